@@ -1,0 +1,116 @@
+"""Label maps: which raw label ids exist, which class each one trains, and how it is named and coloured.
+
+A label map is a CSV file with the columns ``id,name,train_id,red,green,blue``; ``train_id`` 255 is ignored.
+Raw ids may share a train id; the first row of a train id names and colours the class.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.errors import InputError
+
+IGNORE = 255
+"""The train id of pixels that no loss and no metric counts."""
+COLUMNS = ("id", "name", "train_id", "red", "green", "blue")
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """Raw label ids and the classes they train.
+
+    Attributes:
+        name: the label map's name, for messages.
+        classes: the C class names in the order of their train ids 0..C-1.
+        palette: C colours as (red, green, blue) in 0..255.
+        raw_to_train: raw id -> train id in 0..C-1 or 255 (ignored).
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    palette: tuple[tuple[int, int, int], ...]
+    raw_to_train: dict[int, int]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @cached_property
+    def _table(self) -> npt.NDArray[np.int16]:
+        table = np.full(256, -1, np.int16)
+        for raw, train in self.raw_to_train.items():
+            table[raw] = train
+        return table
+
+    def encode(self, raw: npt.NDArray[np.integer], source: str = "label") -> npt.NDArray[np.uint8]:
+        """Train ids (uint8, 255 ignored) of raw label ids ``[H, W]`` in 0..255.
+
+        Raises:
+            InputError: a value that the label map does not know.
+        """
+        train = self._table[raw]
+        if train.min(initial=0) < 0:
+            unknown = sorted({int(v) for v in np.unique(raw[train < 0])})
+            raise InputError(
+                f"{source} holds the label values {unknown[:8]}",
+                f"only ids of the label map '{self.name}': {compact_ranges(self.raw_to_train)}",
+                "repair the labels or give the label map that they were drawn with",
+            )
+        return train.astype(np.uint8)
+
+
+def compact_ranges(values: dict[int, int] | list[int]) -> str:
+    """Integers as a short text: ``0-10, 255``."""
+    ordered = sorted(values)
+    runs: list[list[int]] = []
+    for value in ordered:
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def read_label_map(path: Path, name: str | None = None) -> LabelMap:
+    """Read a label map from a CSV file with the columns ``id,name,train_id,red,green,blue``."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+            header = tuple(reader.fieldnames or ())
+    except OSError as error:
+        raise InputError(f"label map {path} cannot be read ({error.strerror})", "a CSV file", "check the path") from error
+    if header != COLUMNS:
+        raise InputError(f"label map {path} has the columns {','.join(header)}", ",".join(COLUMNS), "repair its first line")
+    try:
+        parsed = [(int(r["id"]), r["name"], int(r["train_id"]), (int(r["red"]), int(r["green"]), int(r["blue"]))) for r in rows]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"label map {path}: {error}", "whole numbers in every column but the name", "repair the row") from error
+    raw_to_train = {raw: train for raw, _, train, _ in parsed}
+    first: dict[int, tuple[str, tuple[int, int, int]]] = {}
+    for _, label, train, colour in parsed:
+        if train != IGNORE:
+            first.setdefault(train, (label, colour))
+    if sorted(first) != list(range(len(first))) or not first:
+        raise InputError(f"label map {path} has the train ids {compact_ranges(list(first))}", "0, 1, 2, ... without a gap, or 255", "renumber them")
+    ordered = [first[i] for i in range(len(first))]
+    return LabelMap(name or path.stem, tuple(n for n, _ in ordered), tuple(c for _, c in ordered), raw_to_train)
+
+
+def label_map(name: str) -> LabelMap:
+    """A built-in label map by name (``cityscapes``, ``camvid``, ``toy``) or one of your own by the path of its CSV."""
+    if name.endswith(".csv"):
+        return read_label_map(Path(name))
+    folder = resources.files("segunc.data") / "labels"
+    known = sorted(p.name.removesuffix(".csv") for p in folder.iterdir() if p.name.endswith(".csv"))
+    if name not in known:
+        raise InputError(f"label map '{name}'", f"one of {', '.join(known)} or the path of a CSV file", "check the name")
+    with resources.as_file(folder / f"{name}.csv") as path:
+        return read_label_map(path, name)

@@ -1,0 +1,79 @@
+"""Which label file belongs to which frame: by name, or by a known suffix form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from segunc.errors import InputError
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
+"""File name endings that are read as images (any case)."""
+FRAME_ENDINGS = ("_leftImg8bit", "_rgb_anon", "_image", "_rgb")
+"""Endings of frame names that label names do not carry."""
+LABEL_ENDINGS = (
+    "_gtFine_labelIds",
+    "_gtCoarse_labelIds",
+    "_labelIds",
+    "_labels_semantic",
+    "_anomaly",
+    "_labels",
+    "_label",
+    "_mask",
+    "_gt",
+)
+"""Endings of label names that frame names do not carry."""
+
+
+def frame_stem(name: str) -> str:
+    """The part of a frame's or label's name that both share: known endings removed, folders kept."""
+    for ending in (*LABEL_ENDINGS, *FRAME_ENDINGS):
+        if name.endswith(ending):
+            return name.removesuffix(ending)
+    return name
+
+
+def list_images(folder: Path) -> list[Path]:
+    """All image files below ``folder``, sorted by relative path.
+
+    Raises:
+        InputError: the folder is missing or holds no image.
+    """
+    if not folder.is_dir():
+        raise InputError(f"folder {folder} does not exist", "a folder of images", "check the path")
+    found = sorted(
+        (p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()),
+        key=lambda p: p.relative_to(folder).as_posix(),
+    )
+    if not found:
+        raise InputError(f"folder {folder} holds no image", f"files ending in {', '.join(IMAGE_SUFFIXES)}", "check the path")
+    return found
+
+
+def find_labels(folder: Path, frames: Iterable[str]) -> dict[str, Path]:
+    """The label file of each frame that has one: frame name -> path.
+
+    A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where
+    that is unambiguous, the same name in any other folder below ``folder``.
+
+    Raises:
+        InputError: the folder is missing or empty, or two files claim one frame.
+    """
+    by_path: dict[str, list[Path]] = {}
+    by_stem: dict[str, list[Path]] = {}
+    for path in list_images(folder):
+        relative = path.relative_to(folder).with_suffix("").as_posix()
+        by_path.setdefault(frame_stem(relative), []).append(path)
+        by_stem.setdefault(frame_stem(path.stem), []).append(path)
+    labels: dict[str, Path] = {}
+    for frame in frames:
+        stem = frame_stem(frame)
+        candidates = by_path.get(stem) or by_stem.get(stem.rsplit("/", 1)[-1], [])
+        exact = [p for p in candidates if p.relative_to(folder).with_suffix("").as_posix() == frame]
+        candidates = exact or candidates
+        if len(candidates) > 1:
+            names = ", ".join(p.relative_to(folder).as_posix() for p in candidates[:3])
+            raise InputError(f"frame {frame} has {len(candidates)} labels in {folder}: {names}", "one label for each frame", "remove or rename the others")
+        if candidates:
+            labels[frame] = candidates[0]
+    return labels

@@ -1,0 +1,1 @@
+"""Maps on disk: frame sources, the encoding of scores, writers and readers, the manifest, resume."""

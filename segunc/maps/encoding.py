@@ -1,0 +1,84 @@
+"""How a score becomes a file and, from either side of the file, a 16-bit key.
+
+Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and finest near
+zero, where the epistemic map lives. Unbounded scores are stored as float16 ``.npy``. Both forms have an
+order-preserving 16-bit key, so metrics on the file and on the values before writing agree exactly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.errors import InputError
+
+UNIT_SCORES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "deterministic-entropy")
+"""Scores in 0..1, stored as uint16 codes."""
+UNBOUNDED_SCORES = ("max-logit", "energy")
+"""Scores without bounds, stored as float16."""
+CODE_MAX = 65535
+
+Codes = npt.NDArray[np.uint16]
+Floats = npt.NDArray[np.float32]
+
+
+def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
+    """uint16 codes of values in 0..1 (clipped at the ends, where rounding may cross them): round(65535 sqrt(v)).
+
+    Raises:
+        InputError: a value is NaN or infinite.
+    """
+    if not np.isfinite(values).all():
+        raise InputError("a map holds NaN or infinite values", "finite values in 0..1", "check the network's weights")
+    root = np.sqrt(np.clip(values.astype(np.float32), 0.0, 1.0))
+    return np.rint(root * np.float32(CODE_MAX)).astype(np.uint16)
+
+
+def decode_unit(codes: Codes) -> Floats:
+    """The float32 values in 0..1 of uint16 codes: (code / 65535)^2."""
+    return np.square(codes.astype(np.float32) / np.float32(CODE_MAX))
+
+
+def encode_unbounded(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
+    """float16 of an unbounded score.
+
+    Raises:
+        InputError: a value is NaN, or overflows float16 (beyond 65,504).
+    """
+    with np.errstate(over="ignore"):
+        half = values.astype(np.float16)
+    if not np.isfinite(half).all():
+        raise InputError("a score is NaN or beyond the range of float16", "finite values within +-65504", "check the network's weights")
+    return half
+
+
+def encode_score(name: str, values: npt.NDArray[np.floating]) -> npt.NDArray[np.uint16] | npt.NDArray[np.float16]:
+    """The stored form of a named score: uint16 codes for the bounded ones, float16 for the others."""
+    return encode_unit(values) if name in UNIT_SCORES else encode_unbounded(values)
+
+
+def score_keys(stored: npt.NDArray[np.generic]) -> Codes:
+    """Order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys.
+
+    A uint16 code is its own key. A float16 (wider floats are rounded to it first) is keyed by its bits: sign
+    bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first.
+
+    Raises:
+        InputError: NaN or infinite values, or a type that has no key.
+    """
+    if stored.dtype == np.uint16:
+        return stored.astype(np.uint16, copy=False)
+    if stored.dtype == np.uint8:
+        return stored.astype(np.uint16)
+    if not np.issubdtype(stored.dtype, np.floating):
+        raise InputError(f"a score map of type {stored.dtype}", "uint8, uint16 or a floating type", "convert the map")
+    half = stored if stored.dtype == np.float16 else encode_unbounded(stored)
+    if not np.isfinite(half).all():
+        raise InputError("a score map holds NaN or infinite values", "finite values", "mask them as ignored in the labels or repair the map")
+    bits = (half + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0
+    return np.where(bits & 0x8000, ~bits, bits | 0x8000).astype(np.uint16)
+
+
+def keys_to_half(keys: Codes) -> npt.NDArray[np.float16]:
+    """The float16 values of :func:`score_keys` made from floats (its inverse)."""
+    return np.where(keys & 0x8000, keys & 0x7FFF, ~keys).astype(np.uint16).view(np.float16)

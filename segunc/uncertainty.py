@@ -1,0 +1,84 @@
+"""Per-pixel uncertainty as pure functions of logits or probabilities.
+
+Conventions: the class axis is 1 (``[N, C, ...]``), draws are stacked along axis 0 (``[S, N, C, ...]``), everything
+is computed in float32 and every result is in nats unless ``normalised`` says otherwise (divided by ln C: 0..1).
+
+Definitions (Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018):
+
+* entropy: H(mean_s p_s), the total uncertainty;
+* aleatoric: mean_s H(p_s), the expected entropy of one draw;
+* epistemic: their difference, the mutual information of prediction and parameters (BALD), clamped at 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Decomposition(NamedTuple):
+    """Total uncertainty split in two; each ``[N, ...]`` without the class axis."""
+
+    entropy: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+
+
+def entropy_from_logits(logits: Tensor, dim: int = 1) -> Tensor:
+    """Entropy of softmax(logits) in nats, as ``logsumexp(z) - sum_c p_c z_c``; shape without ``dim``.
+
+    This form needs no logarithm of a probability and so is exact for logits of any size.
+    """
+    # Shifted by the maximum, so that the two terms stay small and their difference keeps its digits.
+    shifted = logits.float() - logits.float().amax(dim, keepdim=True)
+    log_normaliser = shifted.logsumexp(dim)
+    return (log_normaliser - (shifted.softmax(dim) * shifted).sum(dim)).clamp_min_(0.0)
+
+
+def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
+    """Entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
+    return torch.special.entr(probabilities.float()).sum(dim)
+
+
+def max_softmax(probabilities: Tensor, dim: int = 1) -> Tensor:
+    """The msp anomaly score ``1 - max_c p_c`` in 0..1 (Hendrycks & Gimpel, arXiv 1610.02136)."""
+    return 1.0 - probabilities.float().amax(dim)
+
+
+def max_logit(logits: Tensor, dim: int = 1) -> Tensor:
+    """The max-logit anomaly score ``-max_c z_c``, unbounded (Hendrycks et al., arXiv 1911.11132)."""
+    return -logits.float().amax(dim)
+
+
+def energy(logits: Tensor, dim: int = 1, temperature: float = 1.0) -> Tensor:
+    """The energy anomaly score ``-T logsumexp(z / T)``, unbounded (Liu et al. 2020)."""
+    return -temperature * (logits.float() / temperature).logsumexp(dim)
+
+
+def decompose(sum_probabilities: Tensor, sum_entropy: Tensor, draws: int, *, normalised: bool = True) -> Decomposition:
+    """Split total uncertainty from two running sums over draws.
+
+    Args:
+        sum_probabilities: ``[N, C, ...]`` sum over draws of p.
+        sum_entropy: ``[N, ...]`` sum over draws of H(p) in nats.
+        draws: S, the number of draws that were summed.
+        normalised: divide by ln C, so that every map lies in 0..1.
+
+    Returns:
+        entropy, aleatoric and epistemic, each ``[N, ...]``.
+    """
+    classes = sum_probabilities.shape[1]
+    scale = 1.0 / math.log(classes) if normalised and classes > 1 else 1.0
+    total = entropy_from_probabilities(sum_probabilities / draws) * scale
+    aleatoric = sum_entropy.float() * (scale / draws)
+    return Decomposition(total, aleatoric, (total - aleatoric).clamp_min_(0.0))
+
+
+def decompose_draws(probabilities: Tensor, *, normalised: bool = True) -> Decomposition:
+    """Split total uncertainty from stacked draws ``[S, N, C, ...]`` of probabilities (small inputs: it holds all S)."""
+    draws = probabilities.shape[0]
+    expected = entropy_from_probabilities(probabilities, dim=2).sum(0)
+    return decompose(probabilities.float().sum(0), expected, draws, normalised=normalised)
