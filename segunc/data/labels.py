@@ -86,20 +86,33 @@ def read_label_map(path: Path, name: str | None = None) -> LabelMap:
             rows = list(reader)
             header = tuple(reader.fieldnames or ())
     except OSError as error:
-        raise InputError(f"label map {path} cannot be read ({error.strerror})", "a CSV file", "check the path") from error
+        raise InputError(
+            f"label map {path} cannot be read ({error.strerror})", "a CSV file", "check the path"
+        ) from error
     if header != COLUMNS:
-        raise InputError(f"label map {path} has the columns {','.join(header)}", ",".join(COLUMNS), "repair its first line")
+        raise InputError(
+            f"label map {path} has the columns {','.join(header)}", ",".join(COLUMNS), "repair its first line"
+        )
     try:
-        parsed = [(int(r["id"]), r["name"], int(r["train_id"]), (int(r["red"]), int(r["green"]), int(r["blue"]))) for r in rows]
+        parsed = [
+            (int(r["id"]), r["name"], int(r["train_id"]), (int(r["red"]), int(r["green"]), int(r["blue"])))
+            for r in rows
+        ]
     except (TypeError, ValueError) as error:
-        raise InputError(f"label map {path}: {error}", "whole numbers in every column but the name", "repair the row") from error
+        raise InputError(
+            f"label map {path}: {error}", "whole numbers in every column but the name", "repair the row"
+        ) from error
     raw_to_train = {raw: train for raw, _, train, _ in parsed}
     first: dict[int, tuple[str, tuple[int, int, int]]] = {}
     for _, label, train, colour in parsed:
         if train != IGNORE:
             first.setdefault(train, (label, colour))
     if sorted(first) != list(range(len(first))) or not first:
-        raise InputError(f"label map {path} has the train ids {compact_ranges(list(first))}", "0, 1, 2, ... without a gap, or 255", "renumber them")
+        raise InputError(
+            f"label map {path} has the train ids {compact_ranges(list(first))}",
+            "0, 1, 2, ... without a gap, or 255",
+            "renumber them",
+        )
     ordered = [first[i] for i in range(len(first))]
     return LabelMap(name or path.stem, tuple(n for n, _ in ordered), tuple(c for _, c in ordered), raw_to_train)
 
@@ -111,6 +124,8 @@ def label_map(name: str) -> LabelMap:
     folder = resources.files("segunc.data") / "labels"
     known = sorted(p.name.removesuffix(".csv") for p in folder.iterdir() if p.name.endswith(".csv"))
     if name not in known:
-        raise InputError(f"label map '{name}'", f"one of {', '.join(known)} or the path of a CSV file", "check the name")
+        raise InputError(
+            f"label map '{name}'", f"one of {', '.join(known)} or the path of a CSV file", "check the name"
+        )
     with resources.as_file(folder / f"{name}.csv") as path:
         return read_label_map(path, name)

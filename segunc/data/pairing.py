@@ -46,7 +46,9 @@ def list_images(folder: Path) -> list[Path]:
         key=lambda p: p.relative_to(folder).as_posix(),
     )
     if not found:
-        raise InputError(f"folder {folder} holds no image", f"files ending in {', '.join(IMAGE_SUFFIXES)}", "check the path")
+        raise InputError(
+            f"folder {folder} holds no image", f"files ending in {', '.join(IMAGE_SUFFIXES)}", "check the path"
+        )
     return found
 
 
@@ -73,7 +75,11 @@ def find_labels(folder: Path, frames: Iterable[str]) -> dict[str, Path]:
         candidates = exact or candidates
         if len(candidates) > 1:
             names = ", ".join(p.relative_to(folder).as_posix() for p in candidates[:3])
-            raise InputError(f"frame {frame} has {len(candidates)} labels in {folder}: {names}", "one label for each frame", "remove or rename the others")
+            raise InputError(
+                f"frame {frame} has {len(candidates)} labels in {folder}: {names}",
+                "one label for each frame",
+                "remove or rename the others",
+            )
         if candidates:
             labels[frame] = candidates[0]
     return labels

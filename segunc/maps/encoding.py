@@ -48,7 +48,11 @@ def encode_unbounded(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16
     with np.errstate(over="ignore"):
         half = values.astype(np.float16)
     if not np.isfinite(half).all():
-        raise InputError("a score is NaN or beyond the range of float16", "finite values within +-65504", "check the network's weights")
+        raise InputError(
+            "a score is NaN or beyond the range of float16",
+            "finite values within +-65504",
+            "check the network's weights",
+        )
     return half
 
 
@@ -74,7 +78,11 @@ def score_keys(stored: npt.NDArray[np.generic]) -> Codes:
         raise InputError(f"a score map of type {stored.dtype}", "uint8, uint16 or a floating type", "convert the map")
     half = stored if stored.dtype == np.float16 else encode_unbounded(stored)
     if not np.isfinite(half).all():
-        raise InputError("a score map holds NaN or infinite values", "finite values", "mask them as ignored in the labels or repair the map")
+        raise InputError(
+            "a score map holds NaN or infinite values",
+            "finite values",
+            "mask them as ignored in the labels or repair the map",
+        )
     bits = (half + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0
     return np.where(bits & 0x8000, ~bits, bits | 0x8000).astype(np.uint16)
 
