@@ -52,11 +52,12 @@ def list_images(folder: Path) -> list[Path]:
     return found
 
 
-def find_labels(folder: Path, frames: Iterable[str]) -> dict[str, Path]:
+def find_labels(folder: Path, frames: Iterable[str], *, ending: str = "") -> dict[str, Path]:
     """The label file of each frame that has one: frame name -> path.
 
     A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where
-    that is unambiguous, the same name in any other folder below ``folder``.
+    that is unambiguous, the same name in any other folder below ``folder``. With ``ending`` only files whose
+    stem ends so count (Cityscapes keeps three forms of each label in one folder).
 
     Raises:
         InputError: the folder is missing or empty, or two files claim one frame.
@@ -64,6 +65,8 @@ def find_labels(folder: Path, frames: Iterable[str]) -> dict[str, Path]:
     by_path: dict[str, list[Path]] = {}
     by_stem: dict[str, list[Path]] = {}
     for path in list_images(folder):
+        if not path.stem.endswith(ending):
+            continue
         relative = path.relative_to(folder).with_suffix("").as_posix()
         by_path.setdefault(frame_stem(relative), []).append(path)
         by_stem.setdefault(frame_stem(path.stem), []).append(path)

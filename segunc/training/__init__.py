@@ -1,0 +1,1 @@
+"""Training: the base network and the fine-tuning of a posterior."""

@@ -1,0 +1,119 @@
+"""One LightningDataModule for every data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from segunc.data.datasets import dataset_entry
+from segunc.data.labels import IGNORE, LabelMap, label_map
+from segunc.data.samples import SegmentationDataset
+from segunc.data.transforms import EvalTransform, TrainTransform
+from segunc.errors import InputError
+
+
+class SegmentationDataModule(L.LightningDataModule):
+    """Train, validation and test frames of one data set.
+
+    Args:
+        dataset: a name of :data:`segunc.data.datasets.ENTRIES`.
+        root: the folder it lies in.
+        crop: (height, width) of training crops.
+        size: (height, width) that frames are resized to, or None for their own.
+        batch_size: crops in a training batch; validation takes ``eval_batch_size`` frames.
+        eval_batch_size: frames in a validation batch; with ``size`` None and frames of several sizes it must be 1.
+        workers: loader processes; 0 loads in the training process.
+        labels: a label map's name or CSV path, for data sets that have none of their own (``folder``).
+        scale, flip, colour, blur: see :class:`segunc.data.transforms.TrainTransform`.
+        seed: of the shuffle and the augmentation.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        root: str,
+        crop: tuple[int, int] = (256, 256),
+        size: tuple[int, int] | None = None,
+        batch_size: int = 8,
+        eval_batch_size: int = 4,
+        workers: int = 0,
+        labels: str | None = None,
+        scale: tuple[float, float] = (0.75, 1.75),
+        flip: float = 0.5,
+        colour: float = 0.3,
+        blur: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.entry = dataset_entry(dataset)
+        self.root = Path(root)
+        self.crop, self.size = tuple(crop), None if size is None else tuple(size)
+        self.batch_size, self.eval_batch_size, self.workers, self.seed = batch_size, eval_batch_size, workers, seed
+        self.label_map: LabelMap = label_map(labels) if labels else self.entry.label_map()
+        self._train_transform = TrainTransform(crop, size, scale, flip, colour, blur)
+        self._eval_transform = EvalTransform(size)
+        self._sets: dict[str, SegmentationDataset] = {}
+
+    def dataset(self, split: str, *, augment: bool = False) -> SegmentationDataset:
+        """One split as a data set; built once."""
+        key = f"{split}/{augment}"
+        if key not in self._sets:
+            transform = self._train_transform if augment else self._eval_transform
+            self._sets[key] = SegmentationDataset(self.entry.samples(self.root, split), self.label_map, transform)
+        return self._sets[key]
+
+    def prepare_data(self) -> None:
+        """Nothing is downloaded; missing files are reported before a trainer starts its work."""
+        for split in ("train", "val"):
+            self.entry.samples(self.root, split)
+
+    def train_dataloader(self) -> DataLoader[dict[str, Any]]:
+        data = self.dataset("train", augment=True)
+        if len(data) < self.batch_size:
+            raise InputError(
+                f"{len(data)} training frames", f"at least a batch of {self.batch_size}", "lower the batch size"
+            )
+        generator = torch.Generator().manual_seed(self.seed)
+        return DataLoader(
+            data,
+            self.batch_size,
+            shuffle=True,
+            drop_last=True,
+            num_workers=self.workers,
+            generator=generator,
+            persistent_workers=self.workers > 0,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def val_dataloader(self) -> DataLoader[dict[str, Any]]:
+        return self._eval_loader("val")
+
+    def test_dataloader(self) -> DataLoader[dict[str, Any]]:
+        return self._eval_loader("test")
+
+    def _eval_loader(self, split: str) -> DataLoader[dict[str, Any]]:
+        return DataLoader(
+            self.dataset(split),
+            self.eval_batch_size,
+            num_workers=self.workers,
+            persistent_workers=self.workers > 0,
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def class_frequencies(self, limit: int = 400) -> list[float]:
+        """Share of the labelled training pixels of each class, from at most ``limit`` evenly spaced frames."""
+        data = self.dataset("train")
+        counts = np.zeros(256, np.int64)
+        for index in np.unique(np.linspace(0, len(data) - 1, min(limit, len(data))).astype(int)):
+            counts += np.bincount(data.read(int(index))[1].ravel(), minlength=256)
+        known = counts[: self.label_map.num_classes]
+        if known.sum() == 0:
+            raise InputError(
+                "the training labels hold only ignored pixels", f"ids other than {IGNORE}", "check the labels"
+            )
+        return [float(v) for v in known / known.sum()]

@@ -1,0 +1,107 @@
+"""A labelled image set: where each frame and its label lie, and how both are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import Dataset
+
+from segunc.data.labels import LabelMap
+from segunc.data.transforms import Transform
+from segunc.errors import InputError
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One frame: its name (unique in the set), the image's path and the label's path (None: unlabelled)."""
+
+    name: str
+    image: Path
+    label: Path | None
+
+
+def read_image(path: Path) -> npt.NDArray[np.uint8]:
+    """An image file as RGB uint8 ``[H, W, 3]``.
+
+    Raises:
+        InputError: missing, truncated beyond decoding, or not an image.
+    """
+    return cv2.cvtColor(_read(path, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB).astype(np.uint8, copy=False)
+
+
+def read_label(path: Path) -> npt.NDArray[np.uint8]:
+    """A label file as its raw ids, uint8 ``[H, W]``.
+
+    Raises:
+        InputError: missing, unreadable, or not one 8-bit channel (a colour picture is no label).
+    """
+    raw = _read(path, cv2.IMREAD_UNCHANGED)
+    if raw.ndim != 2 or raw.dtype != np.uint8:
+        raise InputError(
+            f"label {path} has the shape {raw.shape} and type {raw.dtype}",
+            "one 8-bit channel of class ids",
+            "give the label ids, not their colours",
+        )
+    return raw.astype(np.uint8, copy=False)
+
+
+def _read(path: Path, mode: int) -> npt.NDArray[np.generic]:
+    if not path.is_file():
+        raise InputError(f"{path} does not exist", "a readable image file", "check the path")
+    decoded = cv2.imdecode(np.fromfile(path, np.uint8), mode) if path.stat().st_size else None
+    if decoded is None:
+        raise InputError(
+            f"{path} cannot be decoded", "a PNG or JPEG file that is whole", "copy the file again or remove it"
+        )
+    return np.asarray(decoded)
+
+
+class SegmentationDataset(Dataset[dict[str, Any]]):
+    """Frames with labels, read, checked and transformed one by one.
+
+    Args:
+        samples: the frames; at least one, each with a label.
+        label_map: raw label ids -> train ids.
+        transform: image RGB uint8 ``[H, W, 3]`` and label uint8 ``[H, W]`` -> ``image`` float ``[3, h, w]`` and
+            ``label`` int64 ``[h, w]``; see :mod:`segunc.data.transforms`.
+
+    Items are dictionaries with ``image``, ``label`` and ``name``.
+
+    Raises:
+        InputError: on reading a frame whose image and label differ in size, or that cannot be read.
+    """
+
+    def __init__(self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform) -> None:
+        if not samples:
+            raise InputError("a data set without a frame", "at least one labelled image", "check its root and split")
+        self.samples = list(samples)
+        self.label_map = label_map
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def read(self, index: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        """Image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
+        sample = self.samples[index]
+        image = read_image(sample.image)
+        if sample.label is None:
+            raise InputError(f"frame {sample.name} has no label", "a label file", "remove the frame from the split")
+        label = read_label(sample.label)
+        if label.shape != image.shape[:2]:
+            raise InputError(
+                f"label {sample.label} is {label.shape[0]}x{label.shape[1]}, its image {image.shape[0]}x{image.shape[1]}",
+                "one size for both",
+                "pair the label with the right image",
+            )
+        return image, self.label_map.encode(label, str(sample.label))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        image, label = self.read(index)
+        return {**self.transform(image, label), "name": self.samples[index].name}

@@ -1,0 +1,53 @@
+"""Build an smp network from its description."""
+
+from __future__ import annotations
+
+import segmentation_models_pytorch as smp
+
+from segunc.errors import InputError
+from segunc.networks.description import NetworkDescription
+from segunc.networks.network import SegmentationNetwork
+
+
+def architectures() -> dict[str, type]:
+    """The smp architectures by class name."""
+    return {cls.__name__: cls for cls in smp.MODEL_ARCHITECTURES_MAPPING.values()}
+
+
+def build_network(description: NetworkDescription) -> SegmentationNetwork:
+    """A network with random weights (nothing is downloaded); see :mod:`segunc.networks.files` for weights by path.
+
+    Raises:
+        InputError: smp does not know the architecture or encoder, or does not accept the pair or an option.
+    """
+    known = architectures()
+    by_lower = {name.lower(): cls for name, cls in known.items()}
+    if description.architecture.lower() not in by_lower:
+        raise InputError(
+            f"architecture '{description.architecture}'", f"one of {', '.join(known)}", "check the spelling"
+        )
+    reserved = {"encoder_name", "encoder_weights", "classes", "in_channels", "aux_params"} & set(description.options)
+    if reserved:
+        raise InputError(
+            f"network options {sorted(reserved)}", "options other than these, which the description sets", "remove them"
+        )
+    try:
+        body = by_lower[description.architecture.lower()](
+            encoder_name=description.encoder,
+            encoder_weights=None,
+            in_channels=3,
+            classes=description.num_classes,
+            **description.options,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, NotImplementedError) as error:
+        raise InputError(
+            f"smp cannot build {description.architecture} with encoder {description.encoder}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            "an architecture, an encoder and options that go together",
+            "see the smp documentation",
+        ) from error
+    # The deepest feature map of an smp encoder has stride 32 unless dilation keeps it finer. Decoders that merge
+    # all levels need every level to halve exactly, so the coarser of both is taken.
+    stride = (
+        int(getattr(body.encoder, "output_stride", 32)) if getattr(body, "requires_divisible_input_shape", True) else 1
+    )
+    return SegmentationNetwork(body, description, stride)

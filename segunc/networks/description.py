@@ -1,0 +1,84 @@
+"""What a segmentation network is, beside its weights: the content of ``network.json``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from segunc.errors import InputError
+
+FORMAT = 1
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class NetworkDescription:
+    """Architecture, classes and input of a segmentation network.
+
+    Attributes:
+        architecture: an smp architecture by name, e.g. ``DeepLabV3Plus``.
+        encoder: an smp encoder, e.g. ``resnet18`` or ``tu-convnext_tiny``.
+        classes: the C class names in the order of the logits.
+        palette: one (red, green, blue) in 0..255 a class.
+        options: further keyword arguments of the architecture, e.g. ``{"decoder_channels": 128}``.
+        mean, std: input normalisation of images in 0..1, per channel.
+        inference_size: (height, width) of the frames that the network was made for, or None for any. A frame of the
+            same aspect ratio is resized to it; another keeps its aspect ratio and gets about the same number of pixels.
+        provenance: how the weights came to be: free text and numbers.
+    """
+
+    architecture: str
+    encoder: str
+    classes: tuple[str, ...]
+    palette: tuple[tuple[int, int, int], ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    inference_size: tuple[int, int] | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.classes or len(self.classes) > 255:
+            raise InputError(f"a network with {len(self.classes)} classes", "1 to 255 class names", "name the classes")
+        if self.palette and len(self.palette) != len(self.classes):
+            raise InputError(
+                f"a palette of {len(self.palette)} colours", f"one for each of {len(self.classes)} classes", ""
+            )
+        if any(s <= 0 for s in self.std):
+            raise InputError(f"input std {self.std}", "three positive numbers", "repair the input normalisation")
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:
+        """The description in the parsed ``network.json``.
+
+        Raises:
+            InputError: another format version, an unknown or a missing key.
+        """
+        content = dict(content)
+        if content.pop("format", None) != FORMAT:
+            raise InputError(
+                f"{source} is not of format {FORMAT}", "a network.json that this version wrote", "save it again"
+            )
+        unknown = set(content) - {f.name for f in fields(cls)}
+        missing = {"architecture", "encoder", "classes"} - set(content)
+        if unknown or missing:
+            raise InputError(
+                f"{source} has unknown keys {sorted(unknown)}, lacks {sorted(missing)}",
+                "the keys of NetworkDescription",
+            )
+        size = content.get("inference_size")
+        content["classes"] = tuple(content["classes"])
+        content["palette"] = tuple((int(r), int(g), int(b)) for r, g, b in content.get("palette", ()))
+        content["inference_size"] = None if size is None else (int(size[0]), int(size[1]))
+        for key in ("mean", "std"):
+            if key in content:
+                content[key] = tuple(float(v) for v in content[key])
+        return cls(**content)

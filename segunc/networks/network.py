@@ -1,0 +1,84 @@
+"""A segmentation network with its input handling: normalise, pad to the stride, run, crop back."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segunc.errors import InputError
+from segunc.networks.description import NetworkDescription
+
+
+class SegmentationNetwork(nn.Module):
+    """A body (any module from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and its description.
+
+    Takes images in 0..1 of any size. Sizes that the body's stride divides reach it untouched; others are padded at
+    the right and bottom by repeating the border and the logits are cropped back.
+
+    Args:
+        body: the module that makes the logits.
+        description: classes, input normalisation, inference size.
+        stride: what height and width must be divisible by.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, body: nn.Module, description: NetworkDescription, stride: int = 32) -> None:
+        super().__init__()
+        self.body = body
+        self.description = description
+        self.stride = stride
+        # Not persistent: the description is their one home.
+        self.register_buffer("mean", torch.tensor(description.mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(description.std).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits ``[N, C, H, W]`` of images ``[N, 3, H, W]`` in 0..1."""
+        if images.ndim != 4 or images.shape[1] != self.mean.shape[1]:
+            raise InputError(
+                f"images of shape {tuple(images.shape)}",
+                f"[N, {self.mean.shape[1]}, H, W] in 0..1",
+                "check the order of the axes",
+            )
+        height, width = images.shape[-2:]
+        images = (images - self.mean) / self.std
+        pad_height, pad_width = -height % self.stride, -width % self.stride
+        if pad_height or pad_width:
+            images = F.pad(images, (0, pad_width, 0, pad_height), mode="replicate")
+        logits = self.body(images)
+        if not isinstance(logits, Tensor):
+            raise InputError(
+                f"a network that returns {type(logits).__name__}",
+                "one tensor of logits",
+                "build it without a classification head",
+            )
+        if logits.shape[1] != self.description.num_classes:
+            raise InputError(
+                f"a network with {logits.shape[1]} output channels",
+                f"{self.description.num_classes}, one for each class",
+                "check the classes of the configuration",
+            )
+        return logits[..., :height, :width]
+
+
+def inference_size(
+    description: NetworkDescription, frame: tuple[int, int], override: tuple[int, int] | None = None
+) -> tuple[int, int]:
+    """(height, width) at which the network sees a frame of (height, width) ``frame``.
+
+    ``override`` decides alone when given. A frame whose aspect ratio is that of the description's inference size
+    (within 2 %) gets exactly that size; another keeps its own aspect ratio, with as many pixels, each side a multiple of 16.
+    Without an inference size the frame keeps its own.
+    """
+    if override is not None:
+        return override
+    wanted = description.inference_size
+    if wanted is None:
+        return frame
+    ratio = (frame[1] / frame[0]) / (wanted[1] / wanted[0])
+    if abs(ratio - 1.0) <= 0.02:
+        return wanted
+    height = (wanted[0] * wanted[1] * frame[0] / frame[1]) ** 0.5
+    return max(16, 16 * round(height / 16)), max(16, 16 * round(height * frame[1] / frame[0] / 16))

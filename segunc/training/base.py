@@ -1,0 +1,158 @@
+"""Train a deterministic network from a configuration: what ``segunc train`` does."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from jsonargparse import Namespace
+from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+
+from segunc.data.module import SegmentationDataModule
+from segunc.errors import InputError
+from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
+from segunc.networks.files import load_weights, write_json
+from segunc.training.losses import SegmentationLoss, balanced_weights
+from segunc.training.progress import LineProgress, interactive
+from segunc.training.task import SegmentationTask
+
+CHECKPOINTS = "checkpoints"
+
+
+def default_precision(device: str = "auto") -> str:
+    """``bf16-mixed`` where the hardware multiplies bfloat16, else ``32-true``."""
+    if device != "cpu" and torch.cuda.is_available():
+        return "bf16-mixed" if torch.cuda.is_bf16_supported() else "32-true"
+    capable = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return "bf16-mixed" if capable else "32-true"
+
+
+def make_loggers(out: Path) -> list[Logger]:
+    """A CSV log always, TensorBoard where it is installed."""
+    loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
+    with contextlib.suppress(ModuleNotFoundError):
+        loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))
+    return loggers
+
+
+def trainer_settings(config: dict[str, Any], out: Path, device: str) -> dict[str, Any]:
+    """Lightning Trainer settings: ours, overruled by those of the configuration (any setting of the Trainer)."""
+    settings: dict[str, Any] = {
+        "default_root_dir": str(out),
+        "precision": default_precision(device),
+        "log_every_n_steps": 10,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        "enable_progress_bar": interactive(),
+    }
+    if device == "cpu":
+        settings["accelerator"] = "cpu"
+    elif device.startswith("cuda"):
+        settings["accelerator"] = "gpu"
+        settings["devices"] = [int(device.partition(":")[2] or 0)]
+    return {**settings, **config}
+
+
+def make_trainer(settings: dict[str, Any], callbacks: list[Any], loggers: list[Logger]) -> L.Trainer:
+    """A Trainer; a setting it does not know is an input error."""
+    callbacks = [*callbacks, TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress()]
+    try:
+        return L.Trainer(**settings, callbacks=callbacks, logger=loggers)
+    except TypeError as error:
+        raise InputError(
+            f"trainer settings: {error}", "settings of lightning.Trainer", "check the key `trainer`"
+        ) from error
+
+
+def train_network(config: Namespace, out: Path, *, device: str = "auto") -> tuple[SegmentationNetwork, dict[str, Any]]:
+    """Train, keep the checkpoint with the best validation mIoU, and write the model folder.
+
+    A killed run continues from its last checkpoint when called again with the same ``out``.
+
+    Returns:
+        the network in eval mode and what was measured (validation mIoU, seconds, steps).
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    L.seed_everything(config.seed, workers=True, verbose=False)
+    torch.set_flush_denormal(True)
+    data = SegmentationDataModule(**config.data.as_dict())
+    description = NetworkDescription(
+        architecture=config.network.architecture,
+        encoder=config.network.encoder,
+        classes=data.label_map.classes,
+        palette=data.label_map.palette,
+        options=dict(config.network.options),
+        inference_size=config.network.inference_size,
+    )
+    network = build_network(description)
+    if config.network.encoder_weights:
+        load_weights(network.body.encoder, Path(config.network.encoder_weights))
+    if config.network.weights:
+        load_weights(network.body, Path(config.network.weights))
+    settings = trainer_settings(dict(config.trainer), out, device)
+    if settings.get("max_epochs") == 0:
+        if not config.network.weights:
+            raise InputError("trainer.max_epochs 0 without network.weights", "weights to take over, or epochs to train")
+        description = replace(description, provenance={"weights": Path(config.network.weights).name, "trained": False})
+        network.description = description
+        save_network(network, out)
+        return network.eval(), {"epochs": 0}
+    optimisation = config.optimisation
+    data.prepare_data()
+    weights = None
+    if optimisation.class_weight_power:
+        weights = balanced_weights(data.class_frequencies(), optimisation.class_weight_power)
+    task = SegmentationTask(
+        network.to(memory_format=torch.channels_last),
+        description.classes,
+        SegmentationLoss(weights, optimisation.dice, optimisation.label_smoothing),
+        optimisation.optimizer,
+        optimisation.lr,
+        optimisation.weight_decay,
+        optimisation.schedule,
+    )
+    best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
+    last = ModelCheckpoint(
+        out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
+    )
+    trainer = make_trainer(settings, [best, last, LearningRateMonitor("step")], make_loggers(out))
+    resume = out / CHECKPOINTS / "last.ckpt"
+    resumed = resume.exists()
+    start = time.perf_counter()
+    trainer.fit(task, data, ckpt_path=str(resume) if resumed else None, weights_only=True)
+    seconds = time.perf_counter() - start
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+    if best.best_model_path:
+        state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
+        network.load_state_dict({k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")})
+    measured = {
+        "val_miou": None if best.best_model_score is None else float(best.best_model_score),
+        "epochs": trainer.current_epoch,
+        "steps": trainer.global_step,
+        "seconds": round(seconds, 1),
+        "resumed": resumed,
+    }
+    provenance = {
+        "trained": True,
+        "dataset": config.data.dataset,
+        "seed": config.seed,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "precision": str(settings["precision"]),
+        "threads": torch.get_num_threads(),
+        **measured,
+    }
+    network = network.cpu()
+    network.description = replace(description, provenance=provenance)
+    if trainer.is_global_zero:
+        save_network(network, out)
+        write_json(out / "training.json", measured)
+    return network.eval(), measured

@@ -1,0 +1,146 @@
+"""Configuration files of the training verbs: typed, checked, every unknown key refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
+
+from segunc.data.module import SegmentationDataModule
+from segunc.errors import InputError
+from segunc.training.schedules import Schedule
+
+
+@dataclass
+class NetworkConfig:
+    """Which network is built.
+
+    Args:
+        architecture: an smp architecture.
+        encoder: an smp encoder.
+        options: further keyword arguments of the architecture.
+        weights: path of a checkpoint to start from (state dict of the whole network), or none.
+        encoder_weights: path of a checkpoint of the encoder alone, or none.
+        inference_size: (height, width) the network is meant for; none for each frame's own.
+    """
+
+    architecture: str = "DeepLabV3Plus"
+    encoder: str = "resnet18"
+    options: dict[str, Any] = field(default_factory=dict)
+    weights: str | None = None
+    encoder_weights: str | None = None
+    inference_size: tuple[int, int] | None = None
+
+
+@dataclass
+class OptimisationConfig:
+    """How the base network is trained.
+
+    Args:
+        optimizer: adamw or sgd.
+        lr: peak learning rate.
+        weight_decay: of weights (not of normalisation parameters and biases).
+        schedule: onecycle, poly or constant.
+        class_weight_power: class weights are frequency ** -power; 0 is plain cross-entropy.
+        dice: weight of the Dice term.
+        label_smoothing: of the cross-entropy.
+    """
+
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    lr: float = 1e-3
+    weight_decay: float = 1e-4
+    schedule: Schedule = "onecycle"
+    class_weight_power: float = 0.0
+    dice: float = 0.0
+    label_smoothing: float = 0.0
+
+
+@dataclass
+class AbnnConfig:
+    """How ABNN members are made.
+
+    Args:
+        members: M, the number of affine sets.
+        alpha: noise scale, or none to select it from ``alpha_grid`` on validation NLL.
+        alpha_grid: the candidates.
+        alpha_frames: validation frames used for the selection, evenly spaced (0: all).
+        alpha_draws: draws for each candidate.
+        scope: norm sites that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        noise: channel (the published formula) or element (what public code does).
+        statistics: frozen, or reestimated: each member's running statistics are averaged again after training.
+        epochs: passes over the training set of each member; 0 trains nothing and only selects alpha.
+        max_steps: at most this many steps a member (0: no limit).
+        lr: learning rate.
+        optimizer: sgd (Nesterov momentum 0.9) or adamw.
+        prior_scale: s of the Gaussian prior N(theta; theta_base, s^2) on the affine parameters.
+        effective_pixels: N_eff, how many independent pixels the training set counts for.
+        random_classes: how many randomly chosen classes each member weights up.
+        random_class_weight: their weight in its cross-entropy.
+        dice: weight of the Dice term.
+        seed: of the random classes, the noise and the shuffle.
+    """
+
+    members: int = 3
+    alpha: float | None = None
+    alpha_grid: list[float] = field(default_factory=lambda: [0.02, 0.05, 0.1, 0.2])
+    alpha_frames: int = 24
+    alpha_draws: int = 6
+    scope: str = "all"
+    noise: Literal["channel", "element"] = "channel"
+    statistics: Literal["frozen", "reestimated"] = "frozen"
+    epochs: int = 2
+    max_steps: int = 0
+    lr: float = 0.005
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    prior_scale: float = 0.1
+    effective_pixels: float = 100_000.0
+    random_classes: int = 3
+    random_class_weight: float = 4.0
+    dice: float = 0.0
+    seed: int = 0
+
+
+def _parse(parser: ArgumentParser, config: Path, overrides: list[str]) -> Namespace:
+    if not config.is_file():
+        raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
+    try:
+        return parser.parse_args(["--config", str(config), *overrides])
+    except ArgumentError as error:
+        text = " ".join(str(error).split())
+        raise InputError(
+            f"configuration {config}: {text}", "", "see `segunc train --help` and configs/ for the keys"
+        ) from error
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_class_arguments(SegmentationDataModule, "data")
+    parser.add_argument("--trainer", type=dict[str, Any], default={})
+    return parser
+
+
+def parse_train_config(config: Path, overrides: list[str]) -> Namespace:
+    """The resolved configuration of ``segunc train``: seed, network, data, optimisation, trainer.
+
+    Args:
+        config: a YAML file.
+        overrides: ``--data.root PATH``, ``--trainer.max_epochs 3`` and the like.
+
+    Raises:
+        InputError: an unknown key, a value of the wrong type, a missing file.
+    """
+    parser = _parser()
+    parser.add_class_arguments(NetworkConfig, "network")
+    parser.add_class_arguments(OptimisationConfig, "optimisation")
+    return _parse(parser, config, overrides)
+
+
+def parse_finetune_config(config: Path, overrides: list[str]) -> Namespace:
+    """The resolved configuration of ``segunc finetune``: seed, data, abnn, trainer; see :func:`parse_train_config`."""
+    parser = _parser()
+    parser.add_class_arguments(AbnnConfig, "abnn")
+    return _parse(parser, config, overrides)
