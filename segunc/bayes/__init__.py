@@ -1,0 +1,1 @@
+"""Norm sites, conversion, affine draws, and one file for each posterior."""

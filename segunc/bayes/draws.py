@@ -1,0 +1,134 @@
+"""Affine draws over a converted network: the flat layout, the noise and the context that makes draws active."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from segunc.bayes.sites import SiteState, StochasticSite, fold, own_affine, statistics
+from segunc.errors import InputError
+
+
+@dataclass(frozen=True)
+class AffineDraws:
+    """S affine parameter sets of a whole network.
+
+    Attributes:
+        weight, bias: ``[S, T]`` gamma and beta of every site, concatenated in the order of the layout.
+        element_alpha: ``[T]`` noise scale of the per-element variant (constant over a site), or None.
+        element_seeds: S seeds of the per-element noise.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    element_alpha: Tensor | None = None
+    element_seeds: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return self.weight.shape[0]
+
+
+class AffineLayout:
+    """Where each site's channels lie in the flat affine vectors of length T, with the network's own values.
+
+    Attributes:
+        names: site names in the order of ``named_modules``.
+        channels: channels of each site; T is their sum.
+        weight, bias: ``[T]`` the trained gamma and beta.
+        has_bias: ``[T]`` bool, False where a layer has no beta (it stays 0).
+        mean, inverse: ``[T]`` statistics that fold into the affine; 0 and 1 where none do.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        found = [(name, module) for name, module in network.named_modules() if isinstance(module, StochasticSite)]
+        if not found:
+            raise InputError("the network is not converted", "a converted network", "call segunc.convert on it first")
+        layers = [cast(Any, module) for _, module in found]
+        self.names = tuple(name for name, _ in found)
+        self.channels = tuple(int(layer.weight.numel()) for layer in layers)
+        self._states: list[SiteState] = [layer.segunc_site for layer in layers]
+        self._layers = layers
+        affine = [own_affine(layer) for layer in layers]
+        self.weight = torch.cat([w for w, _ in affine])
+        self.bias = torch.cat([b for _, b in affine])
+        self.has_bias = torch.cat(
+            [torch.full((n,), getattr(x, "bias", None) is not None) for x, n in zip(layers, self.channels, strict=True)]
+        ).to(self.weight.device)
+        folded = [statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)]
+        self.mean = torch.cat([m for m, _ in folded])
+        self.inverse = torch.cat([i for _, i in folded])
+
+    @property
+    def total(self) -> int:
+        """T, the number of channels over all sites."""
+        return int(self.weight.numel())
+
+    @property
+    def device(self) -> torch.device:
+        return self.weight.device
+
+    def site_mask(self, chosen: Sequence[bool]) -> Tensor:
+        """``[T]`` bool from one flag a site."""
+        return torch.repeat_interleave(torch.tensor(chosen), torch.tensor(self.channels)).to(self.device)
+
+    def reached(self) -> list[bool]:
+        """For each site whether a drawn forward came through it."""
+        return [state.reached for state in self._states]
+
+    @contextmanager
+    def active(self, draws: AffineDraws) -> Iterator[None]:
+        """While open, the network computes with these draws; its batch is draw-major: S times n frames.
+
+        Raises:
+            InputError: the draws are of another layout, or draws are active already.
+        """
+        if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
+            raise InputError(
+                f"draws of shape {tuple(draws.weight.shape)}",
+                f"[S, {self.total}] for this network",
+                "make them from its layout",
+            )
+        if any(state.scale is not None for state in self._states):
+            raise InputError("draws are active already", "one set of draws at a time", "leave the first context before")
+        scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
+        # The fused transformer layer of PyTorch reads its norms' parameters and never calls them.
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            start = 0
+            for index, (state, width) in enumerate(zip(self._states, self.channels, strict=True)):
+                part = slice(start, start + width)
+                state.scale, state.shift = scale[:, part], shift[:, part]
+                if draws.element_alpha is not None:
+                    state.element_alpha = float(draws.element_alpha[start])
+                    state.element_offset = draws.bias[:, part]
+                    state.element_seeds = tuple(mix_seed(seed, index) for seed in draws.element_seeds)
+                start += width
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast_path)
+            for state in self._states:
+                state.clear()
+
+
+def mix_seed(*parts: int) -> int:
+    """One 63-bit seed from several integers (numpy's SeedSequence hash); the order matters."""
+    return int(np.random.SeedSequence([p & 0xFFFFFFFFFFFFFFFF for p in parts]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def draw_noise(seed: int, draws: Sequence[int], length: int) -> Tensor:
+    """Standard normal ``[len(draws), length]`` float32 on the CPU; row i depends on (seed, draws[i]) alone.
+
+    A counter-based generator keyed by both, so that any draw can be made anywhere, in any order.
+    """
+    rows = []
+    for draw in draws:
+        generator = np.random.Generator(np.random.Philox(key=mix_seed(seed, draw)))
+        rows.append(generator.standard_normal(length, dtype=np.float32))
+    return torch.from_numpy(np.stack(rows))
