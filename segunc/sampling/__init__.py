@@ -1,0 +1,6 @@
+"""The sampler: draws as a batch over one network, streaming accumulators, finished maps."""
+
+from segunc.sampling.prediction import Prediction
+from segunc.sampling.sampler import Sampler
+
+__all__ = ["Prediction", "Sampler"]

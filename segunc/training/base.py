@@ -60,9 +60,11 @@ def trainer_settings(config: dict[str, Any], out: Path, device: str) -> dict[str
     return {**settings, **config}
 
 
-def make_trainer(settings: dict[str, Any], callbacks: list[Any], loggers: list[Logger]) -> L.Trainer:
+def make_trainer(
+    settings: dict[str, Any], callbacks: list[Any], loggers: list[Logger], label: str = "train"
+) -> L.Trainer:
     """A Trainer; a setting it does not know is an input error."""
-    callbacks = [*callbacks, TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress()]
+    callbacks = [*callbacks, TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress(label=label)]
     try:
         return L.Trainer(**settings, callbacks=callbacks, logger=loggers)
     except TypeError as error:

@@ -74,10 +74,13 @@ class AbnnConfig:
         max_steps: at most this many steps a member (0: no limit).
         lr: learning rate.
         optimizer: sgd (Nesterov momentum 0.9) or adamw.
-        prior_scale: s of the Gaussian prior N(theta; theta_base, s^2) on the affine parameters.
+        schedule: onecycle, poly or constant.
+        prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
+        prior_mean: base (the trained values) or zero (plain weight decay).
         effective_pixels: N_eff, how many independent pixels the training set counts for.
         random_classes: how many randomly chosen classes each member weights up.
         random_class_weight: their weight in its cross-entropy.
+        class_weight_power: weights of all classes as in the base's training; 0 for none.
         dice: weight of the Dice term.
         seed: of the random classes, the noise and the shuffle.
     """
@@ -94,10 +97,13 @@ class AbnnConfig:
     max_steps: int = 0
     lr: float = 0.005
     optimizer: Literal["sgd", "adamw"] = "sgd"
+    schedule: Schedule = "poly"
     prior_scale: float = 0.1
+    prior_mean: Literal["base", "zero"] = "base"
     effective_pixels: float = 100_000.0
     random_classes: int = 3
     random_class_weight: float = 4.0
+    class_weight_power: float = 0.0
     dice: float = 0.0
     seed: int = 0
 

@@ -1,0 +1,191 @@
+"""Bayesian models on disk: ``posterior.safetensors`` and ``posterior.json`` beside their base network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from segunc.bayes.abnn import ABNN
+from segunc.bayes.convert import ConversionReport, convert
+from segunc.bayes.draws import AffineLayout
+from segunc.bayes.posterior import Deterministic, Posterior
+from segunc.errors import InputError
+from segunc.networks.files import (
+    DESCRIPTION,
+    POSTERIOR,
+    WEIGHTS,
+    check_finite,
+    load_network,
+    read_json,
+    state_sha256,
+    write_atomically,
+    write_json,
+)
+from segunc.networks.network import SegmentationNetwork
+
+FORMAT = 1
+TENSORS = "posterior.safetensors"
+
+
+@dataclass
+class Model:
+    """A network with its posterior, ready for the sampler.
+
+    Attributes:
+        network: in eval mode; converted when the posterior is not deterministic.
+        posterior: how draws are made.
+        sha256: of the base network's weights.
+        posterior_sha256: of the posterior's tensors and settings, or None for a deterministic network.
+        report: what the conversion did, None for a deterministic network.
+        record: the content of ``posterior.json``, empty for a deterministic network.
+    """
+
+    network: SegmentationNetwork
+    posterior: Posterior
+    sha256: str
+    posterior_sha256: str | None
+    report: ConversionReport | None
+    record: dict[str, Any]
+
+    @property
+    def bayesian(self) -> bool:
+        return not isinstance(self.posterior, Deterministic)
+
+
+def save_posterior(
+    posterior: Posterior,
+    layout: AffineLayout,
+    report: ConversionReport,
+    base: Path,
+    folder: Path,
+    *,
+    seed: int,
+    provenance: dict[str, Any],
+) -> None:
+    """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
+
+    Args:
+        posterior: what to store.
+        layout, report: of the converted base network.
+        base: the model folder of the base network.
+        folder: the new model folder.
+        seed: that the posterior was made with.
+        provenance: how it came to be: settings, measurements, dates.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.resolve() != base.resolve():
+        for name in (WEIGHTS, DESCRIPTION):
+            _link_or_copy(base / name, folder / name)
+    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()}
+    check_finite(tensors, "the posterior to save")
+    write_atomically(folder / TENSORS, save(tensors))
+    base_hash = read_json(folder / DESCRIPTION, "the description of a network")["sha256"]
+    write_json(
+        folder / POSTERIOR,
+        {
+            "format": FORMAT,
+            "method": posterior.method,
+            "members": posterior.members,
+            **posterior.settings(),
+            "seed": seed,
+            "base_sha256": base_hash,
+            "tensors_sha256": _file_hash(folder / TENSORS),
+            "parameters": sum(t.numel() for t in tensors.values()),
+            "conversion": report.to_json(),
+            "provenance": provenance,
+        },
+    )
+
+
+def load_model(folder: Path | str) -> Model:
+    """A model folder of either kind: deterministic, or Bayesian with its network converted.
+
+    Raises:
+        InputError: a missing or damaged file, or a posterior that belongs to another base network.
+    """
+    folder = Path(folder)
+    bayesian = (folder / POSTERIOR).exists()
+    if not bayesian and (folder / TENSORS).exists():
+        raise InputError(
+            f"{folder} holds {TENSORS} without {POSTERIOR}", "both files of a Bayesian model", "restore the file"
+        )
+    network = load_network(folder, ignore_posterior=True)
+    digest = state_sha256(network.body)
+    if not bayesian:
+        return Model(network, Deterministic(), digest, None, None, {})
+    record = read_json(folder / POSTERIOR, "the description of a posterior")
+    if record.get("format") != FORMAT:
+        raise InputError(
+            f"{folder / POSTERIOR} is not of format {FORMAT}",
+            "a posterior.json that this version wrote",
+            "make it again",
+        )
+    if record.get("base_sha256") != digest:
+        raise InputError(
+            f"the posterior in {folder} belongs to a base network with the hash {str(record.get('base_sha256'))[:12]}, "
+            f"the network beside it has {digest[:12]}",
+            "a posterior beside its own base",
+            "fine-tune this base, or restore the other",
+        )
+    try:
+        tensors = load_file(folder / TENSORS)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{folder / TENSORS} cannot be read ({error})", "the tensors of the posterior", "restore the file"
+        ) from error
+    actual = _file_hash(folder / TENSORS)
+    if actual != record.get("tensors_sha256"):
+        raise InputError(
+            f"{folder / TENSORS} has changed since {POSTERIOR} was written", "both files of one run", "restore them"
+        )
+    check_finite(tensors, str(folder / TENSORS))
+    report = convert(network.body)
+    layout = AffineLayout(network)
+    posterior = _restore(record, tensors, folder)
+    recorded = [(s["name"], s["channels"]) for s in record["conversion"]["sites"]]
+    if recorded != [(s.name, s.channels) for s in report.sites]:
+        raise InputError(
+            f"{folder}: the posterior has {len(recorded)} norm sites, this conversion finds {len(report.sites)}",
+            "the same sites",
+            "a library has changed the network; use the versions in posterior.json or fine-tune again",
+        )
+    assert layout.total == report.channels
+    return Model(network, posterior, digest, actual, report, record)
+
+
+def _restore(record: dict[str, Any], tensors: dict[str, Any], folder: Path) -> Posterior:
+    method = record.get("method")
+    try:
+        if method == ABNN.method:
+            return ABNN(
+                tensors["gamma"],
+                tensors["beta"],
+                record["alpha"],
+                record["scope"],
+                record["noise"],
+                tensors.get("rescale"),
+                tensors.get("reshift"),
+            )
+    except KeyError as error:
+        raise InputError(f"{folder / POSTERIOR} lacks {error}", "the record of a posterior", "make it again") from error
+    raise InputError(f"posterior method '{method}' in {folder}", "abnn", "a newer version may know it")
+
+
+def _file_hash(path: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,81 @@
+"""Streaming sums over draws: S draws of logits become the sum of p and the sum of H(p), never S x C x H x W.
+
+Draws are added one at a time and in their order, in strips of rows of a fixed size, so that neither the chunk size
+nor the number of frames in a batch changes a sum.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from segunc.uncertainty import decompose, entropy_from_probabilities
+
+STRIP_BYTES = 1 << 20
+"""Working memory of one strip: it should stay in the cache while the passes of the softmax go over it."""
+
+
+class DrawAccumulator:
+    """Sums over the draws of one frame.
+
+    Args:
+        classes: C.
+        size: (height, width) of the logits.
+        device: where the sums live.
+    """
+
+    def __init__(self, classes: int, size: tuple[int, int], device: torch.device) -> None:
+        self.probabilities = torch.zeros(classes, *size, device=device)
+        self.entropy = torch.zeros(size, device=device)
+        self.draws = 0
+        self._rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
+
+    def add(self, logits: Tensor) -> None:
+        """Add one draw's logits ``[C, H, W]`` of any floating type; sums are kept in float32."""
+        for top in range(0, logits.shape[1], self._rows):
+            rows = slice(top, top + self._rows)
+            # One contiguous float32 copy: the passes below then run along rows whatever the layout was.
+            z = logits[:, rows].to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+            z -= z.amax(0)
+            p = z.exp()
+            total = p.sum(0)
+            p /= total
+            self.probabilities[:, rows] += p
+            # H = ln sum exp z - sum p z, with z shifted by its maximum.
+            self.entropy[rows] += total.log_().sub_(p.mul_(z).sum(0)).clamp_min_(0.0)
+        self.draws += 1
+
+    def scores(self) -> dict[str, Tensor]:
+        """msp, entropy, aleatoric and epistemic of the draws so far, each ``[H, W]`` in 0..1."""
+        classes = self.probabilities.shape[0]
+        msp = torch.empty_like(self.entropy)
+        entropy, aleatoric, epistemic = (torch.empty_like(self.entropy) for _ in range(3))
+        for top in range(0, msp.shape[0], self._rows):
+            rows = slice(top, top + self._rows)
+            sums = self.probabilities[:, rows]
+            parts = decompose(sums[None], self.entropy[None, rows], self.draws)
+            entropy[rows], aleatoric[rows], epistemic[rows] = (part[0] for part in parts)
+            msp[rows] = 1.0 - sums.amax(0) / self.draws
+        if classes == 1:
+            msp.zero_()
+        return {"msp": msp, "entropy": entropy, "aleatoric": aleatoric, "epistemic": epistemic}
+
+
+def base_scores(logits: Tensor) -> dict[str, Tensor]:
+    """The scores of one deterministic pass, logits ``[C, H, W]``: each ``[H, W]``."""
+    classes, height, width = logits.shape
+    rows_each = max(1, STRIP_BYTES // (4 * classes * width)) if logits.device.type == "cpu" else height
+    scale = 1.0 / math.log(classes) if classes > 1 else 1.0
+    names = ("deterministic-msp", "deterministic-entropy", "max-logit", "energy")
+    out = {name: torch.empty(height, width, device=logits.device) for name in names}
+    for top in range(0, height, rows_each):
+        rows = slice(top, top + rows_each)
+        z = logits[:, rows].to(torch.float32, memory_format=torch.contiguous_format)
+        p = z.softmax(0)
+        out["deterministic-msp"][rows] = 1.0 - p.amax(0)
+        out["deterministic-entropy"][rows] = entropy_from_probabilities(p, 0) * scale
+        out["max-logit"][rows] = -z.amax(0)
+        out["energy"][rows] = -z.logsumexp(0)
+    return out

@@ -1,0 +1,86 @@
+"""Selection of alpha on validation NLL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from segunc.bayes.abnn import ABNN
+from segunc.data.labels import IGNORE
+from segunc.data.samples import SegmentationDataset
+from segunc.errors import InputError
+from segunc.sampling.sampler import Precision, Sampler
+
+
+def spaced(count: int, limit: int) -> list[int]:
+    """At most ``limit`` evenly spaced indices below ``count`` (0: all)."""
+    return sorted({int(i) for i in np.linspace(0, count - 1, min(limit or count, count))})
+
+
+def validation_nll(sampler: Sampler, data: SegmentationDataset, frames: Sequence[int]) -> float:
+    """Mean negative log-likelihood in nats of the mean prediction, over all labelled pixels of some frames."""
+    total, pixels = 0.0, 0
+    for index in frames:
+        item = data[index]
+        label = item["label"].to(sampler.device)
+        result = sampler(item["image"][None], keep_probabilities=True)
+        assert result.probabilities is not None
+        valid = label != IGNORE
+        chosen = result.probabilities[0].gather(0, label.masked_fill(~valid, 0)[None])[0][valid]
+        # The smallest positive float32 bounds the loss of a pixel at 87 nats instead of infinity.
+        total -= float(chosen.clamp_min(torch.finfo(torch.float32).tiny).log().sum(dtype=torch.float64))
+        pixels += int(valid.sum())
+    if pixels == 0:
+        raise InputError(
+            "the validation frames hold no labelled pixel", "frames with labels", "check the validation split"
+        )
+    return total / pixels
+
+
+def select_alpha(
+    network: nn.Module,
+    posterior: ABNN,
+    data: SegmentationDataset,
+    grid: Sequence[float],
+    *,
+    frames: int = 24,
+    draws: int = 6,
+    seed: int = 0,
+    precision: Precision = "float32",
+) -> tuple[float, dict[str, float]]:
+    """The alpha of ``grid`` with the lowest validation NLL, and the NLL of each.
+
+    Args:
+        network: converted.
+        posterior: its members; their own alpha is not used.
+        data: the validation split.
+        grid: candidates, each at least 0.
+        frames: how many evenly spaced frames to use (0: all).
+        draws: S for each candidate, raised to the number of members.
+        seed: of the noise, the same for every candidate.
+    """
+    if not grid:
+        raise InputError("an empty alpha_grid", "at least one candidate", "give alpha or a grid")
+    chosen = spaced(len(data), frames)
+    results: dict[str, float] = {}
+    for alpha in grid:
+        sampler = Sampler(
+            network, posterior.with_alpha(alpha), draws=max(draws, posterior.members), seed=seed, precision=precision
+        )
+        try:
+            results[f"{alpha:g}"] = validation_nll(sampler, data, chosen)
+        except InputError as error:
+            # A large alpha can blow a network up: then it is not the one to choose.
+            if "NaN or infinite" not in error.given:
+                raise
+            results[f"{alpha:g}"] = math.inf
+    best = min(results, key=lambda key: results[key])
+    if not math.isfinite(results[best]):
+        raise InputError(
+            f"no alpha of {list(grid)} gives a finite validation NLL", "smaller values", "lower alpha_grid"
+        )
+    return float(best), results
