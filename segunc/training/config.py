@@ -150,3 +150,21 @@ def parse_finetune_config(config: Path, overrides: list[str]) -> Namespace:
     parser = _parser()
     parser.add_class_arguments(AbnnConfig, "abnn")
     return _parse(parser, config, overrides)
+
+
+def save_config(config: Namespace, out: Path, verb: str) -> None:
+    """Write the resolved configuration of a run beside its results, as ``<verb>.yaml``."""
+    import yaml
+
+    out.mkdir(parents=True, exist_ok=True)
+    content = {key: value for key, value in config.as_dict().items() if key != "config"}
+    (out / f"{verb}.yaml").write_text(yaml.safe_dump(_plain(content), sort_keys=False), encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Tuples and paths as YAML knows them."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)

@@ -1,0 +1,210 @@
+"""The command line. Only arguments are parsed here; each verb imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from segunc.errors import InputError, PartialFailure
+
+VERBS = {
+    "demo": "toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes",
+    "train": "train a deterministic segmentation network",
+    "finetune": "turn a trained network into a Bayesian one (ABNN)",
+    "predict": "write uncertainty maps of images, folders or a video; resumable",
+    "evaluate": "metrics from maps on disk, or from a model in one pass",
+    "review": "a static HTML page of the maps",
+    "doctor": "is the uncertainty alive and the conversion sound?",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and exits with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+def image_size(text: str) -> tuple[int, int]:
+    """``HxW`` as (height, width)."""
+    parts = text.lower().split("x")
+    if len(parts) != 2 or not all(p.isdigit() and int(p) > 0 for p in parts):
+        raise argparse.ArgumentTypeError(f"'{text}' is not HxW, e.g. 512x1024")
+    return int(parts[0]), int(parts[1])
+
+
+def names(text: str) -> list[str]:
+    """``a,b`` as a list."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _verb(subparsers: argparse._SubParsersAction[Parser], name: str, example: str) -> Parser:
+    parser = subparsers.add_parser(
+        name,
+        help=VERBS[name],
+        description=VERBS[name][0].upper() + VERBS[name][1:] + ".",
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
+    parser.add_argument("--device", default="auto", metavar="auto|cpu|cuda[:N]", help="where to compute (default auto)")
+    return parser
+
+
+def _sampling(parser: Parser) -> None:
+    parser.add_argument("--draws", type=int, default=24, metavar="S", help="draws in total (default 24)")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws (default 0)")
+    parser.add_argument(
+        "--scope", metavar="SCOPE", help="sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern"
+    )
+    parser.add_argument(
+        "--size", type=image_size, metavar="HxW", help="size the network sees; maps keep the frame's own size"
+    )
+    parser.add_argument("--chunk", type=int, metavar="N", help="draws in a batch (default: by memory)")
+    parser.add_argument(
+        "--precision",
+        choices=("auto", "float32", "bfloat16"),
+        default="auto",
+        help="of the network (default: bfloat16 where it is fast)",
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of the network (default: all cores)")
+
+
+def build_parser() -> Parser:
+    """The parser of all verbs."""
+    parser = Parser(prog="segunc", description="How far to trust a segmentation network, pixel by pixel.")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
+
+    demo = _verb(verbs, "demo", "segunc demo --out demo")
+    demo.add_argument("--out", required=True, metavar="DIR", help="folder for data, models, maps and pages")
+    demo.add_argument("--seed", type=int, default=0, help="of the scenes and the training (default 0)")
+
+    train = _verb(verbs, "train", "segunc train --config configs/camvid.yaml --data.root data/camvid --out runs/camvid")
+    train.add_argument(
+        "--config", required=True, metavar="YAML", help="see configs/; any key can be overruled as --key.subkey VALUE"
+    )
+    train.add_argument(
+        "--out", required=True, metavar="DIR", help="the model folder; the same command continues a killed run"
+    )
+
+    tune = _verb(
+        verbs,
+        "finetune",
+        "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn",
+    )
+    tune.add_argument("--base", required=True, metavar="DIR", help="model folder of a deterministic network")
+    tune.add_argument(
+        "--config", required=True, metavar="YAML", help="see configs/; any key can be overruled as --key.subkey VALUE"
+    )
+    tune.add_argument("--out", required=True, metavar="DIR", help="the Bayesian model folder")
+    tune.add_argument("--method", choices=("abnn",), default="abnn", help="which posterior (default abnn)")
+
+    predict = _verb(verbs, "predict", "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay")
+    predict.add_argument("--model", required=True, metavar="DIR", help="model folder")
+    predict.add_argument("--input", required=True, metavar="PATH", help="an image, a folder, a glob pattern or a video")
+    predict.add_argument(
+        "--out", required=True, metavar="DIR", help="the maps folder; the same command continues a killed run"
+    )
+    predict.add_argument("--overlay", action="store_true", help="also write overlays, and a video of them for a video")
+    predict.add_argument(
+        "--overlay-score", default="entropy", metavar="SCORE", help="the score that overlays show (default entropy)"
+    )
+    predict.add_argument("--maps", type=names, metavar="A,B", help="scores to write (default: all)")
+    predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
+    _sampling(predict)
+
+    evaluate = _verb(
+        verbs,
+        "evaluate",
+        "segunc evaluate --maps maps --anomaly-labels labels --out metrics.json\n"
+        "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --out metrics.json",
+    )
+    what = evaluate.add_mutually_exclusive_group(required=True)
+    what.add_argument("--maps", metavar="DIR", help="a folder of SCORE/FRAME.png or .npy, of segunc or any other tool")
+    what.add_argument(
+        "--model", metavar="DIR", help="a model folder: predict and score in one pass, write only the result"
+    )
+    evaluate.add_argument("--out", required=True, metavar="JSON", help="the result")
+    evaluate.add_argument("--labels", metavar="DIR", help="class labels of the frames in --maps")
+    evaluate.add_argument(
+        "--anomaly-labels",
+        metavar="DIR",
+        help="anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255 ignored",
+    )
+    evaluate.add_argument(
+        "--dataset", metavar="NAME", help="data set; with --maps its label encodings, with --model its frames too"
+    )
+    evaluate.add_argument("--root", metavar="DIR", help="where the data set lies (with --model)")
+    evaluate.add_argument("--split", default="test", help="of the data set (default test)")
+    evaluate.add_argument("--scores", type=names, metavar="A,B", help="scores to evaluate (default: all)")
+    _sampling(evaluate)
+
+    review = _verb(verbs, "review", "segunc review --maps maps --out review")
+    review.add_argument("--maps", required=True, metavar="DIR", help="a maps folder")
+    review.add_argument("--anomaly-labels", metavar="DIR", help="anomaly masks to outline")
+    review.add_argument("--metrics", metavar="JSON", help="a result of evaluate to show")
+    review.add_argument("--out", required=True, metavar="DIR", help="folder of the page")
+
+    doctor = _verb(verbs, "doctor", "segunc doctor --model runs/camvid-abnn --image frame.png")
+    doctor.add_argument("--model", required=True, metavar="DIR", help="model folder")
+    doctor.add_argument("--image", metavar="FILE", help="a clean frame (default: a toy road scene)")
+    doctor.add_argument("--dataset", metavar="NAME", help="data set for the calibration check")
+    doctor.add_argument("--root", metavar="DIR", help="where it lies")
+    doctor.add_argument("--split", default="val", help="of the data set (default val)")
+    doctor.add_argument(
+        "--frames", type=int, default=8, metavar="N", help="labelled frames of the calibration check (default 8)"
+    )
+    _sampling(doctor)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept) or 2 (bad input)."""
+    parser = build_parser()
+    arguments, rest = parser.parse_known_args(argv)
+    if arguments.version:
+        from importlib.metadata import version
+
+        print(f"segunc {version('segunc')}")
+        return 0
+    if arguments.verb is None:
+        parser.print_help()
+        return 2
+    # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know all their options.
+    if rest and arguments.verb not in ("train", "finetune"):
+        parser.error(f"unrecognised arguments: {' '.join(rest)}")
+    arguments.overrides = rest
+    # albumentations would ask a server for news on import, and Lightning would advertise.
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    try:
+        importlib.import_module(f"segunc.commands.{arguments.verb}").run(arguments)
+    except InputError as error:
+        return _fail(arguments, error, 2)
+    except PartialFailure as error:
+        return _fail(arguments, error, 1)
+    except KeyboardInterrupt:
+        print("segunc: interrupted; the same command continues where it stopped", file=sys.stderr)
+        return 1
+    except Exception as error:
+        text = " ".join(str(error).split())
+        return _fail(arguments, error, 1, f"{type(error).__name__}: {text} (--debug shows where)")
+    return 0
+
+
+def _fail(arguments: argparse.Namespace, error: Exception, code: int, text: str | None = None) -> int:
+    if arguments.debug:
+        import traceback
+
+        traceback.print_exception(error)
+    print(f"segunc {arguments.verb}: {text or error}", file=sys.stderr)
+    return code
+
+
+def entry() -> NoReturn:
+    """The console command."""
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Where a verb computes, and how precisely."""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+from segunc.bayes.files import Model
+from segunc.errors import InputError
+from segunc.sampling.sampler import Precision, Sampler
+from segunc.training.base import default_precision
+
+
+def resolve_device(text: str) -> torch.device:
+    """The device of ``auto``, ``cpu`` or ``cuda[:N]``.
+
+    Raises:
+        InputError: another form, or a CUDA device that is not there.
+    """
+    if text == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, index = text.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or (kind == "cpu" and index):
+        raise InputError(f"--device {text}", "auto, cpu, cuda or cuda:N", "check the spelling")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise InputError(
+            f"--device {text}", f"one of the {torch.cuda.device_count()} CUDA devices here", "use --device cpu"
+        )
+    return torch.device(text)
+
+
+def resolve_precision(text: str, device: torch.device) -> Precision:
+    """``auto`` is bfloat16 where the hardware multiplies it, else float32."""
+    if text == "auto":
+        return "bfloat16" if default_precision(device.type) == "bf16-mixed" else "float32"
+    return "float32" if text == "float32" else "bfloat16"
+
+
+def make_sampler(model: Model, arguments: argparse.Namespace) -> Sampler:
+    """The sampler that a verb's sampling options describe; also sets the thread count and denormal handling."""
+    if arguments.draws < 1:
+        raise InputError(f"--draws {arguments.draws}", "at least 1", "the default is 24")
+    # Dead channels (running variances of 1e-45) make denormal numbers, which CPUs multiply very slowly.
+    torch.set_flush_denormal(True)
+    if arguments.threads is not None:
+        if arguments.threads < 1:
+            raise InputError(f"--threads {arguments.threads}", "at least 1", "leave it out for all cores")
+        torch.set_num_threads(arguments.threads)
+    device = resolve_device(arguments.device)
+    model.network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Sampler(
+        model.network,
+        model.posterior if model.bayesian else None,
+        draws=arguments.draws,
+        seed=arguments.seed,
+        scope=arguments.scope if model.bayesian else None,
+        chunk=arguments.chunk,
+        precision=resolve_precision(arguments.precision, device),
+    )
+
+
+def describe_device(device: torch.device) -> str:
+    """The device in words."""
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)} ({device})"
+    return f"cpu, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
