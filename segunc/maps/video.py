@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import numpy as np
 
 from segunc.errors import InputError
 from segunc.maps.sources import Frame, FrameSource, Skip
+
+# FFmpeg's own complaints (-8 is its level "quiet") would stand beside our one line; read when the first video opens.
+os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
 
 MISSING_TOLERATED = 0.02
 """Share of the container's frame count that may be missing: where a container holds no count, the count is an estimate
