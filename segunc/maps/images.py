@@ -1,0 +1,107 @@
+"""One image file to RGB uint8, and the check that the file is whole.
+
+Decoders fill the missing part of a truncated file with grey and say nothing; a network then sees a calm grey road.
+So the end of each file is looked for first, by its format.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+Image = npt.NDArray[np.uint8]
+"""RGB uint8 ``[H, W, 3]``."""
+
+# Inside JPEG scan data 0xFF is followed by 0x00 (stuffing), a restart marker or a fill byte; anything else is a marker.
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def read_image(path: Path) -> Image:
+    """The image of a file as RGB uint8 ``[H, W, 3]``.
+
+    Grey images are repeated over the three channels, palettes are expanded, 16-bit values keep their high byte, an
+    alpha channel is dropped without blending, and an EXIF orientation is applied: the network sees the road upright
+    and the maps have the size that a viewer shows.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is empty, truncated, or no image that OpenCV can decode; the message says which.
+    """
+    data = path.read_bytes()
+    damage = find_damage(data)
+    if damage:
+        raise ValueError(damage)
+    try:
+        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error as error:  # an image beyond OpenCV's limit of 2^30 pixels, for instance
+        raise ValueError(f"the image cannot be decoded ({error.err})") from error
+    if decoded is None:
+        raise ValueError("the file is no image that can be decoded")
+    return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
+
+
+def find_damage(data: bytes) -> str | None:
+    """Why the bytes of an image file are not whole, or None where nothing is known to be missing.
+
+    Knows JPEG (end marker), PNG (chunk checksums up to IEND), BMP and WebP (declared size). TIFF is left to the
+    decoder, which refuses missing strips by itself.
+    """
+    if not data:
+        return "the file is empty"
+    if data.startswith(b"\xff\xd8"):
+        return None if _jpeg_is_whole(data) else "the JPEG is truncated (its end marker is missing)"
+    if data.startswith(_PNG_SIGNATURE):
+        return _png_damage(data)
+    if data.startswith(b"BM") and len(data) >= 6:
+        return _shorter_than(data, struct.unpack_from("<I", data, 2)[0], "BMP")
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return _shorter_than(data, struct.unpack_from("<I", data, 4)[0] + 8, "WebP image")
+    return None
+
+
+def _shorter_than(data: bytes, declared: int, form: str) -> str | None:
+    if len(data) < declared:
+        return f"the {form} is truncated ({len(data)} of {declared} bytes)"
+    return None
+
+
+def _jpeg_is_whole(data: bytes) -> bool:
+    """Whether the end-of-image marker of the main image is reached; thumbnails inside EXIF are stepped over."""
+    position = 2
+    while True:
+        # Between segments as in scan data, the next marker is the next 0xFF with a meaning.
+        match = _JPEG_MARKER.search(data, position)
+        if match is None:
+            return False
+        marker, position = data[match.start() + 1], match.end()
+        if marker == 0xD9:
+            return True
+        if marker == 0x01:  # TEM stands alone
+            continue
+        if position + 2 > len(data):
+            return False
+        position += struct.unpack_from(">H", data, position)[0]
+
+
+def _png_damage(data: bytes) -> str | None:
+    position = len(_PNG_SIGNATURE)
+    while position + 12 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, position)
+        end = position + 8 + length
+        if end + 4 > len(data):
+            break
+        # Checksums of ancillary chunks (lower case) do not touch the picture; decoders ignore them too.
+        critical = kind[:1].isupper()
+        if critical and zlib.crc32(data[position + 4 : end]) != struct.unpack_from(">I", data, end)[0]:
+            return f"the PNG is damaged (checksum of its {kind.decode('latin-1')} chunk)"
+        if kind == b"IEND":
+            return None
+        position = end + 4
+    return "the PNG is truncated (its IEND chunk is missing)"

@@ -1,0 +1,196 @@
+"""The manifest of a maps folder: what made the maps, with which settings, in which units, and what failed.
+
+Its ``run`` part holds everything that decides the maps' values. A later run continues a folder only where that part
+is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import segunc
+from segunc.errors import InputError
+from segunc.maps.encoding import UNIT_SCORES
+
+MANIFEST_NAME = "manifest.json"
+FRAMES_NAME = "frames.jsonl"
+PARTIAL_SUFFIX = ".segunc-partial"
+"""Ending of files that are being written; whoever finds one may remove it while no run is under way."""
+FORMAT = "segunc-maps"
+_PACKAGES = ("numpy", "opencv-python-headless", "torch", "torchvision", "segmentation-models-pytorch", "timm")
+_UNITS = {
+    "msp": "1 - max mean probability",
+    "entropy": "share of ln C",
+    "aleatoric": "share of ln C",
+    "epistemic": "share of ln C",
+    "deterministic-msp": "1 - max probability",
+    "deterministic-entropy": "share of ln C",
+    "max-logit": "negative max logit",
+    "energy": "negative log-sum-exp of the logits",
+}
+
+Manifest = dict[str, Any]
+
+
+def build_manifest(
+    run: Mapping[str, Any],
+    scores: Iterable[str],
+    *,
+    device: str,
+    classes: Sequence[str],
+    palette: Sequence[tuple[int, int, int]],
+    source: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """The manifest of a run that is about to start.
+
+    Args:
+        run: everything that decides the values of the maps: model hashes, draws, seed, scope, size, dtype, chunk,
+            frame grouping, threads, maps, and ``input``, the absolute input path.
+        scores: names of the score maps.
+        device: the device in words.
+        classes: class names in the order of their ids.
+        palette: their colours as (red, green, blue).
+        source: :meth:`segunc.maps.sources.FrameSource.describe`.
+        model: what a reader wants to know of the model (method, architecture, members, ...).
+    """
+    return {
+        "format": FORMAT,
+        "format_version": 1,
+        "tool": {"name": "segunc", "version": tool_version(), "commit": tool_commit()},
+        "environment": environment(),
+        "device": device,
+        "run": dict(run),
+        "model": dict(model or {}),
+        "source": dict(source or {}),
+        "classes": {"names": list(classes), "palette": [list(colour) for colour in palette]},
+        "maps": {"prediction": {"file": "png", "dtype": "uint8", "unit": "class id", "range": [0, len(classes) - 1]}}
+        | {score: describe_score(score) for score in scores},
+    }
+
+
+def describe_score(score: str) -> dict[str, Any]:
+    """File type, stored type, unit and range of a score map; range None is unbounded."""
+    unit = _UNITS.get(score, "unknown")
+    if score in UNIT_SCORES:
+        value = "(code / 65535)^2"
+        return {"file": "png", "dtype": "uint16", "value": value, "unit": unit, "range": [0.0, 1.0]}
+    return {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
+
+
+def environment() -> dict[str, str]:
+    """Versions of Python, the platform and the packages that decide the maps' values."""
+    found = {"python": platform.python_version(), "platform": platform.platform(), "machine": platform.machine()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def tool_version() -> str:
+    """The version of this package, ``unknown`` where it runs without being installed."""
+    try:
+        return metadata.version("segunc")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def tool_commit() -> str | None:
+    """The commit of the checkout this package runs from (``-dirty`` with uncommitted changes), None when installed."""
+    package = Path(segunc.__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(package), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+    try:
+        # A virtual environment inside somebody's own repository must not report that repository's commit.
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != package.parent:
+            return None
+        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a maps folder, None where there is none.
+
+    Raises:
+        InputError: the file is there but is no manifest of this tool.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError as error:
+        raise InputError(f"{folder} is a file", "a folder", "check the path") from error
+    try:
+        manifest = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path} is no JSON ({error})", "a manifest written by segunc", "remove the folder") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise InputError(f"{path} is no manifest of a maps folder", f'"format": "{FORMAT}"', "give another folder")
+    return manifest
+
+
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """The ``run`` part of an existing maps folder, None where there is none.
+
+    A caller that continues a folder takes the chunk size, frame grouping and thread count from here: other values
+    would change the order of sums, and with it the last bits of the maps.
+    """
+    manifest = read_manifest(folder)
+    return None if manifest is None else dict(manifest.get("run", {}))
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest by atomic rename."""
+    text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_atomically(folder / MANIFEST_NAME, text.encode())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that it is either absent, as before, or whole: to a hidden neighbour, then renamed."""
+    partial = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
+    partial.write_bytes(data)
+    os.replace(partial, path)
+
+
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """The dotted keys in which two ``run`` parts differ, with both values (None where a key is absent)."""
+    before, after = _flatten(json.loads(json.dumps(old))), _flatten(json.loads(json.dumps(new)))
+    keys = [key for key in before | after if before.get(key) != after.get(key) or (key in before) != (key in after)]
+    return [(key, before.get(key), after.get(key)) for key in sorted(keys)]
+
+
+def refuse_other_run(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise InputError where a folder's run and the run about to start differ, naming the settings."""
+    different = differing_keys(old, new)
+    if different:
+        shown = ", ".join(f"{key} = {before!r} (now {after!r})" for key, before, after in different[:3])
+        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+        raise InputError(
+            f"{folder} was written with {shown}{more}",
+            "the same settings, to continue it",
+            "give another --out, or --overwrite",
+        )
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,267 @@
+"""Frames through a network to maps on disk: decoding, computing and writing at once, in constant memory.
+
+Three stages, joined by bounded queues: one thread decodes, the caller's thread computes, a small pool encodes and
+writes, and one thread appends the finished frames to ``frames.jsonl`` in source order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from segunc.errors import InputError, PartialFailure
+from segunc.maps.images import Image
+from segunc.maps.sources import Frame, FrameSource
+from segunc.maps.store import Maps, MapsWriter, Record
+
+Process = Callable[[list[Frame]], Sequence[Maps | Exception]]
+"""Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone."""
+DrawOverlay = Callable[[Frame, Maps], Image]
+"""The picture for ``overlay/`` from a frame and the maps that ``process`` gave."""
+
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: frames finished and failed in this run, frames that an earlier run had finished, the expected
+    total (None where unknown) and the seconds since the start."""
+
+    finished: int
+    failed: int
+    skipped: int
+    total: int | None
+    seconds: float
+
+
+@dataclass
+class Summary:
+    """What a run did.
+
+    Attributes:
+        finished: frames whose maps were written in this run.
+        skipped: frames that an earlier run had finished.
+        failed: name -> reason.
+        seconds: wall-clock time.
+    """
+
+    finished: int = 0
+    skipped: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def frames_per_second(self) -> float:
+        """Frames finished in this run by its wall-clock time."""
+        return self.finished / self.seconds if self.seconds > 0 else 0.0
+
+    def raise_failures(self) -> None:
+        """Raise PartialFailure where a frame failed, naming how many and the first reason."""
+        if self.failed:
+            done = self.finished + self.skipped
+            name, reason = next(iter(self.failed.items()))
+            raise PartialFailure(
+                f"{len(self.failed)} of {len(self.failed) + done} frames failed, first {name} ({reason}); "
+                f"the other {done} are kept, all failures are listed in manifest.json, and the same command tries them again"
+            )
+
+
+def run_pipeline(
+    source: FrameSource,
+    process: Process,
+    writer: MapsWriter,
+    *,
+    group: int = 1,
+    prefetch: int = 4,
+    writers: int = 2,
+    draw_overlay: DrawOverlay | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    raise_failures: bool = True,
+) -> Summary:
+    """Write the maps of every frame of a source that the writer has not finished, and close the writer.
+
+    Groups are cut by the frames' place in the source, and a group that an earlier run left half finished is computed
+    whole again: the frames that share a batch decide the last bits of its results.
+
+    Args:
+        source: the frames.
+        process: computes maps; called in this thread with up to ``group`` frames of one size.
+        writer: where they go.
+        group: frames a call of ``process``.
+        prefetch: groups decoded ahead, and frames that may wait for being written.
+        writers: threads that encode and write.
+        draw_overlay: makes ``overlay/F.jpg``, in the writers' threads.
+        on_progress: called after each frame, from one thread at a time, not always this one.
+        raise_failures: end with PartialFailure where frames failed; without it look at ``Summary.failed``.
+
+    Raises:
+        PartialFailure: frames failed, or a file could not be written; what was finished is kept.
+        Exception: whatever ``process`` or ``draw_overlay`` raised; what was finished is kept.
+    """
+    if group < 1:
+        raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
+    run = _Run(source, writer, group, prefetch, draw_overlay, on_progress)
+    try:
+        with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
+            run.start()
+            try:
+                for frames in run.groups():
+                    run.compute(frames, process, pool)
+            finally:
+                run.stop()
+    except BaseException:
+        with contextlib.suppress(OSError):  # on a full disk the manifest stays as it was; the first error is the news
+            writer.close("interrupted", position=source.position)
+        raise
+    writer.close("finished", position=source.position)
+    summary = run.summary()
+    if raise_failures:
+        summary.raise_failures()
+    return summary
+
+
+class _Run:
+    """The threads and queues of one run."""
+
+    def __init__(
+        self,
+        source: FrameSource,
+        writer: MapsWriter,
+        group: int,
+        prefetch: int,
+        draw_overlay: DrawOverlay | None,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self.source, self.writer, self.group = source, writer, group
+        self.draw_overlay, self.on_progress = draw_overlay, on_progress
+        self.started = time.monotonic()
+        self.skipped = len(writer.finished)
+        self.written = 0
+        self.decoded: queue.Queue[list[Frame] | None] = queue.Queue(prefetch)
+        self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(prefetch)
+        self.stopping = threading.Event()
+        self.errors: list[BaseException] = []
+        self.reporting = threading.Lock()
+        self.decoder = threading.Thread(target=self._decode, name="decode-frames", daemon=True)
+        self.committer = threading.Thread(target=self._commit, name="commit-frames", daemon=True)
+
+    def start(self) -> None:
+        self.decoder.start()
+        self.committer.start()
+
+    def groups(self) -> Iterator[list[Frame]]:
+        """Decoded groups until the source ends or a thread fails."""
+        while True:
+            try:
+                frames = self.decoded.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                if self.errors:
+                    return
+                continue
+            if frames is None or self.errors:
+                return
+            yield frames
+
+    def compute(self, frames: list[Frame], process: Process, pool: ThreadPoolExecutor) -> None:
+        """Compute one group and hand its frames to the writers."""
+        for frame in frames:
+            if frame.image is None:
+                self._fail(frame.name, frame.error or "no image")
+        readable = [frame for frame in frames if frame.image is not None]
+        for _, same_size in groupby(readable, key=lambda frame: frame.image.shape if frame.image is not None else None):
+            batch = list(same_size)
+            results = process(batch)
+            if len(results) != len(batch):
+                raise RuntimeError(f"process gave {len(results)} results for {len(batch)} frames")
+            for frame, maps in zip(batch, results, strict=True):
+                if self.writer.is_finished(frame.name):
+                    continue  # computed again only for the sake of its group
+                if isinstance(maps, Exception):
+                    self._fail(frame.name, str(maps))
+                else:
+                    self.pending.put((frame, pool.submit(self._store, frame, maps)))
+
+    def stop(self) -> None:
+        """Let the writers finish what they were given, then end all threads; raises what a thread raised."""
+        self.stopping.set()
+        self.pending.put(None)
+        self.committer.join()
+        self.decoder.join()
+        if self.errors:
+            raise self.errors[0]
+
+    def summary(self) -> Summary:
+        seconds = time.monotonic() - self.started
+        return Summary(self.written, self.skipped, dict(self.writer.failed), seconds)
+
+    def _decode(self) -> None:
+        try:
+            if not (self.writer.was_complete and self.source.kind == "video"):
+                frames = self.source.frames(self._skip)
+                for _, members in groupby(frames, key=lambda frame: frame.index // self.group):
+                    if not self._offer(list(members)):
+                        return
+        except BaseException as error:
+            self.errors.append(error)
+        self._offer(None)
+
+    def _offer(self, item: list[Frame] | None) -> bool:
+        while not self.stopping.is_set():
+            try:
+                self.decoded.put(item, timeout=_POLL_SECONDS)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def _skip(self, index: int, name: str) -> bool:
+        if not self.writer.is_finished(name):
+            return False
+        first = index - index % self.group
+        names = [self.source.name_of(place) for place in range(first, first + self.group)]
+        return all(other is None or self.writer.is_finished(other) for other in names)
+
+    def _store(self, frame: Frame, maps: Maps) -> Record:
+        overlay = None if self.draw_overlay is None else self.draw_overlay(frame, maps)
+        return self.writer.store(frame.name, maps, overlay)
+
+    def _commit(self) -> None:
+        while (item := self.pending.get()) is not None:
+            frame, stored = item
+            try:
+                record = stored.result()
+                if not self.errors:  # after a failure nothing may follow out of order
+                    self.writer.commit(record)
+                    self.written += 1
+                    self._report()
+            except InputError as error:  # a map of this frame alone is unfit to be stored
+                self._fail(frame.name, str(error))
+            except OSError as error:
+                self.errors.append(self._cannot_write(error))
+            except BaseException as error:
+                self.errors.append(error)
+
+    def _cannot_write(self, error: OSError) -> PartialFailure:
+        failure = PartialFailure(
+            f"writing to {self.writer.out} failed ({error.strerror or error}); {len(self.writer.finished)} finished "
+            "frames are kept and the same command continues after them"
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _fail(self, name: str, reason: str) -> None:
+        self.writer.fail(name, reason)
+        self._report()
+
+    def _report(self) -> None:
+        if self.on_progress is not None:
+            total = self.source.length or self.source.length_hint
+            with self.reporting:
+                seconds = time.monotonic() - self.started
+                self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, total, seconds))

@@ -1,0 +1,133 @@
+"""Colours of scores: perceptually uniform tables, and ranges that never follow a frame's own extremes.
+
+A map coloured by its own minimum and maximum makes a calm frame look dangerous; here one value has one colour in
+every frame, and the range is printed beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.errors import InputError
+from segunc.maps.images import Image
+
+_OPENCV_MAPS = {
+    "plasma": cv2.COLORMAP_PLASMA,
+    "magma": cv2.COLORMAP_MAGMA,
+    "inferno": cv2.COLORMAP_INFERNO,
+    "viridis": cv2.COLORMAP_VIRIDIS,
+    "cividis": cv2.COLORMAP_CIVIDIS,
+}
+COLOUR_MAPS = tuple(_OPENCV_MAPS)
+"""Tables of matplotlib (CC0) as OpenCV carries them: lightness rises evenly, so they are read in order by
+colour-blind eyes and in grey print too."""
+DEFAULT_COLOUR_MAP = "plasma"
+"""Its upper end is a saturated yellow; that of magma and inferno is near the white of lane markings and sky."""
+
+
+@dataclass(frozen=True)
+class DisplayRange:
+    """The values at the two ends of a colour bar.
+
+    Attributes:
+        low: value of the first colour.
+        high: value of the last colour.
+        open_below: values below ``low`` occur and are shown in its colour.
+        open_above: values above ``high`` occur and are shown in its colour.
+    """
+
+    low: float
+    high: float
+    open_below: bool = False
+    open_above: bool = False
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
+            raise InputError(
+                f"display range {self.low:g}..{self.high:g}", "two numbers, low < high", "give another range"
+            )
+
+    @property
+    def low_text(self) -> str:
+        """How the low end is labelled: ``<=`` where lower values share its colour."""
+        return f"<= {self.low:g}" if self.open_below else f"{self.low:g}"
+
+    @property
+    def high_text(self) -> str:
+        """How the high end is labelled: ``>=`` where higher values share its colour."""
+        return f">= {self.high:g}" if self.open_above else f"{self.high:g}"
+
+    def place(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+        """Where values lie in the range, float32 0..1, clipped at its ends."""
+        width = np.float32(self.high - self.low)
+        share = (values.astype(np.float32) - np.float32(self.low)) / width
+        return np.asarray(np.clip(share, 0, 1), np.float32)
+
+
+DISPLAY_RANGES = {
+    "msp": DisplayRange(0, 1),
+    "entropy": DisplayRange(0, 1),
+    "aleatoric": DisplayRange(0, 1),
+    # Mutual information of a fine-tuned posterior rarely passes a third of ln C; on 0..1 it would look empty.
+    "epistemic": DisplayRange(0, 0.3, open_above=True),
+    "deterministic-msp": DisplayRange(0, 1),
+    "deterministic-entropy": DisplayRange(0, 1),
+}
+"""The fixed range in which each score is shown; unbounded scores have none."""
+
+
+def display_range(score: str, given: tuple[float, float] | None = None) -> DisplayRange:
+    """The range of a score: the one given (its ends marked open where values can lie beyond), or the fixed one.
+
+    Raises:
+        InputError: an unbounded or unknown score without a given range.
+    """
+    fixed = DISPLAY_RANGES.get(score)
+    if given is not None:
+        low, high = given
+        # Scores with a fixed range are shares: they lie in 0..1 whatever part of it is shown.
+        return DisplayRange(low, high, fixed is None or low > 0, fixed is None or high < 1)
+    if fixed is None:
+        raise InputError(
+            f"score '{score}' has no fixed display range",
+            f"one of {', '.join(DISPLAY_RANGES)}, or a range of your own",
+            "give low and high (they must not follow a frame's own extremes)",
+        )
+    return fixed
+
+
+@cache
+def colour_table(name: str = DEFAULT_COLOUR_MAP) -> Image:
+    """A colour map as RGB uint8 ``[256, 3]``; read-only.
+
+    Raises:
+        InputError: an unknown name.
+    """
+    if name not in _OPENCV_MAPS:
+        raise InputError(f"colour map '{name}'", f"one of {', '.join(COLOUR_MAPS)}", "check the name")
+    ramp = np.arange(256, dtype=np.uint8)[:, None]
+    table = np.ascontiguousarray(cv2.applyColorMap(ramp, _OPENCV_MAPS[name])[:, 0, ::-1], np.uint8)
+    table.flags.writeable = False
+    return table
+
+
+def levels(values: npt.NDArray[np.floating], shown: DisplayRange) -> npt.NDArray[np.uint8]:
+    """The rows 0..255 of a colour table for values ``[H, W]``."""
+    return np.rint(shown.place(values) * 255).astype(np.uint8)
+
+
+def colourise(values: npt.NDArray[np.floating], shown: DisplayRange, colour_map: str = DEFAULT_COLOUR_MAP) -> Image:
+    """A score map ``[H, W]`` in real units as RGB uint8 ``[H, W, 3]``."""
+    return np.asarray(colour_table(colour_map)[levels(values, shown)], np.uint8)
+
+
+def colourise_classes(prediction: npt.NDArray[np.uint8], palette: list[tuple[int, int, int]]) -> Image:
+    """Class ids ``[H, W]`` in their palette as RGB uint8 ``[H, W, 3]``; ids beyond the palette are white."""
+    table = np.full((256, 3), 255, np.uint8)
+    table[: len(palette)] = palette
+    return np.asarray(table[prediction], np.uint8)

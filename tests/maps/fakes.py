@@ -1,0 +1,74 @@
+"""A network that is none: maps that follow from the image alone, and a small folder of road-like pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from segunc.maps.manifest import build_manifest
+from segunc.maps.sources import Frame
+from segunc.maps.store import Maps
+
+SCORES = ("entropy", "epistemic", "max-logit")
+CLASSES = ("road", "car", "sky")
+PALETTE = ((128, 64, 128), (0, 0, 142), (70, 130, 180))
+
+
+def write_pictures(folder: Path, count: int, size: tuple[int, int] = (24, 32)) -> list[str]:
+    """Lossless pictures in two sub-folders; their frame names in source order."""
+    generator = np.random.default_rng(3)
+    names = []
+    for index in range(count):
+        name = f"{'a' if index < count // 2 else 'b'}/frame_{index:03d}"
+        path = folder / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), generator.integers(0, 256, (*size, 3), np.uint8))
+        names.append(name)
+    return names
+
+
+def write_video(path: Path, count: int, *, fps: float = 25.0, size: tuple[int, int] = (48, 64)) -> None:
+    """A video whose frames brighten one by one."""
+    code = {".webm": "VP80", ".avi": "MJPG", ".mp4": "mp4v"}[path.suffix]
+    writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, cv2.VideoWriter.fourcc(*code), fps, size[::-1])
+    assert writer.isOpened()
+    for index in range(count):
+        picture = np.full((*size, 3), 20 + index * 4 % 200, np.uint8)
+        picture[: size[0] // 2] = 240 - index * 4 % 200
+        writer.write(picture)
+    writer.release()
+
+
+def process(frames: list[Frame]) -> list[Maps]:
+    """Maps that depend on the image and, as a real network's last bits do, on the frames it shares a batch with."""
+    images = np.stack([frame.image for frame in frames if frame.image is not None]).astype(np.float32) / 255
+    company = images.mean()
+    results: list[Maps] = []
+    for image in images:
+        grey = image.mean(axis=2)
+        maps = {
+            "prediction": (image.argmax(axis=2)).astype(np.uint8),
+            "entropy": np.clip(0.9 * grey + 0.1 * company, 0, 1),
+            "epistemic": grey**2 * 0.2,
+            "max-logit": -10 * grey,
+        }
+        results.append(maps)
+    return results
+
+
+def manifest(**run: Any) -> dict[str, Any]:
+    """A manifest of the fake network."""
+    settings = {"draws": 24, "seed": 0, "group": 1, "maps": list(SCORES)} | run
+    return build_manifest(settings, SCORES, device="cpu", classes=CLASSES, palette=PALETTE)
+
+
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder but the manifest, whose status and versions may differ."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    }

@@ -1,0 +1,76 @@
+"""A small run that kills itself with SIGKILL; started by test_resume.py as its own process.
+
+Usage: killed_run.py INPUT OUT GROUP MOMENT COUNT, where MOMENT says what is about to happen for the COUNT-th time:
+``rename`` (a file's bytes are written, not yet in place), ``line`` (half a line of frames.jsonl is written),
+``compute`` (a group is about to be computed) or ``never``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import segunc.maps.manifest as manifest_module
+from segunc.maps.pipeline import run_pipeline
+from segunc.maps.sources import open_source
+from segunc.maps.store import MapsWriter
+from tests.maps.fakes import manifest, process
+
+
+class Countdown:
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    given, out, group, moment, count = sys.argv[1:]
+    due = Countdown(int(count))
+    source = open_source(given)
+    writer = MapsWriter(Path(out), manifest(group=int(group)))
+
+    def compute(frames: list[Any]) -> Any:
+        if moment == "compute" and due():
+            die()
+        return process(frames)
+
+    if moment == "rename":
+        replace = os.replace
+
+        def replace_or_die(old: Any, new: Any) -> None:
+            if due():
+                die()
+            replace(old, new)
+
+        manifest_module.os.replace = replace_or_die  # type: ignore[attr-defined]
+    if moment == "line":
+        lines = writer._lines
+
+        class Torn:
+            def write(self, data: bytes) -> None:
+                if due():
+                    lines.write(data[: len(data) // 2])
+                    die()
+                lines.write(data)
+
+            def close(self) -> None:
+                lines.close()
+
+        writer._lines = Torn()  # type: ignore[assignment]
+    run_pipeline(source, compute, writer, group=int(group))
+
+
+if __name__ == "__main__":
+    main()
