@@ -1,0 +1,169 @@
+"""Evaluate uncertainty maps against labels: from maps on disk, or frame by frame as a network makes them.
+
+Nothing here knows a network. ``evaluate_maps`` reads any folder of ``SCORE/FRAME.{png,npy}``; a caller that holds a
+network feeds the same :class:`Evaluator` with the maps in their stored form and gets the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from segunc.data.anomaly_labels import BINARY, AnomalyEncoding
+from segunc.data.label_images import read_label_image
+from segunc.data.labels import LabelMap
+from segunc.data.pairing import find_labels, list_images
+from segunc.errors import InputError
+from segunc.maps.reader import MapsReader
+from segunc.maps.store import PREDICTION
+from segunc.metrics.evaluator import Evaluator, Result
+from segunc.metrics.frame_counts import CONFIDENCE
+from segunc.metrics.report import format_metrics, write_metrics
+
+__all__ = ["Evaluator", "Result", "evaluate_maps", "format_metrics", "write_metrics"]
+
+Labels = Path | Mapping[str, Path]
+"""A folder of label files, found by the frames' names, or the label file of each frame by name."""
+
+
+def evaluate_maps(
+    maps: Path,
+    *,
+    anomaly_labels: Labels | None = None,
+    labels: Labels | None = None,
+    label_map: LabelMap | None = None,
+    anomaly_encoding: AnomalyEncoding = BINARY,
+    scores: Sequence[str] | None = None,
+    on_frame: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Evaluate a folder of maps, in constant memory.
+
+    Args:
+        maps: a folder of ``SCORE/FRAME.{png,npy}`` and ``prediction/FRAME.png``, with or without a manifest.
+        anomaly_labels: anomaly masks; a folder, or frame name -> file where a data set names them its own way.
+        labels: masks of class ids, likewise.
+        label_map: what the values of ``labels`` mean; required with ``labels``.
+        anomaly_encoding: what the values of ``anomaly_labels`` mean.
+        scores: the scores to evaluate; None is every score map in the folder.
+        on_frame: called after each frame with the number of frames done and their total.
+
+    Returns:
+        the content of ``metrics.json``; frames that could not be counted stand in ``left_out`` with the reason.
+
+    Raises:
+        InputError: there are no maps or no labels, a score is unknown, the label map does not fit the maps' classes,
+            or not one frame could be counted.
+    """
+    if anomaly_labels is None and labels is None:
+        raise InputError("no labels are given", "anomaly labels, class labels, or both")
+    if labels is not None and label_map is None:
+        raise InputError("class labels are given without a label map", "the label map that explains their values")
+    reader = MapsReader(maps)
+    if labels is not None and label_map is not None:
+        _check_classes(reader, label_map)
+    anomaly_files = _label_files(anomaly_labels, reader.frames)
+    label_files = _label_files(labels, reader.frames)
+    chosen = _choose_scores(reader, scores) if anomaly_labels is not None else ()
+    evaluator = Evaluator(chosen, label_map if labels is not None else None)
+    frame_inputs = _FrameInputs(reader, chosen, anomaly_files, label_files, label_map, anomaly_encoding)
+    for done, frame in enumerate(reader.frames, start=1):
+        try:
+            inputs = frame_inputs.read(frame)
+        except InputError as error:
+            evaluator.leave_out(frame, str(error))
+        else:
+            evaluator.update(frame, **inputs)
+        if on_frame is not None:
+            on_frame(done, len(reader.frames))
+    known = set(reader.frames)
+    for failure in (reader.manifest or {}).get("failed", []):
+        if failure["name"] not in known:
+            evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
+    result = evaluator.result()
+    for kind, given, files in (("anomaly", anomaly_labels, anomaly_files), ("class", labels, label_files)):
+        if given is not None:
+            result["counts"][f"frames_without_{kind}_label"] = len(known - files.keys())
+            result["counts"][f"{kind}_labels_without_frame"] = _unused(given, files)
+    return result
+
+
+def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> Sequence[str]:
+    unknown = [name for name in scores or () if name not in reader.scores]
+    if unknown:
+        raise InputError(
+            f"score '{unknown[0]}' has no maps in {reader.folder}",
+            f"one of {', '.join(reader.scores) or '(there is none)'}",
+            "check the name, or predict with that score",
+        )
+    return reader.scores if scores is None else scores
+
+
+def _check_classes(reader: MapsReader, label_map: LabelMap) -> None:
+    """Refuse a label map that numbers the classes otherwise than the network did; other words for them may pass."""
+    names = (reader.manifest or {}).get("classes", {}).get("names")
+    if names is None:
+        return
+    moved = [name for i, name in enumerate(names) if name in label_map.classes and label_map.classes.index(name) != i]
+    if len(names) != label_map.num_classes or moved:
+        detail = f"class '{moved[0]}' has another number" if moved else f"it has {label_map.num_classes} classes"
+        raise InputError(
+            f"label map '{label_map.name}' does not fit the maps in {reader.folder}: {detail}",
+            f"the {len(names)} classes {', '.join(names)}",
+            "give the label map that the network was trained with",
+        )
+
+
+def _label_files(given: Labels | None, frames: Sequence[str]) -> Mapping[str, Path]:
+    if given is None:
+        return {}
+    if isinstance(given, Path):
+        return find_labels(given, frames)
+    return {frame: given[frame] for frame in frames if frame in given}
+
+
+def _unused(given: Labels, used: Mapping[str, Path]) -> int:
+    """Labels that no frame claims: many of them mean that the maps cover only a part of the set."""
+    every = list_images(given) if isinstance(given, Path) else given.values()
+    return len(set(every) - set(used.values()))
+
+
+@dataclass(frozen=True)
+class _FrameInputs:
+    """Reads what the evaluator needs of a frame, and nothing that its labels have no use for."""
+
+    reader: MapsReader
+    scores: Sequence[str]
+    anomaly_files: Mapping[str, Path]
+    label_files: Mapping[str, Path]
+    label_map: LabelMap | None
+    anomaly_encoding: AnomalyEncoding
+
+    @cached_property
+    def _has_predictions(self) -> bool:
+        return any(self.reader.has(frame, PREDICTION) for frame in self.reader.frames)
+
+    def read(self, frame: str) -> dict[str, Any]:
+        """The arguments of :meth:`Evaluator.update`.
+
+        Raises:
+            InputError: a file of the frame is missing, damaged or of another type, or no label carries its name.
+        """
+        anomaly, labels, prediction = None, None, None
+        needed: set[str] = set()
+        if frame in self.anomaly_files:
+            path = self.anomaly_files[frame]
+            anomaly = self.anomaly_encoding.encode(read_label_image(path), f"anomaly label {path}")
+            needed.update(self.scores)
+        if frame in self.label_files and self.label_map is not None:
+            path = self.label_files[frame]
+            labels = self.label_map.encode(read_label_image(path), f"label {path}")
+            # Where no frame has a prediction the result says so; where only this one lacks it, it is left out.
+            prediction = self.reader.prediction(frame) if self._has_predictions else None
+            needed.update({CONFIDENCE} if self.reader.has(frame, CONFIDENCE) else ())
+        if anomaly is None and labels is None:
+            raise InputError("no label carries its name")
+        stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}
+        return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}

@@ -1,0 +1,73 @@
+"""Segmentation quality from the confusion matrix of a whole set.
+
+The matrix is summed over all pixels of the set before anything is divided: the mean of the IoU of single images is
+another number and is not made here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.data.labels import IGNORE
+from segunc.errors import InputError
+
+Matrix = npt.NDArray[np.int64]
+"""int64 ``[C, C]``: pixels by true class (row) and predicted class (column)."""
+
+
+def confusion_matrix(
+    labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int, ignore: int = IGNORE
+) -> Matrix:
+    """Count pixels by true and predicted class.
+
+    Args:
+        labels: train ids in 0..C-1, or ``ignore``; any shape.
+        prediction: class ids, the same shape; must lie in 0..C-1 where the label is not ignored.
+        classes: C.
+        ignore: the label of pixels that are not counted.
+
+    Returns:
+        int64 ``[C, C]``, rows are true classes, columns predicted ones.
+
+    Raises:
+        InputError: the shapes differ, or an id is no class.
+    """
+    if labels.shape != prediction.shape:
+        raise InputError(
+            f"labels of shape {labels.shape} and a prediction of shape {prediction.shape}", "one size for both"
+        )
+    counted = labels != ignore
+    truth = labels[counted].astype(np.int64)
+    predicted = prediction[counted].astype(np.int64)
+    for name, ids in (("labels", truth), ("the prediction", predicted)):
+        if ids.size and (ids.min() < 0 or ids.max() >= classes):
+            unknown = np.unique(ids[(ids < 0) | (ids >= classes)])[:8].tolist()
+            remedy = "give the label map that the network was trained with"
+            raise InputError(f"{name} holds the class ids {unknown}", f"ids in 0..{classes - 1}", remedy)
+    return np.bincount(truth * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+
+
+def class_iou(matrix: Matrix) -> npt.NDArray[np.float64]:
+    """Intersection over union of each class in 0..1, ``[C]``; NaN for a class in neither labels nor predictions."""
+    intersection = matrix.diagonal()
+    union = matrix.sum(axis=0) + matrix.sum(axis=1) - intersection
+    iou = np.full(len(matrix), np.nan)
+    np.divide(intersection, union, out=iou, where=union > 0)
+    return iou
+
+
+def mean_iou(matrix: Matrix) -> float | None:
+    """Mean of :func:`class_iou` in 0..1 over the classes that occur in labels or predictions; None without a pixel.
+
+    A class that is only predicted, never labelled, counts with its IoU of 0.
+    """
+    iou = class_iou(matrix)
+    present = iou[~np.isnan(iou)]
+    return float(present.mean()) if present.size else None
+
+
+def accuracy(matrix: Matrix) -> float | None:
+    """Share of the counted pixels whose class is right, 0..1; None without a pixel."""
+    total = int(matrix.sum())
+    return int(matrix.trace()) / total if total else None
