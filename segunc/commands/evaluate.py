@@ -1,0 +1,84 @@
+"""``segunc evaluate``: metrics from maps on disk, or from a model in one pass."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from segunc.data.anomaly_labels import BINARY, anomaly_encoding
+from segunc.data.datasets import DatasetEntry, dataset_entry
+from segunc.data.labels import label_map
+from segunc.errors import InputError
+from segunc.evaluation import Result, evaluate_maps, format_metrics, write_metrics
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Evaluate, print the table and write the result."""
+    entry = dataset_entry(arguments.dataset) if arguments.dataset else None
+    result = _from_maps(arguments, entry) if arguments.maps else _from_model(arguments, entry)
+    out = Path(arguments.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_metrics(result, out)
+    print(format_metrics(result))
+    print(f"wrote {out}")
+
+
+def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:
+    from segunc.commands.progress import FrameProgress
+
+    if not arguments.labels and not arguments.anomaly_labels:
+        raise InputError("--maps without labels", "--labels or --anomaly-labels", "give the folder of the masks")
+    classes = None
+    if arguments.labels:
+        if entry is None or entry.labels is None:
+            raise InputError(
+                "--labels without the data set they belong to",
+                "--dataset with class labels",
+                "e.g. --dataset cityscapes",
+            )
+        classes = label_map(entry.labels)
+    encoding = anomaly_encoding(entry.anomaly_encoding) if entry and entry.anomaly_encoding else BINARY
+    progress = FrameProgress("evaluate")
+    try:
+        return evaluate_maps(
+            Path(arguments.maps),
+            anomaly_labels=Path(arguments.anomaly_labels) if arguments.anomaly_labels else None,
+            labels=Path(arguments.labels) if arguments.labels else None,
+            label_map=classes,
+            anomaly_encoding=encoding,
+            scores=arguments.scores,
+            on_frame=progress.update,
+        )
+    finally:
+        progress.close()
+
+
+def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:
+    from segunc.bayes.files import load_model
+    from segunc.commands.device import make_sampler
+    from segunc.commands.model_evaluation import evaluate_model
+
+    if entry is None or not arguments.root:
+        raise InputError(
+            "--model without a data set", "--dataset NAME and --root DIR", "e.g. --dataset camvid --root data/camvid"
+        )
+    samples = entry.samples(Path(arguments.root), arguments.split)
+    model = load_model(Path(arguments.model))
+    sampler = make_sampler(model, arguments)
+    result: dict[str, Any] = evaluate_model(
+        sampler, model, entry, samples, scores=arguments.scores, size=arguments.size
+    )
+    result["run"] = {
+        "dataset": entry.name,
+        "split": arguments.split,
+        "method": model.posterior.method,
+        "base_sha256": model.sha256,
+        "posterior_sha256": model.posterior_sha256,
+        "draws": sampler.draws,
+        "seed": sampler.seed,
+        "scope": sampler.scope,
+        "precision": sampler.precision,
+        "size": arguments.size,
+    }
+    return result

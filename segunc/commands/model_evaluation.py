@@ -1,0 +1,77 @@
+"""One pass of a model over a labelled data set, scored as the maps on disk would be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from segunc.bayes.files import Model
+from segunc.commands.progress import FrameProgress
+from segunc.data.anomaly_labels import anomaly_encoding
+from segunc.data.datasets import DatasetEntry
+from segunc.data.images import read_image
+from segunc.data.label_images import read_label_image
+from segunc.data.samples import Sample
+from segunc.errors import InputError
+from segunc.evaluation import Evaluator, Result
+from segunc.maps.encoding import encode_score
+from segunc.sampling.frames import sample_frames
+from segunc.sampling.prediction import ALL_SCORES
+from segunc.sampling.sampler import Sampler
+
+
+def evaluate_model(
+    sampler: Sampler,
+    model: Model,
+    entry: DatasetEntry,
+    samples: Sequence[Sample],
+    *,
+    scores: Sequence[str] | None = None,
+    size: tuple[int, int] | None = None,
+) -> Result:
+    """Predict and count frame by frame; nothing is kept but the counts.
+
+    Scores are counted in their stored encoding, so that the numbers equal those from a maps folder.
+
+    Args:
+        sampler: over the model's network.
+        model: for its classes.
+        entry: tells what the labels mean.
+        samples: the labelled frames.
+        scores: anomaly scores to evaluate; None for all.
+        size: (height, width) the network sees; None for its inference size.
+
+    Raises:
+        InputError: the data set's classes are not the network's, or no frame could be scored.
+    """
+    unknown = sorted(set(scores or ()) - set(ALL_SCORES))
+    if unknown:
+        raise InputError(f"score '{unknown[0]}'", f"one of {', '.join(ALL_SCORES)}", "check the spelling")
+    anomalies = anomaly_encoding(entry.anomaly_encoding) if entry.anomaly_encoding else None
+    classes = None if anomalies else entry.label_map()
+    if classes is not None and classes.classes != model.network.description.classes:
+        raise InputError(
+            f"data set {entry.name} has the classes {', '.join(classes.classes[:4])}, ...",
+            f"those of the network: {', '.join(model.network.description.classes[:4])}, ...",
+            "evaluate on the data set that the network was trained for",
+        )
+    chosen = list(scores or ALL_SCORES) if anomalies else []
+    evaluator = Evaluator(chosen, classes)
+    progress = FrameProgress("evaluate")
+    try:
+        for done, sample in enumerate(samples, start=1):
+            try:
+                assert sample.label is not None
+                image, raw = read_image(sample.image), read_label_image(sample.label)
+                truth = anomalies.encode(raw, str(sample.label)) if anomalies else None
+                labels = classes.encode(raw, str(sample.label)) if classes else None
+                result = sample_frames(sampler, [image], size=size, keep_probabilities=classes is not None)
+                stored = {n: encode_score(n, result.scores[n][0].cpu().numpy()) for n in {*chosen, "msp"}}
+            except InputError as error:
+                evaluator.leave_out(sample.name, str(error))
+            else:
+                probabilities = None if result.probabilities is None else result.probabilities[0].cpu().numpy()
+                evaluator.update(sample.name, stored, result.prediction[0].cpu().numpy(), probabilities, labels, truth)
+            progress.update(done, len(samples))
+    finally:
+        progress.close()
+    return evaluator.result()

@@ -1,0 +1,161 @@
+"""``segunc predict``: maps of images, folders, globs or a video."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from segunc.bayes.files import Model, load_model
+from segunc.commands.device import describe_device, make_sampler
+from segunc.commands.progress import FrameProgress
+from segunc.errors import InputError
+from segunc.maps.manifest import build_manifest, read_run
+from segunc.maps.pipeline import DrawOverlay, Progress, Summary, run_pipeline
+from segunc.maps.sources import Frame, FrameSource, open_source
+from segunc.maps.store import Maps, MapsWriter
+from segunc.networks.network import inference_size
+from segunc.sampling.frames import sample_frames
+from segunc.sampling.prediction import ALL_SCORES
+from segunc.sampling.sampler import Sampler
+
+RECORDED = ("chunk", "threads")
+"""Settings that a continued run takes from the folder's manifest: they decide the order of sums."""
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Write the maps of an input, or continue a run that was killed."""
+    out = Path(arguments.out)
+    before = None if arguments.overwrite else read_run(out)
+    for key in RECORDED:
+        if before is not None and getattr(arguments, key) is None:
+            setattr(arguments, key, before.get(key))
+    scores = arguments.maps or list(ALL_SCORES)
+    unknown = sorted({*scores, arguments.overlay_score} - set(ALL_SCORES))
+    if unknown:
+        raise InputError(f"score '{unknown[0]}'", f"one of {', '.join(ALL_SCORES)}", "check the spelling")
+    source = open_source(arguments.input, out=out)
+    model = load_model(Path(arguments.model))
+    sampler = make_sampler(model, arguments)
+    if sampler.chunk is None:
+        sampler.chunk = _choose_chunk(sampler, model, source, arguments.size)
+    manifest = build_manifest(
+        _run_settings(arguments, model, sampler, source, scores),
+        scores,
+        device=describe_device(sampler.device),
+        classes=model.network.description.classes,
+        palette=model.network.description.palette,
+        source=source.describe(),
+        model={
+            "architecture": f"{model.network.description.architecture} {model.network.description.encoder}",
+            "method": model.posterior.method,
+            "members": model.posterior.members,
+            "alpha": model.record.get("alpha"),
+        },
+    )
+    writer = MapsWriter(out, manifest, overwrite=arguments.overwrite)
+    overlay = _overlay_drawer(arguments, manifest) if arguments.overlay else None
+    summary = predict_frames(sampler, source, writer, scores, size=arguments.size, draw_overlay=overlay)
+    for message in sampler.report.messages:
+        print(f"note: {message}")
+    done = summary.finished + summary.skipped
+    print(
+        f"{done} frames in {out}: {summary.finished} in {summary.seconds:.1f} s ({summary.frames_per_second:.2f} frames/s), "
+        f"{summary.skipped} were finished before; {sampler.draws} draws, chunk {sampler.chunk}, {sampler.precision}, "
+        f"{describe_device(sampler.device)}"
+    )
+    if arguments.overlay and source.kind == "video" and done:
+        print(f"overlay video: {_write_overlay_video(out, source)}")
+    summary.raise_failures()
+
+
+def predict_frames(
+    sampler: Sampler,
+    source: FrameSource,
+    writer: MapsWriter,
+    scores: Sequence[str],
+    *,
+    size: tuple[int, int] | None = None,
+    draw_overlay: DrawOverlay | None = None,
+) -> Summary:
+    """Run every unfinished frame of a source through the sampler and write its maps."""
+
+    def process(frames: list[Frame]) -> Sequence[Maps | Exception]:
+        try:
+            images = [frame.image for frame in frames if frame.image is not None]
+            result = sample_frames(sampler, images, size=size)
+        except InputError as error:
+            return [error] * len(frames)
+        stacked = {name: result.scores[name].cpu().numpy() for name in scores}
+        stacked["prediction"] = result.prediction.cpu().numpy()
+        return [{name: values[index] for name, values in stacked.items()} for index in range(len(frames))]
+
+    progress = FrameProgress("predict")
+
+    def show(state: Progress) -> None:
+        progress.update(state.finished, state.total, skipped=state.skipped, failed=state.failed)
+
+    try:
+        return run_pipeline(source, process, writer, draw_overlay=draw_overlay, on_progress=show, raise_failures=False)
+    finally:
+        progress.close()
+
+
+def _choose_chunk(sampler: Sampler, model: Model, source: FrameSource, size: tuple[int, int] | None) -> int:
+    """Draws in a batch for the first readable frame, fixed for the run so that its bytes can be made again."""
+    description = model.network.description
+    first = next((frame.image for frame in source.frames() if frame.image is not None), None)
+    if first is None:
+        raise InputError(f"no frame of {source.path} can be read", "at least one readable image", "check the files")
+    seen = inference_size(description, (first.shape[0], first.shape[1]), size)
+    return sampler.chunk_for(1, seen, description.num_classes)
+
+
+def _run_settings(
+    arguments: argparse.Namespace, model: Model, sampler: Sampler, source: FrameSource, scores: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "input": str(source.path),
+        "base_sha256": model.sha256,
+        "posterior_sha256": model.posterior_sha256,
+        "draws": sampler.draws,
+        "seed": sampler.seed,
+        "scope": sampler.scope,
+        "size": None if arguments.size is None else list(arguments.size),
+        "precision": sampler.precision,
+        "chunk": sampler.chunk,
+        "group": 1,
+        "threads": torch.get_num_threads(),
+        "device": sampler.device.type,
+        "maps": list(scores),
+        "overlay": arguments.overlay_score if arguments.overlay else None,
+    }
+
+
+def _overlay_drawer(arguments: argparse.Namespace, manifest: dict[str, Any]) -> DrawOverlay:
+    from segunc.maps.encoding import UNIT_SCORES
+    from segunc.review.colormap import display_range
+    from segunc.review.overlay import Legend, draw_overlay, model_line, score_unit
+
+    score = arguments.overlay_score
+    if score not in manifest["maps"]:
+        raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --maps")
+    if score not in UNIT_SCORES:
+        raise InputError(f"--overlay-score {score}", f"a score with a fixed range: {', '.join(UNIT_SCORES)}", "")
+    legend = Legend(score, score_unit(manifest, score), display_range(score), model_line(manifest))
+
+    def draw(frame: Frame, maps: Maps) -> Any:
+        assert frame.image is not None
+        return draw_overlay(frame.image, np.asarray(maps[score]), legend)
+
+    return draw
+
+
+def _write_overlay_video(out: Path, source: FrameSource) -> Path:
+    from segunc.review.video import write_video
+
+    return write_video(sorted((out / "overlay").glob("*.jpg")), out / "overlay.webm", source.fps or 25.0)
