@@ -8,9 +8,8 @@ from segunc.bayes.files import Model
 from segunc.commands.progress import FrameProgress
 from segunc.data.anomaly_labels import anomaly_encoding
 from segunc.data.datasets import DatasetEntry
-from segunc.data.images import read_image
 from segunc.data.label_images import read_label_image
-from segunc.data.samples import Sample
+from segunc.data.samples import Sample, load_image
 from segunc.errors import InputError
 from segunc.evaluation import Evaluator, Result
 from segunc.maps.encoding import encode_score
@@ -61,7 +60,7 @@ def evaluate_model(
         for done, sample in enumerate(samples, start=1):
             try:
                 assert sample.label is not None
-                image, raw = read_image(sample.image), read_label_image(sample.label)
+                image, raw = load_image(sample.image), read_label_image(sample.label)
                 truth = anomalies.encode(raw, str(sample.label)) if anomalies else None
                 labels = classes.encode(raw, str(sample.label)) if classes else None
                 result = sample_frames(sampler, [image], size=size, keep_probabilities=classes is not None)

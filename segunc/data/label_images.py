@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from segunc.data.images import find_damage
 from segunc.errors import InputError
-from segunc.maps.images import find_damage
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PALETTE = 3

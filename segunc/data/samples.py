@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Dataset
 
+from segunc.data.images import Image, read_image
+from segunc.data.label_images import read_label_image
 from segunc.data.labels import LabelMap
 from segunc.data.transforms import Transform
 from segunc.errors import InputError
@@ -26,40 +27,22 @@ class Sample:
     label: Path | None
 
 
-def read_image(path: Path) -> npt.NDArray[np.uint8]:
-    """An image file as RGB uint8 ``[H, W, 3]``.
+def load_image(path: Path) -> Image:
+    """An image file as RGB uint8 ``[H, W, 3]``; see :func:`segunc.data.images.read_image`.
 
     Raises:
-        InputError: missing, truncated beyond decoding, or not an image.
+        InputError: missing, truncated, or not an image.
     """
-    return cv2.cvtColor(_read(path, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB).astype(np.uint8, copy=False)
-
-
-def read_label(path: Path) -> npt.NDArray[np.uint8]:
-    """A label file as its raw ids, uint8 ``[H, W]``.
-
-    Raises:
-        InputError: missing, unreadable, or not one 8-bit channel (a colour picture is no label).
-    """
-    raw = _read(path, cv2.IMREAD_UNCHANGED)
-    if raw.ndim != 2 or raw.dtype != np.uint8:
+    try:
+        return read_image(path)
+    except OSError as error:
         raise InputError(
-            f"label {path} has the shape {raw.shape} and type {raw.dtype}",
-            "one 8-bit channel of class ids",
-            "give the label ids, not their colours",
-        )
-    return raw.astype(np.uint8, copy=False)
-
-
-def _read(path: Path, mode: int) -> npt.NDArray[np.generic]:
-    if not path.is_file():
-        raise InputError(f"{path} does not exist", "a readable image file", "check the path")
-    decoded = cv2.imdecode(np.fromfile(path, np.uint8), mode) if path.stat().st_size else None
-    if decoded is None:
+            f"image {path} cannot be read ({error.strerror})", "an image file", "check the path"
+        ) from error
+    except ValueError as error:
         raise InputError(
-            f"{path} cannot be decoded", "a PNG or JPEG file that is whole", "copy the file again or remove it"
-        )
-    return np.asarray(decoded)
+            f"image {path}: {error}", "an image file that is whole", "copy it again or remove it"
+        ) from error
 
 
 class SegmentationDataset(Dataset[dict[str, Any]]):
@@ -87,13 +70,13 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def read(self, index: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    def read(self, index: int) -> tuple[Image, npt.NDArray[np.uint8]]:
         """Image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
         sample = self.samples[index]
-        image = read_image(sample.image)
+        image = load_image(sample.image)
         if sample.label is None:
             raise InputError(f"frame {sample.name} has no label", "a label file", "remove the frame from the split")
-        label = read_label(sample.label)
+        label = read_label_image(sample.label)
         if label.shape != image.shape[:2]:
             raise InputError(
                 f"label {sample.label} is {label.shape[0]}x{label.shape[1]}, its image {image.shape[0]}x{image.shape[1]}",

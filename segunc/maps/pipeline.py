@@ -15,8 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from segunc.data.images import Image
 from segunc.errors import InputError, PartialFailure
-from segunc.maps.images import Image
 from segunc.maps.sources import Frame, FrameSource
 from segunc.maps.store import Maps, MapsWriter, Record
 

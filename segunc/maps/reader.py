@@ -9,9 +9,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.data.images import find_damage
 from segunc.errors import InputError
 from segunc.maps.encoding import UNIT_SCORES, decode_unit
-from segunc.maps.images import find_damage
 from segunc.maps.manifest import FRAMES_NAME, read_manifest
 from segunc.maps.store import OVERLAY, PREDICTION, Record, read_lines
 

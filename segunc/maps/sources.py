@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from segunc.data.images import Image, read_image
 from segunc.data.pairing import IMAGE_SUFFIXES, list_images
 from segunc.errors import InputError
-from segunc.maps.images import Image, read_image
 
 VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
 """File name endings that are read as video (any case)."""

@@ -20,9 +20,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.data.images import Image
 from segunc.errors import InputError
 from segunc.maps.encoding import UNIT_SCORES, decode_unit, encode_score
-from segunc.maps.images import Image
 from segunc.maps.manifest import (
     FRAMES_NAME,
     MANIFEST_NAME,

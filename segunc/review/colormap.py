@@ -13,8 +13,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.data.images import Image
 from segunc.errors import InputError
-from segunc.maps.images import Image
 
 _OPENCV_MAPS = {
     "plasma": cv2.COLORMAP_PLASMA,

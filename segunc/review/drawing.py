@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.maps.images import Image
+from segunc.data.images import Image
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 INK = (236, 236, 240)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from segunc.data.images import Image
 from segunc.errors import InputError
-from segunc.maps.images import Image
 from segunc.review.colormap import DEFAULT_COLOUR_MAP, DisplayRange, colour_table, levels
 from segunc.review.drawing import (
     FAINT_INK,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from segunc.maps.images import Image
+from segunc.data.images import Image
 from segunc.review.colormap import colour_table, colourise, colourise_classes
 from segunc.review.drawing import (
     FAINT_INK,

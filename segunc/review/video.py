@@ -14,8 +14,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from segunc.data.images import Image, read_image
 from segunc.errors import InputError, PartialFailure
-from segunc.maps.images import Image, read_image
 from segunc.maps.manifest import PARTIAL_SUFFIX
 from segunc.review.drawing import blank, resize
 
