@@ -1,0 +1,73 @@
+"""How far to trust a segmentation network, pixel by pixel.
+
+The public names are imported when they are first used, so that ``import segunc`` and the command line are instant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from segunc.bayes.abnn import ABNN
+    from segunc.bayes.convert import ConversionReport, convert
+    from segunc.bayes.draws import AffineLayout
+    from segunc.bayes.files import load_model, save_posterior
+    from segunc.errors import InputError
+    from segunc.maps.encoding import decode_unit, encode_unit
+    from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
+    from segunc.sampling import Prediction, Sampler
+    from segunc.training.finetune_task import ABNNTask
+
+_HOMES = {
+    "ABNN": "segunc.bayes.abnn",
+    "ABNNTask": "segunc.training.finetune_task",
+    "AffineLayout": "segunc.bayes.draws",
+    "ConversionReport": "segunc.bayes.convert",
+    "InputError": "segunc.errors",
+    "NetworkDescription": "segunc.networks",
+    "Prediction": "segunc.sampling",
+    "Sampler": "segunc.sampling",
+    "SegmentationNetwork": "segunc.networks",
+    "build_network": "segunc.networks",
+    "convert": "segunc.bayes.convert",
+    "decode_unit": "segunc.maps.encoding",
+    "encode_unit": "segunc.maps.encoding",
+    "load_model": "segunc.bayes.files",
+    "load_network": "segunc.networks",
+    "save_network": "segunc.networks",
+    "save_posterior": "segunc.bayes.files",
+}
+
+__all__ = [
+    "ABNN",
+    "ABNNTask",
+    "AffineLayout",
+    "ConversionReport",
+    "InputError",
+    "NetworkDescription",
+    "Prediction",
+    "Sampler",
+    "SegmentationNetwork",
+    "build_network",
+    "convert",
+    "decode_unit",
+    "encode_unit",
+    "load_model",
+    "load_network",
+    "save_network",
+    "save_posterior",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'segunc' has no attribute '{name}'")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

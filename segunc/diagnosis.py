@@ -1,0 +1,166 @@
+"""Is the uncertainty of a model alive, and its conversion sound? The checks behind ``segunc doctor``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from segunc.bayes.abnn import ABNN
+from segunc.bayes.convert import revert
+from segunc.bayes.draws import AffineLayout
+from segunc.bayes.files import Model
+from segunc.bayes.sites import StochasticSite
+from segunc.sampling.frames import network_input
+from segunc.sampling.sampler import Sampler
+
+IDENTITY_BOUND = 1e-5
+"""Largest difference of logits at alpha = 0, relative to the largest logit, that is rounding (float32)."""
+DEAD_EPISTEMIC = 1e-6
+"""Mean epistemic (share of ln C) below which the draws are one network: float32 sums alone give about 1e-8."""
+DEAD_VARIANCE = 1e-12
+"""Running variance below which a channel gave one constant in training."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check.
+
+    Attributes:
+        check: what was looked at.
+        status: ``ok``, ``warn`` (worth a look) or ``fail`` (the maps cannot be trusted).
+        text: what was measured, with its bound.
+    """
+
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    text: str
+
+
+def diagnose(model: Model, sampler: Sampler, image: np.ndarray, size: tuple[int, int]) -> list[Finding]:
+    """All checks that need one clean frame.
+
+    Args:
+        model: a Bayesian model.
+        sampler: over it, as it would predict.
+        image: a clean frame, RGB uint8 ``[H, W, 3]``.
+        size: (height, width) at which the network sees it.
+    """
+    frame = network_input([image], size).to(sampler.device)
+    findings = [_sites(model), _dead_channels(model.network), _identity(model.network, frame)]
+    clean = sampler(frame)
+    report = sampler.report
+    check = report.self_check or 0.0
+    findings.append(
+        Finding(
+            "two draws as a batch against one by one",
+            "ok" if report.batched else "warn",
+            f"largest difference {check:.1e} of the largest logit"
+            + ("" if report.batched else "; draws run one at a time"),
+        )
+    )
+    if report.unreached:
+        findings.append(
+            Finding(
+                "sites that are called",
+                "warn",
+                f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing",
+            )
+        )
+    findings += [
+        _alive(clean.scores["epistemic"]),
+        _convergence(sampler, frame, clean.scores),
+        _noise(sampler, frame, clean.scores),
+    ]
+    return findings
+
+
+def _sites(model: Model) -> Finding:
+    assert model.report is not None
+    return Finding("conversion", "warn" if model.report.left else "ok", str(model.report))
+
+
+def _dead_channels(network: nn.Module) -> Finding:
+    dead = total = 0
+    for module in network.modules():
+        if isinstance(module, StochasticSite):
+            variance = getattr(module, "running_var", None)
+            weight = cast(Tensor, cast(nn.Module, module).weight).detach().flatten()
+            silent = weight == 0
+            if variance is not None:
+                silent = silent | (variance < DEAD_VARIANCE)
+            dead += int(silent.sum())
+            total += weight.numel()
+    share = dead / max(total, 1)
+    text = f"{dead:,} of {total:,} channels ({share:.1%}) have no variance or gamma 0"
+    return Finding("dead channels", "warn" if share > 0.1 else "ok", text)
+
+
+@torch.inference_mode()
+def _identity(network: nn.Module, frame: Tensor) -> Finding:
+    layout = AffineLayout(network)
+    with layout.active(ABNN.around(layout, 0.0).affine(layout, [0], 0)):
+        drawn = network(frame)
+
+    plain = copy.deepcopy(network)
+    revert(plain)
+    expected = plain(frame)
+    difference = float((drawn - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
+    status: Literal["ok", "fail"] = "ok" if difference <= IDENTITY_BOUND else "fail"
+    return Finding(
+        "alpha = 0 is the unconverted network",
+        status,
+        f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})",
+    )
+
+
+def _alive(epistemic: Tensor) -> Finding:
+    mean = float(epistemic.mean())
+    return Finding(
+        "epistemic above zero",
+        "ok" if mean > DEAD_EPISTEMIC else "fail",
+        f"mean {mean:.2e}, maximum {float(epistemic.max()):.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})",
+    )
+
+
+def _with(sampler: Sampler, *, draws: int | None = None, seed: int | None = None) -> Sampler:
+    return Sampler(
+        sampler.network,
+        sampler.posterior,
+        draws=draws or sampler.draws,
+        seed=sampler.seed if seed is None else seed,
+        scope=sampler.scope,
+        chunk=sampler.chunk,
+        precision=sampler.precision,
+    )
+
+
+def _convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
+    """How far maps from other draws of the same number lie from these."""
+    other = _with(sampler, seed=sampler.seed + 1)(frame).scores
+    parts = []
+    worst = 0.0
+    for name in ("entropy", "epistemic"):
+        rms = float((other[name] - scores[name]).square().mean().sqrt()) / 2**0.5
+        relative = rms / max(float(scores[name].mean()), 1e-12)
+        worst = max(worst, relative)
+        parts.append(f"{name} {rms:.4f} ({relative:.0%} of its mean)")
+    text = f"standard error a pixel at S = {sampler.draws}: {', '.join(parts)}; it falls as 1 / sqrt(S)"
+    return Finding("convergence with the draws", "ok" if worst < 0.5 else "warn", text)
+
+
+def _noise(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(frame.shape, generator=generator).to(frame.device)
+    clean = float(scores["epistemic"].mean())
+    noisy = float(sampler(noise).scores["epistemic"].mean())
+    return Finding(
+        "epistemic higher on noise than on a clean frame",
+        "ok" if noisy > clean else "warn",
+        f"mean {noisy:.2e} on uniform noise, {clean:.2e} on the frame",
+    )
