@@ -133,7 +133,7 @@ def _element_noise(seeds: Sequence[int], y: Tensor) -> Tensor:
 
 
 def _frozen_batch_norms() -> tuple[type, ...]:
-    from timm.layers import FrozenBatchNormAct2d
+    from timm.layers.norm_act import FrozenBatchNormAct2d
     from torchvision.ops import FrozenBatchNorm2d
 
     return FrozenBatchNorm2d, FrozenBatchNormAct2d

@@ -48,7 +48,7 @@ def make_sampler(model: Model, arguments: argparse.Namespace) -> Sampler:
             raise InputError(f"--threads {arguments.threads}", "at least 1", "leave it out for all cores")
         torch.set_num_threads(arguments.threads)
     device = resolve_device(arguments.device)
-    model.network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model.network.to(device).to(memory_format=torch.channels_last)
     return Sampler(
         model.network,
         model.posterior if model.bayesian else None,

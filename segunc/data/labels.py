@@ -55,7 +55,7 @@ class LabelMap:
         Raises:
             InputError: a value that the label map does not know.
         """
-        train = self._table[raw]
+        train: npt.NDArray[np.int16] = self._table[raw]
         if train.min(initial=0) < 0:
             unknown = sorted({int(v) for v in np.unique(raw[train < 0])})
             raise InputError(

@@ -7,6 +7,8 @@ order-preserving 16-bit key, so metrics on the file and on the values before wri
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -36,7 +38,8 @@ def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
 
 def decode_unit(codes: Codes) -> Floats:
     """The float32 values in 0..1 of uint16 codes: (code / 65535)^2."""
-    return np.square(codes.astype(np.float32) / np.float32(CODE_MAX))
+    values: Floats = np.square(codes.astype(np.float32) / np.float32(CODE_MAX))
+    return values
 
 
 def encode_unbounded(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
@@ -61,7 +64,7 @@ def encode_score(name: str, values: npt.NDArray[np.floating]) -> npt.NDArray[np.
     return encode_unit(values) if name in UNIT_SCORES else encode_unbounded(values)
 
 
-def score_keys(stored: npt.NDArray[np.generic]) -> Codes:
+def score_keys(stored: npt.NDArray[Any]) -> Codes:
     """Order-preserving uint16 keys of a stored score: equal scores have equal keys, higher scores higher keys.
 
     A uint16 code is its own key. A float16 (wider floats are rounded to it first) is keyed by its bits: sign

@@ -7,13 +7,14 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from torch import nn
 
 from segunc.data.module import SegmentationDataModule
 from segunc.errors import InputError
@@ -95,7 +96,7 @@ def train_network(config: Namespace, out: Path, *, device: str = "auto") -> tupl
     )
     network = build_network(description)
     if config.network.encoder_weights:
-        load_weights(network.body.encoder, Path(config.network.encoder_weights))
+        load_weights(cast(nn.Module, network.body.encoder), Path(config.network.encoder_weights))
     if config.network.weights:
         load_weights(network.body, Path(config.network.weights))
     settings = trainer_settings(dict(config.trainer), out, device)

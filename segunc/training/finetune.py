@@ -70,7 +70,7 @@ def finetune_abnn(
     precision: Precision = "bfloat16" if str(settings["precision"]).startswith("bf16") else "float32"
     start = time.perf_counter()
     measured: dict[str, Any] = {}
-    network.to(_select_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(_select_device(device)).to(memory_format=torch.channels_last)
     layout = AffineLayout(network)
     noise_only = ABNN.around(layout, 0.0, scope=abnn.scope, noise=abnn.noise)
     alpha = abnn.alpha

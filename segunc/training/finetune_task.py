@@ -9,6 +9,7 @@ import lightning as L
 import numpy as np
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
@@ -176,7 +177,7 @@ class ABNNTask(L.LightningModule):
         square = (gamma - centre[0]).square()[self._mask].sum() + (beta - centre[1]).square()[self._bias_mask].sum()
         return square / (2.0 * self.prior_scale**2 * self.effective_pixels)
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         parameters = [*self.gamma, *self.beta]
         optimizer: Optimizer = (
             AdamW(parameters, self.lr, weight_decay=0.0)

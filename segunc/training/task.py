@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torchmetrics.classification import MulticlassConfusionMatrix
@@ -69,7 +70,7 @@ class SegmentationTask(L.LightningModule):
         self.log("val/miou", (hits / union)[union > 0].mean().float(), prog_bar=True)
         self.val_confusion.reset()
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim > 1]
         plain = [p for p in self.network.parameters() if p.requires_grad and p.ndim <= 1]
         groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": plain, "weight_decay": 0.0}]
