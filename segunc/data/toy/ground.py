@@ -113,7 +113,7 @@ def sample_ground(rng: np.random.Generator) -> Ground:
     """A random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
     lane = float(rng.uniform(2.9, 3.6))
     ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
-    parking = [2.2 if rng.random() < 0.6 else float(rng.uniform(0.2, 0.6)) for _ in range(2)]
+    parking = [2.2 if rng.random() < 0.5 else float(rng.uniform(0.2, 0.6)) for _ in range(2)]
     shift = lane * (ours - 1) * int(rng.integers(0, 2))  # which of our lanes the camera drives in
     middle = -lane / 2 - shift + float(rng.normal(0, 0.2))
     edges = (middle - theirs * lane, middle + ours * lane)
@@ -124,7 +124,7 @@ def sample_ground(rng: np.random.Generator) -> Ground:
     road = (edges[0] - parking[0], edges[1] + parking[1])
     return Ground(
         road=road,
-        sidewalk=(road[0] - float(rng.uniform(1.6, 4.0)), road[1] + float(rng.uniform(1.6, 4.0))),
+        sidewalk=(road[0] - float(rng.uniform(2.2, 5.0)), road[1] + float(rng.uniform(2.2, 5.0))),
         lines=tuple(lines),
         zebra=float(rng.uniform(8, 40)) if rng.random() < 0.25 else None,
         asphalt=palette.asphalt(rng),

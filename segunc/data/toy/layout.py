@@ -69,15 +69,16 @@ class _Free:
         return True
 
 
-def sample_layout(rng: np.random.Generator, anomalies: bool = False, straight: bool = False) -> Layout:
+def sample_layout(rng: np.random.Generator, anomalies: bool = False, straight: bool = False, weather: str | None = None) -> Layout:
     """A random street scene.
 
     Args:
         rng: where the scene is drawn from.
         anomalies: put one to three anomalies on the road or sidewalk.
         straight: a straight street without roll (for a camera that moves along it).
+        weather: one of WEATHERS, or any of them.
     """
-    light = sample_light(rng)
+    light = sample_light(rng, weather)
     ground = sample_ground(rng)
     woods = float(rng.uniform(0, 1))
     layout = Layout(
@@ -111,7 +112,7 @@ def _line_side(rng: np.random.Generator, layout: Layout, side: int, woods: float
     """Houses, or hedges and trees, behind one sidewalk."""
     outer = _edge(layout.ground, side, outer=True)
     lit = 0.35 if layout.light.weather == "dusk" else 0.04
-    built = rng.random() > 0.2 + 0.5 * woods
+    built = rng.random() > 0.1 + 0.4 * woods
     setback = float(rng.uniform(0.0, 2.5))
     station = float(rng.uniform(-12, -2))
     while station < REACH:
@@ -165,9 +166,9 @@ def _traffic(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
         oncoming = rng.random() < 0.45
         low, high = (ground.road[0] + 2.6, ground.lines[0][0] - 1.2) if oncoming else (ground.lines[0][0] + 1.2, ground.road[1] - 2.6)
         lateral = float(rng.uniform(min(low, high), max(low, high)))
-        place = 7 + 50 * float(rng.beta(1, 1.7))
+        place = 9 + 48 * float(rng.beta(1, 1.7))
         if free.take(lateral, place, 1.2, 4.0):
-            layout.things.append(vehicles.sample_car(rng, lateral, place, np.pi if oncoming else 0.0))
+            layout.things.append(vehicles.sample_car(rng, lateral, place, np.pi if oncoming else 0.0, -5.0 if oncoming else 5.0))
     if rng.random() < 0.15:
         lateral, place = float(rng.uniform(*ground.road)), float(rng.uniform(12, 30))
         if free.take(lateral, place, 2.6, 2.6):
@@ -177,10 +178,10 @@ def _traffic(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
 def _people(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
     """Persons on the sidewalks, alone or together, and some who cross."""
     ground = layout.ground
-    for _ in range(int(rng.poisson(4.5))):
+    for _ in range(int(rng.poisson(5.5))):
         side = int(rng.choice((-1, 1)))
         ends = sorted((_edge(ground, side, outer=False) + side * 0.4, _edge(ground, side, outer=True) - side * 0.3))
-        lateral, place = float(rng.uniform(*ends)), 5 + 30 * float(rng.beta(1, 1.6))
+        lateral, place = float(rng.uniform(*ends)), 4.5 + 28 * float(rng.beta(1, 1.6))
         for i in range(int(rng.choice((1, 1, 2, 3)))):
             at = (lateral + 0.6 * i * side, place + 0.3 * i)
             if free.take(*at, 0.25, 0.3):

@@ -67,15 +67,16 @@ class Light:
         return float(self.sun[0] * min(1.0, 1.8 * strength))
 
 
-def sample_light(rng: np.random.Generator) -> Light:
-    """A random time of day and weather."""
-    weather = str(rng.choice(WEATHERS, p=_SHARES))
+def sample_light(rng: np.random.Generator, weather: str | None = None) -> Light:
+    """A random time of day and weather; ``weather`` fixes the latter."""
+    drawn = str(rng.choice(WEATHERS, p=_SHARES))
+    weather = weather or drawn
     azimuth = rng.uniform(-np.pi, np.pi)
     elevation = np.deg2rad(rng.uniform(8, 18) if weather == "dusk" else rng.uniform(22, 62))
     sun = np.array([np.cos(elevation) * np.sin(azimuth), np.sin(elevation), np.cos(elevation) * np.cos(azimuth)])
-    direct = {"clear": 0.75, "overcast": 0.06, "haze": 0.3, "rain": 0.03, "dusk": 0.4}[weather] * rng.uniform(0.75, 1.2)
+    direct = {"clear": 0.95, "overcast": 0.06, "haze": 0.3, "rain": 0.03, "dusk": 0.4}[weather] * rng.uniform(0.75, 1.2)
     warmth = np.array([1.0, 0.62, 0.38]) if weather == "dusk" else np.array([1.0, 0.96, 0.88])
-    level = {"clear": 0.52, "overcast": 0.85, "haze": 0.72, "rain": 0.68, "dusk": 0.42}[weather] * rng.uniform(0.88, 1.12)
+    level = {"clear": 0.6, "overcast": 0.85, "haze": 0.72, "rain": 0.68, "dusk": 0.42}[weather] * rng.uniform(0.88, 1.12)
     tint = np.array([0.94, 0.99, 1.08]) if weather in ("clear", "dusk") else np.ones(3)
     grey = rng.uniform(0.62, 0.9)
     zenith, skyline, clouds = {
@@ -95,9 +96,9 @@ def sample_light(rng: np.random.Generator) -> Light:
         skyline=skyline,
         clouds=float(clouds),
         extinction=extinction * float(rng.uniform(0.5, 1.6)),
-        exposure=float(rng.uniform(0.8, 1.2)),
+        exposure=float(rng.uniform(0.9, 1.3)),
         balance=1 + rng.uniform(-0.05, 0.05, 3),
-        noise=float(rng.uniform(0.008, 0.03)) * (1.4 if weather == "dusk" else 1.0),
+        noise=float(rng.uniform(0.006, 0.022)) * (1.4 if weather == "dusk" else 1.0),
         blur=float(rng.uniform(0.25, 0.55)),
         rain=float(rng.uniform(0.3, 1.0)) if weather == "rain" else 0.0,
         wet=float(rng.uniform(0.15, 0.4)) if weather == "rain" else 0.0,

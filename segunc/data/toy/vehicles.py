@@ -37,7 +37,10 @@ _TYRE = np.array([0.07, 0.07, 0.075])
 
 @dataclass(frozen=True)
 class Car:
-    """One car; ``station`` is its middle, ``yaw`` 0 drives away from the camera, pi comes towards it."""
+    """One car; ``station`` is its middle, ``yaw`` 0 looks away from the camera, pi towards it.
+
+    ``speed`` is along the street in m/s, 0 for a parked car.
+    """
 
     lateral: float
     station: float
@@ -49,6 +52,7 @@ class Car:
     patch: Floats
     glass: Points
     braking: bool
+    speed: float = 0.0
 
     @property
     def placement(self) -> Placement:
@@ -128,14 +132,14 @@ class Car:
                 stage.flat(self.placement.place(wheel), colour * stage.light.shade(normal), CAR)
 
 
-def sample_car(rng: np.random.Generator, lateral: float, station: float, yaw: float) -> Car:
+def sample_car(rng: np.random.Generator, lateral: float, station: float, yaw: float, speed: float = 0.0) -> Car:
     """A random car at a place."""
     body = str(rng.choice(list(_PROFILES), p=(0.35, 0.3, 0.22, 0.13)))
     # Paint mirrors the sky above and the street below.
     gloss = np.linspace(1.12, 0.85, 48, dtype=np.float32)[:, None]
     patch = textures.speckle(rng, float(rng.uniform(0.02, 0.08)), "cloud") * gloss
-    if body == "van" and rng.random() < 0.5:
-        patch = textures.fabric(rng)
+    if body == "van" and rng.random() < 0.4:  # lettering, dirt, a company's stripes
+        patch = 1 + 0.5 * (textures.fabric(rng) - 1)
     return Car(
         lateral=lateral,
         station=station,
@@ -147,4 +151,5 @@ def sample_car(rng: np.random.Generator, lateral: float, station: float, yaw: fl
         patch=patch,
         glass=_GLASS * rng.uniform(0.6, 1.6),
         braking=bool(rng.random() < 0.3),
+        speed=speed,
     )
