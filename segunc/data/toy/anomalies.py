@@ -100,6 +100,7 @@ def _tyre(it: Anomaly, stage: Stage) -> None:
     if it.shape[0] < 0.5:
         outer, tall = 0.62 * it.size, 0.34 * it.size
         angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+
         def ring(radius: float, height: float) -> Points:
             return np.column_stack(
                 [it.lateral + radius * np.cos(angles), np.full(24, height), it.station + radius * np.sin(angles)]

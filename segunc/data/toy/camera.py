@@ -8,6 +8,8 @@ sideways by ``curvature / 2 * distance^2``; everything that is projected bends w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import cos, sin, tan
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +44,10 @@ class Camera:
     roll: float = 0.0
     station: float = 0.0
 
-    @property
+    @cached_property
     def focal(self) -> float:
         """Focal length in canvas pixels."""
-        return self.columns / 2 / float(np.tan(self.field_of_view / 2))
+        return self.columns / 2 / tan(self.field_of_view / 2)
 
     def distance(self, station: float) -> float:
         """Metres from the camera along the street."""
@@ -54,18 +56,29 @@ class Camera:
     def project(self, points: Points) -> Points:
         """Canvas positions (column, row) ``[N, 2]`` of street points ``[N, 3]``; distances are held at NEAR or more."""
         distance = np.maximum(points[:, 2] - self.station, NEAR)
-        lateral = points[:, 0] + self.curvature / 2 * distance**2
-        x = self.focal * lateral / distance
-        y = self.focal * (self.height - points[:, 1]) / distance
-        cosine, sine = np.cos(self.roll), np.sin(self.roll)
-        column = self.columns / 2 + cosine * x - sine * y
-        row = self.horizon * self.rows + sine * x + cosine * y
-        return np.stack([column, row], axis=1)
+        scale = self.focal / distance
+        x = (points[:, 0] + self.curvature / 2 * distance * distance) * scale
+        y = (self.height - points[:, 1]) * scale
+        cosine, sine = cos(self.roll), sin(self.roll)
+        projected = np.empty((len(points), 2))
+        projected[:, 0] = self.columns / 2 + cosine * x - sine * y
+        projected[:, 1] = self.horizon * self.rows + sine * x + cosine * y
+        return projected
+
+    def misses(self, points: Points, margin: float) -> bool:
+        """Whether something that reaches ``margin`` m around these street points lies beside the picture."""
+        column = self.project(points)[:, 0]
+        reach = margin * self.focal / np.maximum(points[:, 2] - self.station, NEAR)
+        return bool((column + reach).max() < 0 or (column - reach).min() > self.columns)
+
+    def pixels_per_metre(self, station: float) -> float:
+        """Canvas pixels that a metre spans at a station."""
+        return self.focal / max(station - self.station, NEAR)
 
     def clip(self, points: Points) -> Points:
         """The part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman 1974); may be empty."""
         ahead = points[:, 2] - self.station - NEAR
-        if (ahead >= 0).all():
+        if ahead.min() >= 0:
             return points
         kept: list[Points] = []
         for i in range(len(points)):

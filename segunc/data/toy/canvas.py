@@ -52,20 +52,23 @@ class Canvas:
             patch: factors that multiply the colour, stretched over the polygon's bounding box.
         """
         rows, columns = self.labels.shape
-        low, high = outline.min(axis=0), outline.max(axis=0)
+        low, high = np.minimum.reduce(outline), np.maximum.reduce(outline)
         left, top = max(0, int(low[0]) - 1), max(0, int(low[1]) - 1)
         right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
         if right <= left or bottom <= top or len(outline) < 3:
             return
         # Far outside the canvas OpenCV's fixed-point numbers would overflow.
-        bounded = np.clip(outline, -8 * columns, 9 * columns) - (left + 0.5, top + 0.5)
-        fixed = [np.rint(bounded * (1 << _SHIFT)).astype(np.int32)]
+        if low.min() < -8 * columns or high.max() > 9 * columns:
+            outline = outline.clip(-8 * columns, 9 * columns)
+        fixed = [np.rint((outline - (left + 0.5, top + 0.5)) * (1 << _SHIFT)).astype(np.int32)]
         where = (slice(top, bottom), slice(left, right))
         plane = None if isinstance(depth, float) else self._plane(outline, depth, where)
         if patch is None and plane is None:
             cv2.fillPoly(self.colours[where], fixed, tuple(map(float, colour)), shift=_SHIFT)
             cv2.fillPoly(self.labels[where], fixed, (label,), shift=_SHIFT)
-            cv2.fillPoly(self.depth[where], fixed, (float(np.mean(depth)),), shift=_SHIFT)
+            cv2.fillPoly(
+                self.depth[where], fixed, (depth if isinstance(depth, float) else float(depth.mean()),), shift=_SHIFT
+            )
             return
         mask = np.zeros((bottom - top, right - left), np.uint8)
         cv2.fillPoly(mask, fixed, (255,), shift=_SHIFT)
@@ -74,22 +77,24 @@ class Canvas:
             self.colours[where][inside] = colour
         else:
             factors = _stretch(patch, low, high, left, top, right, bottom)
-            shown = factors[..., None] * colour.astype(np.float32) if factors.ndim == 2 else factors * colour
-            self.colours[where][inside] = shown[inside]
+            # One row of factors for each pixel inside: cheaper than the whole window.
+            chosen = factors[inside]
+            self.colours[where][inside] = (chosen[:, None] if chosen.ndim == 1 else chosen) * colour.astype(np.float32)
         self.labels[where][inside] = label
-        self.depth[where][inside] = plane[inside] if plane is not None else np.float32(np.mean(depth))
+        self.depth[where][inside] = np.mean(depth) if plane is None else plane[inside]
 
     @staticmethod
     def _plane(outline: Points, depth: Points, where: tuple[slice, slice]) -> Floats | None:
         """Depth over a window, from the plane through the corners; None where the corners are about as far."""
-        if np.ptp(depth) < 0.05 * depth.min():
+        if depth.max() < 1.05 * depth.min():
             return None
         system = np.column_stack([outline, np.ones(len(outline))])
         slope = np.linalg.lstsq(system, 1 / depth, rcond=None)[0]
         row = np.arange(where[0].start, where[0].stop) + 0.5
         column = np.arange(where[1].start, where[1].stop) + 0.5
         inverse = slope[0] * column[None] + slope[1] * row[:, None] + slope[2]
-        return (1 / np.clip(inverse, 1 / depth.max(), 1 / depth.min())).astype(np.float32)
+        plane: Floats = (1 / np.clip(inverse, 1 / depth.max(), 1 / depth.min())).astype(np.float32)
+        return plane
 
     def warp(self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int) -> None:
         """Draw a texture ``[h, w, 3]`` over a quadrilateral.

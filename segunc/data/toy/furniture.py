@@ -79,7 +79,9 @@ class Sign:
             for scale, colour in ((1.0, rim), (0.78, face)):
                 points = _outline(shape, 0.5 * self.size * scale)
                 stage.flat(
-                    upright([(x, y + centre) for x, y in points], self.lateral, self.station), colour * shade * 1.15, SIGN
+                    upright([(x, y + centre) for x, y in points], self.lateral, self.station),
+                    colour * shade * 1.15,
+                    SIGN,
                 )
             self._mark(stage, mark, centre, rim * shade if face.mean() > 0.6 else np.full(3, 0.85) * shade)
             centre -= 1.05 * self.size

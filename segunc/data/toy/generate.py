@@ -66,9 +66,7 @@ class ToyConfig:
                 raise InputError(f"{name} {value} of the toy scenes", "0 or more", "give another number")
 
 
-def generate_toy(
-    root: Path, config: ToyConfig = ToyConfig(), *, progress: Callable[[str], None] | None = None
-) -> None:
+def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Callable[[str], None] | None = None) -> None:
     """Write the toy road scenes below ``root``; a finished set of the same configuration is kept as it is.
 
     The files: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png`` (raw ids of
@@ -106,7 +104,11 @@ def generate_toy(
 
 
 def _description(config: ToyConfig) -> dict[str, object]:
-    return {"content": "segunc toy road scenes", "version": VERSION, "config": {**asdict(config), "size": [*config.size]}}
+    return {
+        "content": "segunc toy road scenes",
+        "version": VERSION,
+        "config": {**asdict(config), "size": [*config.size]},
+    }
 
 
 def _is_finished(root: Path, config: ToyConfig) -> bool:
@@ -127,7 +129,9 @@ def _is_finished(root: Path, config: ToyConfig) -> bool:
     try:
         found = json.loads(marker.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{marker} is not JSON ({error})", "the file of a finished set", "remove the folder") from error
+        raise InputError(
+            f"{marker} is not JSON ({error})", "the file of a finished set", "remove the folder"
+        ) from error
     if found != _description(config):
         raise InputError(
             f"folder {root} holds toy scenes of another configuration: {_differences(found, config)}",

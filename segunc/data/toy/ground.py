@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from segunc.data.toy import palette
 from segunc.data.toy.camera import Camera, Floats, Points
 from segunc.data.toy.canvas import ROAD, SIDEWALK, VEGETATION, Canvas
 from segunc.data.toy.light import Light
-from segunc.data.toy.textures import TILE, noise_tile
+from segunc.data.toy.textures import noise_tile
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,10 @@ class Ground:
         on_road = (lateral > self.road[0]) & (lateral < self.road[1])
         paved = (lateral > self.sidewalk[0]) & (lateral < self.sidewalk[1])
         label = np.where(on_road, ROAD, np.where(paved, SIDEWALK, VEGETATION)).astype(np.uint8)
-        colour = np.where(
-            on_road[..., None],
-            self.asphalt.astype(np.float32),
-            np.where(paved[..., None], self.paving.astype(np.float32), self.verge.astype(np.float32)),
-        )
-        grass = ~(on_road | paved)
+        table = np.zeros((256, 3), np.float32)
+        table[ROAD], table[SIDEWALK], table[VEGETATION] = self.asphalt, self.paving, self.verge
+        colour = table[label]
+        grass = label == VEGETATION
         factor = self._grain(lateral, station, slope, grass)
         factor *= self._joints(lateral, station, slope, paved & ~on_road)
         colour = colour * factor[..., None]
@@ -68,20 +67,18 @@ class Ground:
         canvas.labels[first:][ground] = label[ground]
         canvas.depth[first:][ground] = near[ground]
 
-    def _grain(self, lateral: Floats, station: Floats, slope: Floats, grass: np.typing.NDArray[np.bool_]) -> Floats:
+    def _grain(self, lateral: Floats, station: Floats, slope: Floats, grass: npt.NDArray[np.bool_]) -> Floats:
         fine = _noise("medium", lateral + self.offset, station, 22.0)
         broad = _noise("cloud", lateral + self.offset, station, 5.0)
         # Grain finer than a pixel averages out.
         fade = 1 / (1 + (12 * slope) ** 2)
         strength = np.where(grass, np.float32(0.2), np.float32(0.05 + 0.2 * self.rough))
         tyre_tracks = 1 - np.float32(0.06) * np.cos(np.float32(2 * np.pi / 1.7) * lateral)
-        return np.clip((1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks, 0.35, 1.7)
+        grain: Floats = np.clip((1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks, 0.35, 1.7)
+        return grain
 
-    def _joints(
-        self, lateral: Floats, station: Floats, slope: Floats, paved: np.typing.NDArray[np.bool_]
-    ) -> Floats:
-        reach = np.abs(np.mod(station, self.slab) - self.slab / 2) > self.slab / 2 - 0.05
-        reach |= np.abs(np.mod(lateral, self.slab) - self.slab / 2) > self.slab / 2 - 0.04
+    def _joints(self, lateral: Floats, station: Floats, slope: Floats, paved: npt.NDArray[np.bool_]) -> Floats:
+        reach = (_phase(station, self.slab) < 0.06) | (_phase(lateral, self.slab) < 0.06)
         return 1 - np.float32(0.2) * (reach & paved) / (1 + (25 * slope) ** 2)
 
     def _marks(self, lateral: Floats, station: Floats, slope: Floats, factor: Floats) -> Floats:
@@ -89,24 +86,32 @@ class Ground:
         for place, dashed in self.lines:
             line = _stripe(lateral, place, 0.075, slope)
             if dashed:
-                line = line * (np.mod(station, 9.0) < 4.5)
+                line = line * (_phase(station, 9.0) < 4.5)
             marks = np.maximum(marks, line)
         if self.zebra is not None:
-            bars = (np.mod(lateral - self.road[0], 1.0) > 0.5) & (np.abs(station - self.zebra) < 1.6)
+            bars = (_phase(lateral - np.float32(self.road[0]), 1.0) > 0.5) & (np.abs(station - self.zebra) < 1.6)
             marks = np.maximum(marks, bars.astype(np.float32))
-        return marks * np.clip(1 - np.float32(self.wear) * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
+        worn: Floats = marks * np.clip(1 - np.float32(self.wear) * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
+        return worn
 
 
 def _stripe(lateral: Floats, place: float, half: float, slope: Floats) -> Floats:
     """How much of each pixel a stripe along the street covers, 0..1; thin far stripes fade as in a real picture."""
     inner = (np.float32(half) - np.abs(lateral - np.float32(place))) / np.maximum(slope, 1e-4) + np.float32(0.5)
-    return np.clip(inner, 0, np.minimum(1, 2 * np.float32(half) / np.maximum(slope, 1e-4)))
+    cover: Floats = np.clip(inner, 0, np.minimum(1, 2 * np.float32(half) / np.maximum(slope, 1e-4)))
+    return cover
+
+
+def _phase(values: Floats, period: float) -> Floats:
+    """``values`` modulo ``period`` (several times faster than np.mod)."""
+    return values - np.float32(period) * np.floor(values * np.float32(1 / period))
 
 
 def _noise(grain: str, lateral: Floats, station: Floats, per_metre: float) -> Floats:
-    map_x = np.mod(lateral * np.float32(per_metre), TILE)
-    map_y = np.mod(station * np.float32(per_metre), TILE)
-    return np.asarray(cv2.remap(noise_tile(grain), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP), np.float32)
+    map_x, map_y = lateral * np.float32(per_metre), station * np.float32(per_metre)
+    return np.asarray(
+        cv2.remap(noise_tile(grain), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP), np.float32
+    )
 
 
 def sample_ground(rng: np.random.Generator) -> Ground:

@@ -49,9 +49,7 @@ class Layout:
 
     def camera(self, rows: int, columns: int, station: float = 0.0) -> Camera:
         """The camera at a place along the street, for a canvas of this size."""
-        return Camera(
-            rows, columns, self.field_of_view, self.horizon, self.height, self.curvature, self.roll, station
-        )
+        return Camera(rows, columns, self.field_of_view, self.horizon, self.height, self.curvature, self.roll, station)
 
 
 class _Free:
@@ -69,7 +67,9 @@ class _Free:
         return True
 
 
-def sample_layout(rng: np.random.Generator, anomalies: bool = False, straight: bool = False, weather: str | None = None) -> Layout:
+def sample_layout(
+    rng: np.random.Generator, anomalies: bool = False, straight: bool = False, weather: str | None = None
+) -> Layout:
     """A random street scene.
 
     Args:
@@ -98,6 +98,8 @@ def sample_layout(rng: np.random.Generator, anomalies: bool = False, straight: b
     _furnish(rng, layout)
     _traffic(rng, layout, free)
     _people(rng, layout, free)
+    # Nobody drives with a car's tail in the windscreen.
+    layout.things = [thing for thing in layout.things if not _blocks_view(thing)]
     if odd:
         layout.things = [thing for thing in layout.things if not any(_hides(thing, one) for one in odd)]
         layout.things += odd
@@ -118,9 +120,7 @@ def _line_side(rng: np.random.Generator, layout: Layout, side: int, woods: float
     while station < REACH:
         length = float(rng.uniform(8, 24))
         if built and rng.random() < 0.85:
-            layout.things.append(
-                surroundings.sample_house(rng, outer + side * (0.1 + setback), station, length, lit)
-            )
+            layout.things.append(surroundings.sample_house(rng, outer + side * (0.1 + setback), station, length, lit))
         elif rng.random() < 0.6:
             layout.things.append(surroundings.sample_hedge(rng, outer + side * 0.6, station, length))
         if not built or rng.random() < 0.15:
@@ -129,10 +129,10 @@ def _line_side(rng: np.random.Generator, layout: Layout, side: int, woods: float
                 layout.things.append(surroundings.sample_tree(rng, *place, bush=bool(rng.random() < 0.3)))
         station += length + (float(rng.uniform(2, 9)) if rng.random() < 0.3 else 0.0)
     if rng.random() < 0.4:  # an avenue
-        for place in np.arange(rng.uniform(4, 12), REACH, rng.uniform(7, 13)):
-            lateral = _edge(layout.ground, side, outer=False) + side * 0.8
-            if free.take(lateral, float(place), 0.5, 0.5):
-                layout.things.append(surroundings.sample_tree(rng, lateral, float(place)))
+        lateral = _edge(layout.ground, side, outer=False) + side * 0.8
+        for trunk in np.arange(rng.uniform(4, 12), REACH, rng.uniform(7, 13)):
+            if free.take(lateral, float(trunk), 0.5, 0.5):
+                layout.things.append(surroundings.sample_tree(rng, lateral, float(trunk)))
 
 
 def _furnish(rng: np.random.Generator, layout: Layout) -> None:
@@ -164,15 +164,23 @@ def _traffic(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
             place += float(rng.uniform(5.4, 8))
     for _ in range(int(rng.integers(1, 6))):
         oncoming = rng.random() < 0.45
-        low, high = (ground.road[0] + 2.6, ground.lines[0][0] - 1.2) if oncoming else (ground.lines[0][0] + 1.2, ground.road[1] - 2.6)
+        low, high = (
+            (ground.road[0] + 2.6, ground.lines[0][0] - 1.2)
+            if oncoming
+            else (ground.lines[0][0] + 1.2, ground.road[1] - 2.6)
+        )
         lateral = float(rng.uniform(min(low, high), max(low, high)))
         place = 9 + 48 * float(rng.beta(1, 1.7))
         if free.take(lateral, place, 1.2, 4.0):
-            layout.things.append(vehicles.sample_car(rng, lateral, place, np.pi if oncoming else 0.0, -5.0 if oncoming else 5.0))
+            layout.things.append(
+                vehicles.sample_car(rng, lateral, place, np.pi if oncoming else 0.0, -5.0 if oncoming else 5.0)
+            )
     if rng.random() < 0.15:
         lateral, place = float(rng.uniform(*ground.road)), float(rng.uniform(12, 30))
         if free.take(lateral, place, 2.6, 2.6):
-            layout.things.append(vehicles.sample_car(rng, lateral, place, float(rng.uniform(0.7, 2.4)) * rng.choice((-1, 1))))
+            layout.things.append(
+                vehicles.sample_car(rng, lateral, place, float(rng.uniform(0.7, 2.4)) * rng.choice((-1, 1)))
+            )
 
 
 def _people(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
@@ -180,8 +188,10 @@ def _people(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
     ground = layout.ground
     for _ in range(int(rng.poisson(5.5))):
         side = int(rng.choice((-1, 1)))
-        ends = sorted((_edge(ground, side, outer=False) + side * 0.4, _edge(ground, side, outer=True) - side * 0.3))
-        lateral, place = float(rng.uniform(*ends)), 4.5 + 28 * float(rng.beta(1, 1.6))
+        low, high = sorted(
+            (_edge(ground, side, outer=False) + side * 0.4, _edge(ground, side, outer=True) - side * 0.3)
+        )
+        lateral, place = float(rng.uniform(low, high)), 4.5 + 28 * float(rng.beta(1, 1.6))
         for i in range(int(rng.choice((1, 1, 2, 3)))):
             at = (lateral + 0.6 * i * side, place + 0.3 * i)
             if free.take(*at, 0.25, 0.3):
@@ -197,7 +207,7 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout, free: _Free) -> l
     placed: list[Anomaly] = []
     ground = layout.ground
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
-        station = 5.5 * float(np.exp(rng.uniform(0, 1.1)))
+        station = 6.5 * float(np.exp(rng.uniform(0, 1.1)))
         reach = 0.8 * station * np.tan(layout.field_of_view / 2)
         low, high = max(ground.sidewalk[0] + 0.8, -reach), min(ground.sidewalk[1] - 0.8, reach)
         # The street bends away from under the camera's axis.
@@ -206,6 +216,10 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout, free: _Free) -> l
         if free.take(lateral, station, one.half_width + 0.2, 0.8):
             placed.append(one)
     return placed
+
+
+def _blocks_view(thing: Thing) -> bool:
+    return isinstance(thing, vehicles.Car) and abs(thing.lateral) < 2.1 and thing.station < 8.5
 
 
 def _hides(thing: Thing, odd: Anomaly) -> bool:

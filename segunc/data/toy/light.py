@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from segunc.data.toy.camera import Camera, Floats, Points
 from segunc.data.toy.textures import TILE, noise_tile
@@ -76,15 +77,25 @@ def sample_light(rng: np.random.Generator, weather: str | None = None) -> Light:
     sun = np.array([np.cos(elevation) * np.sin(azimuth), np.sin(elevation), np.cos(elevation) * np.cos(azimuth)])
     direct = {"clear": 0.95, "overcast": 0.06, "haze": 0.3, "rain": 0.03, "dusk": 0.4}[weather] * rng.uniform(0.75, 1.2)
     warmth = np.array([1.0, 0.62, 0.38]) if weather == "dusk" else np.array([1.0, 0.96, 0.88])
-    level = {"clear": 0.6, "overcast": 0.85, "haze": 0.72, "rain": 0.68, "dusk": 0.42}[weather] * rng.uniform(0.88, 1.12)
+    level = {"clear": 0.6, "overcast": 0.85, "haze": 0.72, "rain": 0.68, "dusk": 0.42}[weather] * rng.uniform(
+        0.88, 1.12
+    )
     tint = np.array([0.94, 0.99, 1.08]) if weather in ("clear", "dusk") else np.ones(3)
     grey = rng.uniform(0.62, 0.9)
     zenith, skyline, clouds = {
-        "clear": (np.array([0.28, 0.47, 0.78]) * rng.uniform(0.8, 1.15), np.array([0.72, 0.82, 0.93]), rng.uniform(0, 0.6)),
+        "clear": (
+            np.array([0.28, 0.47, 0.78]) * rng.uniform(0.8, 1.15),
+            np.array([0.72, 0.82, 0.93]),
+            rng.uniform(0, 0.6),
+        ),
         "overcast": (np.full(3, grey) * [0.95, 0.98, 1.02], np.full(3, min(0.95, grey + 0.08)), rng.uniform(0.3, 1)),
         "haze": (np.full(3, grey) * [0.97, 1.0, 1.03], np.full(3, min(0.92, grey + 0.05)), rng.uniform(0, 0.3)),
         "rain": (np.full(3, 0.85 * grey), np.full(3, 0.9 * grey), rng.uniform(0.4, 1)),
-        "dusk": (np.array([0.2, 0.26, 0.45]) * rng.uniform(0.7, 1.3), np.array([0.85, 0.6, 0.45]) * rng.uniform(0.7, 1.05), rng.uniform(0, 0.7)),
+        "dusk": (
+            np.array([0.2, 0.26, 0.45]) * rng.uniform(0.7, 1.3),
+            np.array([0.85, 0.6, 0.45]) * rng.uniform(0.7, 1.05),
+            rng.uniform(0, 0.7),
+        ),
     }[weather]
     extinction = {"clear": 0.0022, "overcast": 0.004, "haze": 0.018, "rain": 0.009, "dusk": 0.005}[weather]
     return Light(
@@ -113,16 +124,18 @@ def draw_sky(camera: Camera, light: Light) -> Floats:
     share = np.sqrt(above)[:, None, None]
     sky = light.skyline.astype(np.float32) * (1 - share) + light.zenith.astype(np.float32) * share
     sky = np.repeat(sky, columns, axis=1)
-    height = np.maximum(above, 0.04)[:, None]
-    across = ((np.arange(columns, dtype=np.float32) + 0.5) / columns - 0.5)[None] / height
+    # Clouds are soft: half the resolution is enough, and only above the horizon.
+    last = min(rows, int(camera.horizon * rows) + 1)
+    height = np.maximum(above[:last:2], 0.04)[:, None]
+    across = ((np.arange(0, columns, 2, dtype=np.float32) + 1) / columns - 0.5)[None] / height
     map_x = (24 * across + light.offsets[0]).astype(np.float32)
     map_y = np.broadcast_to(40 / height + light.offsets[1], map_x.shape).astype(np.float32)
-    cover = cv2.remap(
-        noise_tile("cloud"), np.mod(map_x, TILE), np.mod(map_y, TILE), cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP
-    )
+    cover = cv2.remap(noise_tile("cloud"), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
     cover = np.clip(0.55 * cover + 1.6 * light.clouds - 0.7, 0, 1) * np.minimum(1, 4 * height)
+    cover = cv2.resize(cover.astype(np.float32), (columns, last))[..., None]
     white = (0.75 * light.skyline + 0.2).astype(np.float32)
-    return sky + (0.7 * cover)[..., None] * (white * (0.9 + 0.1 * cover[..., None]) - sky)
+    sky[:last] += np.float32(0.7) * cover * (white * (np.float32(0.9) + np.float32(0.1) * cover) - sky[:last])
+    return sky
 
 
 def apply_air(colours: Floats, depth: Floats, light: Light) -> Floats:
@@ -147,7 +160,7 @@ def add_rain(picture: Floats, light: Light, rng: np.random.Generator) -> Floats:
     return picture + streaks[..., None] * (np.float32(0.85) - picture)
 
 
-def expose(picture: Floats, light: Light, rng: np.random.Generator) -> np.typing.NDArray[np.uint8]:
+def expose(picture: Floats, light: Light, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
     """The sensor: exposure, white balance, vignette, a soft shoulder, signal-dependent noise; uint8 ``[H, W, 3]``."""
     rows, columns = picture.shape[:2]
     y = np.linspace(-1, 1, rows, dtype=np.float32)[:, None]

@@ -6,27 +6,37 @@ An anomaly draws from the very distributions of the known things, so its colour 
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from segunc.data.toy.camera import Points
 
 Random = np.random.Generator
+T = TypeVar("T")
 
 # (hue, saturation, value, spread of each), chosen by weight.
 Tone = tuple[float, float, float, float, float, float]
 
 
+def _choose(rng: Random, weighted: Sequence[tuple[float, T]]) -> T:
+    left = rng.random() * sum(weight for weight, _ in weighted)
+    for weight, choice in weighted:
+        left -= weight
+        if left < 0:
+            return choice
+    return weighted[-1][1]
+
+
 def _draw(rng: Random, tones: tuple[tuple[float, Tone], ...]) -> Points:
-    weights = np.array([weight for weight, _ in tones])
-    hue, saturation, value, *spread = tones[int(rng.choice(len(tones), p=weights / weights.sum()))][1]
-    jitter = rng.uniform(-1, 1, 3) * spread
+    hue, saturation, value, *spread = _choose(rng, tones)
+    a, b, c = (2 * rng.random() - 1 for _ in range(3))
     return np.array(
         colorsys.hsv_to_rgb(
-            (hue + jitter[0]) % 1.0,
-            float(np.clip(saturation + jitter[1], 0, 1)),
-            float(np.clip(value + jitter[2], 0.03, 0.97)),
+            (hue + a * spread[0]) % 1.0,
+            min(max(saturation + b * spread[1], 0.0), 1.0),
+            min(max(value + c * spread[2], 0.03), 0.97),
         )
     )
 
@@ -76,9 +86,7 @@ def facade(rng: Random) -> Points:
 
 def foliage(rng: Random) -> Points:
     """Leaves and grass: greens, some autumn."""
-    return _draw(
-        rng, ((5, (0.27, 0.50, 0.34, 0.06, 0.2, 0.12)), (1, (0.12, 0.55, 0.42, 0.04, 0.2, 0.12)))
-    )
+    return _draw(rng, ((5, (0.27, 0.50, 0.34, 0.06, 0.2, 0.12)), (1, (0.12, 0.55, 0.42, 0.04, 0.2, 0.12))))
 
 
 def bark(rng: Random) -> Points:
@@ -105,7 +113,11 @@ def metal(rng: Random) -> Points:
     """Lamp posts and sign posts: galvanised, dark green, black."""
     return _draw(
         rng,
-        ((3, (0.58, 0.04, 0.48, 0.1, 0.04, 0.14)), (1, (0.40, 0.3, 0.22, 0.06, 0.2, 0.08)), (1, (0.6, 0.1, 0.14, 0.1, 0.1, 0.06))),
+        (
+            (3, (0.58, 0.04, 0.48, 0.1, 0.04, 0.14)),
+            (1, (0.40, 0.3, 0.22, 0.06, 0.2, 0.08)),
+            (1, (0.6, 0.1, 0.14, 0.1, 0.1, 0.06)),
+        ),
     )
 
 
@@ -140,5 +152,4 @@ _KNOWN: tuple[tuple[float, Callable[[Random], Points]], ...] = (
 
 def anomaly(rng: Random) -> Points:
     """The colour of an anomaly: one of the known things' distributions, about as often as they cover a picture."""
-    weights = np.array([weight for weight, _ in _KNOWN])
-    return _KNOWN[int(rng.choice(len(_KNOWN), p=weights / weights.sum()))][1](rng)
+    return _choose(rng, _KNOWN)(rng)

@@ -36,9 +36,8 @@ class Person:
         half = 0.2
         return np.array(
             [
-                (self.lateral + x, y, self.station + z)
-                for x, y, z in [(-half, 0, -0.1), (half, 0, -0.1), (half, 0, 0.15), (-half, 0, 0.15)]
-                + [(-0.15, self.height, 0), (0.15, self.height, 0)]
+                *((self.lateral + x, 0.0, self.station + z) for x in (-half, half) for z in (-0.1, 0.15)),
+                *((self.lateral + x, self.height, self.station) for x in (-0.15, 0.15)),
             ]
         )
 
@@ -53,6 +52,8 @@ class Person:
         def part(corners: list[tuple[float, float]], colour: Points) -> None:
             stage.flat(upright(corners, self.lateral, self.station), colour * shade, PERSON, patch)
 
+        # Hands, shoes and bags of far persons are less than a pixel.
+        near = stage.camera.pixels_per_metre(self.station) > 14
         swing = 0.47 * h * np.sin(self.stride)
         for sign in (-1, 1):
             start = (sign * 0.045 * h * self.turn, hip)
@@ -60,9 +61,16 @@ class Person:
             foot = (start[0] + sign * swing, 0.03 * h)
             part(limb(start, knee, 0.1 * h * self.build, 0.075 * h), self.trousers)
             part(limb(knee, foot, 0.078 * h, 0.055 * h), self.trousers)
-            part(limb((foot[0] - 0.03, 0.02 * h), (foot[0] + 0.06, 0.02 * h), 0.045 * h, 0.04 * h), self.trousers * 0.4)
+            if near:
+                part(
+                    limb((foot[0] - 0.03, 0.02 * h), (foot[0] + 0.06, 0.02 * h), 0.045 * h, 0.04 * h),
+                    self.trousers * 0.4,
+                )
         if self.skirt:
-            part([(-wide, hip + 0.08), (wide, hip + 0.08), (1.5 * wide, 0.26 * h), (-1.5 * wide, 0.26 * h)], self.top * 0.8)
+            part(
+                [(-wide, hip + 0.08), (wide, hip + 0.08), (1.5 * wide, 0.26 * h), (-1.5 * wide, 0.26 * h)],
+                self.top * 0.8,
+            )
         part(
             [(-0.85 * wide, hip - 0.02 * h), (0.85 * wide, hip - 0.02 * h), (wide, shoulder - 0.04 * h),
              (0.55 * wide, shoulder + 0.01 * h), (-0.55 * wide, shoulder + 0.01 * h), (-wide, shoulder - 0.04 * h)],
@@ -72,10 +80,20 @@ class Person:
             joint = (sign * 0.95 * wide, shoulder - 0.03 * h)
             hand = (joint[0] - 0.6 * sign * swing + 0.02 * sign, 0.46 * h)
             part(limb(joint, hand, 0.065 * h, 0.045 * h), self.top * 0.88)
+            if not near:
+                continue
             stage.disc((self.lateral + hand[0], hand[1] - 0.01, self.station), (0.05, 0.06), self.skin * shade, PERSON)
             if self.bag == sign:
                 low = hand[1] - 0.02
-                part([(hand[0] - 0.13, low), (hand[0] + 0.13, low), (hand[0] + 0.15, low - 0.3), (hand[0] - 0.15, low - 0.3)], self.hair)
+                part(
+                    [
+                        (hand[0] - 0.13, low),
+                        (hand[0] + 0.13, low),
+                        (hand[0] + 0.15, low - 0.3),
+                        (hand[0] - 0.15, low - 0.3),
+                    ],
+                    self.hair,
+                )
         stage.disc((self.lateral, 0.86 * h, self.station), (0.045, 0.07), self.skin * shade * 0.9, PERSON)
         head = (self.lateral, 0.925 * h, self.station)
         stage.disc(head, (0.052 * h * 0.95, 0.072 * h), self.hair * shade, PERSON)

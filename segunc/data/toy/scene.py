@@ -69,8 +69,8 @@ def render_layout(layout: Layout, size: tuple[int, int], rng: np.random.Generato
     colours = apply_air(canvas.colours, canvas.depth, layout.light)
     if layout.light.wet:
         colours = _mirror(colours, canvas.labels, camera, layout.light)
-    colours = cv2.GaussianBlur(colours, (0, 0), SUPERSAMPLING * layout.light.blur)
-    picture = np.asarray(cv2.resize(colours, (width, height), interpolation=cv2.INTER_AREA), np.float32)
+    blurred = cv2.GaussianBlur(colours, (0, 0), SUPERSAMPLING * layout.light.blur)
+    picture = np.asarray(cv2.resize(blurred, (width, height), interpolation=cv2.INTER_AREA), np.float32)
     picture = add_rain(picture, layout.light, rng)
     labels, anomaly = vote(canvas.labels)
     return Scene(expose(picture, layout.light, rng), labels, anomaly)
@@ -83,11 +83,12 @@ def draw_canvas(layout: Layout, camera: Camera) -> Canvas:
     layout.skyline.draw(stage)
     ordered = sorted(layout.things, key=lambda thing: -thing.station)
     ahead = [thing for thing in ordered if thing.station > camera.station + 0.5]
-    layout.ground.draw(
-        canvas, camera, layout.light, draw_shadows(camera, layout.light, [thing.footprint() for thing in ahead])
-    )
-    for thing in ahead:
-        thing.draw(stage)
+    footprints = [thing.footprint() for thing in ahead]
+    layout.ground.draw(canvas, camera, layout.light, draw_shadows(camera, layout.light, footprints))
+    for thing, points in zip(ahead, footprints, strict=True):
+        # Crowns and lamp arms reach beyond the points that make the shadow.
+        if not camera.misses(points, 2.5):
+            thing.draw(stage)
     return canvas
 
 

@@ -94,7 +94,9 @@ def draw_solid(
 def on_face(corners: Points, left: float, right: float, low: float, high: float) -> Points:
     """A rectangle on a four-cornered face of :func:`prism`, as shares (0..1) across it and up along its edge."""
     a, b, c, d = corners
+
     def at(across: float, along: float) -> Points:
-        return (1 - along) * ((1 - across) * a + across * d) + along * ((1 - across) * b + across * c)
+        point: Points = (1 - along) * ((1 - across) * a + across * d) + along * ((1 - across) * b + across * c)
+        return point
 
     return np.stack([at(left, low), at(left, high), at(right, high), at(right, low)])

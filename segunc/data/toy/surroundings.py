@@ -22,7 +22,6 @@ class House:
     height: float
     depth: float
     front: Floats
-    wall: Points
     side: Floats
 
     @property
@@ -45,7 +44,12 @@ class House:
         back = self.lateral + sign * self.depth
         if self.start > near:
             corners = np.array(
-                [(self.lateral, self.height, self.start), (back, self.height, self.start), (back, 0, self.start), (self.lateral, 0, self.start)]
+                [
+                    (self.lateral, self.height, self.start),
+                    (back, self.height, self.start),
+                    (back, 0, self.start),
+                    (self.lateral, 0, self.start),
+                ]
             )
             self._warp(stage, corners, self.side, (0.0, 0.0, -1.0))
         start = max(self.start, near)
@@ -54,15 +58,18 @@ class House:
         if front.shape[1] < 2:
             return
         corners = np.array(
-            [(self.lateral, self.height, start), (self.lateral, self.height, self.end), (self.lateral, 0, self.end), (self.lateral, 0, start)]
+            [
+                (self.lateral, self.height, start),
+                (self.lateral, self.height, self.end),
+                (self.lateral, 0, self.end),
+                (self.lateral, 0, start),
+            ]
         )
         self._warp(stage, corners, front, (-sign, 0.0, 0.0))
 
     def _warp(self, stage: Stage, corners: Points, texture: Floats, normal: tuple[float, float, float]) -> None:
         depth = np.maximum(corners[:, 2] - stage.camera.station, 0.5)
-        stage.canvas.warp(
-            stage.camera.project(corners), depth, texture, stage.light.shade(normal), BUILDING
-        )
+        stage.canvas.warp(stage.camera.project(corners), depth, texture, stage.light.shade(normal), BUILDING)
 
 
 def sample_house(rng: np.random.Generator, lateral: float, start: float, length: float, lit: float) -> House:
@@ -78,7 +85,7 @@ def sample_house(rng: np.random.Generator, lateral: float, start: float, length:
         side = textures.house_front(rng, wall, storeys=storeys, bays=max(1, round(depth / 3)), lit=lit, shops=False)
     else:
         side = (textures.speckle(rng, 0.07, "cloud")[..., None] * wall).astype(np.float32)
-    return House(lateral, start, start + length, storeys * storey, depth, front, wall, side)
+    return House(lateral, start, start + length, storeys * storey, depth, front, side)
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,14 @@ def noise_tile(grain: str) -> Floats:
 def crop(rng: np.random.Generator, grain: str, height: int = 48, width: int = 48) -> Floats:
     """A random piece of a noise tile, at most 256 pixels high and wide."""
     top, left = (int(v) for v in rng.integers(0, (TILE - height + 1, TILE - width + 1)))
-    return noise_tile(grain)[top : top + height, left : left + width]
+    piece: Floats = noise_tile(grain)[top : top + height, left : left + width]
+    return piece
 
 
 def speckle(rng: np.random.Generator, strength: float, grain: str = "medium") -> Floats:
     """Noise factors ``[48, 48]`` around 1 with standard deviation ``strength``, held within 0.2..1.8."""
-    return np.clip(1 + np.float32(strength) * crop(rng, grain), 0.2, 1.8)
+    patch: Floats = np.clip(1 + np.float32(strength) * crop(rng, grain), 0.2, 1.8)
+    return patch
 
 
 def leaves(rng: np.random.Generator) -> Floats:
@@ -80,9 +82,7 @@ def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
     return (patch * (shade if patch.ndim == 2 else shade[..., None])).astype(np.float32)
 
 
-def house_front(
-    rng: np.random.Generator, wall: Points, *, storeys: int, bays: int, lit: float, shops: bool
-) -> Floats:
+def house_front(rng: np.random.Generator, wall: Points, *, storeys: int, bays: int, lit: float, shops: bool) -> Floats:
     """The colours of a house front, float32 ``[16 * storeys, 12 * bays, 3]`` in 0..1.
 
     Args:

@@ -15,19 +15,59 @@ from segunc.data.toy.solids import Placement, on_face, prism, visible
 # front bumper up over hood, windscreen, roof, rear window and boot. The named edges carry glass.
 _PROFILES: dict[str, tuple[list[tuple[float, float]], dict[str, int]]] = {
     "sedan": (
-        [(2.2, 0.3), (2.2, 0.7), (1.9, 0.85), (0.95, 0.95), (0.25, 1.42), (-0.85, 1.44), (-1.5, 1.0), (-2.15, 0.95), (-2.2, 0.3)],
+        [
+            (2.2, 0.3),
+            (2.2, 0.7),
+            (1.9, 0.85),
+            (0.95, 0.95),
+            (0.25, 1.42),
+            (-0.85, 1.44),
+            (-1.5, 1.0),
+            (-2.15, 0.95),
+            (-2.2, 0.3),
+        ],
         {"screen": 3, "roof": 4, "rear": 5, "nose": 0, "tail": 7},
     ),
     "hatchback": (
-        [(2.1, 0.3), (2.1, 0.7), (1.8, 0.88), (1.0, 0.98), (0.35, 1.46), (-1.5, 1.48), (-2.0, 0.98), (-2.1, 0.9), (-2.1, 0.3)],
+        [
+            (2.1, 0.3),
+            (2.1, 0.7),
+            (1.8, 0.88),
+            (1.0, 0.98),
+            (0.35, 1.46),
+            (-1.5, 1.48),
+            (-2.0, 0.98),
+            (-2.1, 0.9),
+            (-2.1, 0.3),
+        ],
         {"screen": 3, "roof": 4, "rear": 5, "nose": 0, "tail": 7},
     ),
     "suv": (
-        [(2.2, 0.4), (2.2, 0.9), (2.0, 1.08), (1.0, 1.14), (0.45, 1.72), (-1.8, 1.74), (-2.12, 1.12), (-2.2, 1.05), (-2.2, 0.4)],
+        [
+            (2.2, 0.4),
+            (2.2, 0.9),
+            (2.0, 1.08),
+            (1.0, 1.14),
+            (0.45, 1.72),
+            (-1.8, 1.74),
+            (-2.12, 1.12),
+            (-2.2, 1.05),
+            (-2.2, 0.4),
+        ],
         {"screen": 3, "roof": 4, "rear": 5, "nose": 0, "tail": 7},
     ),
     "van": (
-        [(2.3, 0.35), (2.3, 0.9), (2.1, 1.1), (1.6, 1.2), (1.0, 1.95), (-2.2, 2.0), (-2.3, 1.15), (-2.3, 1.1), (-2.3, 0.35)],
+        [
+            (2.3, 0.35),
+            (2.3, 0.9),
+            (2.1, 1.1),
+            (1.6, 1.2),
+            (1.0, 1.95),
+            (-2.2, 2.0),
+            (-2.3, 1.15),
+            (-2.3, 1.1),
+            (-2.3, 0.35),
+        ],
         {"screen": 3, "roof": 4, "rear": 5, "nose": 0, "tail": 7},
     ),
 }
@@ -73,6 +113,8 @@ class Car:
     def draw(self, stage: Stage) -> None:
         """Draw the underbody, the lit faces, then glass, lights and wheels on them."""
         profile, edges, light = self._profile(), _PROFILES[self.body][1], stage.light
+        # Of a far car only body and glass are left.
+        near = stage.camera.pixels_per_metre(self.station) > 5
         dark = _TYRE * light.shade((0, 0.2, 0))
         low, ends = float(profile[0, 1]), (float(profile[-1, 0]) + 0.25, float(profile[0, 0]) - 0.25)
         under = prism(np.array([[ends[1], 0.06], [ends[1], low], [ends[0], low], [ends[0], 0.06]]), self.width * 0.9)
@@ -82,13 +124,13 @@ class Car:
         for face, corners, normal in shown:
             stage.flat(corners, self.colour * light.shade(normal), CAR, self.patch)
             if face.name in ("left", "right"):
-                self._side(stage, face.name, normal)
+                self._side(stage, face.name, normal, near)
             elif face.name in (f"edge {edges['screen']}", f"edge {edges['rear']}"):
                 glass = self.glass * light.shade(normal) + 0.12 * light.skyline
                 stage.flat(on_face(corners, 0.1, 0.9, 0.12, 0.88), glass, CAR)
-            elif face.name == f"edge {edges['nose']}":
+            elif near and face.name == f"edge {edges['nose']}":
                 self._lamps(stage, corners, normal, np.array([0.85, 0.85, 0.75]), 0.55, 0.95)
-            elif face.name == f"edge {edges['tail']}":
+            elif near and face.name == f"edge {edges['tail']}":
                 red = np.array([0.85, 0.06, 0.05]) if self.braking else np.array([0.45, 0.05, 0.06])
                 # The tail's edge runs downwards.
                 self._lamps(stage, corners, normal, red, 0.12, 0.42)
@@ -103,7 +145,7 @@ class Car:
         bumper = (0.8, 1.0) if low < 0.5 else (0.0, 0.14)
         stage.flat(on_face(corners, 0.0, 1.0, *bumper), 0.12 * shade, CAR)
 
-    def _side(self, stage: Stage, name: str, normal: Points) -> None:
+    def _side(self, stage: Stage, name: str, normal: Points, near: bool) -> None:
         profile = self._profile()
         half = self.width / 2 * (1 if name == "right" else -1)
         cabin = profile[3:7]
@@ -115,6 +157,8 @@ class Car:
             inner[2:, 0] = np.maximum(inner[2:, 0], split + 0.2)
         points = np.column_stack([np.full(4, half), inner[:, 1], inner[:, 0]])
         stage.flat(self.placement.place(points), glass, CAR)
+        if not near:
+            return
         pillar = np.array([[split - 0.05, inner[:, 1].min()], [split + 0.05, inner[:, 1].min()],
                            [split + 0.05, inner[:, 1].max()], [split - 0.05, inner[:, 1].max()]])  # fmt: skip
         if self.body != "van":
