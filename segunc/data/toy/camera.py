@@ -1,0 +1,113 @@
+"""The pinhole camera of the toy scenes, over a gently bending street.
+
+Street coordinates in metres: lateral (right of the camera's path), up (above the ground), station (along the
+street). The street bends with a constant curvature seen from the camera, so a point ``station`` ahead is moved
+sideways by ``curvature / 2 * distance^2``; everything that is projected bends with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import cos, sin, tan
+
+import numpy as np
+import numpy.typing as npt
+
+Points = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32]
+
+NEAR = 1.0
+"""Metres in front of the camera; what is nearer is not drawn."""
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A camera of height ``height`` m, looking along the street.
+
+    Attributes:
+        rows, columns: size of the drawing canvas in pixels.
+        field_of_view: horizontal, radians.
+        horizon: row of the horizon as a fraction of the rows, at the middle column.
+        height: metres above the ground.
+        curvature: of the street, 1/m, positive to the right.
+        roll: radians, positive turns the picture clockwise.
+        station: where the camera stands along the street, metres.
+    """
+
+    rows: int
+    columns: int
+    field_of_view: float
+    horizon: float
+    height: float
+    curvature: float = 0.0
+    roll: float = 0.0
+    station: float = 0.0
+
+    @cached_property
+    def focal(self) -> float:
+        """Focal length in canvas pixels."""
+        return self.columns / 2 / tan(self.field_of_view / 2)
+
+    def distance(self, station: float) -> float:
+        """Metres from the camera along the street."""
+        return station - self.station
+
+    def project(self, points: Points) -> Points:
+        """Canvas positions (column, row) ``[N, 2]`` of street points ``[N, 3]``; distances are held at NEAR or more."""
+        distance = np.maximum(points[:, 2] - self.station, NEAR)
+        scale = self.focal / distance
+        x = (points[:, 0] + self.curvature / 2 * distance * distance) * scale
+        y = (self.height - points[:, 1]) * scale
+        cosine, sine = cos(self.roll), sin(self.roll)
+        projected = np.empty((len(points), 2))
+        projected[:, 0] = self.columns / 2 + cosine * x - sine * y
+        projected[:, 1] = self.horizon * self.rows + sine * x + cosine * y
+        return projected
+
+    def misses(self, points: Points, margin: float) -> bool:
+        """Whether something that reaches ``margin`` m around these street points lies beside the picture."""
+        column = self.project(points)[:, 0]
+        reach = margin * self.focal / np.maximum(points[:, 2] - self.station, NEAR)
+        return bool((column + reach).max() < 0 or (column - reach).min() > self.columns)
+
+    def pixels_per_metre(self, station: float) -> float:
+        """Canvas pixels that a metre spans at a station."""
+        return self.focal / max(station - self.station, NEAR)
+
+    def clip(self, points: Points) -> Points:
+        """The part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman 1974); may be empty."""
+        ahead = points[:, 2] - self.station - NEAR
+        if ahead.min() >= 0:
+            return points
+        kept: list[Points] = []
+        for i in range(len(points)):
+            j = (i + 1) % len(points)
+            if ahead[i] >= 0:
+                kept.append(points[i])
+            if (ahead[i] >= 0) != (ahead[j] >= 0):
+                share = ahead[i] / (ahead[i] - ahead[j])
+                kept.append(points[i] + share * (points[j] - points[i]))
+        return np.array(kept).reshape(-1, 3)
+
+    def ground_grid(self) -> tuple[int, Floats, Floats, Floats]:
+        """Street coordinates of the ground under each pixel.
+
+        Returns:
+            first row that may show ground, then lateral, distance (from the camera) and depth slope (metres of
+            lateral a pixel spans), each float32 ``[rows - first, columns]``; distance is infinite above the horizon.
+        """
+        # The roll lifts the horizon at one side.
+        lift = abs(np.sin(self.roll)) * self.columns / 2
+        first = int(np.clip(np.floor(self.horizon * self.rows - lift), 0, self.rows - 1))
+        row = np.arange(first, self.rows, dtype=np.float32)[:, None] + np.float32(0.5 - self.horizon * self.rows)
+        column = np.arange(self.columns, dtype=np.float32)[None] + np.float32(0.5 - self.columns / 2)
+        cosine, sine = np.float32(np.cos(self.roll)), np.float32(np.sin(self.roll))
+        below = cosine * row - sine * column
+        across = cosine * column + sine * row
+        with np.errstate(divide="ignore"):
+            distance = np.where(below > 0.02, np.float32(self.focal * self.height) / below, np.float32(np.inf))
+        slope = distance / np.float32(self.focal)
+        near = np.minimum(distance, np.float32(1e4))
+        lateral = across * near / np.float32(self.focal) - np.float32(self.curvature / 2) * near**2
+        return first, lateral.astype(np.float32), distance.astype(np.float32), slope.astype(np.float32)

@@ -1,0 +1,125 @@
+"""Procedural textures: noise of several grains, leaves, fabrics and house fronts.
+
+A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import cv2
+import numpy as np
+
+from segunc.data.toy.camera import Floats, Points
+
+TILE = 256
+GRAINS = ("fine", "medium", "coarse", "cloud")
+
+
+@cache
+def noise_tile(grain: str) -> Floats:
+    """A tileable noise ``[256, 256]`` with mean 0 and standard deviation 1; the same in every run.
+
+    Grains: ``fine`` (pixel noise), ``medium`` and ``coarse`` (blobs of 2 and 6 pixels), ``cloud`` (1/f).
+    """
+    rng = np.random.default_rng([20240617, GRAINS.index(grain)])
+    spectrum = np.fft.rfft2(rng.standard_normal((TILE, TILE)))
+    frequency = np.hypot(np.fft.fftfreq(TILE)[:, None], np.fft.rfftfreq(TILE)[None])
+    if grain == "cloud":
+        spectrum *= 1 / np.maximum(frequency, 1 / TILE) ** 1.5
+    else:
+        spectrum *= np.exp(-((frequency * {"fine": 0.5, "medium": 5.0, "coarse": 14.0}[grain]) ** 2))
+    spectrum[0, 0] = 0
+    tile = np.fft.irfft2(spectrum, s=(TILE, TILE))
+    return np.ascontiguousarray(tile / tile.std(), dtype=np.float32)
+
+
+def crop(rng: np.random.Generator, grain: str, height: int = 48, width: int = 48) -> Floats:
+    """A random piece of a noise tile, at most 256 pixels high and wide."""
+    top, left = (int(v) for v in rng.integers(0, (TILE - height + 1, TILE - width + 1)))
+    piece: Floats = noise_tile(grain)[top : top + height, left : left + width]
+    return piece
+
+
+def speckle(rng: np.random.Generator, strength: float, grain: str = "medium") -> Floats:
+    """Noise factors ``[48, 48]`` around 1 with standard deviation ``strength``, held within 0.2..1.8."""
+    patch: Floats = np.clip(1 + np.float32(strength) * crop(rng, grain), 0.2, 1.8)
+    return patch
+
+
+def leaves(rng: np.random.Generator) -> Floats:
+    """Clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards the top."""
+    patch = 1 + 0.22 * crop(rng, "medium", 64, 64) + 0.24 * crop(rng, "coarse", 64, 64)
+    patch = patch * np.linspace(1.2, 0.75, 64, dtype=np.float32)[:, None]
+    return np.clip(patch, 0.25, 1.9).astype(np.float32)
+
+
+def fabric(rng: np.random.Generator) -> Floats:
+    """Any surface of made things ``[48, 48]``: plain, speckled, striped, checked, patched or shaded."""
+    kind = int(rng.integers(6))
+    strength = float(rng.uniform(0.05, 0.3))
+    axis = np.arange(48, dtype=np.float32) * np.float32(2 * np.pi * rng.uniform(2, 7) / 48)
+    waves = np.sign(np.sin(axis + np.float32(rng.uniform(0, 6))))
+    patch = speckle(rng, 0.5 * strength, "fine" if rng.random() < 0.5 else "medium")
+    if kind == 1:
+        patch = patch + strength * waves[:, None]
+    elif kind == 2:
+        patch = patch + strength * waves[None]
+    elif kind == 3:
+        patch = patch + 0.5 * strength * (waves[None] + waves[:, None])
+    elif kind == 4:
+        patch = patch + 1.5 * strength * np.sign(crop(rng, "coarse") - np.float32(rng.uniform(-0.5, 0.8)))
+    elif kind == 5:
+        patch = patch + strength * crop(rng, "cloud")
+    return np.clip(patch, 0.25, 1.75).astype(np.float32)
+
+
+def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
+    """A patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its foot."""
+    across = np.linspace(-1, 1, patch.shape[1], dtype=np.float32)[None]
+    down = np.linspace(0.12, -0.18, patch.shape[0], dtype=np.float32)[:, None]
+    shade = 1 + np.float32(strength * side) * across - np.float32(0.15) * across**2 + down
+    return (patch * (shade if patch.ndim == 2 else shade[..., None])).astype(np.float32)
+
+
+def house_front(rng: np.random.Generator, wall: Points, *, storeys: int, bays: int, lit: float, shops: bool) -> Floats:
+    """The colours of a house front, float32 ``[16 * storeys, 12 * bays, 3]`` in 0..1.
+
+    Args:
+        wall: RGB of the wall.
+        lit: share of windows with light inside (0..1).
+        shops: the ground floor has shop windows.
+    """
+    front = np.empty((16 * storeys, 12 * bays, 3), np.float32)
+    front[:] = wall
+    rows, columns = front.shape[:2]
+    grain = crop(rng, "fine", min(rows, 256), min(columns, 256))
+    stain = crop(rng, "cloud", min(rows, 256), min(columns, 256))
+    mottle = 1 + np.float32(rng.uniform(0.02, 0.08)) * grain + np.float32(rng.uniform(0.02, 0.1)) * stain
+    front *= cv2.resize(mottle, (columns, rows))[..., None]
+    if rng.random() < 0.4:  # courses of brick or panels
+        front[:: int(rng.integers(3, 9))] *= np.float32(rng.uniform(0.8, 0.93))
+    top, bottom = int(rng.integers(2, 5)), int(rng.integers(11, 14))
+    left = int(rng.integers(1, 4))
+    right = 12 - left + int(rng.integers(-1, 1))
+    frame = np.clip(wall * rng.uniform(0.7, 1.5), 0, 0.95)
+    glass = np.array([0.16, 0.2, 0.26]) * rng.uniform(0.5, 1.8)
+    ribbon = rng.random() < 0.2  # window bands without piers
+    for storey in range(storeys):
+        ground = storey == storeys - 1
+        y = 16 * storey
+        for bay in range(bays):
+            x = 12 * bay
+            light = rng.random() < lit
+            pane = np.array([0.95, 0.78, 0.45]) * rng.uniform(0.5, 1.0) if light else glass * rng.uniform(0.6, 1.6)
+            if ground and shops:
+                front[y + 3 : y + 15, x + 1 : x + 11] = pane
+                front[y + 1 : y + 4, x : x + 12] *= np.float32(0.75)
+                continue
+            a, b = (x, x + 12) if ribbon else (x + left, x + right)
+            front[y + top - 1 : y + bottom + 1, a if ribbon else a - 1 : b + 1] = frame
+            front[y + top : y + bottom, a:b] = pane
+            if not ribbon and right - left > 5:
+                front[y + top : y + bottom, (a + b) // 2] = frame
+    front[:2] *= np.float32(0.7)  # the eaves
+    return np.clip(front, 0.02, 0.98)

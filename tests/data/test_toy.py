@@ -1,0 +1,297 @@
+"""The built-in toy road scenes: reproducible, labelled exactly, and with anomalies that no simple cue gives away."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from segunc.data.labels import label_map
+from segunc.data.pairing import find_labels, frame_stem, list_images
+from segunc.data.toy import Scene, ToyConfig, generate_toy, render_scene
+from segunc.data.toy.anomalies import KINDS, sample_anomaly
+from segunc.data.toy.camera import Camera
+from segunc.data.toy.canvas import ANOMALY, CAR, ROAD, SIGN, SKY, Canvas, Stage
+from segunc.data.toy.generate import FRAMES_PER_SECOND, SPLITS, frame_name
+from segunc.data.toy.light import sample_light
+from segunc.data.toy.scene import vote
+from segunc.errors import InputError
+
+SIZE = (128, 256)
+SMALL = ToyConfig(seed=3, train=3, val=1, test=1, anomaly=2, video_frames=5, size=(64, 128))
+# A detector that has learned the scenes is meant to reach 0.85 to 0.95 pooled AUROC. A cue without any learning of
+# shapes must stay clearly below, or the demo would measure colours; 0.70 leaves that gap. Exactly 0.5 cannot be
+# asked for: sky and far haze are never anomalous, and every cue sees that.
+CUE_BOUND = 0.70
+
+
+@pytest.fixture(scope="module")
+def normal_scenes() -> list[Scene]:
+    return [render_scene((0, 0, i), SIZE, anomaly=False) for i in range(24)]
+
+
+@pytest.fixture(scope="module")
+def anomaly_scenes() -> list[Scene]:
+    return [render_scene((0, 3, i), SIZE, anomaly=True) for i in range(32)]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("toy") / "set"
+    generate_toy(root, SMALL)
+    return root
+
+
+def digests(root: Path) -> dict[str, str]:
+    return {p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in root.rglob("*.png")}
+
+
+def test_a_second_run_gives_the_same_bytes(written: Path, tmp_path: Path) -> None:
+    generate_toy(tmp_path / "again", SMALL)
+    again = digests(tmp_path / "again")
+    assert again == digests(written)
+    assert len(again) == 2 * (3 + 1 + 1 + 2) + 2 + 5
+
+
+def test_frames_differ_by_seed_split_and_number(normal_scenes: list[Scene]) -> None:
+    base = normal_scenes[0].image
+    for seed in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
+        assert (render_scene(seed, SIZE, anomaly=False).image != base).mean() > 0.5
+
+
+def test_sets_of_other_lengths_share_frames(written: Path, tmp_path: Path) -> None:
+    shorter = ToyConfig(seed=3, train=1, val=0, test=0, anomaly=0, video_frames=0, size=(64, 128))
+    generate_toy(tmp_path / "short", shorter)
+    found = digests(tmp_path / "short")
+    assert len(found) == 2
+    assert found.items() <= digests(written).items()
+
+
+def test_layout_of_the_folders(written: Path) -> None:
+    for split in SPLITS:
+        count = getattr(SMALL, split)
+        frames = list_images(written / "leftImg8bit" / split)
+        assert [p.relative_to(written / "leftImg8bit" / split).as_posix() for p in frames] == sorted(
+            f"{frame_name(split, i)}_leftImg8bit.png" for i in range(count)
+        )
+        names = [p.relative_to(written / "leftImg8bit" / split).with_suffix("").as_posix() for p in frames]
+        assert len(find_labels(written / "gtFine" / split, names)) == count
+        assert all(frame_stem(name).endswith("_000019") for name in names)
+    assert len(find_labels(written / "gtAnomaly" / "anomaly", [frame_name("anomaly", i) for i in range(2)])) == 2
+    assert json.loads((written / "toy.json").read_text())["config"]["seed"] == 3
+    assert not list(written.parent.glob(".*unfinished"))
+
+
+def test_files_hold_what_was_rendered(written: Path) -> None:
+    scene = render_scene((3, 3, 1), SMALL.size, anomaly=True)
+    frame = frame_name("anomaly", 1)
+    image = cv2.imread(str(written / f"leftImg8bit/anomaly/{frame}_leftImg8bit.png"))
+    labels = cv2.imread(str(written / f"gtFine/anomaly/{frame}_gtFine_labelIds.png"), cv2.IMREAD_UNCHANGED)
+    anomaly = cv2.imread(str(written / f"gtAnomaly/anomaly/{frame}_anomaly.png"), cv2.IMREAD_UNCHANGED)
+    assert image is not None
+    np.testing.assert_array_equal(image[..., ::-1], scene.image)
+    np.testing.assert_array_equal(labels, scene.labels)
+    np.testing.assert_array_equal(anomaly, scene.anomaly)
+
+
+def test_every_class_occurs_in_plausible_shares(normal_scenes: list[Scene]) -> None:
+    toy = label_map("toy")
+    train = toy.encode(np.stack([scene.labels for scene in normal_scenes]))
+    assert train.max() == toy.num_classes - 1  # nothing is ignored in a normal scene
+    shares = {name: float((train == i).mean()) for i, name in enumerate(toy.classes)}
+    print({name: round(share, 4) for name, share in shares.items()})
+    ranges = {
+        "sky": (0.05, 0.35), "building": (0.08, 0.4), "vegetation": (0.06, 0.35), "road": (0.2, 0.5),
+        "sidewalk": (0.02, 0.2), "car": (0.04, 0.25), "person": (0.004, 0.06), "pole": (0.006, 0.05),
+        "traffic sign": (0.004, 0.04),
+    }  # fmt: skip
+    assert shares.keys() == ranges.keys()
+    for name, (low, high) in ranges.items():
+        assert low < shares[name] < high, (name, shares[name])
+
+
+def test_normal_scenes_hold_no_anomaly(normal_scenes: list[Scene]) -> None:
+    for scene in normal_scenes:
+        assert not scene.anomaly.any()
+        assert not (scene.labels == ANOMALY).any()
+
+
+def test_anomalies_cover_a_small_part_and_are_ignored_in_training(anomaly_scenes: list[Scene]) -> None:
+    shares = [float((scene.anomaly == 1).mean()) for scene in anomaly_scenes]
+    print("anomaly share of each scene:", np.round(shares, 3))
+    assert 0.01 < np.mean(shares) < 0.04
+    assert min(shares) > 0.002
+    for scene in anomaly_scenes:
+        assert set(np.unique(scene.anomaly)) <= {0, 1, 255}
+        np.testing.assert_array_equal(scene.anomaly == 1, scene.labels == ANOMALY)
+        rim = scene.anomaly == 255
+        assert rim.any()
+        assert not (cv2.erode(rim.astype(np.uint8), np.ones((5, 5), np.uint8)) > 0).any()  # thin
+        assert (label_map("toy").encode(scene.labels)[scene.anomaly == 1] == 255).all()
+
+
+def cue_auroc(score: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8]) -> float:
+    """AUROC over all counted pixels, whichever end of the score means anomalous."""
+    counted = anomaly != 255
+    value = float(roc_auc_score(anomaly[counted] == 1, score[counted]))
+    return max(value, 1 - value)
+
+
+def local_deviation(grey: npt.NDArray[np.float32], window: int) -> npt.NDArray[np.float32]:
+    mean = cv2.blur(grey, (window, window))
+    return np.sqrt(np.maximum(cv2.blur(grey * grey, (window, window)) - mean * mean, 0)).astype(np.float32)
+
+
+def test_no_simple_cue_tells_anomalies(anomaly_scenes: list[Scene], normal_scenes: list[Scene]) -> None:
+    images = np.stack([scene.image for scene in anomaly_scenes]).astype(np.float32) / 255
+    anomaly = np.stack([scene.anomaly for scene in anomaly_scenes])
+    training = np.stack([scene.image for scene in normal_scenes]).reshape(-1, 3).astype(np.float32) / 255
+    grey = images.mean(axis=-1)
+    saturation = (images.max(-1) - images.min(-1)) / np.maximum(images.max(-1), 1e-3)
+    precision = np.linalg.inv(np.cov(training.T))
+    offset = images - training.mean(axis=0)
+    cues = {
+        "brightness": grey,
+        "distance from middle grey": np.abs(grey - np.median(grey)),
+        "saturation": saturation,
+        "distance to the training mean": np.linalg.norm(offset, axis=-1),
+        "Mahalanobis distance of the colour": np.einsum("nhwi,ij,nhwj->nhw", offset, precision, offset),
+        "local deviation 3 x 3": np.stack([local_deviation(g, 3) for g in grey]),
+        "local deviation 5 x 5": np.stack([local_deviation(g, 5) for g in grey]),
+        "noise": np.stack([np.abs(g - cv2.GaussianBlur(g, (0, 0), 1.0)) for g in grey]),
+    }
+    values = {name: cue_auroc(score, anomaly) for name, score in cues.items()}
+    # Classifiers of single pixels' colours, fitted on one half of the scenes with the answers, scored on the other.
+    fit, held = slice(0, 16), slice(16, 32)
+    counted = anomaly[fit] != 255
+    x, y = images[fit][counted], anomaly[fit][counted] == 1
+    logistic = LogisticRegression(class_weight="balanced").fit(x[::3], y[::3])
+    values["logistic over RGB"] = cue_auroc(images[held] @ logistic.coef_[0].astype(np.float32), anomaly[held])
+    bins = (images * 11.999).astype(np.intp)
+    index = (bins[..., 0] * 12 + bins[..., 1]) * 12 + bins[..., 2]
+    odd = np.bincount(index[fit][anomaly[fit] == 1], minlength=1728)
+    all_of = np.bincount(index[fit][counted], minlength=1728)
+    ratio = (odd + 1.0) / (all_of + 1.0 / max(1e-6, y.mean()))
+    values["histogram over RGB"] = cue_auroc(ratio[index[held]], anomaly[held])
+    print({name: round(value, 3) for name, value in values.items()})
+    too_easy = {name: value for name, value in values.items() if value >= CUE_BOUND}
+    assert not too_easy
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_anomaly_is_drawn_as_one(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    canvas = Canvas.over(np.zeros((128, 256, 3), np.float32))
+    camera = Camera(128, 256, 1.0, 0.45, 1.5)
+    sample_anomaly(rng, 0.0, 8.0, kind).draw(Stage(canvas, camera, sample_light(rng)))
+    rows, columns = np.nonzero(canvas.labels == ANOMALY)
+    assert 60 < len(rows) < 4000
+    assert set(np.unique(canvas.labels)) == {SKY, ANOMALY}
+    # It stands on the ground 8 m ahead, row = horizon + focal * height / distance; its front is up to 0.8 m nearer.
+    foot = [0.45 * 128 + camera.focal * 1.5 / distance for distance in (8.3, 7.2)]
+    assert foot[0] - 1 < rows.max() < foot[1] + 1
+    assert abs(columns.mean() - 128) < 12
+    np.testing.assert_allclose(canvas.depth[rows, columns], 8, atol=1.5)
+
+
+def test_projection_of_known_points() -> None:
+    camera = Camera(100, 200, float(np.pi / 2), 0.5, 1.5, curvature=0.02)
+    assert camera.focal == pytest.approx(100)
+    # 10 m ahead the bend has carried the street 0.02 / 2 * 10^2 = 1 m to the right.
+    found = camera.project(np.array([[0.0, 1.5, 10.0], [2.0, 0.0, 10.0]]))
+    np.testing.assert_allclose(found, [[110.0, 50.0], [130.0, 65.0]])
+
+
+def test_ground_grid_inverts_the_projection() -> None:
+    camera = Camera(120, 240, 1.0, 0.45, 1.4, curvature=0.003, roll=0.02, station=7.0)
+    first, lateral, distance, _ = camera.ground_grid()
+    for row, column in ((119, 3), (80, 200), (60, 120)):
+        i = row - first
+        point = np.array([[lateral[i, column], 0.0, distance[i, column] + 7.0]], float)
+        np.testing.assert_allclose(camera.project(point), [[column + 0.5, row + 0.5]], atol=0.02)
+
+
+def test_vote_takes_the_majority_and_thin_things_win_ties() -> None:
+    labels = np.array([[CAR, CAR, ROAD, SIGN], [CAR, ROAD, ROAD, SIGN], [ANOMALY, ROAD, ROAD, ROAD], [ROAD] * 4])
+    winner, anomaly = vote(labels.astype(np.uint8))
+    np.testing.assert_array_equal(winner, [[CAR, SIGN], [ROAD, ROAD]])
+    np.testing.assert_array_equal(anomaly, [[0, 0], [255, 0]])
+
+
+def test_size_changes_the_resolution_not_the_street() -> None:
+    small = render_scene((0, 0, 2), (64, 128), anomaly=False)
+    large = render_scene((0, 0, 2), (128, 256), anomaly=False)
+    assert (small.labels == large.labels[::2, ::2]).mean() > 0.9
+
+
+def test_video_opens_and_every_frame_has_its_label(written: Path) -> None:
+    capture = cv2.VideoCapture(str(written / "video/crossing.webm"))
+    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(FRAMES_PER_SECOND)
+    count, shapes = 0, set()
+    while True:
+        more, frame = capture.read()
+        if not more:
+            break
+        count, shapes = count + 1, shapes | {frame.shape}
+    assert (count, shapes) == (5, {(64, 128, 3)})
+    labels = sorted((written / "video/crossing_anomaly").iterdir())
+    assert [p.name for p in labels] == [f"{i:06d}.png" for i in range(5)]
+    centres = []
+    for path in labels:
+        mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        assert mask is not None
+        if (mask == 1).any():
+            centres.append(float(np.nonzero(mask == 1)[1].mean()))
+    assert len(centres) >= 4
+    assert centres == sorted(centres)  # it crosses from left to right
+    assert centres[-1] - centres[0] > 15
+
+
+def test_a_finished_set_is_kept(written: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in written.rglob("*")}
+    lines: list[str] = []
+    generate_toy(written, SMALL, progress=lines.append)
+    assert {p: p.stat().st_mtime_ns for p in written.rglob("*")} == before
+    assert len(lines) == 1
+    assert "complete" in lines[0]
+
+
+def test_another_configuration_in_the_folder_is_refused(written: Path) -> None:
+    with pytest.raises(InputError, match="train 3 there, 4 asked for"):
+        generate_toy(written, ToyConfig(seed=3, train=4, val=1, test=1, anomaly=2, video_frames=5, size=(64, 128)))
+
+
+def test_a_foreign_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(InputError, match=r"holds other files \(no toy.json\)"):
+        generate_toy(tmp_path, SMALL)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    def stop(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate_toy(tmp_path / "set", SMALL, progress=stop)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (ToyConfig(size=(16, 256)), "at least 32 pixels"),
+        (ToyConfig(size=(65, 128)), "even height and width"),
+        (ToyConfig(train=-1), "train -1 of the toy scenes"),
+    ],
+)
+def test_bad_configurations_are_refused(config: ToyConfig, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        generate_toy(tmp_path / "set", config)
