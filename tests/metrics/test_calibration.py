@@ -30,7 +30,9 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 def test_ece_equals_torchmetrics_on_probabilities(batch):
     logits, labels = batch
     probabilities = logits.softmax(1)
-    expected = multiclass_calibration_error(probabilities, labels, num_classes=7, n_bins=15, norm="l1", ignore_index=255)
+    expected = multiclass_calibration_error(
+        probabilities, labels, num_classes=7, n_bins=15, norm="l1", ignore_index=255
+    )
     sums = np.zeros((3, 15))
     for frame, label in zip(probabilities.numpy(), labels.numpy(), strict=True):  # streaming, frame by frame
         counted = label != 255
