@@ -69,8 +69,12 @@ def _calibration(result: Mapping[str, Any]) -> str:
 def _missing(result: Mapping[str, Any]) -> str:
     """Numbers that are null, those of one reason on one line."""
     by_reason: dict[str, list[str]] = {}
+    asked = {"scores": bool(result["scores"])} | dict.fromkeys(
+        ("segmentation", "calibration"), bool(result["segmentation"]["per_class"])
+    )
     for path, why in result["reasons"].items():
-        by_reason.setdefault(why, []).append(path)
+        if asked.get(path.split(".")[0], True):  # what nobody asked for stays in the file
+            by_reason.setdefault(why, []).append(path)
     lines = [f"  {_shorten(paths)}: {why}" for why, paths in by_reason.items()]
     return "\n".join(["Not available", *lines]) if lines else ""
 

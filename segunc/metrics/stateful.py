@@ -157,8 +157,6 @@ class Calibration(Metric):
 
     def __init__(self, bins: int = BINS, **options: Any) -> None:
         super().__init__(**options)
-        # torchmetrics' own float states follow the default type; these sums need their 53 bits.
-        self.set_dtype(torch.float64)
         self.add_state("bins", torch.zeros(3, bins, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("sums", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="sum")
 

@@ -1,0 +1,176 @@
+"""Pooled curves against scikit-learn, published fixtures and invariances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn import metrics as sklearn_metrics
+
+from segunc.errors import InputError
+from segunc.maps.encoding import encode_unit, keys_to_half, score_keys
+from segunc.metrics.pixel_curves import (
+    KEYS,
+    NO_ANOMALY,
+    NO_NORMAL,
+    auroc,
+    average_precision,
+    best_f1,
+    count_keys,
+    detection_curve,
+    fpr_at_recall,
+)
+
+# labels, scores, then AP, AUROC, FPR95 and best F1 as computed by the benchmarks' own tools.
+FIXTURES = [
+    ([0, 0, 0, 1, 1], [0, 0, 0, 1, 1], (1, 1, 0, 1)),
+    ([0, 1, 0, 1], [0.1, 0.4, 0.35, 0.8], (1, 1, 0, 1)),
+    ([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], (5 / 6, 0.75, 0.5, 0.8)),
+    ([0, 0, 1, 1], [0.5, 0.5, 0.5, 0.5], (0.5, 0.5, 1, 2 / 3)),
+    ([0, 0, 0, 1, 1, 1], [0, 0, 0.9, 0.1, 1, 1], (11 / 12, 8 / 9, 1 / 3, 6 / 7)),
+]
+
+
+def numbers(keys: np.ndarray, labels: np.ndarray) -> tuple[float | None, ...]:
+    curve = detection_curve(count_keys(keys, labels))
+    best = best_f1(curve)
+    return average_precision(curve), auroc(curve), fpr_at_recall(curve), None if best is None else best[0]
+
+
+def oracle(scores: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
+    scores = scores.astype(np.float64)
+    false_rate, true_rate, _ = sklearn_metrics.roc_curve(labels, scores, drop_intermediate=False)
+    precision, recall, _ = sklearn_metrics.precision_recall_curve(labels, scores)
+    with np.errstate(invalid="ignore"):
+        f1 = np.nanmax(2 * precision * recall / (precision + recall))
+    return (
+        float(sklearn_metrics.average_precision_score(labels, scores)),
+        float(sklearn_metrics.roc_auc_score(labels, scores)),
+        float(false_rate[true_rate >= 0.95][0]),
+        float(f1),
+    )
+
+
+@pytest.mark.parametrize("times", [1, 12, 128])
+@pytest.mark.parametrize("stored", [encode_unit, lambda values: values.astype(np.float16)], ids=["codes", "float16"])
+@pytest.mark.parametrize(("labels", "scores", "expected"), FIXTURES)
+def test_published_fixtures(labels, scores, expected, stored, times):
+    keys = score_keys(stored(np.tile(np.array(scores, np.float32), times)))
+    assert numbers(keys, np.tile(labels, times)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.02])
+@pytest.mark.parametrize("levels", [3, 40, 100_000])
+@pytest.mark.parametrize("kind", ["codes", "wide", "negative"])
+def test_equals_scikit_learn(kind, levels, share):
+    generator = np.random.default_rng([levels, int(share * 100)])
+    labels = (generator.random(20_000) < share).astype(np.uint8)
+    raw = np.round((generator.normal(size=20_000) + labels) * levels / 8) / levels * 8
+    if kind == "codes":
+        stored = encode_unit(1 / (1 + np.exp(-raw)))
+        plain = stored.astype(np.float64)
+    else:  # unbounded, on both sides of zero: a sigmoid would merge scores
+        stored = (raw * 300 if kind == "wide" else raw * 5 - 60).astype(np.float16)
+        plain = stored.astype(np.float64)
+    assert numbers(score_keys(stored), labels) == pytest.approx(oracle(plain, labels), rel=1e-12)
+
+
+def test_curve_points_equal_scikit_learn():
+    generator = np.random.default_rng(5)
+    labels = generator.integers(0, 2, 400)
+    scores = generator.integers(-10, 10, 400).astype(np.float16)
+    curve = detection_curve(count_keys(score_keys(scores), labels))
+    false_rate, true_rate, thresholds = sklearn_metrics.roc_curve(
+        labels, scores.astype(np.float64), drop_intermediate=False
+    )
+    np.testing.assert_array_equal(keys_to_half(curve.thresholds), thresholds[1:])  # the first is scikit-learn's "inf"
+    np.testing.assert_allclose(curve.recall, true_rate[1:], rtol=1e-15)
+    np.testing.assert_allclose(curve.false_positive_rate, false_rate[1:], rtol=1e-15)
+
+
+def test_the_recall_of_exactly_19_in_20_reaches_95_percent():
+    # 20 anomalies with falling scores, one normal pixel between the 19th and the 20th.
+    scores = np.array([*range(40, 21, -1), 20, 21], np.float16)
+    labels = np.array([1] * 20 + [0])
+    curve = detection_curve(count_keys(score_keys(scores), labels))
+    assert fpr_at_recall(curve) == 0.0
+    assert fpr_at_recall(curve, recall=0.96) == 1.0
+
+
+def test_the_threshold_of_best_f1_is_inclusive_and_gives_that_f1():
+    generator = np.random.default_rng(2)
+    labels = generator.random(3000) < 0.2
+    scores = (generator.normal(size=3000) + labels).astype(np.float16)
+    keys = score_keys(scores)
+    best = best_f1(detection_curve(count_keys(keys, labels)))
+    assert best is not None
+    assert best[0] == pytest.approx(sklearn_metrics.f1_score(labels, keys >= best[1]), rel=1e-12)
+
+
+def test_one_class_alone_gives_no_number_but_a_reason():
+    keys = np.arange(4, dtype=np.uint16)
+    for labels, reason in ((np.zeros(4, np.uint8), NO_ANOMALY), (np.ones(4, np.uint8), NO_NORMAL)):
+        assert numbers(keys, labels) == (None, None, None, None)
+        assert detection_curve(count_keys(keys, labels)).undefined == reason
+    assert detection_curve(count_keys(keys[:0], keys[:0])).undefined == NO_ANOMALY
+
+
+def test_counts_beyond_32_bits_keep_their_curve():
+    # 3e9 pixels of each class: products of totals do not fit in 64-bit integers.
+    small = count_keys(np.array([1, 2, 2, 3], np.uint16), np.array([0, 0, 1, 1]))
+    large = small * 3_000_000_000
+    assert auroc(detection_curve(large)) == pytest.approx(auroc(detection_curve(small)), rel=1e-12)
+    assert average_precision(detection_curve(large)) == pytest.approx(
+        average_precision(detection_curve(small)), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "labels", "message"),
+    [
+        (np.zeros(3, np.uint16), np.zeros(2), "one label for each key"),
+        (np.zeros(3, np.int32), np.zeros(3), "uint16"),
+        (np.zeros(3, np.uint16), np.array([0, 1, 255]), "drop ignored"),
+    ],
+)
+def test_bad_input_is_refused(keys, labels, message):
+    with pytest.raises(InputError, match=message):
+        count_keys(keys, labels)
+    with pytest.raises(InputError, match="recall"):
+        fpr_at_recall(detection_curve(count_keys(np.zeros(1, np.uint16), np.zeros(1))), recall=95)
+
+
+halves = hnp.arrays(np.float16, 60, elements=st.floats(-100, 100, width=16))
+labels_of_60 = hnp.arrays(np.uint8, 60, elements=st.integers(0, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(halves, labels_of_60, st.integers(0, 60), st.randoms(use_true_random=False))
+def test_merge_is_the_whole_and_order_does_not_matter(scores, labels, cut, random):
+    keys = score_keys(scores)
+    whole = count_keys(keys, labels)
+    order = list(range(60))
+    random.shuffle(order)
+    np.testing.assert_array_equal(count_keys(keys[:cut], labels[:cut]) + count_keys(keys[cut:], labels[cut:]), whole)
+    np.testing.assert_array_equal(count_keys(keys[order], labels[order]), whole)
+    assert whole.sum() == 60
+    assert whole.shape == (2, KEYS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(halves, labels_of_60)
+def test_monotone_transforms_change_no_number(scores, labels):
+    ranks = np.unique(scores + np.float16(0.0), return_inverse=True)[1]
+    transformed = (ranks * 7 - 3000).astype(np.float16)  # strictly rising and exact in float16
+    before, after = numbers(score_keys(scores), labels), numbers(score_keys(transformed), labels)
+    assert before == after
+    assert numbers((ranks * 1000).astype(np.uint16), labels) == before
+
+
+@settings(max_examples=40, deadline=None)
+@given(halves, labels_of_60)
+def test_equals_scikit_learn_on_any_scores(scores, labels):
+    labels[:2] = (0, 1)
+    assert numbers(score_keys(scores), labels) == pytest.approx(oracle(scores, labels), rel=1e-12)
