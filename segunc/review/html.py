@@ -86,8 +86,9 @@ def _header(page: Page) -> Iterator[str]:
         yield f'<p class="notice">{escape(page.notice)}</p>'
     failed = page.manifest.get("failed") or []
     if failed:
+        count = "1 frame" if len(failed) == 1 else f"{len(failed)} frames"
         rows = "".join(f"<li><b>{escape(str(f['name']))}</b> {escape(str(f['reason']))}</li>" for f in failed)
-        yield f'<details class="notice"><summary>{len(failed)} frames failed</summary><ul>{rows}</ul></details>'
+        yield f'<details class="notice"><summary>{count} failed</summary><ul>{rows}</ul></details>'
     if page.legends:
         yield '<section class="legends" aria-label="Colour legends">'
         yield from (_legend(legend) for legend in page.legends)
