@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from segunc.errors import InputError
 from segunc.maps.encoding import UNIT_SCORES, decode_unit
+from segunc.maps.folder import OVERLAY, PREDICTION, Record, read_lines
 from segunc.maps.images import find_damage
 from segunc.maps.manifest import FRAMES_NAME, read_manifest
-from segunc.maps.store import OVERLAY, PREDICTION, Record, read_lines
 
 _SUFFIXES = (".png", ".npy")
 

@@ -106,8 +106,9 @@ def _facts(page: Page) -> Iterator[tuple[str, str]]:
     if page.manifest.get("device"):
         yield "Device", str(page.manifest["device"])
     if tool:
-        commit = str(tool.get("commit") or "")
-        yield "Made with", f"{tool.get('name', '')} {tool.get('version', '')} {commit[:12]}".strip()
+        commit, _, changed = str(tool.get("commit") or "").partition("-")
+        made = f"{tool.get('name', '')} {tool.get('version', '')} {commit[:12]}{'-' + changed if changed else ''}"
+        yield "Made with", made.strip()
     if page.labelled:
         yield "Anomaly labels", f"{len(page.labelled)} of {len(page.frames)} frames shown, outlined"
 

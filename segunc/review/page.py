@@ -9,10 +9,11 @@ from typing import Any
 
 from segunc.data.pairing import find_labels
 from segunc.errors import InputError
+from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import write_atomically
 from segunc.maps.reader import MapsReader
 from segunc.maps.sources import FrameSource, open_source
-from segunc.maps.store import OVERLAY, encode_jpeg
+from segunc.maps.store import encode_jpeg
 from segunc.review.drawing import resize
 from segunc.review.html import Page, PageFrame, render
 from segunc.review.pictures import FramePictures, ReadAnomaly, read_anomaly_mask

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.errors import InputError
+from segunc.maps.folder import PREDICTION
 from segunc.maps.images import Image, read_image
 from segunc.maps.reader import MapsReader
 from segunc.maps.sources import FrameSource
-from segunc.maps.store import PREDICTION
 from segunc.review.colormap import DISPLAY_RANGES, display_range
 from segunc.review.overlay import Legend, model_line, score_unit
 from segunc.review.panel import draw_panel

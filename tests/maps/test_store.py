@@ -225,3 +225,10 @@ def test_class_names_and_colours_are_in_the_manifest() -> None:
     built = build_manifest({}, ["energy"], device="cpu", classes=CLASSES, palette=PALETTE)
     assert built["classes"] == {"names": list(CLASSES), "palette": [list(colour) for colour in PALETTE]}
     assert list(built["maps"]) == ["prediction", "energy"]
+
+
+def test_output_that_is_a_file_or_below_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "maps"):
+        with pytest.raises(InputError, match="file"):
+            MapsWriter(out, manifest())
