@@ -43,12 +43,27 @@ def run(arguments: argparse.Namespace) -> None:
         overrides = ["--data.root", str(data)]
         step("train a base network", "train", "--config", train_config, "--out", base, *overrides)
         step(
-            "convert and fine-tune it (ABNN)", "finetune", "--base", base, "--config", tune_config, "--out", abnn, *overrides
+            "convert and fine-tune it (ABNN)",
+            "finetune",
+            "--base",
+            base,
+            "--config",
+            tune_config,
+            "--out",
+            abnn,
+            *overrides,
         )
     step("is the uncertainty alive", "doctor", "--model", abnn, "--dataset", "toy", "--root", data)
     step("maps of the anomaly split", "predict", "--model", abnn, "--input", frames, "--out", out / "maps", "--overlay")
     step(
-        "anomaly metrics of the maps", "evaluate", "--maps", out / "maps", "--anomaly-labels", masks, "--out", out / "anomaly.json"
+        "anomaly metrics of the maps",
+        "evaluate",
+        "--maps",
+        out / "maps",
+        "--anomaly-labels",
+        masks,
+        "--out",
+        out / "anomaly.json",
     )
     for name, model in (("base", base), ("abnn", abnn)):
         step(
@@ -56,14 +71,42 @@ def run(arguments: argparse.Namespace) -> None:
             *("evaluate", "--model", model, "--dataset", "toy", "--root", data, "--out", out / f"test-{name}.json"),
         )
     video = data / "video" / "crossing.webm"
-    step("maps and overlay video of the crossing", "predict", "--model", abnn, "--input", video, "--out", out / "video", "--overlay")
+    step(
+        "maps and overlay video of the crossing",
+        "predict",
+        "--model",
+        abnn,
+        "--input",
+        video,
+        "--out",
+        out / "video",
+        "--overlay",
+    )
     step(
         "a page to look at",
-        *("review", "--maps", out / "maps", "--anomaly-labels", masks, "--metrics", out / "anomaly.json", "--out", out / "review"),
+        *(
+            "review",
+            "--maps",
+            out / "maps",
+            "--anomaly-labels",
+            masks,
+            "--metrics",
+            out / "anomaly.json",
+            "--out",
+            out / "review",
+        ),
     )
     step(
         "a page of the video",
-        *("review", "--maps", out / "video", "--anomaly-labels", data / "video" / "crossing_anomaly", "--out", out / "review-video"),
+        *(
+            "review",
+            "--maps",
+            out / "video",
+            "--anomaly-labels",
+            data / "video" / "crossing_anomaly",
+            "--out",
+            out / "review-video",
+        ),
     )
     _summary(out, time.monotonic() - start)
 

@@ -17,8 +17,9 @@ from itertools import groupby
 
 from segunc.data.images import Image
 from segunc.errors import InputError, PartialFailure
+from segunc.maps.folder import Record
 from segunc.maps.sources import Frame, FrameSource
-from segunc.maps.store import Maps, MapsWriter, Record
+from segunc.maps.store import Maps, MapsWriter
 
 Process = Callable[[list[Frame]], Sequence[Maps | Exception]]
 """Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone."""

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from segunc.data.images import find_damage
 from segunc.errors import InputError
 from segunc.maps.encoding import UNIT_SCORES, decode_unit
+from segunc.maps.folder import OVERLAY, PREDICTION, Record, read_lines
 from segunc.maps.manifest import FRAMES_NAME, read_manifest
-from segunc.maps.store import OVERLAY, PREDICTION, Record, read_lines
 
 _SUFFIXES = (".png", ".npy")
 

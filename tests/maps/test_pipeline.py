@@ -1,0 +1,232 @@
+"""The pipeline: order, failures of single frames, failures of the run, bounded memory, progress."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from segunc.errors import InputError, PartialFailure
+from segunc.maps.pipeline import Progress, run_pipeline
+from segunc.maps.progress import ConsoleProgress, describe
+from segunc.maps.sources import Frame, FrameSource, Skip, open_source
+from segunc.maps.store import Maps, MapsWriter
+from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
+
+
+class EndlessSource(FrameSource):
+    """Counts how many frames were taken from it."""
+
+    kind: Literal["image", "folder", "glob", "video"] = "video"
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def name_of(self, index: int) -> str | None:
+        return f"{index:06d}"
+
+    def position(self, name: str) -> int:
+        return int(name)
+
+    def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
+        while True:
+            self.given += 1
+            yield Frame(f"{self.given - 1:06d}", self.given - 1, np.zeros((8, 8, 3), np.uint8))
+
+
+def lines(out: Path) -> list[str]:
+    return [json.loads(line)["name"] for line in (out / "frames.jsonl").read_text().splitlines()]
+
+
+def test_frames_are_in_source_order_and_groups_have_one_size(tmp_path: Path) -> None:
+    names = write_pictures(tmp_path / "in", 9)
+    write_pictures(tmp_path / "in", 2, (30, 20))  # one in each folder has another size
+    seen: list[list[str]] = []
+
+    def slow_first(frames: list[Frame]) -> list[Maps]:
+        seen.append([frame.name for frame in frames])
+        assert len({frame.image.shape for frame in frames if frame.image is not None}) == 1
+        return process(frames)
+
+    writer = MapsWriter(tmp_path / "out", manifest())
+    summary = run_pipeline(open_source(tmp_path / "in"), slow_first, writer, group=4, writers=3)
+    everything = sorted({*names, "a/frame_000", "b/frame_001"})
+    assert lines(tmp_path / "out") == everything
+    assert sorted(name for call in seen for name in call) == everything
+    assert max(map(len, seen)) > 1
+    assert (summary.finished, summary.skipped, summary.failed) == (len(everything), 0, {})
+
+
+def test_unreadable_frame_is_listed_and_retried_into_its_place(tmp_path: Path) -> None:
+    names = write_pictures(tmp_path / "in", 6)
+    expected_out = tmp_path / "whole"
+    run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(expected_out, manifest()))
+    broken = tmp_path / "in" / f"{names[2]}.png"
+    data = broken.read_bytes()
+    broken.write_bytes(data[:-20])
+
+    out = tmp_path / "out"
+    with pytest.raises(PartialFailure, match="1 of 6 frames failed") as failure:
+        run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(out, manifest()))
+    assert names[2] in str(failure.value)
+    found = json.loads((out / "manifest.json").read_text())
+    assert [entry["name"] for entry in found["failed"]] == [names[2]]
+    assert "IEND" in found["failed"][0]["reason"]
+
+    broken.write_bytes(data)
+    summary = run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(out, manifest()))
+    assert (summary.finished, summary.skipped) == (1, 5)
+    assert folder_bytes(out) == folder_bytes(expected_out)
+    assert json.loads((out / "manifest.json").read_text())["failed"] == []
+
+
+def test_unfit_maps_and_refused_frames_fail_alone(tmp_path: Path) -> None:
+    names = write_pictures(tmp_path / "in", 5)
+
+    def partly(frames: list[Frame]) -> list[Maps | Exception]:
+        results: list[Maps | Exception] = list(process(frames))
+        for index, frame in enumerate(frames):
+            if frame.name == names[1]:
+                results[index] = ValueError("smaller than the network's stride")
+            if frame.name == names[3]:
+                results[index] = {**process([frame])[0], "entropy": np.full((24, 32), np.nan, np.float32)}
+        return results
+
+    writer = MapsWriter(tmp_path / "out", manifest())
+    summary = run_pipeline(open_source(tmp_path / "in"), partly, writer, group=2, raise_failures=False)
+    assert set(summary.failed) == {names[1], names[3]}
+    assert "stride" in summary.failed[names[1]]
+    assert "NaN" in summary.failed[names[3]]
+    assert lines(tmp_path / "out") == [names[0], names[2], names[4]]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
+def test_failure_of_the_network_keeps_what_was_finished(tmp_path: Path, error: BaseException) -> None:
+    write_pictures(tmp_path / "in", 8)
+    whole = tmp_path / "whole"
+    run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(whole, manifest()))
+    out, calls = tmp_path / "out", iter(range(8))
+
+    def fails(frames: list[Frame]) -> list[Maps]:
+        if next(calls) == 4:
+            raise error
+        return process(frames)
+
+    with pytest.raises(type(error)):
+        run_pipeline(open_source(tmp_path / "in"), fails, MapsWriter(out, manifest()))
+    assert json.loads((out / "manifest.json").read_text())["status"] == "interrupted"
+    assert len(lines(out)) == 4
+    run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(out, manifest()))
+    assert folder_bytes(out) == folder_bytes(whole)
+
+
+def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pictures(tmp_path / "in", 6)
+    replace, count = os.replace, iter(range(10**6))
+
+    def full(old: Any, new: Any) -> None:
+        if next(count) > 12:
+            raise OSError(28, "No space left on device")
+        replace(old, new)
+
+    writer = MapsWriter(tmp_path / "out", manifest())
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(PartialFailure, match="No space left"):
+        run_pipeline(open_source(tmp_path / "in"), process, writer, writers=1)
+    monkeypatch.undo()
+    assert 1 <= len(lines(tmp_path / "out")) < 6
+    summary = run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(tmp_path / "out", manifest()))
+    assert summary.finished + summary.skipped == 6
+
+
+def test_a_source_that_breaks_stops_the_run(tmp_path: Path) -> None:
+    class Breaking(EndlessSource):
+        def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
+            for frame in super().frames(skip):
+                if frame.index == 3:
+                    raise InputError("the camera is gone")
+                yield frame
+
+    with pytest.raises(InputError, match="camera"):
+        run_pipeline(Breaking(), process, MapsWriter(tmp_path, manifest()))
+    assert lines(tmp_path) == ["000000", "000001", "000002"][: len(lines(tmp_path))]
+    assert not [t for t in threading.enumerate() if t.name in ("decode-frames", "commit-frames")]
+
+
+def test_decoding_does_not_run_ahead_of_the_network(tmp_path: Path) -> None:
+    source, ahead = EndlessSource(), []
+
+    def watch(frames: list[Frame]) -> list[Maps]:
+        time.sleep(0.02)
+        ahead.append(source.given - frames[-1].index)
+        if len(ahead) == 12:
+            raise KeyboardInterrupt
+        return process(frames)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(source, watch, MapsWriter(tmp_path, manifest()), group=2, prefetch=3)
+    # Three groups queued, one being built, one waiting to be queued, and this one.
+    assert max(ahead) <= 2 * (3 + 3)
+
+
+def test_finished_video_is_not_decoded_again(tmp_path: Path) -> None:
+    write_video(tmp_path / "drive.avi", 5)
+    out = tmp_path / "out"
+    run_pipeline(open_source(tmp_path / "drive.avi"), process, MapsWriter(out, manifest()), group=3)
+    before = folder_bytes(out)
+
+    def never(frames: list[Frame]) -> list[Maps]:
+        raise AssertionError("computed again")
+
+    summary = run_pipeline(open_source(tmp_path / "drive.avi"), never, MapsWriter(out, manifest()), group=3)
+    assert (summary.finished, summary.skipped) == (0, 5)
+    assert folder_bytes(out) == before
+
+
+def test_overlays_are_written_beside_the_maps(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 2)
+    writer = MapsWriter(tmp_path / "out", manifest())
+
+    def draw(frame: Frame, maps: Maps) -> np.ndarray:
+        assert frame.image is not None
+        return frame.image // 2
+
+    run_pipeline(open_source(tmp_path / "in"), process, writer, draw_overlay=draw)
+    assert sorted(p.name for p in (tmp_path / "out/overlay").rglob("*.jpg")) == ["frame_000.jpg", "frame_001.jpg"]
+    first = json.loads((tmp_path / "out/frames.jsonl").read_text().splitlines()[0])
+    assert first["files"]["overlay"] == "overlay/a/frame_000.jpg"
+
+
+def test_progress_lines_hold_rate_and_time_left(tmp_path: Path) -> None:
+    line = describe(Progress(finished=10, failed=2, skipped=8, total=100, seconds=6.0))
+    assert line == "20 of 100 frames, 2.00 frames/s, 0:40 left, 2 failed"
+    assert describe(Progress(3, 0, 0, None, 2.0)) == "3 frames, 1.50 frames/s"
+
+    write_pictures(tmp_path / "in", 6)
+    stream = io.StringIO()
+    writer = MapsWriter(tmp_path / "out", manifest())
+    with ConsoleProgress(stream, interval=3600) as show:
+        run_pipeline(open_source(tmp_path / "in"), process, writer, on_progress=show)
+    (only,) = stream.getvalue().splitlines()
+    assert only.startswith("6 of 6 frames")
+
+
+def test_progress_on_a_terminal_is_a_bar(tmp_path: Path) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    with ConsoleProgress(stream) as show:
+        show(Progress(1, 0, 4, 10, 1.0))
+        show(Progress(5, 1, 4, 10, 2.0))
+    assert "10/10" in stream.getvalue()
+    assert "1 failed" in stream.getvalue()

@@ -1,0 +1,234 @@
+"""The maps folder: its files, what a second run may do to it, and reading it back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.errors import InputError
+from segunc.maps.encoding import encode_unit
+from segunc.maps.manifest import build_manifest, differing_keys, read_run
+from segunc.maps.reader import MapsReader
+from segunc.maps.store import MapsWriter
+from tests.maps.fakes import CLASSES, PALETTE, SCORES, manifest
+
+NAMES = ("a/one", "b/two")
+
+
+def maps(value: float = 0.25) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(int(value * 100))
+    return {
+        "prediction": generator.integers(0, 3, (6, 8)).astype(np.uint8),
+        "entropy": generator.random((6, 8), np.float32) * value,
+        "epistemic": generator.random((6, 8), np.float32) * value / 10,
+        "max-logit": -20 * generator.random((6, 8), np.float32),
+    }
+
+
+def written(out: Path, **run: Any) -> Path:
+    with MapsWriter(out, manifest(**run)) as writer:
+        for index, name in enumerate(NAMES):
+            writer.write(name, maps(0.25 + index / 2))
+    return out
+
+
+def test_files_are_what_the_contract_says(tmp_path: Path) -> None:
+    out = written(tmp_path / "maps")
+    expected = maps(0.25)
+    assert cv2.imread(str(out / "prediction/a/one.png"), cv2.IMREAD_UNCHANGED).dtype == np.uint8
+    codes = cv2.imread(str(out / "entropy/a/one.png"), cv2.IMREAD_UNCHANGED)
+    assert codes.dtype == np.uint16
+    np.testing.assert_allclose((codes / 65535.0) ** 2, expected["entropy"], atol=2e-5)
+    half = np.load(out / "max-logit/a/one.npy")
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(half, expected["max-logit"], rtol=1e-3)
+    first = json.loads((out / "frames.jsonl").read_text().splitlines()[0])
+    assert first["name"] == "a/one"
+    assert first["size"] == [6, 8]
+    assert first["files"]["max-logit"] == "max-logit/a/one.npy"
+    assert first["mean"]["epistemic"] == pytest.approx(expected["epistemic"].mean(), rel=1e-3)
+    assert first["max"]["max-logit"] == pytest.approx(expected["max-logit"].max(), rel=1e-3)
+    assert not list(out.rglob(".*"))
+
+
+def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    writer = MapsWriter(out, manifest())
+    assert json.loads((out / "manifest.json").read_text())["status"] == "running"
+    writer.fail("c/three", "the JPEG is truncated")
+    writer.close()
+    found = json.loads((out / "manifest.json").read_text())
+    assert found["status"] == "finished"
+    assert found["failed"] == [{"name": "c/three", "reason": "the JPEG is truncated"}]
+    assert found["maps"]["epistemic"]["range"] == [0.0, 1.0]
+    assert found["maps"]["max-logit"] == {
+        "file": "npy",
+        "dtype": "float16",
+        "unit": "negative max logit",
+        "range": None,
+    }
+    assert found["environment"]["numpy"] == np.__version__
+
+
+def test_reader_gives_real_units_back(tmp_path: Path) -> None:
+    reader = MapsReader(written(tmp_path / "maps"))
+    assert reader.frames == list(NAMES)
+    assert reader.scores == list(SCORES)
+    for score in SCORES:
+        values = reader.read("b/two", score)
+        assert values.dtype == np.float32
+        np.testing.assert_allclose(values, maps(0.75)[score], rtol=2e-3, atol=2e-5)
+    np.testing.assert_array_equal(reader.prediction("a/one"), maps(0.25)["prediction"])
+    np.testing.assert_array_equal(reader.read_stored("a/one", "entropy"), encode_unit(maps(0.25)["entropy"]))
+    with pytest.raises(InputError, match="no map 'energy'"):
+        reader.read("a/one", "energy")
+
+
+def test_encoded_scores_are_taken_as_they_are(tmp_path: Path) -> None:
+    given = maps() | {"entropy": encode_unit(maps()["entropy"]), "max-logit": maps()["max-logit"].astype(np.float16)}
+    with MapsWriter(tmp_path, manifest()) as writer:
+        writer.write("x", given)
+    assert writer.manifest["finished"] == 1
+    np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", "entropy"), given["entropy"])
+    np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", "max-logit"), given["max-logit"])
+
+
+def test_reader_takes_maps_of_other_tools(tmp_path: Path) -> None:
+    values = np.linspace(-3, 3, 12, dtype=np.float64).reshape(3, 4)
+    for name in ("scene/1", "scene/2"):
+        path = tmp_path / "their-score" / f"{name}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, values)
+    (tmp_path / "grey").mkdir()
+    cv2.imwrite(str(tmp_path / "grey" / "other.png"), np.full((3, 4), 51, np.uint8))
+    reader = MapsReader(tmp_path)
+    assert reader.scores == ["grey", "their-score"]
+    assert reader.frames == ["other", "scene/1", "scene/2"]
+    np.testing.assert_allclose(reader.read("scene/2", "their-score"), values.astype(np.float32))
+    np.testing.assert_allclose(reader.read("other", "grey"), 0.2)
+    assert not reader.has("other", "their-score")
+
+
+def test_reader_does_not_see_a_frame_without_its_line(tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    with MapsWriter(out, manifest()) as writer:
+        writer.write("a/one", maps())
+        writer.store("b/two", maps())
+    assert MapsReader(out).frames == ["a/one"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [({"draws": 8}, "draws = 24 (now 8)"), ({"maps": ["entropy"]}, "maps"), ({"scope": "decoder"}, "scope = None")],
+)
+def test_other_settings_are_refused_by_name(tmp_path: Path, changed: dict[str, Any], key: str) -> None:
+    out = written(tmp_path / "maps")
+    before = (out / "frames.jsonl").read_bytes()
+    with pytest.raises(InputError) as error:
+        MapsWriter(out, manifest(**changed))
+    assert key in str(error.value)
+    assert "give another --out, or --overwrite" in str(error.value)
+    assert (out / "frames.jsonl").read_bytes() == before
+
+
+def test_differing_keys_are_dotted_and_ignore_tuples() -> None:
+    old = {"model": {"base": "aa", "posterior": "bb"}, "size": [4, 8]}
+    new = {"model": {"base": "aa", "posterior": "cc"}, "size": (4, 8), "seed": None}
+    assert differing_keys(old, new) == [("model.posterior", "bb", "cc"), ("seed", None, None)]
+
+
+def test_overwrite_removes_our_maps_and_nothing_else(tmp_path: Path) -> None:
+    out = written(tmp_path / "maps")
+    (out / "notes.txt").write_text("mine")
+    (out / "overlay.webm").write_bytes(b"old")
+    with MapsWriter(out, manifest(draws=8), overwrite=True) as writer:
+        assert writer.finished == []
+        assert not (out / "entropy").exists()
+        assert not (out / "overlay.webm").exists()
+        writer.write("new", maps())
+    assert (out / "notes.txt").read_text() == "mine"
+    assert MapsReader(out).frames == ["new"]
+    assert read_run(out) == manifest(draws=8)["run"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_foreign_folder_is_never_touched(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(InputError, match=r"no manifest\.json"):
+        MapsWriter(tmp_path, manifest(), overwrite=overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
+    writer = MapsWriter(tmp_path, manifest())
+    with pytest.raises(InputError, match="being written by another run"):
+        MapsWriter(tmp_path, manifest())
+    writer.close()
+    MapsWriter(tmp_path, manifest()).close()
+
+
+def test_read_run_offers_the_recorded_settings(tmp_path: Path) -> None:
+    assert read_run(tmp_path) is None
+    assert read_run(tmp_path / "missing") is None
+    assert (read_run(written(tmp_path / "maps", chunk=6)) or {})["chunk"] == 6
+
+
+def test_frame_whose_file_is_gone_is_unfinished(tmp_path: Path) -> None:
+    out = written(tmp_path / "maps")
+    (out / "epistemic/a/one.png").unlink()
+    with MapsWriter(out, manifest()) as writer:
+        assert writer.finished == ["b/two"]
+    assert (out / "frames.jsonl").read_text().count("\n") == 1
+
+
+def test_damaged_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    out = written(tmp_path / "maps")
+    lines = (out / "frames.jsonl").read_text().splitlines()
+    (out / "frames.jsonl").write_text(f"{lines[0][:30]}\n{lines[1]}\n")
+    with pytest.raises(InputError, match="line 1"):
+        MapsWriter(out, manifest())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"entropy": np.full((6, 8), np.nan, np.float32)}, "NaN"),
+        ({"entropy": np.zeros((6, 7), np.float32)}, "map entropy of frame x"),
+        ({"max-logit": np.zeros((6, 8), np.uint16)}, "map max-logit is uint16"),
+        ({"prediction": np.full((6, 8), 256)}, "class ids"),
+        ({"surprise": np.zeros((6, 8), np.float32)}, "surprise"),
+    ],
+)
+def test_unfit_maps_are_refused(tmp_path: Path, change: dict[str, np.ndarray], said: str) -> None:
+    with MapsWriter(tmp_path, manifest()) as writer, pytest.raises(InputError, match=said):
+        writer.write("x", maps() | change)
+    assert (tmp_path / "frames.jsonl").read_bytes() == b""
+
+
+def test_other_versions_that_continue_a_folder_are_noted(tmp_path: Path) -> None:
+    out = written(tmp_path / "maps")
+    newer = manifest()
+    newer["environment"] = {**newer["environment"], "numpy": "99.0"}
+    for _ in range(2):
+        MapsWriter(out, newer).close()
+    found = json.loads((out / "manifest.json").read_text())
+    assert [entry["environment"]["numpy"] for entry in found["continued_by"]] == ["99.0"]
+    assert found["environment"]["numpy"] == np.__version__
+
+
+def test_class_names_and_colours_are_in_the_manifest() -> None:
+    built = build_manifest({}, ["energy"], device="cpu", classes=CLASSES, palette=PALETTE)
+    assert built["classes"] == {"names": list(CLASSES), "palette": [list(colour) for colour in PALETTE]}
+    assert list(built["maps"]) == ["prediction", "energy"]
+
+
+def test_output_that_is_a_file_or_below_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "maps"):
+        with pytest.raises(InputError, match="file"):
+            MapsWriter(out, manifest())
