@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +15,7 @@ from segunc.bayes.convert import revert
 from segunc.bayes.draws import AffineLayout
 from segunc.bayes.files import Model
 from segunc.bayes.sites import StochasticSite
+from segunc.data.images import Image
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
 
@@ -42,7 +42,7 @@ class Finding:
     text: str
 
 
-def diagnose(model: Model, sampler: Sampler, image: np.ndarray, size: tuple[int, int]) -> list[Finding]:
+def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]) -> list[Finding]:
     """All checks that need one clean frame.
 
     Args:

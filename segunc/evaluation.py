@@ -17,8 +17,8 @@ from segunc.data.label_images import read_label_image
 from segunc.data.labels import LabelMap
 from segunc.data.pairing import find_labels, list_images
 from segunc.errors import InputError
+from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.maps.store import PREDICTION
 from segunc.metrics.evaluator import Evaluator, Result
 from segunc.metrics.frame_counts import CONFIDENCE
 from segunc.metrics.report import format_metrics, write_metrics

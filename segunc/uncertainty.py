@@ -40,7 +40,8 @@ def entropy_from_logits(logits: Tensor, dim: int = 1) -> Tensor:
 
 def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
     """Entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
-    return torch.special.entr(probabilities.float()).sum(dim)
+    entropy: Tensor = torch.special.entr(probabilities.float()).sum(dim)
+    return entropy
 
 
 def max_softmax(probabilities: Tensor, dim: int = 1) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 from segunc.bayes.files import Model, load_model
 from segunc.commands.device import describe_device, make_sampler
 from segunc.data.datasets import dataset_entry
+from segunc.data.images import Image
 from segunc.data.samples import load_image
 from segunc.diagnosis import Finding, diagnose
 from segunc.errors import InputError, PartialFailure
@@ -47,10 +48,10 @@ def run(arguments: argparse.Namespace) -> None:
     print("the uncertainty is alive")
 
 
-def _toy_frame() -> np.ndarray:
+def _toy_frame() -> Image:
     from segunc.data.toy import render_scene
 
-    return render_scene(np.random.SeedSequence(0), (256, 512)).image
+    return render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False).image
 
 
 def _calibration(arguments: argparse.Namespace, model: Model, sampler: Sampler) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from segunc.data.datasets import DatasetEntry, dataset_entry
 from segunc.data.labels import label_map
 from segunc.errors import InputError
 from segunc.evaluation import Result, evaluate_maps, format_metrics, write_metrics
+from segunc.maps.pipeline import Progress
+from segunc.maps.progress import ConsoleProgress
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -25,8 +28,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:
-    from segunc.commands.progress import FrameProgress
-
     if not arguments.labels and not arguments.anomaly_labels:
         raise InputError("--maps without labels", "--labels or --anomaly-labels", "give the folder of the masks")
     classes = None
@@ -39,8 +40,8 @@ def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Res
             )
         classes = label_map(entry.labels)
     encoding = anomaly_encoding(entry.anomaly_encoding) if entry and entry.anomaly_encoding else BINARY
-    progress = FrameProgress("evaluate")
-    try:
+    with ConsoleProgress() as show:
+        start = time.monotonic()
         return evaluate_maps(
             Path(arguments.maps),
             anomaly_labels=Path(arguments.anomaly_labels) if arguments.anomaly_labels else None,
@@ -48,10 +49,8 @@ def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Res
             label_map=classes,
             anomaly_encoding=encoding,
             scores=arguments.scores,
-            on_frame=progress.update,
+            on_frame=lambda done, total: show(Progress(done, 0, 0, total, time.monotonic() - start)),
         )
-    finally:
-        progress.close()
 
 
 def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from segunc.bayes.files import Model
-from segunc.commands.progress import FrameProgress
 from segunc.data.anomaly_labels import anomaly_encoding
 from segunc.data.datasets import DatasetEntry
 from segunc.data.label_images import read_label_image
@@ -13,6 +13,8 @@ from segunc.data.samples import Sample, load_image
 from segunc.errors import InputError
 from segunc.evaluation import Evaluator, Result
 from segunc.maps.encoding import encode_score
+from segunc.maps.pipeline import Progress
+from segunc.maps.progress import ConsoleProgress
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.prediction import ALL_SCORES
 from segunc.sampling.sampler import Sampler
@@ -55,8 +57,8 @@ def evaluate_model(
         )
     chosen = list(scores or ALL_SCORES) if anomalies else []
     evaluator = Evaluator(chosen, classes)
-    progress = FrameProgress("evaluate")
-    try:
+    with ConsoleProgress() as show:
+        start = time.monotonic()
         for done, sample in enumerate(samples, start=1):
             try:
                 assert sample.label is not None
@@ -70,7 +72,5 @@ def evaluate_model(
             else:
                 probabilities = None if result.probabilities is None else result.probabilities[0].cpu().numpy()
                 evaluator.update(sample.name, stored, result.prediction[0].cpu().numpy(), probabilities, labels, truth)
-            progress.update(done, len(samples))
-    finally:
-        progress.close()
+            show(Progress(done, 0, 0, len(samples), time.monotonic() - start))
     return evaluator.result()

@@ -12,10 +12,10 @@ import torch
 
 from segunc.bayes.files import Model, load_model
 from segunc.commands.device import describe_device, make_sampler
-from segunc.commands.progress import FrameProgress
 from segunc.errors import InputError
 from segunc.maps.manifest import build_manifest, read_run
-from segunc.maps.pipeline import DrawOverlay, Progress, Summary, run_pipeline
+from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
+from segunc.maps.progress import ConsoleProgress
 from segunc.maps.sources import Frame, FrameSource, open_source
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import inference_size
@@ -94,15 +94,8 @@ def predict_frames(
         stacked["prediction"] = result.prediction.cpu().numpy()
         return [{name: values[index] for name, values in stacked.items()} for index in range(len(frames))]
 
-    progress = FrameProgress("predict")
-
-    def show(state: Progress) -> None:
-        progress.update(state.finished, state.total, skipped=state.skipped, failed=state.failed)
-
-    try:
+    with ConsoleProgress() as show:
         return run_pipeline(source, process, writer, draw_overlay=draw_overlay, on_progress=show, raise_failures=False)
-    finally:
-        progress.close()
 
 
 def _choose_chunk(sampler: Sampler, model: Model, source: FrameSource, size: tuple[int, int] | None) -> int:

@@ -51,7 +51,8 @@ def leaves(rng: np.random.Generator) -> Floats:
     """Clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards the top."""
     patch = 1 + 0.22 * crop(rng, "medium", 64, 64) + 0.24 * crop(rng, "coarse", 64, 64)
     patch = patch * np.linspace(1.2, 0.75, 64, dtype=np.float32)[:, None]
-    return np.clip(patch, 0.25, 1.9).astype(np.float32)
+    clipped: Floats = np.clip(patch, 0.25, 1.9).astype(np.float32)
+    return clipped
 
 
 def fabric(rng: np.random.Generator) -> Floats:
