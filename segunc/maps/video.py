@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +11,6 @@ import numpy as np
 
 from segunc.errors import InputError
 from segunc.maps.sources import Frame, FrameSource, Skip
-
-# FFmpeg's own complaints (-8 is its level "quiet") would stand beside our one line; read when the first video opens.
-os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
 
 MISSING_TOLERATED = 0.02
 """Share of the container's frame count that may be missing: where a container holds no count, the count is an estimate
@@ -80,7 +76,12 @@ class VideoSource(FrameSource):
 
     def _open(self) -> cv2.VideoCapture:
         # FFmpeg alone: other backends would take digits in the file's name for an image sequence.
-        capture = cv2.VideoCapture(str(self.path), cv2.CAP_FFMPEG)
+        level = cv2.utils.logging.getLogLevel()
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # our one line says it
+        try:
+            capture = cv2.VideoCapture(str(self.path), cv2.CAP_FFMPEG)
+        finally:
+            cv2.utils.logging.setLogLevel(level)
         if not capture.isOpened():
             raise self._unreadable()
         return capture

@@ -37,7 +37,7 @@ def write_video(path: Path, count: int, *, fps: float = 25.0, size: tuple[int, i
     assert writer.isOpened()
     for index in range(count):
         picture = np.full((*size, 3), 20 + index * 4 % 200, np.uint8)
-        picture[: size[0] // 2] = 240 - index * 4 % 200
+        picture[: size[0] // 2] = 128
         writer.write(picture)
     writer.release()
 

@@ -48,7 +48,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rename", 11, 1),  # between the maps of one frame
         ("line", 1, 1),
         ("line", 4, 1),
-        ("line", 4, 3),  # the second group is half finished
+        ("line", 5, 3),  # the second group is half finished
         ("compute", 3, 2),
     ],
 )

@@ -74,7 +74,7 @@ def test_skipped_images_are_not_decoded(tmp_path: Path) -> None:
         ("videos", "give the video itself"),
     ],
 )
-def test_bad_input_is_one_clear_line(tmp_path: Path, given: str, said: str) -> None:
+def test_bad_input_is_one_clear_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], given: str, said: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "videos").mkdir()
     (tmp_path / "videos" / "drive.mp4").write_bytes(b"")
@@ -83,6 +83,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, given: str, said: str) -> N
     with pytest.raises(InputError, match=said) as error:
         open_source(tmp_path / given)
     assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""  # nor does a decoder add lines of its own
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
