@@ -138,6 +138,27 @@ def test_tensor_keys_equal_the_keys_of_files(values):
     np.testing.assert_array_equal(tensor_keys(torch.from_numpy(codes)).numpy(), codes)
 
 
+def test_codes_are_counted_as_they_are_stored():
+    frame = frames()[0]
+    codes = encode_unit(frame["scores"].sigmoid().numpy())
+    metric = PooledAnomaly()
+    metric.update(torch.from_numpy(codes), frame["anomaly"])
+    counted = frame["anomaly"].numpy() != 255
+    np.testing.assert_array_equal(metric.counts.numpy(), count_keys(codes[counted], frame["anomaly"].numpy()[counted]))
+
+
+def test_forward_gives_the_batch_and_keeps_the_whole():
+    first, second = frames(count=2)
+    metric, alone, whole = PooledAnomaly(), PooledAnomaly(), PooledAnomaly()
+    metric(first["scores"], first["anomaly"])
+    batch = metric(second["scores"], second["anomaly"])
+    alone.update(second["scores"], second["anomaly"])
+    for frame in (first, second):
+        whole.update(frame["scores"], frame["anomaly"])
+    assert batch == alone.compute()
+    assert torch.equal(metric.counts, whole.counts)
+
+
 def test_bad_input_is_refused():
     metrics, ok = new_metrics(), torch.zeros(2, 2)
     with pytest.raises(InputError, match="255 ignored"):
