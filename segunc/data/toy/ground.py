@@ -104,7 +104,8 @@ def _stripe(lateral: Floats, place: float, half: float, slope: Floats) -> Floats
 
 def _phase(values: Floats, period: float) -> Floats:
     """``values`` modulo ``period`` (several times faster than np.mod)."""
-    return values - np.float32(period) * np.floor(values * np.float32(1 / period))
+    phase: Floats = values - np.float32(period) * np.floor(values * np.float32(1 / period))
+    return phase
 
 
 def _noise(grain: str, lateral: Floats, station: Floats, per_metre: float) -> Floats:
