@@ -5,7 +5,7 @@ A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 tha
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import cv2
 import numpy as np
@@ -51,8 +51,8 @@ def leaves(rng: np.random.Generator) -> Floats:
     """Clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards the top."""
     patch = 1 + 0.22 * crop(rng, "medium", 64, 64) + 0.24 * crop(rng, "coarse", 64, 64)
     patch = patch * np.linspace(1.2, 0.75, 64, dtype=np.float32)[:, None]
-    clipped: Floats = np.clip(patch, 0.25, 1.9).astype(np.float32)
-    return clipped
+    clumps: Floats = np.clip(patch, 0.25, 1.9).astype(np.float32)
+    return clumps
 
 
 def fabric(rng: np.random.Generator) -> Floats:
@@ -77,10 +77,15 @@ def fabric(rng: np.random.Generator) -> Floats:
 
 def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
     """A patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its foot."""
-    across = np.linspace(-1, 1, patch.shape[1], dtype=np.float32)[None]
-    down = np.linspace(0.12, -0.18, patch.shape[0], dtype=np.float32)[:, None]
-    shade = 1 + np.float32(strength * side) * across - np.float32(0.15) * across**2 + down
-    return (patch * (shade if patch.ndim == 2 else shade[..., None])).astype(np.float32)
+    return patch * _round_shade(patch.shape[0], patch.shape[1], side, strength)
+
+
+@lru_cache(maxsize=64)
+def _round_shade(height: int, width: int, side: float, strength: float) -> Floats:
+    across = np.linspace(-1, 1, width, dtype=np.float32)[None]
+    down = np.linspace(0.12, -0.18, height, dtype=np.float32)[:, None]
+    shade: Floats = 1 + np.float32(strength * side) * across - np.float32(0.15) * across**2 + down
+    return shade
 
 
 def house_front(rng: np.random.Generator, wall: Points, *, storeys: int, bays: int, lit: float, shops: bool) -> Floats:
