@@ -50,8 +50,8 @@ class DrawAccumulator:
 
     def scores(self) -> dict[str, Tensor]:
         """msp, entropy, aleatoric and epistemic of the draws so far, each ``[H, W]`` in 0..1."""
-        like = {"device": self.entropy.device, "dtype": torch.float32}
-        msp, entropy, aleatoric, epistemic = (torch.empty(self.entropy.shape, **like) for _ in range(4))
+        msp = torch.empty(self.entropy.shape, device=self.entropy.device)
+        entropy, aleatoric, epistemic = (torch.empty_like(msp) for _ in range(3))
         for top in range(0, msp.shape[0], self._rows):
             rows = slice(top, top + self._rows)
             sums = self.probabilities[:, rows]
