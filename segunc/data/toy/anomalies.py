@@ -206,7 +206,7 @@ _DRAW: dict[str, Callable[[Anomaly, Stage], None]] = {
 }
 KINDS = tuple(_DRAW)
 """The shapes that an anomaly may have."""
-_SIZES = {"animal": (1.0, 1.6), "tyre": (1.0, 1.4), "boulder": (0.9, 1.5), "boxes": (1.0, 1.6), "cone": (1.1, 1.5)}
+_SIZES = {"animal": (0.8, 1.4), "tyre": (0.8, 1.2), "boulder": (0.7, 1.3), "boxes": (0.8, 1.4), "cone": (0.9, 1.3)}
 
 
 def sample_anomaly(rng: np.random.Generator, lateral: float, station: float, kind: str | None = None) -> Anomaly:
@@ -215,12 +215,13 @@ def sample_anomaly(rng: np.random.Generator, lateral: float, station: float, kin
     first = palette.anomaly(rng)
     # Marks are of another colour or just a lighter or darker one.
     second = palette.anomaly(rng) if rng.random() < 0.8 else np.clip(first * rng.uniform(0.5, 1.7), 0.02, 0.95)
-    patches = tuple(textures.fabric(rng) if rng.random() < 0.5 else textures.leaves(rng) for _ in range(2))
+    surfaces = (textures.bold, textures.fabric, textures.leaves)
+    patches = tuple(surfaces[int(rng.choice(3, p=(0.7, 0.2, 0.1)))](rng) for _ in range(2))
     return Anomaly(
         kind=kind,
         lateral=lateral,
         station=station,
-        size=float(rng.uniform(*_SIZES.get(kind, (1.0, 1.4)))),
+        size=float(rng.uniform(*_SIZES.get(kind, (0.85, 1.2)))),
         yaw=float(rng.uniform(-0.8, 0.8)),
         mirror=int(rng.choice((-1, 1))),
         phase=float(rng.uniform(0, 2 * np.pi)),

@@ -142,11 +142,6 @@ def _furnish(rng: np.random.Generator, layout: Layout) -> None:
         if rng.random() < 0.85:
             for place in np.arange(rng.uniform(4, 18), REACH, rng.uniform(10, 24)):
                 layout.things.append(furniture.sample_post(rng, kerb, float(place)))
-    for side in (-1, 1):
-        if rng.random() < 0.35:  # planted tubs along the kerb
-            lateral = _edge(layout.ground, side, outer=False) + side * float(rng.uniform(-0.6, 0.9))
-            for place in np.arange(rng.uniform(6, 14), 40, rng.uniform(5, 12)):
-                layout.things.append(surroundings.sample_tree(rng, lateral, float(place), bush=True))
     for _ in range(int(rng.integers(2, 7))):
         side = 1 if rng.random() < 0.65 else -1
         lateral = _edge(layout.ground, side, outer=False) + side * float(rng.uniform(0.25, 1.0))
@@ -160,7 +155,7 @@ def _traffic(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
         lane = next((p for p in sorted((p for p, _ in ground.lines), key=lambda p: -side * p)), 0.0)
         if abs(_edge(ground, side, outer=False) - lane) < 2.0:
             continue
-        busy = rng.uniform(0.1, 0.6)
+        busy = rng.uniform(0.2, 0.9)
         place = float(rng.uniform(3, 9))
         while place < 80:
             lateral = _edge(ground, side, outer=False) - side * 1.1
@@ -201,9 +196,8 @@ def _people(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
             at = (lateral + 0.6 * i * side, place + 0.3 * i)
             if free.take(*at, 0.25, 0.3):
                 layout.things.append(people.sample_person(rng, *at))
-    # Enough who cross that a network cannot take whatever stands on the road for a car.
-    for _ in range(int(rng.choice((0, 1, 2, 3, 4)))):
-        lateral, place = float(rng.uniform(*ground.road)), float(rng.uniform(6, 24))
+    for _ in range(int(rng.choice((0, 0, 1, 2)))):
+        lateral, place = float(rng.uniform(*ground.road)), float(rng.uniform(8, 30))
         if free.take(lateral, place, 0.3, 0.5):
             layout.things.append(people.sample_person(rng, lateral, place))
 
@@ -213,7 +207,7 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout, free: _Free) -> l
     placed: list[Anomaly] = []
     ground = layout.ground
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
-        station = 6.5 * float(np.exp(rng.uniform(0, 0.85)))
+        station = 6.5 * float(np.exp(rng.uniform(0, 1.1)))
         reach = 0.8 * station * np.tan(layout.field_of_view / 2)
         low, high = max(ground.sidewalk[0] + 0.8, -reach), min(ground.sidewalk[1] - 0.8, reach)
         # The street bends away from under the camera's axis.

@@ -139,22 +139,17 @@ def sign(rng: Random) -> Points:
 
 
 _KNOWN: tuple[tuple[float, Callable[[Random], Points]], ...] = (
-    (0.6, asphalt),
-    (2.5, facade),
-    (0.8, paving),
-    (0.8, car),
+    (3, asphalt),
+    (3, facade),
+    (2, paving),
+    (2, car),
     (2, foliage),
-    (2, clothing),
-    (0.5, metal),
+    (1, clothing),
+    (0.7, metal),
     (0.7, bark),
-    (1.5, sign),
 )
 
 
 def anomaly(rng: Random) -> Points:
-    """The colour of an anomaly: one of the known things' distributions.
-
-    Those of road and cars are rarer than in the picture: a network that has learned where cars stand takes a grey or
-    car-coloured lump on the road for a car without a doubt, and nothing could be said about its doubts.
-    """
+    """The colour of an anomaly: one of the known things' distributions, about as often as they cover a picture."""
     return _choose(rng, _KNOWN)(rng)
