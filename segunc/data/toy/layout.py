@@ -128,7 +128,7 @@ def _line_side(rng: np.random.Generator, layout: Layout, side: int, woods: float
                 place = (outer + side * float(rng.uniform(1.2, 12)), station + float(rng.uniform(0, length)))
                 layout.things.append(surroundings.sample_tree(rng, *place, bush=bool(rng.random() < 0.3)))
         station += length + (float(rng.uniform(2, 9)) if rng.random() < 0.3 else 0.0)
-    if rng.random() < 0.4:  # an avenue
+    if rng.random() < 0.2:  # an avenue
         lateral = _edge(layout.ground, side, outer=False) + side * 0.8
         for trunk in np.arange(rng.uniform(4, 12), REACH, rng.uniform(7, 13)):
             if free.take(lateral, float(trunk), 0.5, 0.5):
@@ -139,13 +139,13 @@ def _furnish(rng: np.random.Generator, layout: Layout) -> None:
     """Lamp posts and traffic signs along the kerbs."""
     for side in (-1, 1):
         kerb = _edge(layout.ground, side, outer=False) + side * float(rng.uniform(0.35, 0.7))
-        if rng.random() < 0.85:
-            for place in np.arange(rng.uniform(4, 18), REACH, rng.uniform(10, 24)):
+        if rng.random() < 0.6:
+            for place in np.arange(rng.uniform(4, 18), 45, rng.uniform(14, 30)):
                 layout.things.append(furniture.sample_post(rng, kerb, float(place)))
-    for _ in range(int(rng.integers(2, 7))):
+    for _ in range(int(rng.integers(1, 5))):
         side = 1 if rng.random() < 0.65 else -1
         lateral = _edge(layout.ground, side, outer=False) + side * float(rng.uniform(0.25, 1.0))
-        layout.things.append(furniture.sample_sign(rng, lateral, 5 + 35 * float(rng.beta(1, 1.8))))
+        layout.things.append(furniture.sample_sign(rng, lateral, 5 + 22 * float(rng.beta(1, 1.8))))
 
 
 def _traffic(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
@@ -155,14 +155,14 @@ def _traffic(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
         lane = next((p for p in sorted((p for p, _ in ground.lines), key=lambda p: -side * p)), 0.0)
         if abs(_edge(ground, side, outer=False) - lane) < 2.0:
             continue
-        busy = rng.uniform(0.2, 0.9)
+        busy = rng.uniform(0.1, 0.6)
         place = float(rng.uniform(3, 9))
-        while place < 80:
+        while place < 50:
             lateral = _edge(ground, side, outer=False) - side * 1.1
             if rng.random() < busy and free.take(lateral, place, 1.0, 2.6):
                 layout.things.append(vehicles.sample_car(rng, lateral, place, 0.0 if side > 0 else np.pi))
             place += float(rng.uniform(5.4, 8))
-    for _ in range(int(rng.integers(1, 6))):
+    for _ in range(int(rng.integers(1, 4))):
         oncoming = rng.random() < 0.45
         low, high = (
             (ground.road[0] + 2.6, ground.lines[0][0] - 1.2)
@@ -170,7 +170,7 @@ def _traffic(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
             else (ground.lines[0][0] + 1.2, ground.road[1] - 2.6)
         )
         lateral = float(rng.uniform(min(low, high), max(low, high)))
-        place = 9 + 48 * float(rng.beta(1, 1.7))
+        place = 9 + 32 * float(rng.beta(1, 1.7))
         if free.take(lateral, place, 1.2, 4.0):
             layout.things.append(
                 vehicles.sample_car(rng, lateral, place, np.pi if oncoming else 0.0, -5.0 if oncoming else 5.0)
@@ -186,18 +186,19 @@ def _traffic(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
 def _people(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
     """Persons on the sidewalks, alone or together, and some who cross."""
     ground = layout.ground
-    for _ in range(int(rng.poisson(5.5))):
+    for _ in range(int(rng.poisson(4.0))):
         side = int(rng.choice((-1, 1)))
         low, high = sorted(
             (_edge(ground, side, outer=False) + side * 0.4, _edge(ground, side, outer=True) - side * 0.3)
         )
-        lateral, place = float(rng.uniform(low, high)), 4.5 + 28 * float(rng.beta(1, 1.6))
+        lateral, place = float(rng.uniform(low, high)), 4.5 + 18 * float(rng.beta(1, 1.6))
         for i in range(int(rng.choice((1, 1, 2, 3)))):
             at = (lateral + 0.6 * i * side, place + 0.3 * i)
             if free.take(*at, 0.25, 0.3):
                 layout.things.append(people.sample_person(rng, *at))
-    for _ in range(int(rng.choice((0, 0, 1, 2)))):
-        lateral, place = float(rng.uniform(*ground.road)), float(rng.uniform(8, 30))
+    # Enough who cross that a network cannot take whatever stands on the road for a car.
+    for _ in range(int(rng.choice((0, 1, 2, 3)))):
+        lateral, place = float(rng.uniform(*ground.road)), float(rng.uniform(6, 20))
         if free.take(lateral, place, 0.3, 0.5):
             layout.things.append(people.sample_person(rng, lateral, place))
 
@@ -212,6 +213,10 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout, free: _Free) -> l
         low, high = max(ground.sidewalk[0] + 0.8, -reach), min(ground.sidewalk[1] - 0.8, reach)
         # The street bends away from under the camera's axis.
         lateral = float(rng.uniform(low, high))
+        if rng.random() < 0.4:  # beside the kerb, where no car stands
+            side = int(rng.choice((-1, 1)))
+            inner, outer = _edge(ground, side, outer=False), _edge(ground, side, outer=True)
+            lateral = float(np.clip(rng.uniform(*sorted((inner, outer))), -reach, reach))
         one = sample_anomaly(rng, lateral, station)
         if free.take(lateral, station, one.half_width + 0.2, 0.8):
             placed.append(one)
