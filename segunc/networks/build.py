@@ -39,9 +39,11 @@ def build_network(description: NetworkDescription) -> SegmentationNetwork:
             classes=description.num_classes,
             **description.options,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, NotImplementedError) as error:
+    except Exception as error:  # smp, timm and torch have no common exception for arguments they do not accept
+        # smp answers a wrong name with the names of all its encoders; the first part says what is wrong.
+        reason = next(iter(str(error).strip("'\"").splitlines()), "").partition(", supported encoders")[0]
         raise InputError(
-            f"smp cannot build {description.architecture} with encoder {description.encoder}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            f"smp cannot build {description.architecture} with encoder {description.encoder}: {reason or type(error).__name__}",
             "an architecture, an encoder and options that go together",
             "see the smp documentation",
         ) from error

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -138,11 +137,16 @@ def read_state(path: Path) -> dict[str, Tensor]:
             if path.suffix == ".safetensors"
             else torch.load(path, map_location="cpu", weights_only=True)
         )
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except pickle.UnpicklingError as error:
         raise InputError(
-            f"checkpoint {path} cannot be loaded without executing code in it, or is damaged ({str(error).splitlines()[0]})",
+            f"checkpoint {path} is damaged or holds more than tensors, which could execute code",
             "a file of tensors only",
-            "save its state_dict again",
+            "save its state_dict again, as .safetensors for instance",
+        ) from error
+    except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"checkpoint {path} is damaged ({reason})", "a whole file of tensors", "copy or save it again"
         ) from error
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):

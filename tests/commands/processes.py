@@ -111,8 +111,11 @@ def _child(arguments: list[str], stdout: str, stderr: str) -> None:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(opened, number)
         os.close(opened)
+    from segunc.cli import __file__ as cli
     from segunc.cli import main
 
+    # Lightning starts the further processes of a distributed run by this command line.
+    sys.argv = [str(Path(cli).with_name("__main__.py")), *arguments]
     code: object = 3
     try:
         code = main(arguments)
