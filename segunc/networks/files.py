@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +133,12 @@ def read_state(path: Path) -> dict[str, Tensor]:
             f"checkpoint {path} does not exist", "a .safetensors, .pt, .pth or .ckpt file", "check the path"
         )
     try:
-        content: Any = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        if path.suffix == ".safetensors":
+            content: Any = load_file(path)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
+                content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(
             f"checkpoint {path} is damaged or holds more than tensors, which could execute code",
