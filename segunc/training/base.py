@@ -23,7 +23,7 @@ from segunc.networks import NetworkDescription, SegmentationNetwork, build_netwo
 from segunc.networks.files import load_weights, write_json
 from segunc.training.config import save_config
 from segunc.training.losses import SegmentationLoss, balanced_weights
-from segunc.training.progress import LineProgress, interactive
+from segunc.training.progress import LineProgress, interactive, is_first_process
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
 from segunc.training.task import SegmentationTask
 
@@ -40,7 +40,11 @@ def default_precision(device: str = "auto") -> str:
 
 
 def make_loggers(out: Path) -> list[Logger]:
-    """A CSV log always, TensorBoard where it is installed."""
+    """A CSV log always, TensorBoard where it is installed; the log of a run that is continued gets a number."""
+    log = out / "logs" / "metrics.csv"
+    if is_first_process() and log.exists():  # Lightning would delete it
+        number = 1 + len(list(log.parent.glob("metrics-*.csv")))
+        log.rename(log.with_name(f"metrics-{number}.csv"))
     loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
     with contextlib.suppress(ModuleNotFoundError):
         loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -70,14 +71,20 @@ class Command:
         """Wait for its end; a command that hangs is killed and fails the test."""
         self.process.join(timeout)
         if self.process.exitcode is None:
-            self.kill()
-            raise AssertionError(f"the command hangs; standard error so far: {self._read(1)}")
-        return Finished(self.process.exitcode, self._read(0), self._read(1))
+            raise AssertionError(f"the command hangs; standard error so far: {self.kill().stderr}")
+        return self._finish()
 
-    def kill(self) -> None:
+    def kill(self) -> Finished:
         """SIGKILL, which nothing can catch."""
         self.process.kill()
         self.process.join()
+        return self._finish()
+
+    def _finish(self) -> Finished:
+        assert self.process.exitcode is not None
+        done = Finished(self.process.exitcode, self._read(0), self._read(1))
+        shutil.rmtree(self._streams[0].parent)
+        return done
 
     def _read(self, which: int) -> str:
         path = self._streams[which]
