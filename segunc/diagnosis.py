@@ -102,21 +102,41 @@ def _dead_channels(network: nn.Module) -> Finding:
 
 
 @torch.inference_mode()
-def _identity(network: nn.Module, frame: Tensor) -> Finding:
-    layout = AffineLayout(network)
-    with layout.active(ABNN.around(layout, 0.0).affine(layout, [0], 0)):
-        drawn = network(frame)
+def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.1) -> tuple[float, float]:
+    """How exact a converted network is, as largest differences of logits relative to the largest logit.
 
+    Args:
+        network: converted, in eval mode; returns logits ``[N, C, H, W]``.
+        images: ``[N, 3, H, W]``.
+        alpha: noise scale of the second number.
+
+    Returns:
+        draws at alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one.
+    """
+    layout = AffineLayout(network)
     plain = copy.deepcopy(network)
     revert(plain)
-    expected = plain(frame)
-    difference = float((drawn - expected).abs().max() / expected.abs().max().clamp_min(1e-12))
+    expected = plain(images)
+    size = expected.abs().max().clamp_min(1e-12)
+    with layout.active(ABNN.around(layout, 0.0).affine(layout, [0, 1], 0)):
+        identical = network(images.repeat(2, 1, 1, 1))
+    identity = (identical - expected.repeat(2, 1, 1, 1)).abs().max() / size
+    noisy = ABNN.around(layout, alpha)
+    single = []
+    for draw in (0, 1):
+        with layout.active(noisy.affine(layout, [draw], 0)):
+            single.append(network(images))
+    with layout.active(noisy.affine(layout, [0, 1], 0)):
+        both = network(images.repeat(2, 1, 1, 1))
+    batched = (both - torch.cat(single)).abs().max() / torch.cat(single).abs().max().clamp_min(1e-12)
+    return float(identity), float(batched)
+
+
+def _identity(network: nn.Module, frame: Tensor) -> Finding:
+    difference, _ = conversion_differences(network, frame)
     status: Literal["ok", "fail"] = "ok" if difference <= IDENTITY_BOUND else "fail"
-    return Finding(
-        "alpha = 0 is the unconverted network",
-        status,
-        f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})",
-    )
+    text = f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})"
+    return Finding("alpha = 0 is the unconverted network", status, text)
 
 
 def _alive(epistemic: Tensor) -> Finding:

@@ -1,7 +1,7 @@
 """Per-pixel uncertainty as pure functions of logits or probabilities.
 
 Conventions: the class axis is 1 (``[N, C, ...]``), draws are stacked along axis 0 (``[S, N, C, ...]``), everything
-is computed in float32 and every result is in nats unless ``normalised`` says otherwise (divided by ln C: 0..1).
+is computed in float32 (sums over draws may come in float64) and every result is in nats unless ``normalised`` says otherwise (divided by ln C: 0..1).
 
 Definitions (Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018):
 
@@ -40,7 +40,9 @@ def entropy_from_logits(logits: Tensor, dim: int = 1) -> Tensor:
 
 def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
     """Entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
-    entropy: Tensor = torch.special.entr(probabilities.float()).sum(dim)
+    # float64 stays: the decomposition takes a small difference of two entropies.
+    wide = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
+    entropy: Tensor = torch.special.entr(wide).sum(dim)
     return entropy
 
 
@@ -74,7 +76,7 @@ def decompose(sum_probabilities: Tensor, sum_entropy: Tensor, draws: int, *, nor
     classes = sum_probabilities.shape[1]
     scale = 1.0 / math.log(classes) if normalised and classes > 1 else 1.0
     total = entropy_from_probabilities(sum_probabilities / draws) * scale
-    aleatoric = sum_entropy.float() * (scale / draws)
+    aleatoric = sum_entropy * (scale / draws)
     return Decomposition(total, aleatoric, (total - aleatoric).clamp_min_(0.0))
 
 

@@ -42,7 +42,7 @@ def _scores(result: Mapping[str, Any]) -> str:
         title += f"; share of anomaly pixels {counts['anomaly_pixels'] / pixels:.4f}"
     rows = [["score", *_COLUMNS.values()]]
     rows += [
-        [name, *(_number(values["pooled"][key], 6 if key == "threshold" else 4) for key in _COLUMNS)]
+        [name, *(_number(values["pooled"][key], ".4g" if key == "threshold" else ".4f") for key in _COLUMNS)]
         for name, values in scores.items()
     ]
     return f"{title}\n{_table(rows)}"
@@ -98,8 +98,8 @@ def _frames(number: int) -> str:
     return f"{number:,} frame{'' if number == 1 else 's'}"
 
 
-def _number(value: float | None, digits: int = 4) -> str:
-    return _MISSING if value is None else f"{value:.{digits}f}"
+def _number(value: float | None, form: str = ".4f") -> str:
+    return _MISSING if value is None else format(value, form)
 
 
 def _shorten(paths: Sequence[str], limit: int = 3) -> str:

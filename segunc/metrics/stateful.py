@@ -78,7 +78,9 @@ class PooledAnomaly(Metric):
         label = label[counted]
         if label.numel() and bool(((label != 0) & (label != 1)).any()):
             raise InputError("an anomaly label is not known", "0 normal, 1 anomaly, 255 ignored")
-        keys = tensor_keys(scores.flatten().to(self.counts.device)[counted])
+        values = scores.flatten().to(self.counts.device)
+        # Ignored floats may be NaN and are dropped first; torch cannot index uint16 on every device, so codes are not.
+        keys = tensor_keys(values[counted]) if values.is_floating_point() else tensor_keys(values)[counted]
         self.counts += torch.bincount(label * KEYS + keys, minlength=2 * KEYS).view(2, KEYS)
 
     def compute(self) -> dict[str, Tensor]:

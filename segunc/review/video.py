@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import cv2
 import numpy as np
 
 from segunc.data.images import Image, read_image
+from segunc.data.webm import open_webm
 from segunc.errors import InputError, PartialFailure
 from segunc.maps.manifest import PARTIAL_SUFFIX
 from segunc.review.drawing import blank, resize
@@ -75,9 +76,7 @@ def _encode(pictures: Sequence[Path], partial: Path, fps: float, maximum_width: 
     first = _read(pictures[0])
     scale = min(1.0, maximum_width / first.shape[1])
     width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
-    code = cv2.VideoWriter.fourcc(*"VP80")
-    with _quiet_stderr():
-        writer = cv2.VideoWriter(str(partial), cv2.CAP_FFMPEG, code, fps, (width, height))
+    writer = open_webm(partial, fps, width, height)
     try:
         if not writer.isOpened():
             raise PartialFailure(
@@ -87,20 +86,6 @@ def _encode(pictures: Sequence[Path], partial: Path, fps: float, maximum_width: 
             writer.write(cv2.cvtColor(_fit(_read(path), width, height), cv2.COLOR_RGB2BGR))
     finally:
         writer.release()
-
-
-@contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Swallow what C code prints: OpenCV calls the VP80 tag "not supported" and then writes the video (WebM has no tags)."""
-    saved = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
 
 
 def _read(path: Path) -> Image:

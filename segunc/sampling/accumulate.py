@@ -28,7 +28,8 @@ class DrawAccumulator:
 
     def __init__(self, classes: int, size: tuple[int, int], device: torch.device) -> None:
         self.probabilities = torch.zeros(classes, *size, device=device)
-        self.entropy = torch.zeros(size, device=device)
+        # float64: epistemic is a small difference of two entropies, and this plane is 1 / C of the probabilities' memory.
+        self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
         self.draws = 0
         self._rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
 
@@ -49,16 +50,15 @@ class DrawAccumulator:
 
     def scores(self) -> dict[str, Tensor]:
         """msp, entropy, aleatoric and epistemic of the draws so far, each ``[H, W]`` in 0..1."""
-        classes = self.probabilities.shape[0]
-        msp = torch.empty_like(self.entropy)
-        entropy, aleatoric, epistemic = (torch.empty_like(self.entropy) for _ in range(3))
+        msp = torch.empty(self.entropy.shape, device=self.entropy.device)
+        entropy, aleatoric, epistemic = (torch.empty_like(msp) for _ in range(3))
         for top in range(0, msp.shape[0], self._rows):
             rows = slice(top, top + self._rows)
             sums = self.probabilities[:, rows]
-            parts = decompose(sums[None], self.entropy[None, rows], self.draws)
+            parts = decompose(sums[None].double(), self.entropy[None, rows], self.draws)
             entropy[rows], aleatoric[rows], epistemic[rows] = (part[0] for part in parts)
             msp[rows] = 1.0 - sums.amax(0) / self.draws
-        if classes == 1:
+        if len(self.probabilities) == 1:
             msp.zero_()
         return {"msp": msp, "entropy": entropy, "aleatoric": aleatoric, "epistemic": epistemic}
 

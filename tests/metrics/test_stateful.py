@@ -14,6 +14,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from segunc.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
+from segunc.metrics.calibration import bin_confidences
 from segunc.metrics.pixel_curves import auroc, average_precision, count_keys, detection_curve, fpr_at_recall
 from segunc.metrics.segmentation import class_iou, confusion_matrix, mean_iou
 from segunc.metrics.stateful import Calibration, PooledAnomaly, SegmentationIoU, tensor_keys
@@ -136,6 +137,34 @@ def test_tensor_keys_equal_the_keys_of_files(values):
     np.testing.assert_array_equal(tensor_keys(torch.from_numpy(scores)).numpy(), score_keys(scores))
     codes = encode_unit(np.abs(scores) / 65535)
     np.testing.assert_array_equal(tensor_keys(torch.from_numpy(codes)).numpy(), codes)
+
+
+def test_confidences_on_an_edge_fall_into_the_bin_of_the_core():
+    confidence = np.linspace(0, 1, 16).astype(np.float32)[8:]
+    metric = Calibration()
+    metric.update(torch.from_numpy(np.stack([confidence, 1 - confidence], axis=1)), torch.zeros(8, dtype=torch.int64))
+    np.testing.assert_array_equal(metric.bins.numpy(), bin_confidences(confidence, np.ones(8, bool)))
+
+
+def test_codes_are_counted_as_they_are_stored():
+    frame = frames()[0]
+    codes = encode_unit(frame["scores"].sigmoid().numpy())
+    metric = PooledAnomaly()
+    metric.update(torch.from_numpy(codes), frame["anomaly"])
+    counted = frame["anomaly"].numpy() != 255
+    np.testing.assert_array_equal(metric.counts.numpy(), count_keys(codes[counted], frame["anomaly"].numpy()[counted]))
+
+
+def test_forward_gives_the_batch_and_keeps_the_whole():
+    first, second = frames(count=2)
+    metric, alone, whole = PooledAnomaly(), PooledAnomaly(), PooledAnomaly()
+    metric(first["scores"], first["anomaly"])
+    batch = metric(second["scores"], second["anomaly"])
+    alone.update(second["scores"], second["anomaly"])
+    for frame in (first, second):
+        whole.update(frame["scores"], frame["anomaly"])
+    assert batch == alone.compute()
+    assert torch.equal(metric.counts, whole.counts)
 
 
 def test_bad_input_is_refused():

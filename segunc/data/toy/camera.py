@@ -77,9 +77,10 @@ class Camera:
 
     def clip(self, points: Points) -> Points:
         """The part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman 1974); may be empty."""
-        ahead = points[:, 2] - self.station - NEAR
-        if ahead.min() >= 0:
+        # On a handful of numbers Python's own min is several times faster than numpy's.
+        if min(points[:, 2].tolist()) - self.station >= NEAR:
             return points
+        ahead = points[:, 2] - self.station - NEAR
         kept: list[Points] = []
         for i in range(len(points)):
             j = (i + 1) % len(points)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from segunc.data.toy.scene import check_size, render_scene
 from segunc.data.toy.video import video_frames
+from segunc.data.webm import open_webm
 from segunc.errors import InputError, PartialFailure
 
 VERSION = 1
@@ -196,7 +197,7 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
     folder.mkdir(parents=True)
     path = folder / "crossing.webm"
     height, width = config.size
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"VP80"), FRAMES_PER_SECOND, (width, height))
+    writer = open_webm(path, FRAMES_PER_SECOND, width, height)
     if not writer.isOpened():
         raise PartialFailure(f"{path}: this build of OpenCV cannot write VP8 video; set video_frames to 0")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import cos, sin
 
 import numpy as np
 
@@ -20,18 +21,16 @@ class Placement:
 
     def place(self, local: Points) -> Points:
         """Street points ``[N, 3]`` of local ones (right, up, forward)."""
-        cosine, sine = np.cos(self.yaw), np.sin(self.yaw)
-        return np.column_stack(
-            [
-                self.lateral + cosine * local[:, 0] + sine * local[:, 2],
-                local[:, 1],
-                self.station - sine * local[:, 0] + cosine * local[:, 2],
-            ]
-        )
+        cosine, sine = cos(self.yaw), sin(self.yaw)
+        placed = np.empty_like(local)
+        placed[:, 0] = self.lateral + cosine * local[:, 0] + sine * local[:, 2]
+        placed[:, 1] = local[:, 1]
+        placed[:, 2] = self.station - sine * local[:, 0] + cosine * local[:, 2]
+        return placed
 
     def turn(self, normal: Points) -> Points:
         """A local direction in street axes."""
-        cosine, sine = np.cos(self.yaw), np.sin(self.yaw)
+        cosine, sine = cos(self.yaw), sin(self.yaw)
         return np.array([cosine * normal[0] + sine * normal[2], normal[1], -sine * normal[0] + cosine * normal[2]])
 
 
@@ -71,15 +70,15 @@ def box(width: float, height: float, length: float, base: float = 0.0) -> list[F
 def visible(faces: list[Face], placement: Placement, stage: Stage) -> list[tuple[Face, Points, Points]]:
     """Faces that look at the camera, farthest first: (face, street corners, street normal)."""
     shown = []
-    eye = np.array([0.0, stage.camera.height, stage.camera.station])
+    camera = stage.camera
     for face in faces:
         corners = placement.place(face.corners)
         normal = placement.turn(face.normal)
-        centre = corners.mean(axis=0)
-        distance = max(1.0, centre[2] - stage.camera.station)
-        bent = centre - eye + np.array([stage.camera.curvature / 2 * distance**2, 0, 0])
-        if float(np.dot(normal, bent)) < 0:
-            shown.append((float(np.linalg.norm(bent)), face, corners, normal))
+        x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
+        x, y, z = x, y - camera.height, z - camera.station
+        x += camera.curvature / 2 * max(1.0, z) ** 2
+        if x * normal[0] + y * normal[1] + z * normal[2] < 0:
+            shown.append((x * x + y * y + z * z, face, corners, normal))
     return [(face, corners, normal) for _, face, corners, normal in sorted(shown, key=lambda item: -item[0])]
 
 

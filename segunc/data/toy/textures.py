@@ -5,7 +5,7 @@ A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 tha
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import cv2
 import numpy as np
@@ -51,8 +51,8 @@ def leaves(rng: np.random.Generator) -> Floats:
     """Clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards the top."""
     patch = 1 + 0.22 * crop(rng, "medium", 64, 64) + 0.24 * crop(rng, "coarse", 64, 64)
     patch = patch * np.linspace(1.2, 0.75, 64, dtype=np.float32)[:, None]
-    clipped: Floats = np.clip(patch, 0.25, 1.9).astype(np.float32)
-    return clipped
+    clumps: Floats = np.clip(patch, 0.25, 1.9).astype(np.float32)
+    return clumps
 
 
 def fabric(rng: np.random.Generator) -> Floats:
@@ -75,12 +75,42 @@ def fabric(rng: np.random.Generator) -> Floats:
     return np.clip(patch, 0.25, 1.75).astype(np.float32)
 
 
+def bold(rng: np.random.Generator) -> Floats:
+    """A surface that only anomalies have ``[48, 48]``: checks, dots, rings or slanted bars of strong contrast.
+
+    Its mean is that of the other surfaces, so neither brightness nor colour tells it; its contrast is that of house fronts.
+    """
+    x, y = np.meshgrid(np.arange(48, dtype=np.float32) / 48, np.arange(48, dtype=np.float32) / 48)
+    turns = np.float32(2 * np.pi * rng.uniform(2.5, 6.0))
+    shift = np.float32(rng.uniform(0, 6))
+    kind = int(rng.integers(4))
+    if kind == 0:
+        wave = np.sin(turns * x + shift) * np.sin(turns * y + shift)
+    elif kind == 1:
+        wave = np.sin(turns * x + shift) * np.sin(turns * y + shift) - np.float32(0.35)
+    elif kind == 2:
+        wave = np.sin(turns * np.float32(1.4) * np.hypot(x - np.float32(0.5), y - np.float32(0.5)) + shift)
+    else:
+        slant = np.float32(rng.choice((-1.0, 1.0)))
+        wave = np.sin(turns * (x + slant * y) + shift)
+    marks = np.sign(wave)
+    strength = np.float32(rng.uniform(0.45, 0.7))
+    patch = 1 + strength * (marks - marks.mean()) + np.float32(0.05) * crop(rng, "fine")
+    clipped: Floats = np.clip(patch, 0.2, 1.9).astype(np.float32)
+    return clipped
+
+
 def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
     """A patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its foot."""
-    across = np.linspace(-1, 1, patch.shape[1], dtype=np.float32)[None]
-    down = np.linspace(0.12, -0.18, patch.shape[0], dtype=np.float32)[:, None]
-    shade = 1 + np.float32(strength * side) * across - np.float32(0.15) * across**2 + down
-    return (patch * (shade if patch.ndim == 2 else shade[..., None])).astype(np.float32)
+    return patch * _round_shade(patch.shape[0], patch.shape[1], side, strength)
+
+
+@lru_cache(maxsize=64)
+def _round_shade(height: int, width: int, side: float, strength: float) -> Floats:
+    across = np.linspace(-1, 1, width, dtype=np.float32)[None]
+    down = np.linspace(0.12, -0.18, height, dtype=np.float32)[:, None]
+    shade: Floats = 1 + np.float32(strength * side) * across - np.float32(0.15) * across**2 + down
+    return shade
 
 
 def house_front(rng: np.random.Generator, wall: Points, *, storeys: int, bays: int, lit: float, shops: bool) -> Floats:

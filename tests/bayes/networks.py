@@ -1,0 +1,144 @@
+"""Small networks for the tests of conversion, draws and sampling."""
+
+from __future__ import annotations
+
+import torch
+from timm.layers import BatchNormAct2d, GroupNormAct, LayerNorm2d, LayerNormAct2d
+from torch import Tensor, nn
+from torchvision.ops import FrozenBatchNorm2d
+
+
+class Pixelwise(nn.Module):
+    """Convolution, one given layer, convolution to 4 classes; 8 channels in between."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = layer
+        self.head = nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.norm(self.stem(x)))
+        return logits
+
+
+class ChannelsLast(nn.Module):
+    """A LayerNorm over the last axis, as in transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Flattened(nn.Module):
+    """A one-dimensional norm over flattened pixels."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.flatten(2)).view_as(x)
+
+
+class Volume(nn.Module):
+    """A three-dimensional norm over a depth of one."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.unsqueeze(2)).squeeze(2)
+
+
+class Shared(nn.Module):
+    """One BatchNorm used in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.second = nn.BatchNorm2d(8)
+        self.between = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.between(self.first(x)))
+
+
+class WindowFolding(nn.Module):
+    """Folds 2 x 2 windows into the batch, draw-major, as Swin does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, c, h, w = x.shape
+        windows = x.view(n, c, 2, h // 2, 2, w // 2).permute(0, 2, 4, 3, 5, 1).reshape(n * 4, -1, c)
+        out = self.norm(windows).view(n, 2, 2, h // 2, w // 2, c).permute(0, 5, 1, 3, 2, 4)
+        return out.reshape(n, c, h, w)
+
+
+class SequenceFirst(nn.Module):
+    """Puts the tokens before the batch: draws as a batch come out wrong here, and must be noticed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(2).permute(2, 0, 1)
+        return self.norm(tokens).permute(1, 2, 0).view_as(x)
+
+
+LAYERS = {
+    "BatchNorm2d": lambda: nn.BatchNorm2d(8),
+    "BatchNorm2d eps momentum": lambda: nn.BatchNorm2d(8, eps=0.1, momentum=0.3),
+    "BatchNorm1d": lambda: Flattened(nn.BatchNorm1d(8)),
+    "BatchNorm3d": lambda: Volume(nn.BatchNorm3d(8)),
+    "SyncBatchNorm": lambda: nn.SyncBatchNorm(8),
+    "timm BatchNormAct2d": lambda: BatchNormAct2d(8),
+    "timm GroupNormAct": lambda: GroupNormAct(8, group_size=4),
+    "timm LayerNormAct2d": lambda: LayerNormAct2d(8),
+    "timm LayerNorm2d": lambda: LayerNorm2d(8),
+    "torchvision FrozenBatchNorm2d": lambda: FrozenBatchNorm2d(8),
+    "GroupNorm": lambda: nn.GroupNorm(2, 8),
+    "LayerNorm": ChannelsLast,
+    "InstanceNorm2d": lambda: nn.InstanceNorm2d(8, affine=True),
+    "InstanceNorm2d running": lambda: nn.InstanceNorm2d(8, affine=True, track_running_stats=True),
+    "InstanceNorm1d": lambda: Flattened(nn.InstanceNorm1d(8, affine=True)),
+    "InstanceNorm3d": lambda: Volume(nn.InstanceNorm3d(8, affine=True)),
+    "shared BatchNorm2d": Shared,
+    "windows in the batch": WindowFolding,
+}
+"""Every form of normalisation layer that is converted, in a module from 8 to 8 channels."""
+
+
+def randomise(network: nn.Module, seed: int = 0) -> nn.Module:
+    """Random affine parameters and statistics; fresh ones would hide a lost statistic or bias."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in network.modules():
+        if "norm" not in type(module).__name__.lower():
+            continue
+        for name, low, high in (
+            ("weight", 0.5, 1.5),
+            ("bias", -0.5, 0.5),
+            ("running_mean", -0.5, 0.5),
+            ("running_var", 0.3, 3.0),
+        ):
+            tensor = getattr(module, name, None)
+            if isinstance(tensor, Tensor):
+                tensor.data.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)
+    return network
+
+
+def small_network(norm: nn.Module | None = None, seed: int = 0) -> nn.Module:
+    """A converted-to-be network of two norm layers from 3 channels to 4 classes, randomised, in eval mode."""
+    torch.manual_seed(seed)
+    network = nn.Sequential()
+    network.add_module("encoder", nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()))
+    network.add_module("decoder", nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), norm or nn.BatchNorm2d(8), nn.ReLU()))
+    network.add_module("head", nn.Conv2d(8, 4, 1))
+    return randomise(network.eval())

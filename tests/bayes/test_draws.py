@@ -1,0 +1,210 @@
+"""Draws: noise by (seed, draw), the ABNN formula, scopes, statistics corrections."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from segunc.bayes.abnn import ABNN
+from segunc.bayes.convert import convert
+from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise
+from segunc.bayes.scope import in_scope
+from segunc.errors import InputError
+from segunc.training.statistics import reestimate
+from tests.bayes.networks import small_network
+
+
+def converted(seed: int = 0) -> tuple[nn.Module, AffineLayout]:
+    network = small_network(seed=seed)
+    convert(network)
+    return network, AffineLayout(network)
+
+
+def test_noise_depends_on_seed_and_draw_alone() -> None:
+    whole = draw_noise(3, range(6), 40)
+    assert torch.equal(draw_noise(3, [5, 2], 40), whole[[5, 2]])
+    assert not torch.equal(draw_noise(4, [2], 40), whole[[2]])
+    assert not torch.equal(whole[0], whole[1])
+
+
+def test_noise_is_standard_normal() -> None:
+    noise = draw_noise(0, range(200), 1000)
+    assert abs(float(noise.mean())) < 0.01
+    assert abs(float(noise.std()) - 1.0) < 0.01
+
+
+def test_the_formula() -> None:
+    _, layout = converted()
+    gamma, beta = torch.rand(2, layout.total), torch.rand(2, layout.total)
+    draws = ABNN(gamma, beta, 0.3).affine(layout, [0, 1, 2, 3], seed=7)
+    noise = draw_noise(7, range(4), layout.total)
+    for s in range(4):
+        assert torch.allclose(draws.weight[s], gamma[s % 2] * (1 + 0.3 * noise[s]))
+        assert torch.equal(draws.bias[s], beta[s % 2])
+
+
+def test_a_draw_is_a_network_with_that_affine() -> None:
+    network, layout = converted()
+    draws = ABNN.around(layout, 0.5).affine(layout, [0], seed=1)
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad(), layout.active(draws):
+        drawn = network(x)
+    plain = small_network()
+    with torch.no_grad():
+        for name, start in (("encoder", 0), ("decoder", 8)):
+            layer = getattr(plain, name)[1]
+            layer.weight.copy_(draws.weight[0, start : start + 8])
+            layer.bias.copy_(draws.bias[0, start : start + 8])
+        assert torch.allclose(plain(x), drawn, atol=1e-5)
+
+
+def test_draws_end_with_their_context() -> None:
+    network, layout = converted()
+    x = torch.randn(1, 3, 8, 8)
+    before = network(x)
+    draws = ABNN.around(layout, 0.5).affine(layout, [0], seed=1)
+    with pytest.raises(RuntimeError), layout.active(draws):
+        raise RuntimeError
+    assert torch.equal(network(x), before)
+    with layout.active(draws), pytest.raises(InputError, match="active already"), layout.active(draws):
+        pass
+
+
+def test_draws_of_another_network_are_refused() -> None:
+    _, layout = converted()
+    wrong = AffineDraws(torch.ones(1, 5), torch.ones(1, 5))
+    with pytest.raises(InputError, match=r"\[S, 16\]"), layout.active(wrong):
+        pass
+
+
+def test_a_batch_that_the_draws_do_not_divide_is_refused() -> None:
+    network, layout = converted()
+    draws = ABNN.around(layout, 0.1).affine(layout, [0, 1], 0)
+    with layout.active(draws), pytest.raises(InputError, match="2 draws"):
+        network(torch.randn(3, 3, 8, 8))
+
+
+def test_nothing_depends_on_training_mode() -> None:
+    network, layout = converted()
+    draws = ABNN.around(layout, 0.2).affine(layout, [0, 1], 0)
+    x = torch.randn(2, 3, 8, 8)
+    statistics = network.encoder[1].running_mean.clone()
+    with torch.no_grad(), layout.active(draws):
+        evaluated = network(x)
+        trained = network.train()(x)
+    assert torch.equal(evaluated, trained)
+    assert torch.equal(network.encoder[1].running_mean, statistics)
+
+
+def test_scope_leaves_the_other_sites_alone() -> None:
+    _, layout = converted()
+    draws = ABNN.around(layout, 0.2, scope="decoder").affine(layout, [0], 0)
+    assert torch.equal(draws.weight[0, :8], layout.weight[:8])
+    assert not torch.equal(draws.weight[0, 8:], layout.weight[8:])
+    narrower = ABNN.around(layout, 0.2).affine(layout, [0], 0, scope="decoder")
+    assert torch.equal(narrower.weight, draws.weight), "the same noise wherever it is in scope"
+
+
+NAMES = ["encoder.bn1", "encoder.layer1.bn", "decoder.block.bn", "head.norm"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "flags"),
+    [
+        ("all", [1, 1, 1, 1]),
+        ("encoder", [1, 1, 0, 0]),
+        ("decoder", [0, 0, 1, 1]),
+        ("last:1", [0, 0, 0, 1]),
+        ("every:2", [1, 0, 1, 0]),
+        (r"layer1|head", [0, 1, 0, 1]),
+    ],
+)
+def test_scopes(scope: str, flags: list[int]) -> None:
+    assert in_scope(scope, NAMES) == [bool(f) for f in flags]
+
+
+@pytest.mark.parametrize("scope", ["nowhere", "last:0", "(["])
+def test_bad_scopes(scope: str) -> None:
+    with pytest.raises(InputError):
+        in_scope(scope, NAMES)
+
+
+def test_encoder_scope_needs_an_encoder() -> None:
+    with pytest.raises(InputError, match="regular expression"):
+        in_scope("encoder", ["a.bn", "b.bn"])
+
+
+@pytest.mark.parametrize("alpha", [-0.1, float("nan")])
+def test_bad_alpha(alpha: float) -> None:
+    with pytest.raises(InputError, match="alpha"):
+        ABNN(torch.ones(1, 4), torch.ones(1, 4), alpha)
+
+
+def test_per_element_noise_varies_over_pixels_but_not_over_frames() -> None:
+    network, layout = converted()
+    element = ABNN.around(layout, 0.5, noise="element")
+    x = torch.randn(1, 3, 8, 8).repeat(2, 1, 1, 1)
+    with torch.no_grad():
+        with layout.active(element.affine(layout, [0, 1], 0)):
+            both = network(x.repeat(2, 1, 1, 1))
+        with layout.active(element.affine(layout, [1], 0)):
+            second = network(x)
+        plain = network(x)
+    assert torch.equal(both[0], both[1]), "every frame of a draw meets the same noise"
+    assert torch.allclose(both[2:], second)
+    spread = (both[0] - plain[0]).flatten(1).std(1)
+    assert float(spread.min()) > 0
+
+
+def test_per_element_noise_has_the_scale_of_the_formula() -> None:
+    # One norm, identity around it: output = (1 + alpha eps) gamma x_hat + beta.
+    network = nn.Sequential(nn.BatchNorm2d(3)).eval()
+    with torch.no_grad():
+        network[0].bias.fill_(5.0)
+    convert(network)
+    layout = AffineLayout(network)
+    x = torch.full((1, 3, 64, 64), 2.0)
+    draws = ABNN.around(layout, 0.25, noise="element").affine(layout, [0], 0)
+    with torch.no_grad(), layout.active(draws):
+        y = network(x)
+    assert float(y.mean()) == pytest.approx(7.0, abs=0.03)
+    assert float(y.std()) == pytest.approx(0.25 * 2.0, rel=0.05)
+
+
+def test_reestimated_statistics_fold_into_the_affine() -> None:
+    network, layout = converted()
+    gamma, beta = layout.weight * 1.3, layout.bias + 0.2
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.randn(4, 3, 16, 16, generator=generator) * 2 + 1 for _ in range(3)]
+    rescale, reshift = reestimate(network, gamma, beta, batches)
+    member = ABNN(gamma[None], beta[None], 0.0, rescale=rescale[None], reshift=reshift[None])
+    x = torch.randn(2, 3, 16, 16)
+    with torch.no_grad(), layout.active(member.affine(layout, [0], 0)):
+        folded = network(x)
+    # The same by hand: an unconverted network with that affine, statistics averaged by PyTorch itself.
+    plain = small_network()
+    with torch.no_grad():
+        for name, start in (("encoder", 0), ("decoder", 8)):
+            layer = getattr(plain, name)[1]
+            layer.weight.copy_(gamma[start : start + 8])
+            layer.bias.copy_(beta[start : start + 8])
+            layer.reset_running_stats()
+            layer.momentum = None
+        plain.train()
+        for batch in batches:
+            plain(batch)
+        assert torch.allclose(plain.eval()(x), folded, atol=1e-4)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**62), st.lists(st.integers(0, 10_000), min_size=1, max_size=5))
+def test_any_draw_can_be_made_alone(seed: int, draws: list[int]) -> None:
+    _, layout = converted()
+    posterior = ABNN.around(layout, 0.2, 3)
+    together = posterior.affine(layout, draws, seed)
+    for row, draw in enumerate(draws):
+        alone = posterior.affine(layout, [draw], seed)
+        assert torch.equal(alone.weight[0], together.weight[row])

@@ -1,0 +1,177 @@
+"""ABNN fine-tuning: what is trained, what stays, and that it does what its settings say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from segunc.bayes.abnn import ABNN
+from segunc.bayes.convert import convert
+from segunc.bayes.draws import AffineLayout
+from segunc.errors import InputError
+from segunc.training.alpha import select_alpha
+from segunc.training.finetune_task import ABNNTask
+from tests.bayes.networks import small_network
+
+
+def loader(batch: int = 4) -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(16, 3, 16, 16, generator=generator)
+    labels = (images.mean(1) * 4).long().clamp(0, 3)
+    return DataLoader(TensorDataset(images, labels), batch)
+
+
+def fit(task: ABNNTask, tmp_path: Path, epochs: int = 3, **settings: Any) -> None:
+    trainer = L.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        **settings,
+    )
+    trainer.fit(task, loader())
+
+
+def test_only_affine_parameters_train_and_members_differ(tmp_path: Path) -> None:
+    network = small_network()
+    before = {k: v.clone() for k, v in network.state_dict().items()}
+    task = ABNNTask(network, 4, members=2, alpha=0.1, random_classes=1)
+    trainable = [name for name, p in task.named_parameters() if p.requires_grad]
+    assert trainable == ["gamma.0", "gamma.1", "beta.0", "beta.1"]
+    fit(task, tmp_path)
+    after = network.state_dict()
+    assert all(torch.equal(before[k], after[k]) for k in before), "the base, statistics included, is frozen"
+    posterior = task.posterior()
+    layout = AffineLayout(network)
+    moved = (posterior.gamma - layout.weight).abs().amax(1)
+    assert float(moved.min()) > 1e-4, "every member moved"
+    assert not torch.allclose(posterior.gamma[0], posterior.gamma[1])
+
+
+def test_the_loss_falls(tmp_path: Path) -> None:
+    network = small_network()
+    task = ABNNTask(network, 4, members=1, alpha=0.05, random_classes=0, lr=0.05)
+
+    def loss(posterior: ABNN) -> float:
+        layout = AffineLayout(network)
+        images, labels = loader(16).dataset.tensors  # type: ignore[attr-defined]
+        with torch.no_grad(), layout.active(posterior.affine(layout, [0], 0)):
+            return float(torch.nn.functional.cross_entropy(network(images), labels))
+
+    before = loss(ABNN.around(AffineLayout(network), 0.0))
+    fit(task, tmp_path, 10)
+    assert loss(task.posterior().with_alpha(0.0)) < before - 0.02
+
+
+def test_same_seed_same_members(tmp_path: Path) -> None:
+    results = []
+    for seed in (0, 0, 1):
+        task = ABNNTask(small_network(), 4, members=2, alpha=0.2, random_classes=1, seed=seed)
+        fit(task, tmp_path, 1)
+        results.append(task.posterior().gamma)
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_noise_is_independent_for_each_image() -> None:
+    task = ABNNTask(small_network(), 4, alpha=0.2)
+    weight = task.noisy_draws(0, 4, step=0).weight
+    assert not torch.allclose(weight[0], weight[1])
+    assert not torch.allclose(weight[0], task.noisy_draws(0, 4, step=1).weight[0])
+
+
+def test_scope_keeps_the_other_sites_at_the_base(tmp_path: Path) -> None:
+    network = small_network()
+    task = ABNNTask(network, 4, members=1, alpha=0.1, scope="decoder", lr=0.05)
+    fit(task, tmp_path, 2)
+    layout = AffineLayout(network)
+    gamma = task.posterior().gamma[0]
+    assert torch.equal(gamma[:8], layout.weight[:8])
+    assert not torch.allclose(gamma[8:], layout.weight[8:])
+
+
+def test_a_tight_prior_holds_the_members(tmp_path: Path) -> None:
+    distances = []
+    for scale in (10.0, 0.001):
+        network = small_network()
+        task = ABNNTask(network, 4, members=1, alpha=0.0, prior_scale=scale, effective_pixels=1000.0, lr=0.0005)
+        fit(task, tmp_path, 20)
+        distances.append(float((task.posterior().gamma[0] - AffineLayout(network).weight).norm()))
+    assert distances[1] < 0.5 * distances[0]
+
+
+def test_random_classes_are_weighted_for_their_member_only() -> None:
+    task = ABNNTask(small_network(), 4, members=3, random_classes=2, random_class_weight=5.0, seed=3)
+    for member, chosen in enumerate(task.random_classes):
+        assert len(chosen) == 2
+        expected = torch.ones(4)
+        expected[chosen] = 5.0
+        assert torch.equal(task.class_weights[member], expected)
+    assert len({tuple(c) for c in task.random_classes}) > 1
+
+
+def test_lightning_cannot_put_the_network_into_train_mode() -> None:
+    task = ABNNTask(small_network(), 4).train()
+    assert task.training
+    assert not any(m.training for m in task.network.modules())
+
+
+def test_checkpoints_hold_the_members_only(tmp_path: Path) -> None:
+    task = ABNNTask(small_network(), 4, members=2)
+    checkpoint = {"state_dict": task.state_dict()}
+    task.on_save_checkpoint(checkpoint)
+    assert sorted(checkpoint["state_dict"]) == ["beta.0", "beta.1", "gamma.0", "gamma.1"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"members": 0}, {"random_classes": 5}, {"prior_scale": 0.0}, {"scope": "nowhere"}, {"effective_pixels": -1.0}],
+)
+def test_bad_settings(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        ABNNTask(small_network(), 4, **settings)
+
+
+class Labelled:
+    """A data set of one frame whose labels are what a noisy network with alpha 0.5 expects on average."""
+
+    def __init__(self) -> None:
+        self.image = torch.rand(3, 24, 24, generator=torch.Generator().manual_seed(1))
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        network = small_network()
+        with torch.no_grad():
+            logits = network(self.image[None])[0]
+        # Labels drawn from a much softer distribution: an overconfident network gains by noise.
+        p = (logits / 4).softmax(0).flatten(1).T
+        label = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(0)).view(24, 24)
+        return {"image": self.image, "label": label}
+
+
+def test_alpha_is_the_one_with_the_lowest_nll() -> None:
+    network = small_network()
+    network.head.weight.data *= 20
+    convert(network)
+    posterior = ABNN.around(AffineLayout(network), 0.0)
+    best, nll = select_alpha(network, posterior, Labelled(), [0.0, 0.3, 1e38], frames=0, draws=8)  # type: ignore[arg-type]
+    assert nll["1e+38"] == float("inf"), "a blown-up network is not chosen, and does not end the selection"
+    assert nll[f"{best:g}"] == min(nll.values())
+    assert nll["0"] != nll["0.3"]
+
+
+def test_an_empty_grid_is_an_error() -> None:
+    network = small_network()
+    convert(network)
+    with pytest.raises(InputError, match="alpha_grid"):
+        select_alpha(network, ABNN.around(AffineLayout(network), 0.0), Labelled(), [])  # type: ignore[arg-type]

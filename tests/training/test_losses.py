@@ -1,0 +1,67 @@
+"""Losses and schedules against closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.optim import SGD
+
+from segunc.errors import InputError
+from segunc.training.losses import SegmentationLoss, balanced_weights, dice_loss
+from segunc.training.schedules import make_schedule
+
+
+def test_cross_entropy_with_weights_and_ignored_pixels() -> None:
+    logits = torch.tensor([[[[2.0, 0.0, 9.0]], [[0.0, 1.0, -9.0]]]])
+    labels = torch.tensor([[[0, 1, 255]]])
+    first, second = math.log1p(math.exp(-2.0)), math.log1p(math.exp(-1.0))
+    assert float(SegmentationLoss()(logits, labels)) == pytest.approx((first + second) / 2)
+    weighted = SegmentationLoss([1.0, 3.0])(logits, labels)
+    assert float(weighted) == pytest.approx((first + 3 * second) / 4)
+
+
+def test_all_ignored_is_zero_with_a_gradient() -> None:
+    logits = torch.randn(1, 3, 2, 2, requires_grad=True)
+    loss = SegmentationLoss(dice=1.0)(logits, torch.full((1, 2, 2), 255))
+    loss.backward()
+    assert float(loss) == 0.0
+    assert logits.grad is not None
+    assert float(logits.grad.abs().max()) == 0.0
+
+
+def test_dice_of_a_perfect_and_a_wrong_prediction() -> None:
+    labels = torch.zeros(1, 8, 8, dtype=torch.long)
+    labels[:, :, 4:] = 1
+    right = torch.stack([labels == 0, labels == 1], 1).float() * 100 - 50
+    assert float(dice_loss(right, labels)) == pytest.approx(0.0, abs=1e-4)
+    assert float(dice_loss(-right, labels)) > 0.9
+
+
+def test_balanced_weights() -> None:
+    frequencies = [0.64, 0.32, 0.04, 0.0]
+    assert balanced_weights(frequencies, 0.0) == [1.0, 1.0, 1.0, 1.0]
+    half = balanced_weights(frequencies, 0.5, limit=100)
+    assert sum(f * w for f, w in zip(frequencies, half, strict=True)) == pytest.approx(1.0)
+    assert half[2] / half[0] == pytest.approx(4.0)
+    assert max(balanced_weights(frequencies, 1.0, limit=2.0)) == 2.0
+    with pytest.raises(InputError, match="power"):
+        balanced_weights(frequencies, 2.0)
+
+
+@pytest.mark.parametrize("name", ["onecycle", "poly", "constant"])
+@pytest.mark.parametrize("steps", [1, 3, 5, 50])
+def test_schedules_last_for_their_steps(name: str, steps: int) -> None:
+    optimizer = SGD([torch.nn.Parameter(torch.zeros(1))], 0.1)
+    schedule = make_schedule(optimizer, name, steps, 0.1)
+    rates = []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert max(rates) <= 0.1 + 1e-9
+    if name == "poly":
+        assert rates[-1] == pytest.approx(0.1 * (1 / steps) ** 0.9)
+    if name == "constant":
+        assert set(rates) == {0.1}
