@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from segunc.errors import InputError, PartialFailure
 
@@ -22,8 +22,18 @@ VERBS = {
 }
 
 
+LONGEST_MESSAGE = 600
+"""Characters of an unexpected error that still make one readable line; ``--debug`` shows all of it."""
+SMALLEST_SIDE = 32
+"""Stride of the deepest feature map of the usual encoders: a smaller input leaves it nothing."""
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line and exits with 2."""
+
+    def __init__(self, **settings: Any) -> None:
+        # Abbreviated options would change their meaning when an option is added, and would swallow configuration keys.
+        super().__init__(**settings, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
@@ -34,7 +44,10 @@ def image_size(text: str) -> tuple[int, int]:
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(p.isdigit() and int(p) > 0 for p in parts):
         raise argparse.ArgumentTypeError(f"'{text}' is not HxW, e.g. 512x1024")
-    return int(parts[0]), int(parts[1])
+    height, width = int(parts[0]), int(parts[1])
+    if min(height, width) < SMALLEST_SIDE:
+        raise argparse.ArgumentTypeError(f"'{text}' is too small, each side must be at least {SMALLEST_SIDE}")
+    return height, width
 
 
 def names(text: str) -> list[str]:
@@ -173,8 +186,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"segunc {version('segunc')}")
         return 0
     if arguments.verb is None:
-        parser.print_help()
-        return 2
+        parser.error(f"no verb is given; choose one of {', '.join(VERBS)}")
     # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know all their options.
     if rest and arguments.verb not in ("train", "finetune"):
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
@@ -191,17 +203,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("segunc: interrupted; the same command continues where it stopped", file=sys.stderr)
         return 1
     except Exception as error:
-        text = " ".join(str(error).split())
-        return _fail(arguments, error, 1, f"{type(error).__name__}: {text} (--debug shows where)")
+        return _fail(arguments, error, 1, f"{type(error).__name__}: {error}", " (--debug shows where)")
     return 0
 
 
-def _fail(arguments: argparse.Namespace, error: Exception, code: int, text: str | None = None) -> int:
+def _fail(arguments: argparse.Namespace, error: Exception, code: int, text: str = "", hint: str = "") -> int:
     if arguments.debug:
         import traceback
 
         traceback.print_exception(error)
-    print(f"segunc {arguments.verb}: {text or error}", file=sys.stderr)
+    line = " ".join((text or str(error)).split())
+    if text and len(line) > LONGEST_MESSAGE:
+        line = f"{line[:LONGEST_MESSAGE]}..."
+    print(f"segunc {arguments.verb}: {line}{hint}", file=sys.stderr)
     return code
 
 

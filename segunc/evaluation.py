@@ -23,8 +23,10 @@ from segunc.metrics.evaluator import Evaluator, Result
 from segunc.metrics.frame_counts import CONFIDENCE
 from segunc.metrics.report import format_metrics, write_metrics
 
-__all__ = ["Evaluator", "Result", "evaluate_maps", "format_metrics", "write_metrics"]
+__all__ = ["NO_LABEL", "Evaluator", "Result", "evaluate_maps", "format_metrics", "write_metrics"]
 
+NO_LABEL = "no label carries its name"
+"""Why a frame is left out that nobody has labelled."""
 Labels = Path | Mapping[str, Path]
 """A folder of label files, found by the frames' names, or the label file of each frame by name."""
 
@@ -164,6 +166,6 @@ class _FrameInputs:
             prediction = self.reader.prediction(frame) if self._has_predictions else None
             needed.update({CONFIDENCE} if self.reader.has(frame, CONFIDENCE) else ())
         if anomaly is None and labels is None:
-            raise InputError("no label carries its name")
+            raise InputError(NO_LABEL)
         stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}
         return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}

@@ -6,7 +6,9 @@ import argparse
 
 import torch
 
+from segunc.bayes.draws import AffineLayout
 from segunc.bayes.files import Model
+from segunc.bayes.scope import in_scope
 from segunc.errors import InputError
 from segunc.sampling.sampler import Precision, Sampler
 from segunc.training.base import default_precision
@@ -20,8 +22,8 @@ def resolve_device(text: str) -> torch.device:
     """
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, index = text.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or (kind == "cpu" and index):
+    kind, colon, index = text.partition(":")
+    if kind not in ("cpu", "cuda") or (colon and not index.isdigit()) or (kind == "cpu" and colon):
         raise InputError(f"--device {text}", "auto, cpu, cuda or cuda:N", "check the spelling")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise InputError(
@@ -48,13 +50,19 @@ def make_sampler(model: Model, arguments: argparse.Namespace) -> Sampler:
             raise InputError(f"--threads {arguments.threads}", "at least 1", "leave it out for all cores")
         torch.set_num_threads(arguments.threads)
     device = resolve_device(arguments.device)
+    if arguments.scope is not None:
+        if not model.bayesian:
+            raise InputError(
+                f"--scope {arguments.scope} with a deterministic model", "a Bayesian model", "leave --scope out"
+            )
+        in_scope(arguments.scope, AffineLayout(model.network).names)  # fails here, not at every frame
     model.network.to(device).to(memory_format=torch.channels_last)
     return Sampler(
         model.network,
         model.posterior if model.bayesian else None,
         draws=arguments.draws,
         seed=arguments.seed,
-        scope=arguments.scope if model.bayesian else None,
+        scope=arguments.scope,
         chunk=arguments.chunk,
         precision=resolve_precision(arguments.precision, device),
     )

@@ -10,14 +10,16 @@ from typing import Any
 from segunc.data.anomaly_labels import BINARY, anomaly_encoding
 from segunc.data.datasets import DatasetEntry, dataset_entry
 from segunc.data.labels import label_map
-from segunc.errors import InputError
-from segunc.evaluation import Result, evaluate_maps, format_metrics, write_metrics
+from segunc.errors import InputError, PartialFailure
+from segunc.evaluation import NO_LABEL, Result, evaluate_maps, format_metrics, write_metrics
 from segunc.maps.pipeline import Progress
 from segunc.maps.progress import ConsoleProgress
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Evaluate, print the table and write the result."""
+    if Path(arguments.out).is_dir():
+        raise InputError(f"--out {arguments.out} is a folder", "the path of a JSON file", "e.g. metrics.json in it")
     entry = dataset_entry(arguments.dataset) if arguments.dataset else None
     result = _from_maps(arguments, entry) if arguments.maps else _from_model(arguments, entry)
     out = Path(arguments.out)
@@ -25,6 +27,13 @@ def run(arguments: argparse.Namespace) -> None:
     write_metrics(result, out)
     print(format_metrics(result))
     print(f"wrote {out}")
+    # A frame without a label was not asked about; any other that is missing from the numbers is a failure.
+    failed = [entry for entry in result["left_out"] if entry["reason"] != NO_LABEL]
+    if failed:
+        raise PartialFailure(
+            f"{len(failed)} of {result['counts']['frames']} frames could not be counted, first {failed[0]['frame']} "
+            f"({failed[0]['reason']}); the numbers of the others are in {out}, with every reason under left_out"
+        )
 
 
 def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:

@@ -57,8 +57,8 @@ def run(arguments: argparse.Namespace) -> None:
             "alpha": model.record.get("alpha"),
         },
     )
-    writer = MapsWriter(out, manifest, overwrite=arguments.overwrite)
     overlay = _overlay_drawer(arguments, manifest) if arguments.overlay else None
+    writer = MapsWriter(out, manifest, overwrite=arguments.overwrite)
     summary = predict_frames(sampler, source, writer, scores, size=arguments.size, draw_overlay=overlay)
     for message in sampler.report.messages:
         print(f"note: {message}")

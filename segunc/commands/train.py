@@ -8,15 +8,19 @@ from pathlib import Path
 
 def run(arguments: argparse.Namespace) -> None:
     """Train the network of a configuration and write its model folder."""
+    from segunc.commands.device import resolve_device
     from segunc.commands.quiet import quiet_lightning
     from segunc.training.base import train_network
-    from segunc.training.config import parse_train_config, save_config
+    from segunc.training.config import parse_train_config
+    from segunc.training.progress import is_first_process
 
     quiet_lightning()
     out = Path(arguments.out)
+    resolve_device(arguments.device)
     config = parse_train_config(Path(arguments.config), arguments.overrides)
-    save_config(config, out, "train")
     _, measured = train_network(config, out, device=arguments.device)
+    if not is_first_process():
+        return
     if measured["epochs"] == 0:
         print(f"took over the weights into {out}")
     else:

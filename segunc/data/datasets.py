@@ -53,11 +53,15 @@ class DatasetEntry:
         for folder in (images, labels):
             if not folder.is_dir():
                 raise InputError(f"{folder} does not exist", f"data set {self.name} as {self.layout}", "check the root")
-        paths = {
-            p.relative_to(images).with_suffix("").as_posix(): p
-            for p in list_images(images)
-            if p.stem.endswith(self.image_ending)
-        }
+        paths: dict[str, Path] = {}
+        for path in list_images(images):
+            if path.stem.endswith(self.image_ending):
+                name = path.relative_to(images).with_suffix("").as_posix()
+                if name in paths:
+                    raise InputError(
+                        f"{paths[name]} and {path} are both frame '{name}'", "one image for each name", "remove one"
+                    )
+                paths[name] = path
         if not paths:
             raise InputError(f"{images} holds no image", f"data set {self.name} as {self.layout}", "check the root")
         found = find_labels(labels, paths, ending=self.label_ending)

@@ -55,7 +55,11 @@ class LabelMap:
         Raises:
             InputError: a value that the label map does not know.
         """
-        train: npt.NDArray[np.int16] = self._table[raw]
+        if raw.dtype == np.uint8:
+            train: npt.NDArray[np.int16] = self._table[raw]
+        else:  # a negative id would count from the end of the table
+            outside = (raw < 0) | (raw > 255)
+            train = np.where(outside, np.int16(-1), self._table[np.where(outside, 0, raw)])
         if train.min(initial=0) < 0:
             unknown = sorted({int(v) for v in np.unique(raw[train < 0])})
             raise InputError(
@@ -89,6 +93,8 @@ def read_label_map(path: Path, name: str | None = None) -> LabelMap:
         raise InputError(
             f"label map {path} cannot be read ({error.strerror})", "a CSV file", "check the path"
         ) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"label map {path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
     if header != COLUMNS:
         raise InputError(
             f"label map {path} has the columns {','.join(header)}", ",".join(COLUMNS), "repair its first line"
@@ -102,7 +108,17 @@ def read_label_map(path: Path, name: str | None = None) -> LabelMap:
         raise InputError(
             f"label map {path}: {error}", "whole numbers in every column but the name", "repair the row"
         ) from error
+    for raw, label, train, colour in parsed:
+        if not all(0 <= value <= 255 for value in (raw, train, *colour)):
+            raise InputError(
+                f"label map {path}: the row of id {raw} ({label}) holds a number outside 0..255",
+                "ids, train ids and colours in 0..255",
+                "repair the row",
+            )
     raw_to_train = {raw: train for raw, _, train, _ in parsed}
+    if len(raw_to_train) < len(parsed):
+        twice = next(raw for raw in raw_to_train if [row[0] for row in parsed].count(raw) > 1)
+        raise InputError(f"label map {path} has the id {twice} twice", "each id once", "remove a row")
     first: dict[int, tuple[str, tuple[int, int, int]]] = {}
     for _, label, train, colour in parsed:
         if train != IGNORE:

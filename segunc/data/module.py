@@ -50,6 +50,20 @@ class SegmentationDataModule(L.LightningDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        for key, value, least in (
+            ("batch_size", batch_size, 1),
+            ("eval_batch_size", eval_batch_size, 1),
+            ("workers", workers, 0),
+            *(("crop", side, 1) for side in crop),
+            *(("size", side, 1) for side in size or ()),
+        ):
+            if value < least:
+                raise InputError(f"data.{key} {value}", f"at least {least}", "repair the configuration")
+        if not 0 < scale[0] <= scale[1]:
+            raise InputError(f"data.scale {list(scale)}", "two positive numbers, the smaller first", "repair it")
+        for key, share in (("flip", flip), ("colour", colour), ("blur", blur)):
+            if not 0 <= share <= 1:
+                raise InputError(f"data.{key} {share}", "a number in 0..1", "repair the configuration")
         self.entry = dataset_entry(dataset)
         self.root = Path(root)
         self.crop, self.size = tuple(crop), None if size is None else tuple(size)
@@ -68,16 +82,19 @@ class SegmentationDataModule(L.LightningDataModule):
         return self._sets[key]
 
     def prepare_data(self) -> None:
-        """Nothing is downloaded; missing files are reported before a trainer starts its work."""
-        for split in ("train", "val"):
-            self.entry.samples(self.root, split)
+        """Nothing is downloaded; missing files are reported before a trainer starts its work.
+
+        Raises:
+            InputError: a split is missing or incomplete, or holds less than a batch of training frames.
+        """
+        frames, _ = (len(self.entry.samples(self.root, split)) for split in ("train", "val"))
+        if frames < self.batch_size:
+            raise InputError(
+                f"{frames} training frames", f"at least a batch of {self.batch_size}", "lower data.batch_size"
+            )
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         data = self.dataset("train", augment=True)
-        if len(data) < self.batch_size:
-            raise InputError(
-                f"{len(data)} training frames", f"at least a batch of {self.batch_size}", "lower the batch size"
-            )
         generator = torch.Generator().manual_seed(self.seed)
         return DataLoader(
             data,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def find_labels(folder: Path, frames: Iterable[str], *, ending: str = "") -> dic
     """The label file of each frame that has one: frame name -> path.
 
     A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where
-    that is unambiguous, the same name in any other folder below ``folder``. With ``ending`` only files whose
+    that is unambiguous on both sides, the same name in any other folder below ``folder``. With ``ending`` only files whose
     stem ends so count (Cityscapes keeps three forms of each label in one folder).
 
     Raises:
@@ -71,9 +72,13 @@ def find_labels(folder: Path, frames: Iterable[str], *, ending: str = "") -> dic
         by_path.setdefault(frame_stem(relative), []).append(path)
         by_stem.setdefault(frame_stem(path.stem), []).append(path)
     labels: dict[str, Path] = {}
+    frames = list(frames)
+    # Two frames of one name in different folders must not share the one label of that name.
+    bearers = Counter(frame_stem(frame).rsplit("/", 1)[-1] for frame in frames)
     for frame in frames:
         stem = frame_stem(frame)
-        candidates = by_path.get(stem) or by_stem.get(stem.rsplit("/", 1)[-1], [])
+        name = stem.rsplit("/", 1)[-1]
+        candidates = by_path.get(stem) or (by_stem.get(name, []) if bearers[name] == 1 else [])
         exact = [p for p in candidates if p.relative_to(folder).with_suffix("").as_posix() == frame]
         candidates = exact or candidates
         if len(candidates) > 1:

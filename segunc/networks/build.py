@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+
 import segmentation_models_pytorch as smp
 
 from segunc.errors import InputError
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork
+
+RESERVED = ("encoder_name", "encoder_weights", "classes", "in_channels", "aux_params")
+"""Arguments of an architecture that the description itself decides."""
 
 
 def architectures() -> dict[str, type]:
@@ -26,22 +31,32 @@ def build_network(description: NetworkDescription) -> SegmentationNetwork:
         raise InputError(
             f"architecture '{description.architecture}'", f"one of {', '.join(known)}", "check the spelling"
         )
-    reserved = {"encoder_name", "encoder_weights", "classes", "in_channels", "aux_params"} & set(description.options)
+    reserved = set(RESERVED) & set(description.options)
     if reserved:
         raise InputError(
             f"network options {sorted(reserved)}", "options other than these, which the description sets", "remove them"
         )
+    architecture = by_lower[description.architecture.lower()]
+    # smp hands unknown arguments on to its encoder, and all encoders but those of timm ignore them.
+    named = [name for name in inspect.signature(architecture).parameters if name not in (*RESERVED, "kwargs")]
+    unknown = [name for name in description.options if name not in named]
+    if unknown and not description.encoder.startswith("tu-"):
+        raise InputError(
+            f"{architecture.__name__} has no option '{unknown[0]}'", f"one of {', '.join(named)}", "check the spelling"
+        )
     try:
-        body = by_lower[description.architecture.lower()](
+        body = architecture(
             encoder_name=description.encoder,
             encoder_weights=None,
             in_channels=3,
             classes=description.num_classes,
             **description.options,
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, NotImplementedError) as error:
+    except Exception as error:  # smp, timm and torch have no common exception for arguments they do not accept
+        # smp answers a wrong name with the names of all its encoders; the first part says what is wrong.
+        reason = next(iter(str(error).strip("'\"").splitlines()), "").partition(", supported encoders")[0]
         raise InputError(
-            f"smp cannot build {description.architecture} with encoder {description.encoder}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            f"smp cannot build {description.architecture} with encoder {description.encoder}: {reason or type(error).__name__}",
             "an architecture, an encoder and options that go together",
             "see the smp documentation",
         ) from error

@@ -45,8 +45,14 @@ class NetworkDescription:
             raise InputError(
                 f"a palette of {len(self.palette)} colours", f"one for each of {len(self.classes)} classes", ""
             )
-        if any(s <= 0 for s in self.std):
-            raise InputError(f"input std {self.std}", "three positive numbers", "repair the input normalisation")
+        if len(self.mean) != 3 or len(self.std) != 3 or not all(s > 0 for s in self.std):
+            raise InputError(
+                f"input mean {self.mean} and std {self.std}",
+                "three numbers each, those of std positive",
+                "repair the input normalisation",
+            )
+        if self.inference_size is not None and min(self.inference_size) < 1:
+            raise InputError(f"inference size {self.inference_size}", "a positive (height, width)", "repair it")
 
     @property
     def num_classes(self) -> int:
@@ -74,11 +80,26 @@ class NetworkDescription:
                 f"{source} has unknown keys {sorted(unknown)}, lacks {sorted(missing)}",
                 "the keys of NetworkDescription",
             )
-        size = content.get("inference_size")
-        content["classes"] = tuple(content["classes"])
-        content["palette"] = tuple((int(r), int(g), int(b)) for r, g, b in content.get("palette", ()))
-        content["inference_size"] = None if size is None else (int(size[0]), int(size[1]))
-        for key in ("mean", "std"):
-            if key in content:
-                content[key] = tuple(float(v) for v in content[key])
+        try:
+            content["classes"] = tuple(str(name) for name in _sequence(content["classes"]))
+            content["palette"] = tuple((int(r), int(g), int(b)) for r, g, b in content.get("palette", ()))
+            if content.get("inference_size") is not None:
+                height, width = content["inference_size"]
+                content["inference_size"] = (int(height), int(width))
+            for key in ("mean", "std"):
+                if key in content:
+                    content[key] = tuple(float(v) for v in content[key])
+            for key in ("options", "provenance"):
+                content[key] = dict(content.get(key, {}))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"{source} has a value of the wrong type ({error})", "the values that segunc wrote", "save it again"
+            ) from error
         return cls(**content)
+
+
+def _sequence(value: Any) -> list[Any]:
+    """A JSON array; a string would pass as the sequence of its letters."""
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"classes: {value!r}")
+    return [*value]

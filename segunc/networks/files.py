@@ -6,11 +6,11 @@ import hashlib
 import json
 import os
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -133,16 +133,22 @@ def read_state(path: Path) -> dict[str, Tensor]:
             f"checkpoint {path} does not exist", "a .safetensors, .pt, .pth or .ckpt file", "check the path"
         )
     try:
-        content: Any = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        if path.suffix == ".safetensors":
+            content: Any = load_file(path)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
+                content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
         raise InputError(
-            f"checkpoint {path} cannot be loaded without executing code in it, or is damaged ({str(error).splitlines()[0]})",
+            f"checkpoint {path} is damaged or holds more than tensors, which could execute code",
             "a file of tensors only",
-            "save its state_dict again",
+            "save its state_dict again, as .safetensors for instance",
+        ) from error
+    except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise InputError(
+            f"checkpoint {path} is damaged ({reason})", "a whole file of tensors", "copy or save it again"
         ) from error
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):

@@ -12,6 +12,7 @@ from typing import Any, cast
 import lightning as L
 import torch
 from jsonargparse import Namespace
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import nn
@@ -20,11 +21,14 @@ from segunc.data.module import SegmentationDataModule
 from segunc.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.files import load_weights, write_json
+from segunc.training.config import save_config
 from segunc.training.losses import SegmentationLoss, balanced_weights
-from segunc.training.progress import LineProgress, interactive
+from segunc.training.progress import LineProgress, interactive, is_first_process
+from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
 from segunc.training.task import SegmentationTask
 
-CHECKPOINTS = "checkpoints"
+WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
+"""Settings of the Trainer that fail late and obscurely when they are of another type."""
 
 
 def default_precision(device: str = "auto") -> str:
@@ -36,7 +40,11 @@ def default_precision(device: str = "auto") -> str:
 
 
 def make_loggers(out: Path) -> list[Logger]:
-    """A CSV log always, TensorBoard where it is installed."""
+    """A CSV log always, TensorBoard where it is installed; the log of a run that is continued gets a number."""
+    log = out / "logs" / "metrics.csv"
+    if is_first_process() and log.exists():  # Lightning would delete it
+        number = 1 + len(list(log.parent.glob("metrics-*.csv")))
+        log.rename(log.with_name(f"metrics-{number}.csv"))
     loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
     with contextlib.suppress(ModuleNotFoundError):
         loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))
@@ -45,6 +53,9 @@ def make_loggers(out: Path) -> list[Logger]:
 
 def trainer_settings(config: dict[str, Any], out: Path, device: str) -> dict[str, Any]:
     """Lightning Trainer settings: ours, overruled by those of the configuration (any setting of the Trainer)."""
+    for key in WHOLE_NUMBERS:
+        if not isinstance(config.get(key, 1), int):
+            raise InputError(f"trainer.{key} {config[key]}", "a whole number", "repair the configuration")
     settings: dict[str, Any] = {
         "default_root_dir": str(out),
         "precision": default_precision(device),
@@ -68,7 +79,7 @@ def make_trainer(
     callbacks = [*callbacks, TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress(label=label)]
     try:
         return L.Trainer(**settings, callbacks=callbacks, logger=loggers)
-    except TypeError as error:
+    except (TypeError, ValueError, MisconfigurationException) as error:
         raise InputError(
             f"trainer settings: {error}", "settings of lightning.Trainer", "check the key `trainer`"
         ) from error
@@ -82,7 +93,6 @@ def train_network(config: Namespace, out: Path, *, device: str = "auto") -> tupl
     Returns:
         the network in eval mode and what was measured (validation mIoU, seconds, steps).
     """
-    out.mkdir(parents=True, exist_ok=True)
     L.seed_everything(config.seed, workers=True, verbose=False)
     torch.set_flush_denormal(True)
     data = SegmentationDataModule(**config.data.as_dict())
@@ -103,6 +113,7 @@ def train_network(config: Namespace, out: Path, *, device: str = "auto") -> tupl
     if settings.get("max_epochs") == 0:
         if not config.network.weights:
             raise InputError("trainer.max_epochs 0 without network.weights", "weights to take over, or epochs to train")
+        save_config(config, out, "train")
         description = replace(description, provenance={"weights": Path(config.network.weights).name, "trained": False})
         network.description = description
         save_network(network, out)
@@ -126,13 +137,11 @@ def train_network(config: Namespace, out: Path, *, device: str = "auto") -> tupl
         out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
     )
     trainer = make_trainer(settings, [best, last, LearningRateMonitor("step")], make_loggers(out))
-    resume = out / CHECKPOINTS / "last.ckpt"
-    resumed = resume.exists()
+    resume = claim_checkpoints(out, "train", config)
+    save_config(config, out, "train")
     start = time.perf_counter()
-    trainer.fit(task, data, ckpt_path=str(resume) if resumed else None, weights_only=True)
+    fit(trainer, task, resume, datamodule=data)
     seconds = time.perf_counter() - start
-    if trainer.interrupted:
-        raise KeyboardInterrupt
     if best.best_model_path:
         state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
         network.load_state_dict({k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")})
@@ -141,7 +150,7 @@ def train_network(config: Namespace, out: Path, *, device: str = "auto") -> tupl
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "seconds": round(seconds, 1),
-        "resumed": resumed,
+        "resumed": resume is not None,
     }
     provenance = {
         "trained": True,

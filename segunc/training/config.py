@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from segunc.data.module import SegmentationDataModule
 from segunc.errors import InputError
@@ -49,12 +50,12 @@ class OptimisationConfig:
     """
 
     optimizer: Literal["adamw", "sgd"] = "adamw"
-    lr: float = 1e-3
-    weight_decay: float = 1e-4
+    lr: PositiveFloat = 1e-3
+    weight_decay: NonNegativeFloat = 1e-4
     schedule: Schedule = "onecycle"
-    class_weight_power: float = 0.0
-    dice: float = 0.0
-    label_smoothing: float = 0.0
+    class_weight_power: NonNegativeFloat = 0.0
+    dice: NonNegativeFloat = 0.0
+    label_smoothing: ClosedUnitInterval = 0.0
 
 
 @dataclass
@@ -85,45 +86,61 @@ class AbnnConfig:
         seed: of the random classes, the noise and the shuffle.
     """
 
-    members: int = 3
-    alpha: float | None = None
-    alpha_grid: list[float] = field(default_factory=lambda: [0.02, 0.05, 0.1, 0.2])
-    alpha_frames: int = 24
-    alpha_draws: int = 6
+    members: PositiveInt = 3
+    alpha: NonNegativeFloat | None = None
+    alpha_grid: list[NonNegativeFloat] = field(default_factory=lambda: [0.02, 0.05, 0.1, 0.2])
+    alpha_frames: NonNegativeInt = 24
+    alpha_draws: PositiveInt = 6
     scope: str = "all"
     noise: Literal["channel", "element"] = "channel"
     statistics: Literal["frozen", "reestimated"] = "frozen"
-    epochs: int = 2
-    max_steps: int = 0
-    lr: float = 0.005
+    epochs: NonNegativeInt = 2
+    max_steps: NonNegativeInt = 0
+    lr: PositiveFloat = 0.005
     optimizer: Literal["sgd", "adamw"] = "sgd"
     schedule: Schedule = "poly"
-    prior_scale: float = 0.1
+    prior_scale: PositiveFloat = 0.1
     prior_mean: Literal["base", "zero"] = "base"
-    effective_pixels: float = 100_000.0
-    random_classes: int = 3
-    random_class_weight: float = 4.0
-    class_weight_power: float = 0.0
-    dice: float = 0.0
-    seed: int = 0
+    effective_pixels: PositiveFloat = 100_000.0
+    random_classes: NonNegativeInt = 3
+    random_class_weight: NonNegativeFloat = 4.0
+    class_weight_power: NonNegativeFloat = 0.0
+    dice: NonNegativeFloat = 0.0
+    seed: NonNegativeInt = 0
 
 
 def _parse(parser: ArgumentParser, config: Path, overrides: list[str]) -> Namespace:
     if not config.is_file():
         raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
+    if not config.read_bytes().strip():
+        raise InputError(
+            f"configuration {config} is empty", "at least `data` with its dataset and root", "see configs/"
+        )
     try:
-        return parser.parse_args(["--config", str(config), *overrides])
+        parsed = parser.parse_args(["--config", str(config), *overrides])
     except ArgumentError as error:
         text = " ".join(str(error).split())
         raise InputError(
             f"configuration {config}: {text}", "", "see `segunc train --help` and configs/ for the keys"
         ) from error
+    for key, value in list(parsed.items()):
+        parsed[key] = _native(value)
+    return parsed
+
+
+def _native(value: Any) -> Any:
+    """Bounded numbers as plain ones: checkpoints hold settings, and are read back without any class but Python's own."""
+    if isinstance(value, list):
+        return [_native(v) for v in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return int(value) if isinstance(value, int) else float(value)
 
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--config", action="config")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=NonNegativeInt, default=0)
     parser.add_class_arguments(SegmentationDataModule, "data")
     parser.add_argument("--trainer", type=dict[str, Any], default={})
     return parser
@@ -157,8 +174,13 @@ def save_config(config: Namespace, out: Path, verb: str) -> None:
     import yaml
 
     out.mkdir(parents=True, exist_ok=True)
-    content = {key: value for key, value in config.as_dict().items() if key != "config"}
-    (out / f"{verb}.yaml").write_text(yaml.safe_dump(_plain(content), sort_keys=False), encoding="utf-8")
+    (out / f"{verb}.yaml").write_text(yaml.safe_dump(plain_config(config), sort_keys=False), encoding="utf-8")
+
+
+def plain_config(config: Namespace) -> dict[str, Any]:
+    """A resolved configuration as YAML and JSON know it, without the path it was read from."""
+    content: dict[str, Any] = _plain({key: value for key, value in config.as_dict().items() if key != "config"})
+    return content
 
 
 def _plain(value: Any) -> Any:

@@ -21,19 +21,22 @@ from segunc.bayes.draws import AffineLayout
 from segunc.bayes.files import save_posterior
 from segunc.data.module import SegmentationDataModule
 from segunc.errors import InputError
-from segunc.networks.files import load_network
+from segunc.networks.files import load_network, state_sha256
 from segunc.sampling.sampler import Precision
 from segunc.training.alpha import select_alpha
-from segunc.training.base import CHECKPOINTS, make_loggers, make_trainer, trainer_settings
+from segunc.training.base import make_loggers, make_trainer, trainer_settings
+from segunc.training.config import save_config
 from segunc.training.finetune_task import ABNNTask
 from segunc.training.losses import balanced_weights
+from segunc.training.progress import is_first_process, say
+from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
 from segunc.training.statistics import reestimate
 
 STATISTICS_BATCHES = 40
 
 
 def finetune_abnn(
-    base: Path, config: Namespace, out: Path, *, device: str = "auto", say: Callable[[str], None] = print
+    base: Path, config: Namespace, out: Path, *, device: str = "auto", say: Callable[[str], None] = say
 ) -> dict[str, Any]:
     """Convert a base network, select alpha unless it is given, fine-tune the members, and write the Bayesian model.
 
@@ -60,6 +63,7 @@ def finetune_abnn(
             "the classes that the network was trained on",
             "choose the data set or the base again",
         )
+    sha256 = state_sha256(network.body)
     report = convert(network.body)
     say(f"converted {base}: {report}")
     layout = AffineLayout(network)
@@ -68,6 +72,11 @@ def finetune_abnn(
     if abnn.max_steps:
         settings["max_steps"] = abnn.max_steps * abnn.members
     precision: Precision = "bfloat16" if str(settings["precision"]).startswith("bf16") else "float32"
+    # Before the minutes of the selection, so that wrong settings fail at once.
+    if abnn.epochs:
+        data.prepare_data()
+    resume = claim_checkpoints(out, "finetune", config, base_sha256=sha256)
+    save_config(config, out, "finetune")
     start = time.perf_counter()
     measured: dict[str, Any] = {}
     network.to(_select_device(device)).to(memory_format=torch.channels_last)
@@ -93,13 +102,13 @@ def finetune_abnn(
         posterior = ABNN.around(layout, alpha, abnn.members, scope=abnn.scope, noise=abnn.noise)
         say("epochs 0: nothing is trained, the members are the base network with noise")
     else:
-        posterior, trained = _train_members(network.cpu(), config, alpha, data, out, settings, say)
+        posterior, trained = _train_members(network.cpu(), config, alpha, data, out, settings, resume, say)
         measured.update(trained)
     if abnn.statistics == "reestimated":
         network.to(_select_device(device))
         posterior = _with_own_statistics(network, posterior, data, say)
     measured["seconds"] = round(time.perf_counter() - start, 1)
-    if int(getattr(L.pytorch.utilities.rank_zero_only, "rank", 0) or 0) == 0:
+    if is_first_process():
         provenance = {
             "dataset": config.data.dataset,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -107,6 +116,7 @@ def finetune_abnn(
             "precision": str(settings["precision"]),
             "threads": torch.get_num_threads(),
             "settings": {k: v for k, v in abnn.as_dict().items() if k != "alpha"},
+            "resumed": resume is not None,
             **measured,
         }
         cpu_layout = AffineLayout(network.cpu())
@@ -122,6 +132,7 @@ def _train_members(
     data: SegmentationDataModule,
     out: Path,
     settings: dict[str, Any],
+    resume: Path | None,
     say: Callable[[str], None],
 ) -> tuple[ABNN, dict[str, Any]]:
     abnn = config.abnn
@@ -151,16 +162,8 @@ def _train_members(
         out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
     )
     trainer = make_trainer(settings, [last], make_loggers(out), label="finetune")
-    resume = out / CHECKPOINTS / "last.ckpt"
     start = time.perf_counter()
-    trainer.fit(
-        task,
-        train_dataloaders=data.train_dataloader(),
-        ckpt_path=str(resume) if resume.exists() else None,
-        weights_only=True,
-    )
-    if trainer.interrupted:
-        raise KeyboardInterrupt
+    fit(trainer, task, resume, train_dataloaders=data.train_dataloader())
     seconds = time.perf_counter() - start
     posterior = task.posterior()
     for name, tensor in posterior.tensors().items():

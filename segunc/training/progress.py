@@ -8,11 +8,23 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities import rank_zero_only
 
 
 def interactive() -> bool:
     """Whether standard error is a terminal."""
     return sys.stderr.isatty()
+
+
+def is_first_process() -> bool:
+    """Whether this is the one process of a distributed run that prints and writes; True outside of one."""
+    return int(getattr(rank_zero_only, "rank", 0) or 0) == 0
+
+
+def say(text: str) -> None:
+    """Print a line, from the first process alone."""
+    if is_first_process():
+        print(text, flush=True)
 
 
 class LineProgress(Callback):

@@ -1,0 +1,89 @@
+"""A tiny toy set and what the verbs make of it, made once for all tests that need them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from segunc.data.toy import ToyConfig, generate_toy
+from tests.commands.processes import succeed
+
+TOY = ToyConfig(seed=3, train=8, val=4, test=2, anomaly=4, video_frames=12, size=(64, 128))
+"""Frames of 64x128: the smallest size at which the stride of 32 leaves something to upsample."""
+TRAIN = """\
+seed: 0
+network:
+  architecture: FPN
+  encoder: mobilenet_v2
+  options: {{decoder_pyramid_channels: 32, decoder_segmentation_channels: 32}}
+data: {{dataset: toy, root: {root}, crop: [64, 64], batch_size: 4}}
+trainer: {{max_epochs: 1, precision: 32-true}}
+"""
+FINETUNE = """\
+data: {{dataset: toy, root: {root}, crop: [64, 64], batch_size: 4}}
+abnn: {{members: 2, alpha_grid: [0.05, 0.2], alpha_frames: 2, alpha_draws: 2, epochs: 1}}
+trainer: {{precision: 32-true}}
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Paths of one small job: data, configurations and what was made of them."""
+
+    data: Path
+    train_config: Path
+    finetune_config: Path
+    base: Path
+    abnn: Path
+    maps: Path
+
+    @property
+    def frames(self) -> Path:
+        """The images of the anomaly split."""
+        return self.data / "leftImg8bit" / "anomaly"
+
+    @property
+    def masks(self) -> Path:
+        """The anomaly masks of the same frames."""
+        return self.data / "gtAnomaly" / "anomaly"
+
+    @property
+    def video(self) -> Path:
+        return self.data / "video" / "crossing.webm"
+
+
+@pytest.fixture(scope="session")
+def toy_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny toy set in the Cityscapes layout."""
+    root = tmp_path_factory.mktemp("job") / "toy"
+    generate_toy(root, TOY)
+    return root
+
+
+@pytest.fixture(scope="session")
+def trained(toy_set: Path) -> Job:
+    """A base network of one epoch; the later folders are not there yet."""
+    root = toy_set.parent
+    job = Job(toy_set, root / "train.yaml", root / "tune.yaml", root / "base", root / "abnn", root / "maps")
+    job.train_config.write_text(TRAIN.format(root=toy_set), encoding="utf-8")
+    job.finetune_config.write_text(FINETUNE.format(root=toy_set), encoding="utf-8")
+    succeed("train", "--config", job.train_config, "--out", job.base, "--device", "cpu")
+    return job
+
+
+@pytest.fixture(scope="session")
+def finetuned(trained: Job) -> Job:
+    """The same with an ABNN posterior of two members."""
+    words = ("--base", trained.base, "--config", trained.finetune_config, "--out", trained.abnn, "--device", "cpu")
+    succeed("finetune", *words)
+    return trained
+
+
+@pytest.fixture(scope="session")
+def predicted(finetuned: Job) -> Job:
+    """The same with the maps of the anomaly split: four draws, float32."""
+    words = ("--draws", 4, "--precision", "float32", "--device", "cpu", "--overlay")
+    succeed("predict", "--model", finetuned.abnn, "--input", finetuned.frames, "--out", finetuned.maps, *words)
+    return finetuned

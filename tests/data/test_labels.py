@@ -1,0 +1,119 @@
+"""Label maps: the built-in ones, and what a CSV file of one's own may get wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segunc.data.labels import COLUMNS, IGNORE, compact_ranges, label_map, read_label_map
+from segunc.errors import InputError
+
+# From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, trainId, colour of the evaluated classes.
+CITYSCAPES = [
+    ("road", 7, 0, (128, 64, 128)),
+    ("sidewalk", 8, 1, (244, 35, 232)),
+    ("building", 11, 2, (70, 70, 70)),
+    ("wall", 12, 3, (102, 102, 156)),
+    ("fence", 13, 4, (190, 153, 153)),
+    ("pole", 17, 5, (153, 153, 153)),
+    ("traffic light", 19, 6, (250, 170, 30)),
+    ("traffic sign", 20, 7, (220, 220, 0)),
+    ("vegetation", 21, 8, (107, 142, 35)),
+    ("terrain", 22, 9, (152, 251, 152)),
+    ("sky", 23, 10, (70, 130, 180)),
+    ("person", 24, 11, (220, 20, 60)),
+    ("rider", 25, 12, (255, 0, 0)),
+    ("car", 26, 13, (0, 0, 142)),
+    ("truck", 27, 14, (0, 0, 70)),
+    ("bus", 28, 15, (0, 60, 100)),
+    ("train", 31, 16, (0, 80, 100)),
+    ("motorcycle", 32, 17, (0, 0, 230)),
+    ("bicycle", 33, 18, (119, 11, 32)),
+]
+
+
+def test_cityscapes_has_the_official_ids_names_and_colours() -> None:
+    found = label_map("cityscapes")
+    assert found.classes == tuple(name for name, *_ in CITYSCAPES)
+    assert found.palette == tuple(colour for *_, colour in CITYSCAPES)
+    evaluated = {raw: train for raw, train in found.raw_to_train.items() if train != IGNORE}
+    assert evaluated == {raw: train for _, raw, train, _ in CITYSCAPES}
+    ignored = {raw for raw, train in found.raw_to_train.items() if train == IGNORE}
+    assert ignored >= {0, 1, 2, 3, 4, 5, 6, 9, 10, 14, 15, 16, 18, 29, 30}
+
+
+def test_the_built_in_maps_number_their_classes_without_a_gap() -> None:
+    for name, classes in (("cityscapes", 19), ("camvid", 11), ("toy", 9)):
+        found = label_map(name)
+        assert found.num_classes == len(found.palette) == classes
+        assert set(found.raw_to_train.values()) - {IGNORE} == set(range(classes))
+
+
+def test_encoding_maps_every_known_value_and_refuses_the_others() -> None:
+    found = label_map("cityscapes")
+    raw = np.array([[7, 26, 0], [33, 23, 6]], np.uint8)
+    encoded = found.encode(raw)
+    assert encoded.dtype == np.uint8
+    assert encoded.tolist() == [[0, 13, 255], [18, 10, 255]]
+    assert found.encode(raw.astype(np.int64)).tolist() == encoded.tolist()
+    with pytest.raises(InputError, match=r"a.png holds the label values \[77, 200\]; expected only ids .* 0-33"):
+        found.encode(np.array([[7, 200, 77]], np.uint8), "a.png")
+
+
+@pytest.mark.parametrize("value", [-1, -200, 256, 263, 70000])
+def test_values_outside_a_byte_do_not_wrap_to_a_class(value: int) -> None:
+    with pytest.raises(InputError, match=rf"label values \[{value}\]"):
+        label_map("cityscapes").encode(np.array([[7, value]], np.int32))
+
+
+def write(path: Path, *rows: str, header: str = ",".join(COLUMNS)) -> Path:
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_map_of_ones_own_may_merge_raw_ids(tmp_path: Path) -> None:
+    path = write(tmp_path / "own.csv", "3,road,0,1,2,3", "4,lane,0,9,9,9", "5,rest,1,4,5,6", "0,void,255,0,0,0")
+    found = label_map(str(path))
+    assert found.name == "own"
+    assert found.classes == ("road", "rest")  # the first row of a train id names and colours it
+    assert found.palette == ((1, 2, 3), (4, 5, 6))
+    assert found.encode(np.array([[3, 4, 5, 0]], np.uint8)).tolist() == [[0, 0, 1, 255]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (["0,road,0,1,2,3", "1,car,2,1,2,3"], "train ids 0, 2; expected 0, 1, 2, ... without a gap"),
+        (["0,road,1,1,2,3"], "without a gap"),
+        (["0,void,255,1,2,3"], "without a gap"),
+        ([], "without a gap"),
+        (["0,road,0,1,2,3", "0,car,1,1,2,3"], "the id 0 twice"),
+        (["0,road,zero,1,2,3"], "whole numbers"),
+        (["0,road,0,1,2"], "whole numbers"),
+        (["300,road,0,1,2,3"], "outside 0..255"),
+        (["-1,road,0,1,2,3"], "outside 0..255"),
+        (["0,road,0,1,2,256"], "outside 0..255"),
+    ],
+)
+def test_a_wrong_map_is_refused(tmp_path: Path, rows: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_label_map(write(tmp_path / "own.csv", *rows))
+
+
+def test_wrong_columns_and_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="columns id,name,train; expected id,name,train_id,red,green,blue"):
+        read_label_map(write(tmp_path / "own.csv", "0,road,0", header="id,name,train"))
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(InputError, match="no CSV file"):
+        read_label_map(tmp_path / "binary.csv")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_label_map(tmp_path / "none.csv")
+    with pytest.raises(InputError, match="label map 'kitti'; expected one of camvid, cityscapes, toy"):
+        label_map("kitti")
+
+
+def test_ranges_are_compact() -> None:
+    assert compact_ranges([5, 1, 2, 3, 255]) == "1-3, 5, 255"
+    assert compact_ranges([]) == ""

@@ -1,0 +1,104 @@
+"""The one LightningDataModule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from segunc.data.module import SegmentationDataModule
+from segunc.errors import InputError
+from tests.data import miniatures
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return miniatures.camvid(tmp_path, {"train": 5, "val": 3, "test": 2})
+
+
+def module(root: Path, **options: Any) -> SegmentationDataModule:
+    return SegmentationDataModule("camvid", str(root), **{"crop": (32, 32), "batch_size": 2, **options})
+
+
+def test_the_loaders_give_batches_of_each_split(root: Path) -> None:
+    data = module(root, eval_batch_size=2)
+    data.prepare_data()
+    train = list(data.train_dataloader())
+    assert [tuple(batch["image"].shape) for batch in train] == [(2, 3, 32, 32)] * 2  # the odd frame is dropped
+    assert [batch["label"].dtype for batch in train] == [torch.int64] * 2
+    validation = list(data.val_dataloader())
+    assert [tuple(batch["label"].shape) for batch in validation] == [(2, 48, 64), (1, 48, 64)]
+    assert [name for batch in validation for name in batch["name"]] == [f"0001TP_{i:06d}" for i in range(3)]
+    assert sum(len(batch["name"]) for batch in data.test_dataloader()) == 2
+
+
+def test_the_size_is_that_of_the_frames_that_networks_see(root: Path) -> None:
+    data = module(root, size=(24, 32), crop=(16, 16))
+    assert next(iter(data.val_dataloader()))["image"].shape[-2:] == (24, 32)
+    assert next(iter(data.train_dataloader()))["image"].shape[-2:] == (16, 16)
+
+
+def test_the_seed_decides_order_and_crops(root: Path) -> None:
+    def epoch(seed: int, torch_seed: int) -> list[Any]:
+        torch.manual_seed(torch_seed)
+        return [(tuple(b["name"]), b["image"]) for b in module(root, seed=seed).train_dataloader()]
+
+    first, again, other = epoch(0, 1), epoch(0, 1), epoch(1, 1)
+    assert [names for names, _ in first] == [names for names, _ in again]
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(first, again, strict=True))
+    assert [names for names, _ in first] != [names for names, _ in other]
+
+
+def test_class_frequencies_are_shares_of_the_labelled_pixels(root: Path) -> None:
+    frequencies = module(root).class_frequencies()
+    assert len(frequencies) == 11
+    assert sum(frequencies) == pytest.approx(1.0)
+    # The miniature's stripes are equally wide up to a pixel column.
+    assert all(share == pytest.approx(1 / 11, abs=0.02) for share in frequencies)
+
+
+def test_a_folder_takes_its_label_map_by_name(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        miniatures.folder(tmp_path / split, "labels", 2, [7, 26])
+    data = SegmentationDataModule("folder", str(tmp_path), crop=(16, 16), batch_size=1, labels="cityscapes")
+    assert data.label_map.num_classes == 19
+    assert data.class_frequencies()[13] == pytest.approx(0.5)
+    with pytest.raises(InputError, match="no class labels"):
+        SegmentationDataModule("folder", str(tmp_path))
+
+
+def test_only_ignored_pixels_have_no_frequencies(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        miniatures.folder(tmp_path / split, "labels", 2, [0])
+    data = SegmentationDataModule("folder", str(tmp_path), labels="cityscapes")
+    with pytest.raises(InputError, match="only ignored pixels"):
+        data.class_frequencies()
+
+
+def test_missing_splits_and_small_ones_are_reported_before_the_work(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="5 training frames; expected at least a batch of 6"):
+        module(root, batch_size=6).prepare_data()
+    with pytest.raises(InputError, match="does not exist"):
+        module(tmp_path / "none").prepare_data()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 0},
+        {"eval_batch_size": 0},
+        {"workers": -1},
+        {"crop": (0, 32)},
+        {"size": (32, -1)},
+        {"scale": (0.0, 1.0)},
+        {"scale": (2.0, 1.0)},
+        {"flip": 1.5},
+        {"colour": -0.1},
+        {"blur": 2.0},
+    ],
+)
+def test_impossible_settings_are_refused_by_their_name(root: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"data.{next(iter(options))}"):
+        module(root, **options)

@@ -1,0 +1,90 @@
+"""Which label file belongs to which frame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from segunc.data.pairing import find_labels, frame_stem, list_images
+from segunc.errors import InputError
+
+
+def touch(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x")
+    return root
+
+
+def pairs(folder: Path, frames: list[str], ending: str = "") -> dict[str, str]:
+    found = find_labels(folder, frames, ending=ending)
+    return {frame: path.relative_to(folder).as_posix() for frame, path in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("frame", "label"),
+    [
+        ("a", "a.png"),
+        ("x/a", "x/a.png"),
+        ("ulm/ulm_1_leftImg8bit", "ulm/ulm_1_gtFine_labelIds.png"),
+        ("ulm/ulm_1_leftImg8bit", "ulm/ulm_1_leftImg8bit.png"),
+        ("ulm/ulm_1_leftImg8bit", "ulm_1_anomaly.png"),
+        ("0007", "0007_labels_semantic.png"),
+        ("0007_image", "0007_mask.png"),
+        ("a.b", "a.b.png"),
+    ],
+)
+def test_a_label_is_found_by_its_name_or_a_known_form(tmp_path: Path, frame: str, label: str) -> None:
+    assert pairs(touch(tmp_path, label), [frame]) == {frame: label}
+
+
+def test_one_ending_is_taken_off_not_two(tmp_path: Path) -> None:
+    assert pairs(touch(tmp_path, "a_gt_labelIds.png"), ["a"]) == {}
+
+
+def test_frames_without_a_label_are_left_out(tmp_path: Path) -> None:
+    assert pairs(touch(tmp_path, "a.png"), ["a", "b"]) == {"a": "a.png"}
+
+
+def test_the_path_goes_before_the_bare_name(tmp_path: Path) -> None:
+    touch(tmp_path, "x/a.png", "y/a.png")
+    assert pairs(tmp_path, ["x/a", "y/a"]) == {"x/a": "x/a.png", "y/a": "y/a.png"}
+
+
+def test_two_frames_of_one_name_do_not_share_a_label(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png")
+    assert pairs(tmp_path, ["x/a"]) == {"x/a": "a.png"}
+    assert pairs(tmp_path, ["x/a", "y/a"]) == {}
+
+
+def test_two_labels_of_one_frame_are_an_error(tmp_path: Path) -> None:
+    touch(tmp_path, "a_mask.png", "a_label.png")
+    with pytest.raises(InputError, match=r"frame a has 2 labels .*a_label.png, a_mask.png"):
+        find_labels(tmp_path, ["a"])
+    # The exact name goes before the forms.
+    assert pairs(touch(tmp_path, "a.png"), ["a"]) == {"a": "a.png"}
+    # A required ending leaves one.
+    assert pairs(tmp_path, ["a"], ending="_mask") == {"a": "a_mask.png"}
+
+
+def test_a_bare_name_in_two_folders_is_an_error(tmp_path: Path) -> None:
+    touch(tmp_path, "x/a.png", "y/a.png")
+    with pytest.raises(InputError, match="frame a has 2 labels"):
+        find_labels(tmp_path, ["a"])
+
+
+def test_images_are_listed_in_the_order_of_their_paths(tmp_path: Path) -> None:
+    touch(tmp_path, "b.PNG", "a/z.jpg", "a.jpeg", "notes.txt", "c.tiff")
+    found = [p.relative_to(tmp_path).as_posix() for p in list_images(tmp_path)]
+    assert found == ["a.jpeg", "a/z.jpg", "b.PNG", "c.tiff"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no image"):
+        list_images(tmp_path / "empty")
+    with pytest.raises(InputError, match="does not exist"):
+        list_images(tmp_path / "none")
+
+
+def test_the_folder_stays_in_the_stem() -> None:
+    assert frame_stem("x/a_leftImg8bit") == "x/a" == frame_stem("x/a_gtFine_labelIds")
+    assert frame_stem("x/a") == "x/a"

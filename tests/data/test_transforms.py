@@ -1,0 +1,113 @@
+"""Augmentation: sizes, padding, reproducibility, and the one door to albumentations."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import segunc
+from segunc.data.labels import IGNORE
+from segunc.data.transforms import EvalTransform, TrainTransform, normalise, to_tensor
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.integers(1, 256, (40, 60, 3), np.uint8)
+LABEL = RNG.integers(0, 5, (40, 60), np.uint8)
+
+
+def test_only_one_module_imports_albumentations() -> None:
+    importers = set()
+    package = Path(segunc.__file__).parent
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] == "albumentations" for name in names):
+                importers.add(path.relative_to(package).as_posix())
+    assert importers == {"data/transforms.py"}
+
+
+@pytest.mark.parametrize("crop", [(16, 32), (40, 60), (96, 128), (33, 200)])
+@pytest.mark.parametrize("size", [None, (80, 120)])
+def test_training_gives_crops_of_the_size_asked_for(crop: tuple[int, int], size: tuple[int, int] | None) -> None:
+    torch.manual_seed(0)
+    transform = TrainTransform(crop, size)
+    for _ in range(3):
+        item = transform(IMAGE, LABEL)
+        assert item["image"].shape == (3, *crop)
+        assert item["image"].dtype == torch.float32
+        assert 0 <= float(item["image"].min()) <= float(item["image"].max()) <= 1
+        assert item["label"].shape == crop
+        assert item["label"].dtype == torch.int64
+        assert set(item["label"].unique().tolist()) <= {*range(5), IGNORE}
+
+
+def test_what_is_padded_is_ignored_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    transform = TrainTransform((64, 96), scale=(1.0, 1.0), flip=0.0, colour=0.0, blur=0.0)
+    item = transform(IMAGE, LABEL)
+    padded = item["label"] == IGNORE
+    assert int((~padded).sum()) == 40 * 60
+    assert torch.equal(padded, (item["image"] == 0).all(0))
+    rows, columns = (~padded).nonzero().amin(0).tolist()
+    inside = item["label"][rows : rows + 40, columns : columns + 60]
+    assert torch.equal(inside, torch.from_numpy(LABEL.astype(np.int64)))
+    image = item["image"][:, rows : rows + 40, columns : columns + 60]
+    torch.testing.assert_close(image, to_tensor(IMAGE), atol=1.5 / 255, rtol=0)
+
+
+def test_torchs_seed_alone_decides_the_crop() -> None:
+    one, other = TrainTransform((24, 24)), TrainTransform((24, 24))
+    torch.manual_seed(3)
+    first = [one(IMAGE, LABEL) for _ in range(4)]
+    torch.manual_seed(3)
+    np.random.seed(1)  # noqa: NPY002 - another library's seed must not matter
+    second = [other(IMAGE, LABEL) for _ in range(4)]
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a["image"], b["image"])
+        assert torch.equal(a["label"], b["label"])
+    assert not torch.equal(first[0]["image"], first[1]["image"])
+    torch.manual_seed(4)
+    assert not torch.equal(one(IMAGE, LABEL)["image"], first[0]["image"])
+
+
+def test_image_and_label_are_moved_together() -> None:
+    torch.manual_seed(0)
+    label = (IMAGE[..., 0] > 128).astype(np.uint8)
+    image = np.repeat(label[..., None] * 255, 3, 2).astype(np.uint8)
+    transform = TrainTransform((32, 32), scale=(1.0, 1.0), flip=0.5, colour=0.0, blur=0.0)
+    for _ in range(8):
+        item = transform(image, label)
+        assert torch.equal((item["image"][0] > 0.5).long(), item["label"])
+
+
+def test_flips_come_as_often_as_asked_for() -> None:
+    image = np.zeros((8, 8, 3), np.uint8)
+    image[:, 0] = 255
+    for flip, expected in ((0.0, 0), (1.0, 20)):
+        transform = TrainTransform((8, 8), scale=(1.0, 1.0), flip=flip, colour=0.0, blur=0.0)
+        assert sum(bool(transform(image, LABEL[:8, :8])["image"][0, 0, 7] > 0.5) for _ in range(20)) == expected
+
+
+def test_evaluation_changes_nothing_or_the_size_alone() -> None:
+    plain = EvalTransform()(IMAGE, LABEL)
+    assert torch.equal(plain["image"], to_tensor(IMAGE))
+    assert torch.equal(plain["label"], torch.from_numpy(LABEL.astype(np.int64)))
+    for size in ((20, 30), (80, 120)):
+        resized = EvalTransform(size)(IMAGE, LABEL)
+        assert resized["image"].shape == (3, *size)
+        assert resized["label"].shape == size
+        assert set(resized["label"].unique().tolist()) <= set(range(5))  # nearest: no class between two others
+    # Shrinking averages over areas: a mean over each two by two pixels.
+    small = EvalTransform((20, 30))(IMAGE, LABEL)["image"]
+    pooled = torch.nn.functional.avg_pool2d(to_tensor(IMAGE)[None], 2)[0]
+    torch.testing.assert_close(small, pooled, atol=0.51 / 255, rtol=0)
+
+
+def test_normalisation_is_per_channel() -> None:
+    images = torch.rand(2, 3, 4, 4)
+    done = normalise(images, (0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
+    torch.testing.assert_close(done[:, 2], (images[:, 2] - 0.3) / 2.0)

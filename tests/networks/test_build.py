@@ -1,0 +1,123 @@
+"""Networks from their descriptions, and input of any size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from segunc.errors import InputError
+from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
+from segunc.networks.network import inference_size
+
+CLASSES = ("road", "car", "sky")
+
+
+def describe(architecture: str, encoder: str, **options: Any) -> NetworkDescription:
+    return NetworkDescription(architecture, encoder, CLASSES, options=options)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "encoder", "options"),
+    [
+        ("DeepLabV3Plus", "resnet18", {"decoder_channels": 32}),
+        ("Unet", "mobilenet_v2", {"decoder_channels": [32, 16, 16, 8, 8]}),
+        ("FPN", "efficientnet-b0", {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}),
+        ("PSPNet", "resnet18", {}),
+        ("Segformer", "mit_b0", {"decoder_segmentation_channels": 32}),
+        ("Unet", "tu-mobilenetv3_small_050", {"decoder_channels": [32, 16, 16, 8, 8]}),
+    ],
+)
+def test_odd_sizes_come_back_and_sizes_of_the_stride_reach_the_body_untouched(
+    architecture: str, encoder: str, options: dict[str, Any]
+) -> None:
+    torch.manual_seed(0)
+    network = build_network(describe(architecture, encoder, **options)).eval()
+    with torch.inference_mode():
+        odd = network(torch.rand(2, 3, 67, 101))
+        assert odd.shape == (2, 3, 67, 101)
+        assert torch.isfinite(odd).all()
+        images = torch.rand(1, 3, 64, 96)
+        assert torch.equal(network(images), network.body((images - network.mean) / network.std))
+
+
+def test_padding_repeats_the_border_and_the_crop_takes_it_away() -> None:
+    network = build_network(describe("FPN", "mobilenet_v2", decoder_pyramid_channels=32)).eval()
+    images = torch.rand(1, 3, 60, 64)
+    padded = torch.cat([images, images[:, :, -1:].expand(-1, -1, 4, -1)], 2)
+    with torch.inference_mode():
+        assert torch.equal(network(images), network(padded)[:, :, :60])
+
+
+def test_the_same_seed_builds_the_same_network() -> None:
+    states = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        states.append(build_network(describe("Unet", "mobilenet_v2")).state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.parametrize(
+    ("description", "said"),
+    [
+        (describe("Onet", "resnet18"), "architecture 'Onet'; expected one of .*Unet"),
+        (describe("Unet", "resnet19"), "Wrong encoder name `resnet19`"),
+        (describe("Unet", "tu-no_such_model"), "no_such_model"),
+        (describe("Unet", "resnet18", decoder_colour=3), "decoder_colour"),
+        (describe("Unet", "resnet18", decoder_channels=[8, 8]), "cannot build Unet"),
+        (describe("Unet", "resnet18", encoder_depth=99), "cannot build Unet"),
+        (describe("Unet", "resnet18", classes=4), r"network options \['classes'\]"),
+        (describe("Unet", "resnet18", encoder_weights="imagenet"), "encoder_weights"),
+    ],
+)
+def test_what_cannot_be_built_is_one_clear_line(description: NetworkDescription, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        build_network(description)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_architectures_are_found_in_any_case() -> None:
+    assert type(build_network(describe("unet", "mobilenet_v2")).body).__name__ == "Unet"
+
+
+def test_input_of_a_wrong_shape_is_refused() -> None:
+    network = SegmentationNetwork(torch.nn.Conv2d(3, 3, 1), describe("x", "y"), 1)
+    for shape in ((3, 8, 8), (1, 8, 8, 3)):
+        with pytest.raises(InputError, match="check the order of the axes"):
+            network(torch.zeros(shape))
+
+
+def test_a_body_with_another_number_of_classes_is_refused() -> None:
+    with pytest.raises(InputError, match="4 output channels; expected 3"):
+        SegmentationNetwork(torch.nn.Conv2d(3, 4, 1), describe("x", "y"), 1)(torch.zeros(1, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "frame", "override", "seen"),
+    [
+        (None, (719, 1283), None, (719, 1283)),  # no size of its own: the frame's
+        ((360, 480), (720, 960), None, (360, 480)),  # same aspect ratio: exactly that size
+        ((360, 480), (725, 960), None, (360, 480)),  # within 2 %
+        ((360, 480), (720, 1280), None, (304, 560)),  # another: about as many pixels, sides in 16s
+        ((512, 512), (100, 10000), None, (48, 5120)),
+        ((16, 16), (10, 100000), None, (16, 1600)),  # never below 16
+        ((360, 480), (720, 960), (100, 200), (100, 200)),  # an override decides alone
+    ],
+)
+def test_inference_size(
+    wanted: tuple[int, int] | None,
+    frame: tuple[int, int],
+    override: tuple[int, int] | None,
+    seen: tuple[int, int],
+) -> None:
+    assert inference_size(replace(describe("x", "y"), inference_size=wanted), frame, override) == seen
+
+
+@pytest.mark.parametrize("frame", [(720, 1280), (1080, 1920), (375, 1242), (480, 640), (2000, 500)])
+def test_the_inference_size_keeps_the_pixels_and_the_aspect_ratio(frame: tuple[int, int]) -> None:
+    height, width = inference_size(replace(describe("x", "y"), inference_size=(512, 1024)), frame)
+    assert height * width == pytest.approx(512 * 1024, rel=0.05)
+    assert width / height == pytest.approx(frame[1] / frame[0], rel=0.04)

@@ -1,0 +1,223 @@
+"""Networks on disk: what is saved comes back, and what is wrong is refused without executing anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from segunc.errors import InputError
+from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
+from segunc.networks.files import load_weights, read_state, state_sha256
+
+DESCRIPTION = NetworkDescription(
+    "FPN",
+    "mobilenet_v2",
+    ("road", "car", "sky"),
+    palette=((128, 64, 128), (0, 0, 142), (70, 130, 180)),
+    options={"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32},
+    mean=(0.4, 0.5, 0.6),
+    std=(0.2, 0.25, 0.3),
+    inference_size=(64, 96),
+    provenance={"dataset": "none", "steps": 0},
+)
+
+
+@pytest.fixture(scope="module")
+def network() -> SegmentationNetwork:
+    torch.manual_seed(1)
+    return build_network(DESCRIPTION).eval()
+
+
+@pytest.fixture
+def folder(network: SegmentationNetwork, tmp_path: Path) -> Path:
+    save_network(network, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_saved_network_comes_back_bit_for_bit(network: SegmentationNetwork, tmp_path: Path) -> None:
+    digest = save_network(network, tmp_path / "model")
+    again = load_network(tmp_path / "model")
+    assert again.description == DESCRIPTION
+    assert not again.training
+    assert state_sha256(again.body) == digest == state_sha256(network.body)
+    images = torch.rand(1, 3, 64, 64)
+    with torch.inference_mode():
+        assert torch.equal(again(images), network(images))
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["network.json", "network.safetensors"]
+
+
+def test_the_hash_sees_every_value_and_name() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.BatchNorm2d(3)
+    digests = {state_sha256(layer)}
+    layer.running_var[1] += 1e-6
+    digests.add(state_sha256(layer))
+    digests.add(state_sha256(torch.nn.Sequential(layer)))
+    layer.double()
+    digests.add(state_sha256(layer))
+    assert len(digests) == 4
+
+
+def edit_description(**changes: Any) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        path = folder / "network.json"
+        content = {**json.loads(path.read_text()), **changes}
+        path.write_text(json.dumps({k: v for k, v in content.items() if v != "REMOVE"}))
+
+    return edit
+
+
+def edit_weights(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        state = load_file(folder / "network.safetensors")
+        change(state)
+        save_file(state, folder / "network.safetensors")
+
+    return edit
+
+
+def truncate(folder: Path) -> None:
+    data = (folder / "network.safetensors").read_bytes()
+    (folder / "network.safetensors").write_bytes(data[: len(data) // 2])
+
+
+def put_nan(state: dict[str, torch.Tensor]) -> None:
+    state["segmentation_head.0.bias"][0] = float("nan")
+
+
+def shift(state: dict[str, torch.Tensor]) -> None:
+    state["segmentation_head.0.bias"] += 1e-4
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (edit_description(colour="red"), r"unknown keys \['colour'\]"),
+        (edit_description(classes="REMOVE"), r"lacks \['classes'\]"),
+        (edit_description(classes="road"), "wrong type"),
+        (edit_description(classes=["road", "car"], palette=[]), "do not fit the network.*another shape"),
+        (edit_description(palette=[[1, 2]]), "wrong type"),
+        (edit_description(palette=[[1, 2, 3]]), "a palette of 1 colours"),
+        (edit_description(std=[0.2, 0.2]), "three numbers each"),
+        (edit_description(std=[0.2, 0.2, 0.0]), "those of std positive"),
+        (edit_description(inference_size=[64]), "wrong type"),
+        (edit_description(inference_size=[0, 64]), "inference size"),
+        (edit_description(format=99), "not of format"),
+        (edit_description(architecture="Unet", options={}), "do not fit the network"),
+        (edit_description(encoder="resnet18"), "do not fit the network"),
+        (edit_description(sha256="0" * 64), "has the hash .* records 000000000000"),
+        (edit_description(sha256="REMOVE"), "records None"),
+        (edit_weights(put_nan), "segmentation_head.0.bias holds NaN"),
+        (edit_weights(shift), "has the hash"),
+        (edit_weights(lambda state: state.pop("segmentation_head.0.bias")), "1 missing"),
+        (edit_weights(lambda state: state.update(extra=torch.zeros(1))), r"1 unknown \(e.g. extra\)"),
+        (truncate, "is damaged"),
+        (lambda folder: (folder / "network.safetensors").unlink(), "does not exist"),
+        (lambda folder: (folder / "network.json").unlink(), "cannot be read"),
+        (lambda folder: (folder / "network.json").write_text("{"), "not valid JSON"),
+        (lambda folder: (folder / "network.json").write_text("[]"), "holds a list"),
+        (lambda folder: (folder / "posterior.json").write_text("{}"), "holds a Bayesian model"),
+    ],
+)
+def test_a_wrong_model_folder_is_refused(folder: Path, damage: Callable[[Path], Any], said: str) -> None:
+    damage(folder)
+    with pytest.raises(InputError, match=said) as caught:
+        load_network(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_base_of_a_bayesian_model_can_be_asked_for(folder: Path) -> None:
+    (folder / "posterior.json").write_text("{}")
+    assert load_network(folder, ignore_posterior=True).description == DESCRIPTION
+
+
+def test_nan_is_not_saved(network: SegmentationNetwork, tmp_path: Path) -> None:
+    damaged = build_network(DESCRIPTION)
+    with torch.no_grad():
+        next(damaged.parameters()).view(-1)[0] = float("inf")
+    with pytest.raises(InputError, match="NaN or infinite"):
+        save_network(damaged, tmp_path / "model")
+    assert not (tmp_path / "model" / "network.safetensors").exists()
+
+
+class Intruder:
+    """Pickles to a call that makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("write", ["torch", "pickle"])
+def test_code_in_a_checkpoint_is_refused_and_not_executed(tmp_path: Path, write: str) -> None:
+    path, trace = tmp_path / "model.pt", tmp_path / "executed"
+    content = {"state_dict": {"weight": torch.zeros(1)}, "extra": Intruder(trace)}
+    if write == "torch":
+        torch.save(content, path)
+    else:
+        path.write_bytes(pickle.dumps(content))
+    with pytest.raises(InputError, match="could execute code") as caught:
+        read_state(path)
+    assert not trace.exists()
+    assert "\n" not in str(caught.value)
+    if write == "pickle":
+        pickle.loads(path.read_bytes())  # the trap works: unpickling would have run it
+        assert trace.exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no checkpoint", b"PK\x03\x04" + bytes(100), bytes(range(256)), b"\x80\x02}q\x00."]
+)
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, content: bytes, suffix: str) -> None:
+    path = tmp_path / f"model{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="model") as caught:
+        read_state(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {f"module.{k}": v for k, v in state.items()},
+        lambda state: {"model": {f"module.model.{k}": v for k, v in state.items()}},
+        lambda state: {"state_dict": {f"net.{k}": v for k, v in state.items()}, "epoch": 3},
+        # Lightning: the network under its attribute, and a criterion beside it.
+        lambda state: {
+            "state_dict": {**{f"network.body.{k}": v for k, v in state.items()}, "loss.weight": torch.ones(3)},
+            "pytorch-lightning_version": "2.0",
+            "global_step": 7,
+        },
+        # Old checkpoints lack the counters of BatchNorm.
+        lambda state: {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")},
+        lambda state: {k: v.half() if v.is_floating_point() else v for k, v in state.items()},
+    ],
+    ids=["plain", "module", "nested", "net", "lightning", "no-counters", "half"],
+)
+def test_foreign_checkpoints_load(network: SegmentationNetwork, tmp_path: Path, wrap: Callable[[Any], Any]) -> None:
+    torch.save(wrap(network.body.state_dict()), tmp_path / "foreign.ckpt")
+    torch.manual_seed(9)
+    other = build_network(DESCRIPTION)
+    load_weights(other.body, tmp_path / "foreign.ckpt")
+    for name, value in network.body.state_dict().items():
+        own = other.body.state_dict()[name]
+        assert own.dtype == value.dtype
+        torch.testing.assert_close(own, value, rtol=1e-3, atol=1e-4)
+
+
+def test_a_checkpoint_without_tensors_is_refused(tmp_path: Path) -> None:
+    torch.save({"epoch": 3}, tmp_path / "x.pt")
+    with pytest.raises(InputError, match="holds no state dict"):
+        read_state(tmp_path / "x.pt")
