@@ -160,6 +160,7 @@ def build_parser() -> Parser:
     review = _verb(verbs, "review", "segunc review --maps maps --out review")
     review.add_argument("--maps", required=True, metavar="DIR", help="a maps folder")
     review.add_argument("--anomaly-labels", metavar="DIR", help="anomaly masks to outline")
+    review.add_argument("--dataset", metavar="NAME", help="data set whose anomaly label values the masks have")
     review.add_argument("--metrics", metavar="JSON", help="a result of evaluate to show")
     review.add_argument("--out", required=True, metavar="DIR", help="folder of the page")
 

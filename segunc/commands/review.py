@@ -8,12 +8,18 @@ from pathlib import Path
 
 def run(arguments: argparse.Namespace) -> None:
     """Write the static page of a maps folder."""
+    from segunc.data.anomaly_labels import BINARY, anomaly_encoding
+    from segunc.data.datasets import dataset_entry
+    from segunc.data.label_images import read_label_image
     from segunc.review.page import write_review
 
+    entry = dataset_entry(arguments.dataset) if arguments.dataset else None
+    encoding = anomaly_encoding(entry.anomaly_encoding) if entry and entry.anomaly_encoding else BINARY
     page = write_review(
         Path(arguments.maps),
         Path(arguments.out),
         anomaly_labels=Path(arguments.anomaly_labels) if arguments.anomaly_labels else None,
+        read_anomaly=lambda path: encoding.encode(read_label_image(path), f"anomaly label {path}") == 1,
         metrics=Path(arguments.metrics) if arguments.metrics else None,
     )
     print(f"open {page.resolve()} in a browser")

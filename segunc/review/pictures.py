@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.data.anomaly_labels import BINARY
 from segunc.data.images import Image, read_image
+from segunc.data.label_images import read_label_image
 from segunc.errors import InputError
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
@@ -28,17 +29,7 @@ def read_anomaly_mask(path: Path) -> npt.NDArray[np.bool_]:
     Raises:
         InputError: no such file, more than one channel, or other values.
     """
-    label = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-    if label is None or label.ndim != 2:
-        raise InputError(f"anomaly label {path} is no single-channel image", "a grey PNG", "convert it")
-    values = set(np.unique(label).tolist())
-    if not values <= {0, 1, 255}:
-        raise InputError(
-            f"anomaly label {path} holds the values {sorted(values)[:8]}",
-            "0 (normal), 1 (anomaly) and 255 (ignored)",
-            "name the dataset whose labels these are, or convert them",
-        )
-    return np.asarray(label == 1, np.bool_)
+    return np.asarray(BINARY.encode(read_label_image(path), f"anomaly label {path}") == 1, np.bool_)
 
 
 class FramePictures:

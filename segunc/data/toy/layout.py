@@ -216,7 +216,7 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout, free: _Free) -> l
         if rng.random() < 0.4:  # beside the kerb, where no car stands
             side = int(rng.choice((-1, 1)))
             inner, outer = _edge(ground, side, outer=False), _edge(ground, side, outer=True)
-            lateral = float(np.clip(rng.uniform(*sorted((inner, outer))), -reach, reach))
+            lateral = float(np.clip(rng.uniform(min(inner, outer), max(inner, outer)), -reach, reach))
         one = sample_anomaly(rng, lateral, station)
         if free.take(lateral, station, one.half_width + 0.2, 0.8):
             placed.append(one)
