@@ -1,0 +1,72 @@
+"""A trained network on real frames: conversion, chunks and order, and that noise does something useful."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
+from segunc.data.datasets import dataset_entry
+from segunc.data.labels import label_map
+from segunc.data.samples import load_image
+from segunc.diagnosis import IDENTITY_BOUND, conversion_differences
+from segunc.maps.encoding import encode_unit
+from segunc.networks import SegmentationNetwork
+from segunc.networks.files import load_weights
+from segunc.sampling.frames import network_input, sample_frames
+
+DATA = os.environ.get("SEGUNC_DATA")
+pytestmark = pytest.mark.skipif(DATA is None, reason="SEGUNC_DATA names no folder of real data")
+SCORES = ("msp", "entropy", "aleatoric", "epistemic")
+
+
+@pytest.fixture(scope="module")
+def network() -> SegmentationNetwork:
+    torch.set_flush_denormal(True)
+    labels = label_map("camvid")
+    built = build_network(
+        NetworkDescription("DeepLabV3Plus", "resnet18", labels.classes, labels.palette, {"decoder_channels": 128})
+    )
+    load_weights(built.body, Path(str(DATA)) / "bases" / "camvid_deeplabv3plus_resnet18.safetensors")
+    convert(built.body)
+    return built.eval()
+
+
+@pytest.fixture(scope="module")
+def frames() -> list[np.ndarray]:
+    samples = dataset_entry("camvid").samples(Path(str(DATA)) / "camvid", "test")
+    return [load_image(samples[i].image) for i in (0, 100, 200)]
+
+
+def codes(sampler: Sampler, images: list[np.ndarray]) -> dict[str, np.ndarray]:
+    result = sample_frames(sampler, images, size=(192, 256))
+    return {name: encode_unit(result.scores[name].numpy()).astype(int) for name in SCORES}
+
+
+def test_the_identity_on_a_real_frame(network: SegmentationNetwork, frames: list[np.ndarray]) -> None:
+    identity, batched = conversion_differences(network, network_input(frames[:1], (192, 256)))
+    assert identity <= IDENTITY_BOUND
+    assert batched <= IDENTITY_BOUND
+
+
+def test_chunks_and_order_within_one_code(network: SegmentationNetwork, frames: list[np.ndarray]) -> None:
+    posterior = ABNN.around(AffineLayout(network), 0.1, 3)
+    reference = codes(Sampler(network, posterior, draws=6, chunk=6), frames)
+    for chunk in (1, 3):
+        for order in ([0, 1, 2], [2, 0, 1]):
+            found = codes(Sampler(network, posterior, draws=6, chunk=chunk), [frames[i] for i in order])
+            for name in SCORES:
+                assert np.abs(found[name] - reference[name][order]).max() <= 1, (chunk, order, name)
+
+
+def test_noise_moves_the_maps(network: SegmentationNetwork, frames: list[np.ndarray]) -> None:
+    layout = AffineLayout(network)
+    weak, strong = (Sampler(network, ABNN.around(layout, a), draws=4) for a in (0.02, 0.2))
+    epistemic = [
+        float(sample_frames(s, frames[:1], size=(192, 256)).scores["epistemic"].mean()) for s in (weak, strong)
+    ]
+    assert 0 < epistemic[0] < 0.1 * epistemic[1]

@@ -1,0 +1,63 @@
+"""The decomposition against closed forms and its invariants."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import entropy as scipy_entropy
+
+from segunc.uncertainty import (
+    decompose_draws,
+    energy,
+    entropy_from_logits,
+    entropy_from_probabilities,
+    max_logit,
+    max_softmax,
+)
+
+
+def test_entropy_equals_scipy() -> None:
+    logits = torch.randn(4, 7, 5, generator=torch.Generator().manual_seed(0)) * 3
+    probabilities = logits.double().softmax(1)
+    expected = torch.from_numpy(scipy_entropy(probabilities.numpy(), axis=1)).float()
+    torch.testing.assert_close(entropy_from_logits(logits), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(entropy_from_probabilities(probabilities.float()), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_scores_of_known_values() -> None:
+    logits = torch.tensor([[math.log(0.7), math.log(0.2), math.log(0.1)]])
+    assert float(max_softmax(logits.softmax(1))) == pytest.approx(0.3)
+    assert float(max_logit(logits)) == pytest.approx(-math.log(0.7))
+    assert float(energy(logits)) == pytest.approx(0.0, abs=1e-6)
+    assert float(energy(2 * logits, temperature=2.0)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_mutual_information_of_known_draws() -> None:
+    # Two draws (0.9, 0.1) and (0.1, 0.9): H(mean) = ln 2, mean H = H(0.1).
+    draws = torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]]])
+    parts = decompose_draws(draws, normalised=False)
+    expected = -(0.1 * math.log(0.1) + 0.9 * math.log(0.9))
+    assert float(parts.entropy) == pytest.approx(math.log(2))
+    assert float(parts.aleatoric) == pytest.approx(expected)
+    assert float(parts.epistemic) == pytest.approx(math.log(2) - expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 6), st.integers(2, 20), st.floats(0.01, 30), st.integers(0, 10_000))
+def test_invariants(draws: int, classes: int, scale: float, seed: int) -> None:
+    logits = torch.randn(draws, 3, classes, 4, generator=torch.Generator().manual_seed(seed)) * scale
+    parts = decompose_draws(logits.softmax(2))
+    for values in parts:
+        assert float(values.min()) >= 0
+        assert float(values.max()) <= 1 + 1e-5
+    torch.testing.assert_close(parts.epistemic, (parts.entropy - parts.aleatoric).clamp_min(0))
+    if draws == 1:
+        assert float(parts.epistemic.max()) < 1e-6
+    # Renaming classes and reordering draws changes nothing.
+    order, renaming = torch.randperm(draws), torch.randperm(classes)
+    shuffled = decompose_draws(logits[order][:, :, renaming].softmax(2))
+    torch.testing.assert_close(shuffled.entropy, parts.entropy, atol=1e-5, rtol=1e-4)
