@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,14 @@ data: {{dataset: toy, root: {root}, crop: [64, 64], batch_size: 4}}
 abnn: {{members: 2, alpha_grid: [0.05, 0.2], alpha_frames: 2, alpha_draws: 2, epochs: 1}}
 trainer: {{precision: 32-true}}
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def denormals() -> Iterator[None]:
+    """Tests that compare numbers bit by bit need denormals, which tests of networks may flush for speed."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
 
 
 @dataclass(frozen=True)
