@@ -16,16 +16,14 @@ from segunc.bayes.convert import ConversionReport, convert
 from segunc.bayes.draws import AffineLayout
 from segunc.bayes.posterior import Deterministic, Posterior
 from segunc.errors import InputError
+from segunc.files import read_json, write_atomically, write_json
 from segunc.networks.files import (
     DESCRIPTION,
     POSTERIOR,
     WEIGHTS,
     check_finite,
     load_network,
-    read_json,
     state_sha256,
-    write_atomically,
-    write_json,
 )
 from segunc.networks.network import SegmentationNetwork
 

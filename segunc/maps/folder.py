@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from segunc.errors import InputError
-from segunc.maps.manifest import FRAMES_NAME, MANIFEST_NAME, PARTIAL_SUFFIX, Manifest, write_atomically
+from segunc.files import PARTIAL_SUFFIX, write_atomically
+from segunc.maps.manifest import FRAMES_NAME, MANIFEST_NAME, Manifest
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"

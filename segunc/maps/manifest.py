@@ -7,7 +7,6 @@ is the same.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +16,11 @@ from typing import Any
 
 import segunc
 from segunc.errors import InputError
+from segunc.files import write_json
 from segunc.maps.encoding import UNIT_SCORES
 
 MANIFEST_NAME = "manifest.json"
 FRAMES_NAME = "frames.jsonl"
-PARTIAL_SUFFIX = ".segunc-partial"
-"""Ending of files that are being written; whoever finds one may remove it while no run is under way."""
 FORMAT = "segunc-maps"
 _PACKAGES = ("numpy", "opencv-python-headless", "torch", "torchvision", "segmentation-models-pytorch", "timm")
 _UNITS = {
@@ -155,15 +153,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the manifest by atomic rename."""
-    text = json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomically(folder / MANIFEST_NAME, text.encode())
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is either absent, as before, or whole: to a hidden neighbour, then renamed."""
-    partial = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
-    partial.write_bytes(data)
-    os.replace(partial, path)
+    write_json(folder / MANIFEST_NAME, manifest)
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from segunc.data.images import Image
 from segunc.errors import InputError
+from segunc.files import write_atomically
 from segunc.maps.encoding import UNIT_SCORES, decode_unit, encode_score
 from segunc.maps.folder import (
     OVERLAY,
@@ -37,7 +38,6 @@ from segunc.maps.manifest import (
     Manifest,
     read_manifest,
     refuse_other_run,
-    write_atomically,
     write_manifest,
 )
 

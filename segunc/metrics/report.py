@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from segunc.maps.manifest import write_atomically
+from segunc.files import write_json
 
 _COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "best_f1": "best F1", "threshold": "threshold"}
 _MISSING = "-"
@@ -20,9 +19,7 @@ def write_metrics(result: Mapping[str, Any], path: Path) -> None:
     Raises:
         ValueError: the result holds NaN or infinity, which JSON does not know.
     """
-    text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.encode())
+    write_json(path, result)
 
 
 def format_metrics(result: Mapping[str, Any]) -> str:

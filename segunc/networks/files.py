@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import pickle
 import warnings
 from pathlib import Path
@@ -15,6 +13,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from segunc.errors import InputError
+from segunc.files import read_json, write_atomically, write_json
 from segunc.networks.build import build_network
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork
@@ -22,35 +21,6 @@ from segunc.networks.network import SegmentationNetwork
 WEIGHTS, DESCRIPTION, POSTERIOR = "network.safetensors", "network.json", "posterior.json"
 PREFIXES = ("module.", "model.", "net.", "network.", "body.")
 """Wrappers that training frameworks put before every key."""
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it either has its old or its whole new content."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write readable JSON atomically."""
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        InputError: the file is missing or is not a JSON object.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})", what, "check the path") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON ({error})", what, "write it again") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__}", what, "write it again")
-    return content
 
 
 def state_sha256(module: nn.Module) -> str:

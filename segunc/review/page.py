@@ -9,8 +9,8 @@ from typing import Any
 
 from segunc.data.pairing import find_labels
 from segunc.errors import InputError
+from segunc.files import write_atomically
 from segunc.maps.folder import OVERLAY
-from segunc.maps.manifest import write_atomically
 from segunc.maps.reader import MapsReader
 from segunc.maps.sources import FrameSource, open_source
 from segunc.maps.store import encode_jpeg

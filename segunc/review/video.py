@@ -17,7 +17,7 @@ import numpy as np
 from segunc.data.images import Image, read_image
 from segunc.data.webm import open_webm
 from segunc.errors import InputError, PartialFailure
-from segunc.maps.manifest import PARTIAL_SUFFIX
+from segunc.files import PARTIAL_SUFFIX
 from segunc.review.drawing import blank, resize
 
 MAXIMUM_WIDTH = 1280

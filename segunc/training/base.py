@@ -19,8 +19,9 @@ from torch import nn
 
 from segunc.data.module import SegmentationDataModule
 from segunc.errors import InputError
+from segunc.files import write_json
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
-from segunc.networks.files import load_weights, write_json
+from segunc.networks.files import load_weights
 from segunc.training.config import save_config
 from segunc.training.losses import SegmentationLoss, balanced_weights
 from segunc.training.progress import LineProgress, interactive, is_first_process

@@ -9,7 +9,7 @@ import lightning as L
 from jsonargparse import Namespace
 
 from segunc.errors import InputError, PartialFailure
-from segunc.networks.files import read_json, write_json
+from segunc.files import read_json, write_json
 from segunc.training.config import plain_config
 
 CHECKPOINTS = "checkpoints"

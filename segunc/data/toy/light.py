@@ -12,7 +12,7 @@ from segunc.data.toy.camera import Camera, Floats, Points
 from segunc.data.toy.textures import TILE, noise_tile
 
 WEATHERS = ("clear", "overcast", "haze", "rain", "dusk")
-_SHARES = (0.38, 0.24, 0.14, 0.12, 0.12)
+_SHARES = (0.42, 0.28, 0.1, 0.1, 0.1)
 
 
 @dataclass(frozen=True)

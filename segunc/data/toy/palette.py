@@ -157,5 +157,5 @@ def anomaly(rng: Random) -> Points:
     """
     while True:
         colour = _choose(rng, _KNOWN)(rng)
-        if np.abs(colour - _ROAD_GREY).max() > 0.22:
+        if np.abs(colour - _ROAD_GREY).max() > 0.27:
             return colour

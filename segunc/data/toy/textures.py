@@ -75,31 +75,6 @@ def fabric(rng: np.random.Generator) -> Floats:
     return np.clip(patch, 0.25, 1.75).astype(np.float32)
 
 
-def bold(rng: np.random.Generator) -> Floats:
-    """A surface that only anomalies have ``[48, 48]``: checks, dots, rings or slanted bars of strong contrast.
-
-    Its mean is that of the other surfaces, so neither brightness nor colour tells it; its contrast is that of house fronts.
-    """
-    x, y = np.meshgrid(np.arange(48, dtype=np.float32) / 48, np.arange(48, dtype=np.float32) / 48)
-    turns = np.float32(2 * np.pi * rng.uniform(2.5, 6.0))
-    shift = np.float32(rng.uniform(0, 6))
-    kind = int(rng.integers(4))
-    if kind == 0:
-        wave = np.sin(turns * x + shift) * np.sin(turns * y + shift)
-    elif kind == 1:
-        wave = np.sin(turns * x + shift) * np.sin(turns * y + shift) - np.float32(0.35)
-    elif kind == 2:
-        wave = np.sin(turns * np.float32(1.4) * np.hypot(x - np.float32(0.5), y - np.float32(0.5)) + shift)
-    else:
-        slant = np.float32(rng.choice((-1.0, 1.0)))
-        wave = np.sin(turns * (x + slant * y) + shift)
-    marks = np.sign(wave)
-    strength = np.float32(rng.uniform(0.45, 0.7))
-    patch = 1 + strength * (marks - marks.mean()) + np.float32(0.05) * crop(rng, "fine")
-    clipped: Floats = np.clip(patch, 0.2, 1.9).astype(np.float32)
-    return clipped
-
-
 def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
     """A patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its foot."""
     return patch * _round_shade(patch.shape[0], patch.shape[1], side, strength)
