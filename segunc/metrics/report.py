@@ -19,6 +19,7 @@ def write_metrics(result: Mapping[str, Any], path: Path) -> None:
     Raises:
         ValueError: the result holds NaN or infinity, which JSON does not know.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, result)
 
 

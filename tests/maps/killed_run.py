@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import segunc.maps.manifest as manifest_module
+import segunc.files as files_module
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.sources import open_source
 from segunc.maps.store import MapsWriter
@@ -54,7 +54,7 @@ def main() -> None:
                 die()
             replace(old, new)
 
-        manifest_module.os.replace = replace_or_die  # type: ignore[attr-defined]
+        files_module.os.replace = replace_or_die  # type: ignore[attr-defined]
     if moment == "line":
         lines = writer._lines
 
