@@ -206,7 +206,7 @@ _DRAW: dict[str, Callable[[Anomaly, Stage], None]] = {
 }
 KINDS = tuple(_DRAW)
 """The shapes that an anomaly may have."""
-_SIZES = {"animal": (0.9, 1.5), "tyre": (0.9, 1.3), "boulder": (0.8, 1.4), "boxes": (0.9, 1.6), "cone": (1.1, 1.6)}
+_SIZES = {"animal": (1.2, 1.8), "tyre": (1.3, 1.8), "boulder": (1.2, 1.9), "boxes": (1.2, 2.0), "cone": (1.4, 2.0)}
 
 
 def sample_anomaly(rng: np.random.Generator, lateral: float, station: float, kind: str | None = None) -> Anomaly:
@@ -220,7 +220,7 @@ def sample_anomaly(rng: np.random.Generator, lateral: float, station: float, kin
         kind=kind,
         lateral=lateral,
         station=station,
-        size=float(rng.uniform(*_SIZES.get(kind, (0.95, 1.4)))),
+        size=float(rng.uniform(*_SIZES.get(kind, (1.2, 1.8)))),
         yaw=float(rng.uniform(-0.8, 0.8)),
         mirror=int(rng.choice((-1, 1))),
         phase=float(rng.uniform(0, 2 * np.pi)),

@@ -208,12 +208,12 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout, free: _Free) -> l
     placed: list[Anomaly] = []
     ground = layout.ground
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
-        station = 6.5 * float(np.exp(rng.uniform(0, 1.1)))
+        station = 10.0 * float(np.exp(rng.uniform(0, 0.6)))
         reach = 0.8 * station * np.tan(layout.field_of_view / 2)
         low, high = max(ground.sidewalk[0] + 0.8, -reach), min(ground.sidewalk[1] - 0.8, reach)
         # The street bends away from under the camera's axis.
         lateral = float(rng.uniform(low, high))
-        if rng.random() < 0.4:  # beside the kerb, where no car stands
+        if rng.random() < 0.5:  # beside the kerb, where no car stands
             side = int(rng.choice((-1, 1)))
             inner, outer = _edge(ground, side, outer=False), _edge(ground, side, outer=True)
             lateral = float(np.clip(rng.uniform(min(inner, outer), max(inner, outer)), -reach, reach))
