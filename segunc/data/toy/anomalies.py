@@ -215,7 +215,7 @@ def sample_anomaly(rng: np.random.Generator, lateral: float, station: float, kin
     first = palette.anomaly(rng)
     # Marks are of another colour or just a lighter or darker one.
     second = palette.anomaly(rng) if rng.random() < 0.8 else np.clip(first * rng.uniform(0.5, 1.7), 0.02, 0.95)
-    patches = tuple(textures.fabric(rng) if rng.random() < 0.6 else textures.leaves(rng) for _ in range(2))
+    patches = tuple(textures.fabric(rng) if rng.random() < 0.72 else textures.leaves(rng) for _ in range(2))
     return Anomaly(
         kind=kind,
         lateral=lateral,

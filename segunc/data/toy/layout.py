@@ -208,7 +208,7 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout, free: _Free) -> l
     placed: list[Anomaly] = []
     ground = layout.ground
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
-        station = 10.0 * float(np.exp(rng.uniform(0, 0.6)))
+        station = 10.5 * float(np.exp(rng.uniform(0, 0.55)))
         reach = 0.8 * station * np.tan(layout.field_of_view / 2)
         low, high = max(ground.sidewalk[0] + 0.8, -reach), min(ground.sidewalk[1] - 0.8, reach)
         # The street bends away from under the camera's axis.
