@@ -21,6 +21,8 @@ from segunc.sampling.prediction import Prediction
 Precision = Literal["float32", "bfloat16"]
 CHUNK_BYTES = 256 << 20
 """Full-resolution logits and their upsampling that a chunk of draws may take by default on a CPU."""
+SELF_CHECK_SIDE = 512
+"""Longest side of the image of the self-check: two draws at once of a large frame would take the most memory of a run."""
 SELF_CHECK_TOLERANCE = 1e-3
 """Largest difference of logits, relative to the largest logit, that counts as rounding (float32)."""
 
@@ -160,6 +162,16 @@ class Sampler:
             )
         return logits
 
+    def _compare_two(self, image: Tensor) -> tuple[list[Tensor], float]:
+        """Logits of the first two draws one by one, and how far those of both as a batch lie from them."""
+        single = [self._run(image, s, s + 1) for s in range(min(2, self.draws))]
+        size = max(float(s.abs().max()) for s in single)
+        try:
+            both = self._run(image, 0, len(single))
+        except InputError:
+            return single, float("inf")
+        return single, float((both - torch.cat(single)).abs().max()) / max(size, 1e-12)
+
     def _all_draws(self) -> tuple[AffineLayout, AffineDraws]:
         assert self._layout is not None
         assert self.posterior is not None
@@ -207,15 +219,15 @@ class Sampler:
         if self.report.self_check is not None:
             return
         layout, _ = self._all_draws()
-        image = images[:1]
+        image = images[:1].float()
         with torch.autocast(self.device.type, enabled=False):
-            single = [self._run(image.float(), s, s + 1) for s in range(min(2, self.draws))]
             try:
-                both = self._run(image.float(), 0, len(single))
-                size = max(float(s.abs().max()) for s in single)
-                difference = float((both - torch.cat(single)).abs().max()) / max(size, 1e-12)
-            except InputError:
-                difference = float("inf")
+                single, difference = self._compare_two(_shrunk(image))
+            except torch.OutOfMemoryError:
+                raise
+            except Exception:
+                # Some networks take frames of their own size only.
+                single, difference = self._compare_two(image)
         self.report.self_check = difference
         if not difference <= SELF_CHECK_TOLERANCE:
             self.report.batched = False
@@ -230,6 +242,19 @@ class Sampler:
             self.report.messages.append(
                 f"{len(self.report.unreached)} norm sites are never called by the network, e.g. {self.report.unreached[0]}"
             )
+
+
+def _shrunk(image: Tensor) -> Tensor:
+    """An image ``[1, 3, H, W]`` with sides of at most :data:`SELF_CHECK_SIDE` pixels; whether draws mix does not depend on it."""
+    height, width = image.shape[-2:]
+    scale = SELF_CHECK_SIDE / max(height, width)
+    if scale >= 1:
+        return image
+    # Whole multiples of the usual stride, so that a bare smp network takes them.
+    size = [max(64, 32 * round(side * scale / 32)) for side in (height, width)]
+    return F.interpolate(image, size, mode="bilinear", align_corners=False).contiguous(
+        memory_format=torch.channels_last
+    )
 
 
 def _finish(sums: DrawAccumulator, base: dict[str, Tensor], size: tuple[int, int], keep: bool) -> Prediction:
