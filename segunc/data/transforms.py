@@ -8,7 +8,6 @@ import os
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 
 import random
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import albumentations as A
@@ -19,9 +18,6 @@ import torch
 from torch import Tensor
 
 from segunc.data.labels import IGNORE
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class Transform(Protocol):
@@ -101,10 +97,3 @@ class TrainTransform:
         random.seed(seed)
         done = self._compose(image=image, mask=label)
         return _tensors(done["image"], done["mask"])
-
-
-def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """(image - mean) / std per channel of ``[N, 3, H, W]`` images in 0..1."""
-    centre = torch.tensor(mean, device=images.device, dtype=images.dtype).view(1, -1, 1, 1)
-    scale = torch.tensor(std, device=images.device, dtype=images.dtype).view(1, -1, 1, 1)
-    return (images - centre) / scale

@@ -11,7 +11,7 @@ import torch
 
 import segunc
 from segunc.data.labels import IGNORE
-from segunc.data.transforms import EvalTransform, TrainTransform, normalise, to_tensor
+from segunc.data.transforms import EvalTransform, TrainTransform, to_tensor
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(1, 256, (40, 60, 3), np.uint8)
@@ -105,9 +105,3 @@ def test_evaluation_changes_nothing_or_the_size_alone() -> None:
     small = EvalTransform((20, 30))(IMAGE, LABEL)["image"]
     pooled = torch.nn.functional.avg_pool2d(to_tensor(IMAGE)[None], 2)[0]
     torch.testing.assert_close(small, pooled, atol=0.51 / 255, rtol=0)
-
-
-def test_normalisation_is_per_channel() -> None:
-    images = torch.rand(2, 3, 4, 4)
-    done = normalise(images, (0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
-    torch.testing.assert_close(done[:, 2], (images[:, 2] - 0.3) / 2.0)
