@@ -19,9 +19,10 @@ from segunc.data.toy import Scene, ToyConfig, generate_toy, render_scene
 from segunc.data.toy.anomalies import KINDS, sample_anomaly
 from segunc.data.toy.camera import Camera
 from segunc.data.toy.canvas import ANOMALY, CAR, ROAD, SIGN, SKY, Canvas, Stage
-from segunc.data.toy.generate import FRAMES_PER_SECOND, SPLITS, frame_name
+from segunc.data.toy.generate import FRAMES_PER_SECOND, SPLITS, VIDEO_SPLIT, frame_name
 from segunc.data.toy.light import sample_light
 from segunc.data.toy.scene import vote
+from segunc.data.toy.video import video_frames
 from segunc.errors import InputError
 
 SIZE = (128, 256)
@@ -253,6 +254,15 @@ def test_video_opens_and_every_frame_has_its_label(written: Path) -> None:
     assert len(centres) >= 4
     assert centres == sorted(centres)  # it crosses from left to right
     assert centres[-1] - centres[0] > 15
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_hides_the_crossing_animal(seed: int) -> None:
+    # A car that stood in the camera's way once filled half of the video.
+    frames = list(video_frames((seed, VIDEO_SPLIT), (128, 256), 6, 6 / 48 * FRAMES_PER_SECOND))
+    visible = [int((frame.anomaly == 1).sum()) for frame in frames]
+    assert min(visible[1:]) > 100, "at the start a parked car may stand before it"
+    assert visible[-1] > 3 * visible[1], "the camera comes nearer"
 
 
 def test_a_finished_set_is_kept(written: Path) -> None:

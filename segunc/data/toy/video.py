@@ -49,11 +49,15 @@ def video_frames(
 
 
 def _give_way(thing: Thing, duration: float) -> Thing | None:
-    """Traffic that lets the animal pass: cars before it are gone unless parked, cars behind it keep their distance."""
+    """Traffic that lets the animal pass: cars before it are gone unless parked at the kerb, cars behind it keep their distance."""
     if isinstance(thing, Person) and abs(thing.lateral) < 2.0 and thing.station < CROSSING + 2:
         return None
-    if not isinstance(thing, Car) or thing.speed == 0:
+    if not isinstance(thing, Car):
         return thing
+    if thing.speed == 0:
+        # A parked car stays at its kerb; one that stands in the camera's way, or turns across it, is left out.
+        reach = 5.0 if abs(np.sin(thing.yaw)) > 0.3 else 2.3
+        return None if abs(thing.lateral) < reach and thing.station < CROSSING + 6 else thing
     if thing.station < CROSSING + 6:
         return None
     if thing.speed < 0:
