@@ -43,9 +43,9 @@ def test_one_value_has_one_colour_whatever_else_the_frame_holds(score: str) -> N
 
 def test_values_beyond_the_range_take_its_end_and_the_label_says_so() -> None:
     shown = display_range("epistemic")
-    ends = colourise(np.array([[0.3, 0.31, 1.0]]), shown)
+    ends = colourise(np.array([[0.1, 0.11, 1.0]]), shown)
     np.testing.assert_array_equal(ends, np.broadcast_to(colour_table()[255], (1, 3, 3)))
-    assert (shown.low_text, shown.high_text) == ("0", ">= 0.3")
+    assert (shown.low_text, shown.high_text) == ("0", ">= 0.1")
     assert display_range("entropy").high_text == "1"
 
 
