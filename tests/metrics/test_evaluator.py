@@ -16,7 +16,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from segunc.errors import InputError
 from segunc.maps.encoding import UNIT_SCORES, decode_unit
 from segunc.metrics.evaluator import Evaluator
-from segunc.metrics.frame_counts import decode_keys
+from segunc.metrics.labelled_frame import decode_keys
 from tests.metrics.runs import CLASSES, Run, make_frame, make_run
 
 SCORES = ("msp", "entropy", "epistemic", "energy")
@@ -44,7 +44,7 @@ def run() -> dict[str, Run]:
 
 def test_the_schema_is_complete(run):
     result = evaluate(run)
-    assert list(result) == ["scores", "segmentation", "calibration", "reasons", "counts", "left_out"]
+    assert list(result) == ["scores", "segmentation", "calibration", "intervals", "reasons", "counts", "left_out"]
     assert list(result["scores"]) == list(SCORES)
     for values in result["scores"].values():
         assert list(values) == ["pooled"]
