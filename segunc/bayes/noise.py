@@ -67,7 +67,8 @@ class NoiseSource:
         if self.scheme == "latin-hypercube":
             # torch's inverse normal distribution function is vectorised and exact to float64's rounding.
             uniform = torch.from_numpy(np.stack([self._stratified(s, length, members, stream) for s in draws]))
-            return torch.special.ndtri(uniform).float()
+            normal: Tensor = torch.special.ndtri(uniform)
+            return normal.float()
         rows = [self._normal_row(s, length, members, stream) for s in draws]
         return torch.from_numpy(np.stack(rows))
 
