@@ -32,6 +32,8 @@ _PRELOADED = (
     "segunc.commands.model_evaluation",
     "segunc.commands.review",
     "segunc.commands.doctor",
+    "segunc.commands.export",
+    "segunc.commands.compare",
     "segunc.training.base",
     "segunc.training.finetune",
     "segunc.review.page",
