@@ -70,6 +70,10 @@ def test_disjoint_intervals_are_enough(tmp_path: Path) -> None:
     c = write_result(tmp_path / "c.json", {"entropy": {"auroc": 0.85}}, intervals={AUROC: (0.8, 0.89)})
     assert rows(compare(load_results([b, a])))[AUROC].best == 1
     assert rows(compare(load_results([b, a, c])))[AUROC].best is None
+    a = write_result(
+        a, {"entropy": {"auroc": 0.9}}, intervals={AUROC: (0.88, 0.91)}, counts=COUNTS | {"normal_pixels": 8999}
+    )
+    assert rows(compare(load_results([b, a])))[AUROC].best is None
 
 
 @pytest.mark.parametrize(
