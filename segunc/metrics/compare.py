@@ -187,7 +187,7 @@ def _difference(label: str, base: Column, other: Column, base_cell: Cell, cell: 
     why = why_not_paired(first, second)
     if why:
         return Difference(value, reason=why)
-    a, b = first.row(".".join(base.paths[label])), second.row(".".join(other.paths[label]))
+    a, b = base.result.replicates_of(base.paths[label]), other.result.replicates_of(other.paths[label])
     if a is None or b is None:
         return Difference(value, reason="this number has no replicates")
     try:

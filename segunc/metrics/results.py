@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from segunc.errors import InputError
 from segunc.files import read_json
-from segunc.metrics.paired import Replicates, load_replicates, sidecar_path
+from segunc.metrics.resampling import Replicates
+from segunc.metrics.sidecar import load_replicates, sidecar_path
 
 NumberPath = tuple[str, ...]
 """Where a number stands in a result: ``("scores", "entropy", "pooled", "auroc")``."""
@@ -52,6 +56,14 @@ class EvaluationResult:
         """The 95 % interval of a number, None where there is none."""
         bounds = self.content.get("intervals", {}).get(".".join(path))
         return (float(bounds[0]), float(bounds[1])) if bounds and None not in bounds else None
+
+    def replicates_of(self, path: NumberPath) -> npt.NDArray[np.float64] | None:
+        """The bootstrap replicates ``[R]`` of a number, None where there are none."""
+        dotted = ".".join(path)
+        if self.replicates is None or dotted not in self.replicates.paths:
+            return None
+        row: npt.NDArray[np.float64] = self.replicates.values[self.replicates.paths.index(dotted)]
+        return row
 
     def reason(self, path: NumberPath) -> str:
         """Why a number is null."""

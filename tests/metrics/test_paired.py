@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,15 +10,8 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from segunc.errors import InputError
-from segunc.metrics.paired import (
-    FEWEST,
-    Replicates,
-    load_replicates,
-    paired_difference,
-    save_replicates,
-    sidecar_path,
-    why_not_paired,
-)
+from segunc.metrics.paired import FEWEST, paired_difference, why_not_paired
+from segunc.metrics.resampling import Replicates
 
 
 def test_the_interval_is_scipys_percentile_bootstrap() -> None:
@@ -78,24 +69,28 @@ def test_order_sign_and_gaps(values: np.ndarray) -> None:
     assert (reverse.low, reverse.high, reverse.p_value) == pytest.approx((-found.high, -found.low, found.p_value))
     shuffled = np.random.default_rng(0).permutation(values)
     assert paired_difference(zeros, shuffled) == found
-    padded = np.concatenate([values, [np.nan, np.nan]])
+    padded = np.concatenate([values, [np.nan, np.nan]])  # 2 of at least 42: fewer than 5 %
     assert paired_difference(np.zeros_like(padded), padded) == found
     assert paired_difference(zeros, 1 + np.abs(values)).excludes_zero
 
 
 def test_too_few_or_unequal_replicates_are_refused() -> None:
-    values = np.full(FEWEST + 3, np.nan)
+    values = np.full(FEWEST + 2, np.nan)
     values[:FEWEST] = 1.0
     assert paired_difference(np.zeros_like(values), values).replicates == FEWEST
     values[0] = np.nan
-    with pytest.raises(InputError, match=f"{FEWEST - 1} replicates of both numbers; expected at least {FEWEST}"):
+    with pytest.raises(InputError, match="39 of 42 replicates have both numbers; expected at least 40"):
         paired_difference(np.zeros_like(values), values)
+    many = np.ones(200)
+    many[:11] = np.nan
+    with pytest.raises(InputError, match=r"189 of 200 .* and 95% of them"):
+        paired_difference(np.zeros(200), many)
     with pytest.raises(InputError, match="one length"):
         paired_difference(np.zeros(50), np.zeros(51))
 
 
 def replicates(**changes: object) -> Replicates:
-    fields = {"paths": ("a.b", "a.c"), "values": np.zeros((2, 50)), "seed": 7, "clusters": ("f1", "f2")} | changes
+    fields = {"paths": ("a.b", "a.c"), "values": np.zeros((2, 50)), "seed": 7, "units": ("f1", "f2")} | changes
     return Replicates(**fields)  # type: ignore[arg-type]
 
 
@@ -103,40 +98,7 @@ def test_what_keeps_two_evaluations_from_being_paired() -> None:
     assert why_not_paired(replicates(), replicates(paths=("x",), values=np.ones((1, 50)))) is None
     assert why_not_paired(replicates(), replicates(seed=8)) == "resampled with the seeds 7 and 8"
     assert why_not_paired(replicates(), replicates(values=np.zeros((2, 60)))) == "50 and 60 replicates"
-    why = why_not_paired(replicates(), replicates(clusters=("f1",)))
+    why = why_not_paired(replicates(), replicates(units=("f1",)))
     assert why == "other units were resampled (2 and 1, f2 is in one only)"
-    assert "in another order" in (why_not_paired(replicates(), replicates(clusters=("f2", "f1"))) or "")
-
-
-def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).random((2, 50))
-    values[1, 3] = np.nan
-    path = sidecar_path(tmp_path / "my.run.json")
-    assert path.name == "my.run.replicates.npz"
-    save_replicates(path, replicates(values=values, clusters=("straße/1", "f2")))
-    found = load_replicates(path)
-    assert (found.paths, found.seed, found.clusters) == (("a.b", "a.c"), 7, ("straße/1", "f2"))
-    np.testing.assert_array_equal(found.values, values)
-    np.testing.assert_array_equal(found.row("a.c"), values[1])
-    assert found.row("a.d") is None
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize(
-    "arrays_",
-    [
-        {},
-        {"paths": np.array(["a"]), "values": np.zeros((2, 9)), "seed": 1, "clusters": np.array(["f"])},
-        {"paths": np.array([1]), "values": np.zeros((1, 9)), "seed": 1, "clusters": np.array(["f"])},
-        {"paths": np.array(["a"]), "values": np.zeros((1, 9)), "seed": 0.5, "clusters": np.array(["f"])},
-        {"paths": np.array(["a"], object), "values": np.zeros((1, 9)), "seed": 1, "clusters": np.array(["f"])},
-    ],
-)
-def test_another_file_is_no_sidecar(tmp_path: Path, arrays_: dict[str, np.ndarray]) -> None:
-    path = tmp_path / "x.replicates.npz"
-    np.savez(path, **arrays_)
-    with pytest.raises(InputError, match=r"x\.replicates\.npz"):
-        load_replicates(path)
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(InputError, match=r"x\.replicates\.npz holds no replicates"):
-        load_replicates(path)
+    assert why_not_paired(replicates(units=("f1",)), replicates(units=("f1",))) == "a single unit was resampled"
+    assert "in another order" in (why_not_paired(replicates(), replicates(units=("f2", "f1"))) or "")
