@@ -25,6 +25,7 @@ from segunc.metrics.pixel_curves import (
     empty_counts,
     fpr_at_recall,
 )
+from segunc.metrics.probability_sums import mean_scores
 
 Array = npt.NDArray[Any]
 Result = dict[str, Any]
@@ -61,7 +62,7 @@ class Evaluator:
         self._matrix = np.zeros((len(self.classes), len(self.classes)), np.int64)
         self._ignored = 0
         self._failures = empty_counts()
-        self._probability_sums = np.zeros(3)
+        self._probability_sums = np.zeros(3, np.int64)
         self._frames = dict.fromkeys(("seen", "scored", "anomaly", "both", "labelled"), 0)
         self._left_out: list[dict[str, str]] = []
 
@@ -205,8 +206,7 @@ class Evaluator:
         else:
             reasons["calibration.ece"] = f"not every labelled frame has a map '{CONFIDENCE}'"
         if int(self._probability_sums[0]) == pixels:
-            values["nll"] = float(self._probability_sums[1] / pixels)
-            values["brier"] = float(self._probability_sums[2] / pixels)
+            values["nll"], values["brier"] = mean_scores(self._probability_sums)
         else:
             why = "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
             reasons |= dict.fromkeys(("calibration.nll", "calibration.brier"), why)

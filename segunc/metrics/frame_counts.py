@@ -12,8 +12,8 @@ import numpy.typing as npt
 from segunc.data.labels import IGNORE
 from segunc.errors import InputError
 from segunc.maps.encoding import UNIT_SCORES, decode_unit, keys_to_half, score_keys
-from segunc.metrics.calibration import probability_scores
 from segunc.metrics.pixel_curves import Counts, count_keys
+from segunc.metrics.probability_sums import probability_scores
 from segunc.metrics.segmentation import Matrix, confusion_matrix
 
 Array = npt.NDArray[Any]
@@ -53,7 +53,7 @@ class FrameCounts:
         matrix: int64 ``[C, C]`` confusion matrix.
         ignored: ignored pixels of the class label.
         failures: int64 ``[2, 65536]`` labelled pixels by key of the confidence score, row 1 wrongly predicted.
-        probability_sums: float64 ``[3]`` of :func:`segunc.metrics.calibration.probability_scores`.
+        probability_sums: int64 ``[3]`` of :func:`segunc.metrics.probability_sums.probability_scores`.
     """
 
     forms: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class FrameCounts:
     matrix: Matrix | None = None
     ignored: int = 0
     failures: Counts | None = None
-    probability_sums: npt.NDArray[np.float64] | None = None
+    probability_sums: npt.NDArray[np.int64] | None = None
 
 
 def count_frame(maps: LabelledMaps, scores: Sequence[str], classes: int) -> FrameCounts:
