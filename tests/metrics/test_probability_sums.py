@@ -62,7 +62,9 @@ def test_closed_forms_of_nll_and_brier():
 def test_classwise_error_is_the_mean_of_torchmetrics_over_classes(batch):
     logits, labels = batch
     probabilities = logits.softmax(1)
-    state = sum(classwise_bins(frame, label) for frame, label in zip(probabilities.numpy(), labels.numpy(), strict=True))
+    state = sum(
+        classwise_bins(frame, label) for frame, label in zip(probabilities.numpy(), labels.numpy(), strict=True)
+    )
     counted = labels != 255
     expected = [
         float(binary_calibration_error(probabilities[:, c][counted], (labels[counted] == c).int(), n_bins=15))
