@@ -15,6 +15,7 @@ import numpy.typing as npt
 from segunc.metrics import calibration, segmentation
 from segunc.metrics.labelled_frame import CONFIDENCE, LabelledFrame, decode_keys
 from segunc.metrics.pixel_curves import KEYS, auroc, average_precision, best_f1, detection_curve, fpr_at_recall
+from segunc.metrics.probability_sums import mean_scores, probability_scores
 
 Counts = npt.NDArray[np.int64]
 Path = tuple[str, ...]
@@ -22,8 +23,6 @@ Numbers = dict[Path, float | None]
 Forms = Mapping[str, str]
 COARSE_KEYS = 4096
 """Bins of the replicates' counts by key."""
-SUM_STEPS = 2**18
-"""Sums of reals over a frame are rounded to 1 / SUM_STEPS, so that they add exactly, in any order."""
 
 
 def coarse_keys(counts: Counts) -> Counts:
@@ -142,7 +141,7 @@ class ConfidenceCalibration(ClassLabelPart):
     """Calibration of the confidence 1 - msp, from counts by its key."""
 
     section = ("calibration",)
-    names = (("ece",),)
+    names = (("ece",), ("adaptive_ece",))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.failure_counts(CONFIDENCE)
@@ -151,10 +150,12 @@ class ConfidenceCalibration(ClassLabelPart):
         return coarse_keys(counts)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        used = np.flatnonzero(counts.any(axis=0))  # keys of floats outside 0..1 exist but never occur
-        confidence = np.clip(1.0 - key_values(CONFIDENCE, forms, counts.shape[-1])[used], 0.0, 1.0)
-        sums = calibration.bin_confidences(confidence, counts[0, used], counts[:, used].sum(axis=0))
-        return {("ece",): calibration.expected_calibration_error(sums)}
+        # Keys of floats outside 0..1 exist but never occur.
+        confidence = np.clip(1.0 - key_values(CONFIDENCE, forms, counts.shape[-1]), 0.0, 1.0)
+        equal_width = calibration.bin_counts(counts, confidence)
+        equal_mass = calibration.bin_counts_by_mass(counts, confidence)
+        errors = (calibration.expected_calibration_error(bins) for bins in (equal_width, equal_mass))
+        return dict(zip(self.names, errors, strict=True))
 
     def why(self, counts: Counts | None, name: Path) -> str:
         return f"no labelled frame has a map '{CONFIDENCE}'" if counts is None else super().why(counts, name)
@@ -169,13 +170,10 @@ class ProbabilityCalibration(ClassLabelPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
             return None
-        sums = calibration.probability_scores(frame.mean_probabilities, frame.labels)
-        return np.rint(sums * SUM_STEPS).astype(np.int64)
+        return probability_scores(frame.mean_probabilities, frame.labels)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        if not counts[0]:
-            return dict.fromkeys(self.names)
-        return {("nll",): int(counts[1]) / int(counts[0]), ("brier",): int(counts[2]) / int(counts[0])}
+        return dict(zip(self.names, mean_scores(counts), strict=True))
 
     def why(self, counts: Counts | None, name: Path) -> str:
         if counts is None:

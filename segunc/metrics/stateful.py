@@ -14,7 +14,6 @@ from torchmetrics import Metric
 
 from segunc.data.labels import IGNORE
 from segunc.errors import InputError
-from segunc.metrics.calibration import BINS, SMALLEST_PROBABILITY, expected_calibration_error
 from segunc.metrics.pixel_curves import KEYS, auroc, average_precision, best_f1, detection_curve, fpr_at_recall
 from segunc.metrics.segmentation import accuracy, class_iou, mean_iou
 
@@ -142,64 +141,3 @@ class SegmentationIoU(Metric):
             "accuracy": _number(accuracy(matrix), device),
             "per_class": torch.from_numpy(class_iou(matrix)).to(device),
         }
-
-
-class Calibration(Metric):
-    """ECE, NLL and Brier score of class probabilities over all pixels.
-
-    States: ``bins`` float64 ``[3, B]`` (pixels, correct pixels, confidences), ``sums`` float64 ``[3]`` (pixels,
-    -ln p_y, Brier).
-    """
-
-    full_state_update = False
-    higher_is_better = False
-    is_differentiable = False
-    bins: Tensor
-    sums: Tensor
-
-    def __init__(self, bins: int = BINS, **options: Any) -> None:
-        super().__init__(**options)
-        self.add_state("bins", torch.zeros(3, bins, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("sums", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, probabilities: Tensor, labels: Tensor) -> None:
-        """Add pixels.
-
-        Args:
-            probabilities: ``[N, C, ...]`` that sum to 1 over the classes.
-            labels: train ids ``[N, ...]``, 255 ignored.
-
-        Raises:
-            InputError: the shapes differ, an id is no class, or the values are no probabilities.
-        """
-        if probabilities.shape[:1] + probabilities.shape[2:] != labels.shape:
-            raise InputError(
-                f"probabilities of shape {tuple(probabilities.shape)} and labels of {tuple(labels.shape)}",
-                "[N, C, ...] and [N, ...]",
-            )
-        device, classes = self.bins.device, probabilities.shape[1]
-        truth = labels.to(device).long()
-        counted = truth != IGNORE
-        truth = truth[counted]
-        if truth.numel() and bool(((truth < 0) | (truth >= classes)).any()):
-            raise InputError("a label is no class id", f"ids in 0..{classes - 1}, or {IGNORE}")
-        selected = probabilities.to(device).float().movedim(1, -1)[counted]
-        if not bool(((selected.sum(-1) - 1.0).abs() <= 1e-2).all() & (selected >= 0.0).all()):
-            raise InputError("class probabilities are negative or do not sum to 1", "the output of a softmax")
-        confidence, predicted = selected.max(-1)
-        confidence = confidence.clamp(max=1.0)  # a softmax may round to 1 + 1e-7
-        edges = torch.linspace(0.0, 1.0, self.bins.shape[1] + 1, device=device)[1:-1]
-        index = torch.bucketize(confidence, edges, right=True)
-        rows = torch.stack([torch.ones_like(confidence), (predicted == truth).float(), confidence]).double()
-        self.bins.index_add_(1, index, rows)
-        chosen = selected.gather(-1, truth[:, None])[:, 0].double()
-        brier = (1.0 - chosen).square() + (selected.double().square().sum(-1) - chosen.square()).clamp(min=0.0)
-        loss = -chosen.clamp(min=SMALLEST_PROBABILITY).log()
-        self.sums += torch.stack([torch.tensor(float(truth.numel()), device=device).double(), loss.sum(), brier.sum()])
-
-    def compute(self) -> dict[str, Tensor]:
-        """``ece`` in 0..1, ``nll`` in nats, ``brier`` in 0..2 as float64 scalars; NaN without a pixel."""
-        ece = expected_calibration_error(self.bins.cpu().numpy())
-        pixels, loss, brier = self.sums.unbind()
-        # 0 / 0 is NaN.
-        return {"ece": _number(ece, self.bins.device), "nll": loss / pixels, "brier": brier / pixels}
