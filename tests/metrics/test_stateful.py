@@ -14,10 +14,12 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from segunc.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
+from segunc.metrics.anomaly_metrics import PooledAnomaly
 from segunc.metrics.calibration import bin_confidences
 from segunc.metrics.pixel_curves import auroc, average_precision, count_keys, detection_curve, fpr_at_recall
 from segunc.metrics.segmentation import class_iou, confusion_matrix, mean_iou
-from segunc.metrics.stateful import Calibration, PooledAnomaly, SegmentationIoU, tensor_keys
+from segunc.metrics.stateful import Calibration, SegmentationIoU
+from segunc.metrics.tensor_counts import tensor_keys
 
 DEVICES = [
     "cpu",
