@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from segunc.data.labels import IGNORE
 from segunc.errors import InputError
+from segunc.metrics.counting import check_anomaly_labels
 from segunc.metrics.fixed_point import mean_of_steps, to_steps
 
 TAUS = np.linspace(0.25, 0.75, 11)
@@ -108,14 +109,10 @@ def component_counts(
     """
     if track not in TRACKS:
         raise InputError(f"the track '{track}'", " or ".join(TRACKS))
-    if scores.shape != anomaly.shape or scores.ndim != 2 or anomaly.dtype != np.uint8:
-        raise InputError(
-            f"scores of shape {scores.shape} and {anomaly.dtype} labels of shape {anomaly.shape}",
-            "[H, W], labels uint8",
-        )
+    if scores.shape != anomaly.shape or scores.ndim != 2:
+        raise InputError(f"scores of shape {scores.shape} and labels of shape {anomaly.shape}", "[H, W] for both")
+    check_anomaly_labels(anomaly)
     counted = anomaly != IGNORE
-    if (counted & (anomaly > 1)).any():
-        raise InputError("an anomaly label holds another value", "0 normal, 1 anomaly, 255 ignored")
     predicted = called_anomalous(scores, threshold, mode)
     if (np.isnan(scores) & counted).any():
         raise InputError("a score map holds NaN", "numbers", "mask such pixels as ignored or repair the map")

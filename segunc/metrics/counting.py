@@ -13,13 +13,10 @@ import numpy.typing as npt
 
 from segunc.data.labels import IGNORE
 from segunc.errors import InputError
-from segunc.maps.encoding import keys_to_half
 from segunc.metrics.pixel_curves import KEYS, Counts, count_rows
 
-_FINITE_KEYS = slice(0x0400, 0xFC00)
-_ROW = np.full(256, 3, np.int64)  # normal, anomalous, ignored, anything else
-_ROW[[0, 1, IGNORE]] = 0, 1, 2
-_PATTERN_OF_KEY = keys_to_half(np.arange(KEYS, dtype=np.uint16)).view(np.uint16)
+ROW_OF_LABEL = np.minimum(np.arange(256), 2)
+"""Row of each label value: 0 normal, 1 anomalous, 2 ignored."""
 
 
 def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Counts:
@@ -41,8 +38,6 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
     """
     if stored.shape != anomaly.shape:
         raise InputError(f"scores of shape {stored.shape} and labels of shape {anomaly.shape}", "one label each")
-    if anomaly.dtype != np.uint8:
-        raise InputError(f"an anomaly label of type {anomaly.dtype}", "uint8")
     floating = np.issubdtype(stored.dtype, np.floating)
     if floating:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -51,22 +46,45 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
         patterns = stored
     else:
         raise InputError(f"a score map of type {stored.dtype}", "uint8, uint16 or a floating type", "convert the map")
-    rows = count_rows(anomaly, patterns, _ROW, KEYS)
-    if rows[3].any():
-        unknown = sorted(set(np.unique(anomaly).tolist()) - {0, 1, IGNORE})
-        raise InputError(f"an anomaly label holds the values {unknown[:8]}", "0 normal, 1 anomaly, 255 ignored")
-    return _by_key(rows[:2]) if floating else rows[:2].copy()
-
-
-def _by_key(by_pattern: Counts) -> Counts:
-    """Counts by float16 bit pattern as counts by key, with -0.0 made +0.0."""
-    counts = by_pattern[:, _PATTERN_OF_KEY]
-    if counts[:, _FINITE_KEYS].sum() != counts.sum():
-        raise InputError(
-            "a score is NaN, infinite or beyond the range of float16",
-            "finite values within +-65504",
-            "mask such pixels as ignored in the labels or repair the map",
-        )
-    counts[:, 0x8000] += counts[:, 0x7FFF]
+    check_anomaly_labels(anomaly)
+    rows = count_rows(anomaly, patterns, ROW_OF_LABEL, KEYS)
+    if not floating:
+        return rows[:2].copy()
+    counts = order_by_key(rows, exponent_bits=5)
+    counts[:, 0x8000] += counts[:, 0x7FFF]  # -0.0 is +0.0
     counts[:, 0x7FFF] = 0
     return counts
+
+
+def order_by_key(by_pattern: Counts, exponent_bits: int) -> Counts:
+    """Counts by the leading bits of a floating-point pattern, rearranged into the order of the values.
+
+    Args:
+        by_pattern: int64 ``[R, K]`` by sign, exponent and any number of mantissa bits.
+        exponent_bits: of the floating type.
+
+    Returns:
+        int64 ``[2, K]``, the first two rows: negative values from the largest magnitude, then positive ones.
+
+    Raises:
+        InputError: those rows hold infinity or NaN (the exponents of all ones).
+    """
+    half = by_pattern.shape[1] // 2
+    counts = np.concatenate((by_pattern[:2, : half - 1 : -1], by_pattern[:2, :half]), axis=1)
+    beyond = half >> exponent_bits
+    if counts[:, :beyond].any() or counts[:, -beyond:].any():
+        raise InputError(
+            "a score is NaN, infinite or beyond the range of its floating type",
+            "finite values, within +-65504 for 16-bit keys",
+            "mask such pixels as ignored in the labels or repair the map",
+        )
+    return counts
+
+
+def check_anomaly_labels(anomaly: npt.NDArray[np.uint8]) -> None:
+    """Raise InputError where labels are not uint8, or one is none of 0 (normal), 1 (anomaly) and 255 (ignored)."""
+    if anomaly.dtype != np.uint8:
+        raise InputError(f"an anomaly label of type {anomaly.dtype}", "uint8")
+    if ((anomaly > 1) & (anomaly != IGNORE)).any():
+        unknown = sorted(set(np.unique(anomaly).tolist()) - {0, 1, IGNORE})
+        raise InputError(f"an anomaly label holds the values {unknown[:8]}", "0 normal, 1 anomaly, 255 ignored")

@@ -15,15 +15,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from segunc.data.labels import IGNORE
 from segunc.errors import InputError
-from segunc.metrics.pixel_curves import Counts, DetectionCurve, count_keys
+from segunc.metrics.counting import ROW_OF_LABEL, check_anomaly_labels, order_by_key
+from segunc.metrics.pixel_curves import Counts, DetectionCurve, count_rows
 
 WIDE_KEYS = 1 << 20
 """Number of 20-bit keys."""
 RELATIVE_WIDTH = 2.0**-11
 """Largest relative distance of two normal float32 scores of one key."""
-_DROPPED_BITS = 12
+_DROPPED_BITS = np.uint32(12)
 
 
 def wide_keys(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.uint32]:
@@ -35,12 +35,8 @@ def wide_keys(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.uint32]:
     Raises:
         InputError: a value is NaN, infinite or beyond the range of float32, or the type is no floating type.
     """
-    if not np.issubdtype(scores.dtype, np.floating):
-        raise InputError(
-            f"scores of type {scores.dtype} for 20-bit keys", "floats", "codes are exact with 16-bit keys already"
-        )
     with np.errstate(over="ignore"):
-        single = scores.astype(np.float32) + np.float32(0.0)  # -0.0 + 0.0 = +0.0
+        single = _singles(scores)
     if not np.isfinite(single).all():
         raise InputError("a score is NaN, infinite or beyond the range of float32", "finite values", "repair the map")
     bits = single.view(np.uint32)
@@ -70,8 +66,19 @@ def count_wide_scores(scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.
     """
     if scores.shape != anomaly.shape:
         raise InputError(f"scores of shape {scores.shape} and labels of shape {anomaly.shape}", "one label each")
-    counted = anomaly != IGNORE
-    return count_keys(wide_keys(scores[counted]), anomaly[counted], WIDE_KEYS)
+    check_anomaly_labels(anomaly)
+    with np.errstate(over="ignore", invalid="ignore"):
+        patterns = _singles(scores).view(np.uint32) >> _DROPPED_BITS
+    rows = count_rows(anomaly, patterns, ROW_OF_LABEL, WIDE_KEYS)
+    return order_by_key(rows, exponent_bits=8)
+
+
+def _singles(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    if not np.issubdtype(scores.dtype, np.floating):
+        raise InputError(
+            f"scores of type {scores.dtype} for 20-bit keys", "floats", "codes are exact with 16-bit keys already"
+        )
+    return np.asarray(scores.astype(np.float32, copy=False) + np.float32(0.0), np.float32)  # -0.0 + 0.0 = +0.0
 
 
 def auroc_error_bound(curve: DetectionCurve) -> float | None:

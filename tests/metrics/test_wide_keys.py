@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from segunc.errors import InputError
-from segunc.metrics.pixel_curves import auroc, average_precision, best_f1, detection_curve
+from segunc.metrics.pixel_curves import auroc, average_precision, best_f1, count_keys, detection_curve
 from segunc.metrics.wide_keys import (
     RELATIVE_WIDTH,
     WIDE_KEYS,
@@ -65,6 +65,16 @@ def test_published_fixtures(labels, scores, expected, times):
     )
 
 
+@settings(max_examples=30, deadline=None)
+@given(singles, hnp.arrays(np.uint8, 50, elements=st.sampled_from([0, 1, 255])))
+def test_scores_are_counted_as_their_keys(scores, labels):
+    scores[:3] = (0.0, -0.0, -1e-45)
+    counted = labels != 255
+    by_key = count_keys(wide_keys(scores[counted]), labels[counted], WIDE_KEYS)
+    for same in (scores, scores.astype(np.float64)):
+        np.testing.assert_array_equal(count_wide_scores(same, labels), by_key)
+
+
 def test_numbers_are_those_of_the_rounded_scores_and_auroc_within_its_bound():
     generator = np.random.default_rng(3)
     labels = (generator.random(30_000) < 0.1).astype(np.uint8)
@@ -95,7 +105,9 @@ def test_the_bound_is_reached_where_all_scores_share_a_key():
 def test_bad_scores_are_refused_unless_ignored(bad):
     scores = np.array([0.5, bad])
     assert count_wide_scores(scores, np.uint8([1, 255])).sum() == 1
-    with pytest.raises(InputError, match="float32"):
+    with pytest.raises(InputError, match="NaN, infinite or beyond"):
+        wide_keys(scores)
+    with pytest.raises(InputError, match="NaN, infinite or beyond"):
         count_wide_scores(scores, np.uint8([1, 0]))
 
 
@@ -104,5 +116,5 @@ def test_codes_and_wrong_shapes_are_refused():
         wide_keys(np.zeros(2, np.uint16))
     with pytest.raises(InputError, match="one label each"):
         count_wide_scores(np.zeros(2), np.zeros(3, np.uint8))
-    with pytest.raises(InputError, match="0 or 1"):
+    with pytest.raises(InputError, match=r"values \[3\]"):
         count_wide_scores(np.zeros(2), np.uint8([0, 3]))
