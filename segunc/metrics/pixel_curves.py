@@ -52,13 +52,17 @@ def count_rows(
     """
     bins = (int(row.max()) + 1) * width
     offset = row * width
-    total = np.zeros(bins, np.int64)
     flat_labels, flat_values = labels.ravel(), values.ravel()
     strip = max(_STRIP, 2 * bins)  # of the order of the histogram at least, which is added once for each strip
-    for start in range(0, len(flat_labels), strip):
+
+    def count_strip(start: int) -> npt.NDArray[np.int64]:
         index = offset.take(flat_labels[start : start + strip])
         index += flat_values[start : start + strip]
-        total += np.bincount(index, minlength=bins)
+        return np.bincount(index, minlength=bins).astype(np.int64, copy=False)
+
+    total = count_strip(0)
+    for start in range(strip, len(flat_labels), strip):
+        total += count_strip(start)
     return total.reshape(-1, width)
 
 
