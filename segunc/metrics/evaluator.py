@@ -6,7 +6,7 @@ is what is counted, so both ways give the same numbers to the last digit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,16 +15,17 @@ import numpy.typing as npt
 
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.errors import InputError
-from segunc.metrics.labelled_frame import CONFIDENCE, LabelledFrame, stored_form
-from segunc.metrics.parts import (
-    AnomalyPart,
-    ClassLabelPart,
+from segunc.maps.encoding import UNIT_SCORES
+from segunc.metrics.labelled_frame import CONFIDENCE, LabelledFrame
+from segunc.metrics.parts.anomaly import PROTOCOLS, Protocol, anomaly_part
+from segunc.metrics.parts.base import Part, Path
+from segunc.metrics.parts.class_labels import (
+    ClasswiseCalibration,
     ConfidenceCalibration,
-    Part,
-    Path,
-    Pooled,
-    ProbabilityCalibration,
+    Patches,
+    ProbabilityScores,
     Segmentation,
+    Selective,
 )
 from segunc.metrics.resampling import Replicates, Resampling, Tally, replicate_numbers
 
@@ -42,6 +43,8 @@ class Evaluator:
     Args:
         score_names: the scores to evaluate; every frame with an anomaly label must bring all of them.
         classes: the label map, or the class names by train id; None where no class labels are evaluated.
+        protocols: of the anomaly labels; none where no anomaly labels are evaluated.
+        unit_codes: scores whose uint16 maps hold this tool's codes; those of other tools are linear.
         resampling: of the intervals; None makes none.
         unit: from a frame's name to the unit that is resampled; None resamples single frames.
 
@@ -54,6 +57,8 @@ class Evaluator:
         score_names: Sequence[str],
         classes: LabelMap | Sequence[str] | None,
         *,
+        protocols: Sequence[Protocol] = ("pooled",),
+        unit_codes: Collection[str] = UNIT_SCORES,
         resampling: Resampling | None = None,
         unit: Callable[[str], str] | None = None,
     ) -> None:
@@ -62,13 +67,19 @@ class Evaluator:
         for kind, names in (("score", self.score_names), ("class", self.classes)):
             if len(set(names)) != len(names):
                 raise InputError(f"the {kind} names {', '.join(names)}", "each name once", "rename one of them")
-        if not self.score_names and not self.classes:
+        unknown = [name for name in protocols if name not in PROTOCOLS]
+        if unknown:
+            raise InputError(f"protocol '{unknown[0]}'", f"one of {', '.join(PROTOCOLS)}", "check the spelling")
+        if not (self.score_names and protocols) and not self.classes:
             raise InputError("neither scores nor classes to evaluate", "at least one of them")
+        self.unit_codes = unit_codes
         self.resampling = resampling or Resampling(0)
         self.unit = unit or (lambda name: name)
-        self.parts: list[Part] = [Pooled(name) for name in self.score_names]
-        self.parts += [Segmentation(self.classes), ConfidenceCalibration(), ProbabilityCalibration()]
-        self._tallies = [Tally(part.coarsen, self.resampling) for part in self.parts]
+        self.parts: list[Part[Any]] = [anomaly_part(s, p) for s in self.score_names for p in protocols]
+        self.parts += [Segmentation(self.classes), ConfidenceCalibration(), ProbabilityScores(), ClasswiseCalibration()]
+        if self.classes:
+            self.parts += [part(name) for name in self.score_names for part in (Selective, Patches)]
+        self._tallies = [Tally(part, self.resampling) for part in self.parts]
         self._counted = [0] * len(self.parts)
         self._forms: dict[str, str] = {}
         self._anomaly_pixels = np.zeros(3, np.int64)
@@ -100,9 +111,9 @@ class Evaluator:
             whether the frame was counted; where not, the result names it and says why.
         """
         try:
-            maps = LabelledFrame(frame, stored, prediction, mean_probabilities, labels, anomaly)
+            maps = LabelledFrame(frame, stored, prediction, mean_probabilities, labels, anomaly, self.unit_codes)
             forms = self._forms_with(maps)
-            counts = [part.count(maps) for part in self.parts]
+            counts = [part.count(maps) if self.classes or part.needs == "anomaly" else None for part in self.parts]
             unit = self.unit(frame)
         except InputError as error:
             self.leave_out(frame, str(error))
@@ -165,7 +176,7 @@ class Evaluator:
                 "maps and labels of the same frames",
                 "check that the label folder belongs to these maps",
             )
-        result: Result = {"scores": {name: {} for name in self.score_names}, "segmentation": {}, "calibration": {}}
+        result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
         for part, tally, counted in zip(self.parts, self._tallies, self._counted, strict=True):
             why = self._incomplete(part, counted)
@@ -196,7 +207,7 @@ class Evaluator:
     def _forms_with(self, frame: LabelledFrame) -> dict[str, str]:
         forms = dict(self._forms)
         for name in {*self.score_names, CONFIDENCE} & frame.stored.keys():
-            form = stored_form(frame.stored[name])
+            form = frame.form(name)
             if forms.setdefault(name, form) != form:
                 raise InputError(f"the map '{name}' is stored as {form}", f"{forms[name]}, as in the frames before it")
         return forms
@@ -212,19 +223,19 @@ class Evaluator:
             ignored = np.count_nonzero(frame.labels == IGNORE)
             self._label_pixels += (frame.labels.size - ignored, ignored)
 
-    def _incomplete(self, part: Part, counted: int) -> str | None:
+    def _incomplete(self, part: Part[Any], counted: int) -> str | None:
         """Why a part has no numbers although some frames hold what it needs: others of its kind do not."""
-        if isinstance(part, ClassLabelPart) and not self.classes:
+        if part.needs == "class" and not self.classes:
             return "no class labels were given"
-        kind = "anomaly" if isinstance(part, AnomalyPart) else "labelled"
-        if 0 < counted < self._frames[kind]:
-            return f"only {counted} of {self._frames[kind]} frames with a label hold what it needs"
+        labelled = self._frames["anomaly" if part.needs == "anomaly" else "labelled"]
+        if 0 < counted < labelled:
+            return f"only {counted} of {labelled} frames with a label hold what it needs"
         return None
 
-    def _why(self, part: Part, tally: Tally, name: Path) -> str:
+    def _why(self, part: Part[Any], tally: Tally[Any], name: Path) -> str:
         _, anomaly, ignored = self._anomaly_pixels
         why = part.why(tally.total, name)
-        if isinstance(part, AnomalyPart) and tally.total is not None and not anomaly and ignored:
+        if part.needs == "anomaly" and tally.total is not None and not anomaly and ignored:
             why += f"; {ignored} pixels are ignored"
         return why
 

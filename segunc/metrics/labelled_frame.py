@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy.typing as npt
 
 from segunc.data.labels import IGNORE
 from segunc.errors import InputError
-from segunc.maps.encoding import UNIT_SCORES, decode_unit, keys_to_half, score_keys
-from segunc.metrics.pixel_curves import Counts, count_keys
+from segunc.maps.encoding import UNIT_SCORES, decode_unit, keys_to_half
+from segunc.maps.score_files import decode_stored
+from segunc.metrics.counting import check_anomaly_labels, count_scores
+from segunc.metrics.pixel_curves import Counts
 
 Array = npt.NDArray[Any]
 CONFIDENCE = "msp"
@@ -30,6 +33,7 @@ class LabelledFrame:
         mean_probabilities: ``[C, H, W]`` float32, mean over the draws.
         labels: train ids, uint8, 255 ignored.
         anomaly: uint8, 0 normal, 1 anomaly, 255 ignored.
+        unit_codes: scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear.
 
     Raises:
         InputError: there is no label, sizes differ, or a label or the prediction holds what it may not hold.
@@ -41,12 +45,16 @@ class LabelledFrame:
     mean_probabilities: Array | None = None
     labels: Array | None = None
     anomaly: Array | None = None
+    unit_codes: Collection[str] = UNIT_SCORES
     _anomaly_counts: dict[str, Counts] = field(default_factory=dict, repr=False)
     _failure_counts: dict[str, Counts] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._check_sizes()
-        self.anomaly_pixels = np.zeros(3, np.int64) if self.anomaly is None else count_anomaly_labels(self.anomaly)
+        self.anomaly_pixels = np.zeros(3, np.int64)
+        if self.anomaly is not None:
+            check_anomaly_labels(self.anomaly)
+            self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[[0, 1, IGNORE]].astype(np.int64)
         if self.prediction is not None and self.prediction.dtype != np.uint8:
             raise InputError(f"the prediction is {self.prediction.dtype}", "uint8 class ids", "convert it")
 
@@ -65,9 +73,8 @@ class LabelledFrame:
         if self.anomaly is None:
             return None
         if name not in self._anomaly_counts:
-            counted = self.anomaly != IGNORE
-            keys = _keys(name, self.score(name)[counted])
-            self._anomaly_counts[name] = count_keys(keys, self.anomaly[counted])
+            with _named(name):
+                self._anomaly_counts[name] = count_scores(self.score(name), self.anomaly)
         return self._anomaly_counts[name]
 
     def failure_counts(self, name: str) -> Counts | None:
@@ -82,12 +89,27 @@ class LabelledFrame:
             return None
         if name not in self._failure_counts:
             counted = self.labels != IGNORE
-            values = self.stored[name][counted]
-            if name == CONFIDENCE and stored_form(values) == "float" and values.size:
-                _check_probabilities(values)
-            wrong = self.labels[counted] != self.prediction[counted]
-            self._failure_counts[name] = count_keys(_keys(name, values), wrong)
+            if name == CONFIDENCE and self.form(name) == "float":
+                _check_probabilities(self.stored[name][counted])
+            wrong = (self.labels != self.prediction).astype(np.uint8)
+            wrong[~counted] = IGNORE
+            with _named(name):
+                self._failure_counts[name] = count_scores(self.stored[name], wrong)
         return self._failure_counts[name]
+
+    def form(self, name: str) -> str:
+        """How a map is stored: ``unit-code`` (uint16 codes of this tool), ``uint16``, ``uint8`` or ``float``.
+
+        Keys of different forms cannot be compared.
+        """
+        stored = self.score(name)
+        if np.issubdtype(stored.dtype, np.floating):
+            return "float"
+        return "unit-code" if stored.dtype == np.uint16 and name in self.unit_codes else str(stored.dtype)
+
+    def values(self, name: str) -> npt.NDArray[np.float32]:
+        """The map of a score in real units, float32 ``[H, W]``."""
+        return decode_stored(self.score(name), "unit-code" if name in self.unit_codes else "linear")
 
     def _check_sizes(self) -> None:
         truth = self.anomaly if self.anomaly is not None else self.labels
@@ -109,49 +131,33 @@ class LabelledFrame:
                 )
 
 
-def count_anomaly_labels(anomaly: Array) -> npt.NDArray[np.int64]:
-    """Numbers of normal, anomalous and ignored pixels, int64 ``[3]``, of a label of 0, 1 and 255.
-
-    Raises:
-        InputError: another value occurs.
-    """
-    if anomaly.dtype != np.uint8:
-        raise InputError(f"an anomaly label of type {anomaly.dtype}", "uint8")
-    values = np.bincount(anomaly.ravel(), minlength=256)
-    if values[2:IGNORE].any():
-        unknown = (np.flatnonzero(values[2:IGNORE]) + 2)[:8].tolist()
-        raise InputError(f"an anomaly label holds the values {unknown}", "0 normal, 1 anomaly, 255 ignored")
-    return values[[0, 1, IGNORE]].astype(np.int64)
-
-
 def _check_probabilities(values: Array) -> None:
-    if not (values.min() >= 0 and values.max() <= 1):
+    if values.size and not (values.min() >= 0 and values.max() <= 1):
         raise InputError(f"the map '{CONFIDENCE}' leaves 0..1", "1 - max probability", "repair the map")
 
 
-def stored_form(stored: Array) -> str:
-    """How a map is stored: ``uint16``, ``uint8`` or ``float``. Keys of different forms cannot be compared."""
-    return "float" if np.issubdtype(stored.dtype, np.floating) else str(stored.dtype)
-
-
-def decode_keys(score: str, form: str, keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+def decode_keys(form: str, keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     """The score values of keys, in the units in which maps are read and shown; the shape of ``keys``.
 
-    uint16 codes of this tool's scores in 0..1 are (code / 65535)^2; other whole numbers are taken as linear, 0..1 over
-    the range of their type; floats are what they were, rounded to float16.
+    Args:
+        form: of the stored maps, see :meth:`LabelledFrame.form`: ``unit-code`` is (code / 65535)^2, other whole numbers are
+            linear, 0..1 over the range of their type, floats are what they were, rounded to float16.
+        keys: of maps in that form.
     """
     if form == "float":
         return keys_to_half(keys).astype(np.float32)
-    if form == "uint16" and score in UNIT_SCORES:
+    if form == "unit-code":
         return decode_unit(keys)
     return keys.astype(np.float32) / np.float32(np.iinfo(form).max)
 
 
-def _keys(name: str, stored: Array) -> npt.NDArray[np.uint16]:
+@contextmanager
+def _named(score: str) -> Iterator[None]:
+    """What is wrong with a map, with its name."""
     try:
-        return score_keys(stored)
+        yield
     except InputError as error:
-        raise InputError(f"the map '{name}': {error.given}", error.expected, error.remedy) from error
+        raise InputError(f"the map '{score}': {error.given}", error.expected, error.remedy) from error
 
 
 def _in_words(size: tuple[int, ...]) -> str:

@@ -9,9 +9,9 @@ replicate r of two models over the same frames has the same weights: their diffe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from segunc.errors import InputError
 
 Counts = npt.NDArray[np.int64]
 Key = TypeVar("Key")
+State = TypeVar("State")
 LEVEL = 0.95
 MOST_UNDEFINED = 0.05
 """Largest share of replicates without a number (no anomaly was drawn, for instance) that leaves an interval."""
@@ -50,45 +51,70 @@ class Resampling:
         return np.random.Generator(np.random.Philox(key=key)).poisson(1.0, self.replicates)
 
 
-class Tally:
-    """A sum of counts with its bootstrap replicates.
+class Additive(Protocol[State]):
+    """What a tally must know of the counts that it adds."""
 
-    Replicates are kept in a coarser form, because R of them are kept: ``coarsen`` must be linear (merge neighbouring
-    bins), and whoever makes numbers of them must accept both forms.
+    @property
+    def batch(self) -> int:
+        """Frames whose counts are kept before they are combined."""
+        ...
+
+    def combine(self, counts: Sequence[State]) -> State:
+        """The sum of counts."""
+        ...
+
+    def coarsen(self, counts: State) -> Counts:
+        """Counts in the form of the replicates: whole numbers of a fixed shape that add."""
+        ...
+
+    def refine(self, coarse: Counts) -> State:
+        """Counts again, of that form."""
+        ...
+
+
+class Tally(Generic[State]):
+    """A sum of counts with its bootstrap replicates, which are kept in a coarser form because there are many.
 
     Args:
-        coarsen: full counts -> coarse counts.
+        kind: how counts add.
         resampling: the replicates.
     """
 
-    def __init__(self, coarsen: Callable[[Counts], Counts], resampling: Resampling) -> None:
-        self.coarsen, self.resampling = coarsen, resampling
-        self.total: Counts | None = None
+    def __init__(self, kind: Additive[State], resampling: Resampling) -> None:
+        self.kind, self.resampling = kind, resampling
+        self._counts: list[State] = []
         self._replicates: Counts | None = None
         self._unit: str | None = None
         self._pending: Counts | None = None
 
-    def add(self, counts: Counts, unit: str) -> None:
+    def add(self, counts: State, unit: str) -> None:
         """Add the counts of a frame that belongs to a resampled unit."""
-        self.total = counts.copy() if self.total is None else np.add(self.total, counts, out=self.total)
+        self._counts.append(counts)
+        if len(self._counts) > self.kind.batch:
+            self._counts = [self.kind.combine(self._counts)]
         if not self.resampling.replicates:
             return
         if unit != self._unit:
             self._flush()
             self._unit = unit
-        coarse = self.coarsen(counts)
+        coarse = self.kind.coarsen(counts)
         # Frames of a unit share their weights: one round over the replicates serves the whole unit.
-        self._pending = coarse.copy() if self._pending is None else self._pending + coarse
+        self._pending = coarse if self._pending is None else self._pending + coarse
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: Tally[State]) -> None:
         """Add another tally of other frames; the units of both must not be divided between them."""
-        other._flush()
+        self._counts += other._counts
         self._flush()
-        if other.total is not None:
-            self.total = other.total.copy() if self.total is None else self.total + other.total
-        if other._replicates is not None:
-            mine = self._replicates
-            self._replicates = other._replicates.copy() if mine is None else mine + other._replicates
+        theirs = other.replicates
+        if theirs is not None:
+            self._replicates = theirs.copy() if self._replicates is None else self._replicates + theirs
+
+    @property
+    def total(self) -> State | None:
+        """The counts of all frames, None before the first."""
+        if len(self._counts) > 1:
+            self._counts = [self.kind.combine(self._counts)]
+        return self._counts[0] if self._counts else None
 
     @property
     def replicates(self) -> Counts | None:
@@ -171,23 +197,23 @@ def resampled_units(how: str) -> Callable[[str], str]:
 
 
 def replicate_numbers(
-    numbers: Callable[[Counts], dict[Key, float | None]], tally: Tally
+    numbers: Callable[[State], dict[Key, float | None]], tally: Tally[State]
 ) -> dict[Key, npt.NDArray[np.float64]]:
     """The numbers of each replicate of a tally.
 
     Args:
-        numbers: from full or coarse counts to numbers.
+        numbers: from counts to numbers.
         tally: whose replicates.
 
     Returns:
         for each number that all frames together define its replicates ``[R]``, NaN where one defines none. They are
         moved by the difference that the coarser counts make over all frames.
     """
-    replicates = tally.replicates
-    if tally.total is None or replicates is None:
+    total, replicates = tally.total, tally.replicates
+    if total is None or replicates is None:
         return {}
-    exact, coarse = numbers(tally.total), numbers(tally.coarsen(tally.total))
-    rows = [numbers(replicate) for replicate in replicates]
+    exact, coarse = numbers(total), numbers(tally.kind.refine(tally.kind.coarsen(total)))
+    rows = [numbers(tally.kind.refine(replicate)) for replicate in replicates]
     columns = {}
     for key, value in exact.items():
         near = coarse[key]

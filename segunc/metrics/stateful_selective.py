@@ -15,7 +15,7 @@ from segunc.metrics.patches import ACCURACY_THRESHOLD, WINDOW, check_settings, p
 from segunc.metrics.pixel_curves import KEYS
 from segunc.metrics.scalars import scalar_tensors
 from segunc.metrics.selective import selective_numbers
-from segunc.metrics.stateful import tensor_keys
+from segunc.metrics.tensor_counts import tensor_keys
 
 
 class SelectivePrediction(Metric):

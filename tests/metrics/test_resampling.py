@@ -7,15 +7,22 @@ import pytest
 
 from segunc.errors import InputError
 from segunc.metrics.evaluator import Evaluator
-from segunc.metrics.parts import coarse_keys
+from segunc.metrics.parts.anomaly import PROTOCOLS, Pooled
+from segunc.metrics.parts.base import coarse_keys, fine_keys
+from segunc.metrics.parts.class_labels import Segmentation
 from segunc.metrics.resampling import Replicates, Resampling, Tally, replicate_numbers, resampled_units
+from segunc.metrics.selective import NUMBERS as SELECTIVE
 from tests.metrics.runs import CLASSES, make_frame
 
 SCORES = ("entropy", "energy")
+CONDITIONAL = ("accurate_if_certain", "uncertain_if_inaccurate")
+ARRAYS = Segmentation(("a", "b"))  # of its counts, a tally keeps every number
 
 
 def fill(frames: dict[str, int], resampling: Resampling | None = None, **options: object) -> Evaluator:
-    evaluator = Evaluator(SCORES, CLASSES, resampling=resampling or Resampling(60, seed=3), **options)
+    evaluator = Evaluator(
+        SCORES, CLASSES, protocols=PROTOCOLS, resampling=resampling or Resampling(60, seed=3), **options
+    )
     for name, seed in frames.items():
         frame = make_frame(seed)
         assert evaluator.update(name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly)
@@ -36,7 +43,7 @@ def test_weights_are_poisson_and_depend_on_seed_and_name_alone():
 
 def test_a_replicate_is_the_weighted_sum_of_its_units():
     resampling = Resampling(50)
-    tally = Tally(lambda counts: counts, resampling)
+    tally = Tally(ARRAYS, resampling)
     counts = np.random.default_rng(0).integers(0, 9, (6, 4))
     units = ["a", "a", "b", "c", "b", "c"]
     for row, unit in zip(counts, units, strict=True):
@@ -50,7 +57,7 @@ def test_intervals_are_those_of_a_bootstrap_over_frames():
     """The share of ones over 60 frames of 100 pixels, against an ordinary bootstrap and its standard error."""
     generator = np.random.default_rng(1)
     ones = generator.binomial(100, generator.beta(4, 6, 60))
-    tally = Tally(lambda counts: counts, Resampling(2000))
+    tally = Tally(ARRAYS, Resampling(2000))
     for index, number in enumerate(ones):
         tally.add(np.array([100 - number, number]), str(index))
     columns = replicate_numbers(lambda counts: {"share": counts[1] / counts.sum() if counts.sum() else None}, tally)
@@ -63,10 +70,16 @@ def test_intervals_are_those_of_a_bootstrap_over_frames():
 def test_every_number_but_thresholds_has_an_interval_around_it():
     result = fill({f"frame_{i}": i for i in range(8)}).result()
     assert set(result["intervals"]) == {
-        *(f"scores.{score}.pooled.{number}" for score in SCORES for number in ("auroc", "aupr", "fpr95", "best_f1")),
+        *(
+            f"scores.{score}.{protocol}.{number}"
+            for score in SCORES
+            for protocol in PROTOCOLS
+            for number in ("auroc", "aupr", "fpr95", "best_f1")
+        ),
+        *(f"selective.{score}.{number}" for score in SCORES for number in (*SELECTIVE, "pavpu", *CONDITIONAL)),
         *(f"segmentation.{number}" for number in ("miou", "accuracy")),
         *(f"segmentation.per_class.{name}" for name in CLASSES),
-        *(f"calibration.{number}" for number in ("ece", "nll", "brier")),
+        *(f"calibration.{number}" for number in ("ece", "adaptive_ece", "classwise_ece", "nll", "brier")),
     }
     for path, (low, high) in result["intervals"].items():
         value = result
@@ -137,3 +150,5 @@ def test_coarser_keys_keep_every_pixel_and_the_order():
     counts = np.random.default_rng(2).integers(0, 5, (2, 65536))
     coarse = coarse_keys(counts)
     np.testing.assert_array_equal(coarse.cumsum(1), counts.cumsum(1)[:, 15::16])
+    np.testing.assert_array_equal(coarse_keys(fine_keys(coarse)), coarse)
+    assert Pooled("msp").refine(coarse).sum() == counts.sum()

@@ -1,22 +1,23 @@
 """What every part of a result has: each counts frames into integers that add, and makes its numbers of any such sum.
 
 A part knows one section of ``metrics.json``. It is asked for the counts of a frame, for numbers of the counts of all
-frames, and for the numbers of bootstrap replicates, whose counts by key are coarser (see :func:`coarse_keys`).
+frames, and for the numbers of bootstrap replicates, of which many are kept, in a coarser form.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from segunc.metrics.labelled_frame import LabelledFrame, decode_keys
+from segunc.metrics.labelled_frame import LabelledFrame
 from segunc.metrics.pixel_curves import KEYS
 
 Counts = npt.NDArray[np.int64]
+State = TypeVar("State")
 Path = tuple[str, ...]
 Numbers = dict[Path, float | None]
 Forms = Mapping[str, str]
@@ -30,54 +31,75 @@ def coarse_keys(counts: Counts) -> Counts:
     return merged
 
 
-def key_values(score: str, forms: Forms, bins: int) -> npt.NDArray[np.float32]:
-    """The score at each bin of counts by key: at the key itself, or at the middle of merged keys; ``[bins]``."""
-    width = KEYS // bins
-    return decode_keys(score, forms[score], (np.arange(bins) * width + width // 2).astype(np.uint16))
+def fine_keys(coarse: Counts) -> Counts:
+    """Counts ``[..., 65536]`` with the pixels of merged keys at the middle one."""
+    width = KEYS // COARSE_KEYS
+    counts = np.zeros((*coarse.shape[:-1], KEYS), np.int64)
+    counts[..., width // 2 :: width] = coarse
+    return counts
 
 
-class Part(ABC):
-    """One section of a result.
+class Part(ABC, Generic[State]):
+    """One section of a result; ``State`` is the type of its counts.
 
     Attributes:
         section: its place in ``metrics.json``.
         names: of its numbers below the section.
         point: those of them that are given without an interval, thresholds for instance.
+        batch: frames whose counts are kept before they are combined.
+        needs: the kind of label it needs, ``anomaly`` or ``class``.
     """
 
     section: Path
     names: Sequence[Path]
-    point: frozenset[Path] = frozenset()
+    point: ClassVar[frozenset[Path]] = frozenset()
+    batch: ClassVar[int] = 1
+    needs: ClassVar[str]
 
     @abstractmethod
-    def count(self, frame: LabelledFrame) -> Counts | None:
+    def count(self, frame: LabelledFrame) -> State | None:
         """The counts of a frame, None where it lacks what the part needs."""
 
     @abstractmethod
-    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+    def numbers(self, counts: State, forms: Forms) -> Numbers:
         """The numbers of summed counts; None where the counts define none."""
 
+    @abstractmethod
+    def combine(self, counts: Sequence[State]) -> State:
+        """The sum of counts."""
+
+    @abstractmethod
+    def coarsen(self, counts: State) -> Counts:
+        """The form in which replicates are kept: whole numbers of a fixed shape that add."""
+
+    @abstractmethod
+    def refine(self, coarse: Counts) -> State:
+        """Counts whose :meth:`coarsen` is ``coarse``."""
+
+    @abstractmethod
+    def why(self, counts: State | None, name: Path) -> str:
+        """Why a number is None; ``counts`` is None where no frame holds what the part needs."""
+
+
+class ArrayPart(Part[Counts]):
+    """A part whose counts are one array, replicates included."""
+
+    def combine(self, counts: Sequence[Counts]) -> Counts:
+        total: Any = sum(counts[1:], counts[0])
+        return np.asarray(total, np.int64)
+
     def coarsen(self, counts: Counts) -> Counts:
-        """The form in which replicates keep the counts."""
         return counts
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        """Why a number is None."""
-        del counts, name
-        return "no frame holds what it needs"
+    def refine(self, coarse: Counts) -> Counts:
+        return coarse
 
 
-class AnomalyPart(Part):
-    """A part that needs an anomaly label."""
+class KeyPart(ArrayPart):
+    """A part whose counts are by 16-bit key, ``[2, 65536]``; those of replicates by 12 bits of it."""
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return "no frame has an anomaly label" if counts is None else super().why(counts, name)
+    def coarsen(self, counts: Counts) -> Counts:
+        return coarse_keys(counts)
 
-
-class ClassLabelPart(Part):
-    """A part that needs class labels and the prediction."""
-
-    def why(self, counts: Counts | None, name: Path) -> str:
-        if counts is None:
-            return "no frame has both class labels and a prediction"
-        return "every pixel of the class labels is ignored"
+    def refine(self, coarse: Counts) -> Counts:
+        return fine_keys(coarse)
