@@ -56,8 +56,7 @@ def thin(x: Values, y: Values, most: int = MOST_POINTS) -> tuple[Values, Values]
     # Each axis in units of its own span, so that neither decides alone.
     steps = [np.abs(np.diff(axis)) / max(float(np.ptp(axis)), np.finfo(float).tiny) for axis in (x, y)]
     length = np.append(0.0, np.cumsum(steps[0] + steps[1]))
-    kept = np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], most - 1)))
-    kept = np.unique(np.append(kept, (0, len(x) - 1)))
+    kept = np.unique(np.searchsorted(length, np.linspace(0.0, length[-1], most)))
     return x[kept], y[kept]
 
 

@@ -201,7 +201,7 @@ def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_p
 
     first = save_figure(one_line(), tmp_path / "first.figure")
     assert [path.name for path in first] == ["first.figure.pdf", "first.figure.svg", "first.figure.png"]
-    with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.grid": False}):
+    with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.grid": False, "axes.facecolor": "red"}):
         second = save_figure(one_line(), tmp_path / "second")
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
