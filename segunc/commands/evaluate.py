@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from segunc.data.anomaly_labels import BINARY, anomaly_encoding
+from segunc.data.anomaly_labels import BINARY
 from segunc.data.datasets import DatasetEntry, dataset_entry
-from segunc.data.labels import label_map
 from segunc.errors import InputError, PartialFailure
 from segunc.evaluation import NO_LABEL, Result, evaluate_maps, format_metrics, write_metrics
 from segunc.maps.pipeline import Progress
@@ -20,7 +19,10 @@ def run(arguments: argparse.Namespace) -> None:
     """Evaluate, print the table and write the result."""
     if Path(arguments.out).is_dir():
         raise InputError(f"--out {arguments.out} is a folder", "the path of a JSON file", "e.g. metrics.json in it")
-    entry = dataset_entry(arguments.dataset) if arguments.dataset else None
+    anomaly_classes = [name for names in arguments.anomaly_class or [] for name in names]
+    if anomaly_classes and not arguments.dataset:
+        raise InputError("--anomaly-class without the data set it belongs to", "--dataset", "e.g. --dataset camvid")
+    entry = dataset_entry(arguments.dataset, anomaly_classes=anomaly_classes) if arguments.dataset else None
     result = _from_maps(arguments, entry) if arguments.maps else _from_model(arguments, entry)
     out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -47,8 +49,8 @@ def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Res
                 "--dataset with class labels",
                 "e.g. --dataset cityscapes",
             )
-        classes = label_map(entry.labels)
-    encoding = anomaly_encoding(entry.anomaly_encoding) if entry and entry.anomaly_encoding else BINARY
+        classes = entry.label_map()
+    encoding = (entry.anomaly_encoding if entry else None) or BINARY
     with ConsoleProgress() as show:
         start = time.monotonic()
         return evaluate_maps(
