@@ -10,7 +10,7 @@ from typing import Any
 from segunc.data.anomaly_labels import BINARY
 from segunc.data.datasets import DatasetEntry, dataset_entry
 from segunc.errors import InputError, PartialFailure
-from segunc.evaluation import NO_LABEL, Result, evaluate_maps, format_metrics, write_metrics
+from segunc.evaluation import NO_LABEL, Labels, Result, evaluate_maps, format_metrics, write_metrics
 from segunc.maps.pipeline import Progress
 from segunc.maps.progress import ConsoleProgress
 
@@ -39,10 +39,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:
-    if not arguments.labels and not arguments.anomaly_labels:
-        raise InputError("--maps without labels", "--labels or --anomaly-labels", "give the folder of the masks")
+    labels, anomaly_labels = _labels_of_maps(arguments, entry)
     classes = None
-    if arguments.labels:
+    if labels is not None:
         if entry is None or entry.labels is None:
             raise InputError(
                 "--labels without the data set they belong to",
@@ -55,13 +54,30 @@ def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Res
         start = time.monotonic()
         return evaluate_maps(
             Path(arguments.maps),
-            anomaly_labels=Path(arguments.anomaly_labels) if arguments.anomaly_labels else None,
-            labels=Path(arguments.labels) if arguments.labels else None,
+            anomaly_labels=anomaly_labels,
+            labels=labels,
             label_map=classes,
             anomaly_encoding=encoding,
             scores=arguments.scores,
             on_frame=lambda done, total: show(Progress(done, 0, 0, total, time.monotonic() - start)),
         )
+
+
+def _labels_of_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> tuple[Labels | None, Labels | None]:
+    """Class labels and anomaly labels: the folders given, or those of a data set's frames."""
+    folders = [Path(folder) if folder else None for folder in (arguments.labels, arguments.anomaly_labels)]
+    if arguments.root is None:
+        if not any(folders):
+            raise InputError(
+                "--maps without labels", "--labels, --anomaly-labels, or --dataset with --root", "say where they are"
+            )
+        return folders[0], folders[1]
+    if entry is None or any(folders):
+        raise InputError("--maps with --root", "--dataset beside it, and no label folders", "give one or the other")
+    samples = entry.samples(Path(arguments.root), arguments.split)
+    labels = {sample.name: sample.label for sample in samples if sample.label is not None}
+    anomalies = {sample.name: sample.anomaly for sample in samples if sample.anomaly is not None}
+    return labels or None, anomalies or None
 
 
 def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:

@@ -74,6 +74,8 @@ class AnomalyEncoding:
 
 BINARY = AnomalyEncoding("binary", frozenset({0}), frozenset({1}), frozenset({IGNORE}))
 """0 normal, 1 anomaly, 255 ignored: Fishyscapes, SegmentMeIfYouCan and this project's own sets."""
+ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
+"""Road Anomaly (Lis et al., ICCV 2019): 2 is the anomaly."""
 
 
 def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncoding:

@@ -79,6 +79,9 @@ class DatasetEntry:
         described = f"data set {self.name} as {self.layout} (from {self.source})"
         # Where no layout is complete, the one that has come the farthest says what it lacks.
         layout = max(self.layouts, key=lambda one: one.folders_in(root, split))
+        there = [other for other in self.splits if any(one.folders_in(root, other) for one in self.layouts)]
+        if there and split not in there:
+            raise InputError(f"{root} has no split '{split}'", described, f"splits found there: {', '.join(there)}")
         return [
             Sample(
                 name,

@@ -102,8 +102,16 @@ class Layout:
                 "add the images or remove the labels",
             )
         for name in belong:
-            if name in found and (part.holds is None or part.holds(label_values(found[name]))):
+            if name in found and (part.holds is None or _holds(found[name], part.holds)):
                 yield f"{part.prefix}{name}", paths[name], found[name]
+
+
+def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
+    """What the rule says of a label; yes where it cannot be read, for whoever reads the frame to name it."""
+    try:
+        return rule(label_values(label))
+    except InputError:
+        return True
 
 
 def _bare(name: str, ending: str) -> str:

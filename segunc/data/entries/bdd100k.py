@@ -7,6 +7,8 @@ Its script counts unlabelled pixels as normal; here they are ignored, as in ever
 
 from __future__ import annotations
 
+from functools import cache
+
 from segunc.data.entry import DatasetEntry
 from segunc.data.labels import label_map
 from segunc.data.layout import Layout, Part, same_folders
@@ -22,8 +24,13 @@ FORMS = (("images/10k/{}", "labels/sem_seg/masks/{}", ""), ("seg/images/{}", "se
 """Image folder, label folder and label ending of the present form and of the first."""
 
 
+@cache
+def _anomaly_ids() -> frozenset[int]:
+    return label_map(LABELS).raw_ids(ANOMALY_CLASSES)
+
+
 def _anomalous(values: frozenset[int]) -> bool:
-    return not values.isdisjoint(label_map(LABELS).raw_ids(ANOMALY_CLASSES))
+    return not values.isdisjoint(_anomaly_ids())
 
 
 def _known(values: frozenset[int]) -> bool:

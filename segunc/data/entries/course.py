@@ -6,8 +6,7 @@ The sets are the validation frames of SegmentMeIfYouCan's two tracks, those of F
 
 from __future__ import annotations
 
-from segunc.data.anomaly_labels import BINARY, AnomalyEncoding
-from segunc.data.entries.road_anomaly import ROAD_ANOMALY
+from segunc.data.anomaly_labels import BINARY, ROAD_ANOMALY, AnomalyEncoding
 from segunc.data.entry import DatasetEntry
 from segunc.data.layout import Layout, Part
 

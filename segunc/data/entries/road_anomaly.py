@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from segunc.data.anomaly_labels import AnomalyEncoding
+from segunc.data.anomaly_labels import ROAD_ANOMALY
 from segunc.data.entry import DatasetEntry
 from segunc.data.layout import Layout, Part
-
-ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 
 
 def _stem(name: str) -> str:
