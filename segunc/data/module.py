@@ -29,7 +29,7 @@ class SegmentationDataModule(L.LightningDataModule):
         batch_size: crops in a training batch; validation takes ``eval_batch_size`` frames.
         eval_batch_size: frames in a validation batch; with ``size`` None and frames of several sizes it must be 1.
         workers: loader processes; 0 loads in the training process.
-        labels: a label map's name or CSV path, for data sets that have none of their own (``folder``).
+        labels: a label map's name or CSV path instead of the data set's own (``folder`` has none).
         scale, flip, colour, blur: see :class:`segunc.data.transforms.TrainTransform`.
         seed: of the shuffle and the augmentation.
         anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not

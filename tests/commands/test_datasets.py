@@ -12,8 +12,11 @@ import pytest
 
 from segunc.cli import main
 from segunc.data.datasets import dataset_entry
+from segunc.data.label_images import read_label_image
+from segunc.data.module import SegmentationDataModule
 from segunc.maps.encoding import encode_unit
 from segunc.networks import NetworkDescription, build_network, save_network
+from segunc.training.config import parse_train_config
 from tests.data.published import draw_miniature
 
 OPTIONS = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
@@ -79,8 +82,7 @@ def test_maps_are_scored_by_the_files_of_the_data_set(
     for sample in entry.samples(root, "test"):
         path = sample.anomaly or sample.label
         assert path is not None
-        raw = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        assert raw is not None
+        raw = read_label_image(path)
         truth = entry.label_map().encode(raw)
         for folder, content in (
             ("entropy", encode_unit(np.where(raw == 10, 0.9, 0.1).astype(np.float32))),
@@ -96,3 +98,12 @@ def test_maps_are_scored_by_the_files_of_the_data_set(
     assert "give one or the other" in capsys.readouterr().err
     assert main([*map(str, ("evaluate", "--maps", maps, "--anomaly-class", "car", "--out", tmp_path / "m.json"))]) == 2
     assert "--anomaly-class without the data set it belongs to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["bicyclist,fence", "[bicyclist, fence]"])
+def test_a_configuration_declares_anomalies(tmp_path: Path, value: str) -> None:
+    config = Path(__file__).resolve().parents[2] / "configs" / "camvid.yaml"
+    overrides = ["--data.root", str(tmp_path), "--data.anomaly_class", value, "--data.holdout", "7"]
+    data = SegmentationDataModule(**parse_train_config(config, overrides).data.as_dict())
+    assert data.label_map.num_classes == 9
+    assert data.entry.anomaly_classes == ("bicyclist", "fence")

@@ -113,8 +113,10 @@ _ROAD_ANOMALY = ("animals01_Guiguinto_railway_station_Calves", "cones02_Broadmoo
 
 
 def _road_anomaly() -> tuple[list[Frame], ...]:
-    official = [(f"frames/{n}.jpg", f"frames/{n}.labels/labels_semantic.png", (0, 2)) for n in _ROAD_ANOMALY]
-    flat = [
+    official: list[Frame] = [
+        (f"frames/{n}.jpg", f"frames/{n}.labels/labels_semantic.png", (0, 2)) for n in _ROAD_ANOMALY
+    ]
+    flat: list[list[Frame]] = [
         [(f"images/{name}.jpg", f"{labels}/{name}.png", (0, 2)) for name in _ROAD_ANOMALY]
         for labels in ("labels_masks", "labels")
     ]
@@ -145,11 +147,11 @@ def _lost_and_found() -> list[Frame]:
 def _fishyscapes_laf() -> tuple[list[Frame], ...]:
     names = ["04_Maurener_Weg_8_000000_000030", "13_Elly_Beinhorn_Str_000003_000260"]
     labels = [f"fishyscapes_lostandfound/{i:04d}_{name}_labels.png" for i, name in enumerate(names)]
-    folders = (
-        lambda n: f"leftImg8bit/train/{n[:-14]}/{n}_leftImg8bit.png",
-        lambda n: f"laf_images/{n}_leftImg8bit.png",
-    )
-    forms = [[(f(n), label, BINARY) for n, label in zip(names, labels, strict=True)] for f in folders]
+    images = ("leftImg8bit/train/{scene}/{name}_leftImg8bit.png", "laf_images/{name}_leftImg8bit.png")
+    forms: list[list[Frame]] = [
+        [(form.format(scene=n[:-14], name=n), label, BINARY) for n, label in zip(names, labels, strict=True)]
+        for form in images
+    ]
     return (*forms, _masks("original", "labels", names, "png"))
 
 
