@@ -154,8 +154,15 @@ def build_parser() -> Parser:
     evaluate.add_argument(
         "--dataset", metavar="NAME", help="data set; with --maps its label encodings, with --model its frames too"
     )
-    evaluate.add_argument("--root", metavar="DIR", help="where the data set lies (with --model)")
+    evaluate.add_argument("--root", metavar="DIR", help="where the data set lies; with --maps instead of label folders")
     evaluate.add_argument("--split", default="test", help="of the data set (default test)")
+    evaluate.add_argument(
+        "--anomaly-class",
+        type=names,
+        action="append",
+        metavar="A,B",
+        help="classes of the data set that the network was not trained on: anomalies (may be repeated)",
+    )
     evaluate.add_argument("--scores", type=names, metavar="A,B", help="scores to evaluate (default: all)")
     _sampling(evaluate)
 
