@@ -127,7 +127,14 @@ def build_parser() -> Parser:
     predict.add_argument(
         "--overlay-score", default="entropy", metavar="SCORE", help="the score that overlays show (default entropy)"
     )
-    predict.add_argument("--maps", type=names, metavar="A,B", help="scores to write (default: all)")
+    predict.add_argument(
+        "--scores",
+        "--maps",
+        dest="scores",
+        type=names,
+        metavar="A,B",
+        help="scores to write (default: those that need no further sums or statistics)",
+    )
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
     _sampling(predict)
 
@@ -154,7 +161,12 @@ def build_parser() -> Parser:
     )
     evaluate.add_argument("--root", metavar="DIR", help="where the data set lies (with --model)")
     evaluate.add_argument("--split", default="test", help="of the data set (default test)")
-    evaluate.add_argument("--scores", type=names, metavar="A,B", help="scores to evaluate (default: all)")
+    evaluate.add_argument(
+        "--scores",
+        type=names,
+        metavar="A,B",
+        help="scores to evaluate (default: all maps; with --model those that predict writes by default)",
+    )
     _sampling(evaluate)
 
     review = _verb(verbs, "review", "segunc review --maps maps --out review")
