@@ -34,6 +34,8 @@ _PRELOADED = (
     "segunc.commands.doctor",
     "segunc.training.base",
     "segunc.training.finetune",
+    "segunc.training.max_logit",
+    "segunc.training.temperature",
     "segunc.review.page",
 )
 _CONTEXT.set_forkserver_preload(list(_PRELOADED))
