@@ -62,6 +62,14 @@ def test_boundaries_and_suppression_equal_the_loops(seed: int, height: int, widt
     np.testing.assert_allclose(suppressed.numpy(), suppress_by_loops(score, ids), atol=1e-5)
 
 
+def test_the_border_of_one_pixel_depends_on_which_id_is_larger() -> None:
+    """Published behaviour: the largest id is sought in a cross, the smallest in a square."""
+    field = torch.zeros(1, 5, 5, dtype=torch.long)
+    field[0, 2, 2] = 1
+    assert int(find_boundaries(field).sum()) == 5
+    assert int(find_boundaries(1 - field).sum()) == 9
+
+
 def test_smoothing_equals_scipy() -> None:
     score = np.random.default_rng(0).normal(size=(25, 40))
     taps = np.exp(-(np.arange(-3, 4) ** 2) / 2)

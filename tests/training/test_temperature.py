@@ -112,7 +112,7 @@ def test_sampled_pixels_have_the_mean_prediction_of_the_sampler(camvid: tuple[Pa
     expected: list[torch.Tensor] = []
     labels: list[torch.Tensor] = []
     for _, image, truth in frames_as_seen(model, data, "val", 0, "test"):
-        assert image.shape[-2:] == truth.shape == (72, 96)
+        assert tuple(image.shape[-2:]) == (72, 96)
         labelled = torch.from_numpy(truth.astype(np.int64)).flatten()
         probabilities = sampler(image, keep_probabilities=True).probabilities
         assert probabilities is not None
