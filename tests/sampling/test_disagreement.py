@@ -75,6 +75,12 @@ def test_a_constant_added_to_a_draw_changes_nothing() -> None:
         torch.testing.assert_close(after[name], before[name], rtol=1e-4, atol=1e-5)
 
 
+def test_of_equal_classes_the_first_has_the_vote() -> None:
+    logits = torch.tensor([[1.0, 3.0, 3.0], [0.0, 3.0, 3.0], [0.0, 0.0, 3.0]]).view(3, 3, 1, 1)
+    assert float(streamed(logits)["variation-ratio"]) == pytest.approx(1 / 3)
+    assert float(variation_ratio(logits.softmax(1)[:, None])) == pytest.approx(1 / 3)
+
+
 def test_strips_of_rows_do_not_matter() -> None:
     # 3000 columns of 11 classes make strips of a few rows.
     logits = torch.randn(4, 11, 23, 3000, generator=torch.Generator().manual_seed(2)) * 3
@@ -104,7 +110,7 @@ def test_only_what_is_asked_for_is_kept(name: str) -> None:
 def test_more_votes_than_a_small_integer_holds() -> None:
     draws = torch.iinfo(torch.int16).max + 3
     sums = DisagreementSums(("variation-ratio",), 2, (1, 1), torch.device("cpu"))
-    logits, half = torch.tensor([1.0, 0.0]).view(2, 1, 1), torch.full((2, 1, 1), 0.5)
+    logits, half = torch.tensor([0.0, -1.0]).view(2, 1, 1), torch.full((2, 1, 1), 0.5)
     for draw in range(draws):
         sums.add(slice(0, 1), logits, half, half, draw)
     assert float(sums.scores(draws)["variation-ratio"]) == 0.0
