@@ -9,12 +9,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from segunc.commands.finetune import METHODS
 from segunc.errors import InputError, PartialFailure
 
 VERBS = {
     "demo": "toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes",
     "train": "train a deterministic segmentation network",
-    "finetune": "turn a trained network into a Bayesian one (ABNN)",
+    "finetune": "turn a trained network into a Bayesian one (ABNN), or calibrate a finished model",
     "predict": "write uncertainty maps of images, folders or a video; resumable",
     "evaluate": "metrics from maps on disk, or from a model in one pass",
     "review": "a static HTML page of the maps",
@@ -112,12 +113,22 @@ def build_parser() -> Parser:
         "finetune",
         "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn",
     )
-    tune.add_argument("--base", required=True, metavar="DIR", help="model folder of a deterministic network")
+    tune.add_argument(
+        "--base",
+        required=True,
+        metavar="DIR",
+        help="model folder of a deterministic network; of any model for temperature and standardized-max-logit",
+    )
     tune.add_argument(
         "--config", required=True, metavar="YAML", help="see configs/; any key can be overruled as --key.subkey VALUE"
     )
-    tune.add_argument("--out", required=True, metavar="DIR", help="the Bayesian model folder")
-    tune.add_argument("--method", choices=("abnn",), default="abnn", help="which posterior (default abnn)")
+    tune.add_argument("--out", required=True, metavar="DIR", help="the new model folder")
+    tune.add_argument(
+        "--method",
+        choices=tuple(METHODS),
+        default="abnn",
+        help="which posterior (default abnn), or what is fitted on a finished model",
+    )
 
     predict = _verb(verbs, "predict", "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay")
     predict.add_argument("--model", required=True, metavar="DIR", help="model folder")
@@ -129,7 +140,14 @@ def build_parser() -> Parser:
     predict.add_argument(
         "--overlay-score", default="entropy", metavar="SCORE", help="the score that overlays show (default entropy)"
     )
-    predict.add_argument("--maps", type=names, metavar="A,B", help="scores to write (default: all)")
+    predict.add_argument(
+        "--scores",
+        "--maps",
+        dest="scores",
+        type=names,
+        metavar="A,B",
+        help="scores to write (default: those that need no further sums or statistics)",
+    )
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
     _sampling(predict)
 
@@ -163,7 +181,12 @@ def build_parser() -> Parser:
         metavar="A,B",
         help="classes of the data set that the network was not trained on: anomalies (may be repeated)",
     )
-    evaluate.add_argument("--scores", type=names, metavar="A,B", help="scores to evaluate (default: all)")
+    evaluate.add_argument(
+        "--scores",
+        type=names,
+        metavar="A,B",
+        help="scores to evaluate (default: all maps; with --model those that predict writes by default)",
+    )
     _sampling(evaluate)
 
     review = _verb(verbs, "review", "segunc review --maps maps --out review")

@@ -12,23 +12,30 @@ from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.training.config import parse_finetune_config, parse_train_config
 from tests.commands.processes import succeed
+from tests.conftest import Job
 from tests.data import miniatures
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FILES = sorted([*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "segunc" / "commands").glob("*.yaml")])
 
 
-def finetunes(path: Path) -> bool:
-    return "abnn" in yaml.safe_load(path.read_text(encoding="utf-8"))
+METHODS = {"temperature": "temperature", "max_logit": "standardized-max-logit"}
+"""Group of settings -> method, for what is fitted on a finished model."""
 
 
-TRAIN = [path for path in FILES if not finetunes(path)]
-FINETUNE = [path for path in FILES if finetunes(path)]
+def groups(path: Path) -> set[str]:
+    return set(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-def test_there_are_configurations_of_both_kinds() -> None:
+FINETUNE = [path for path in FILES if "abnn" in groups(path)]
+FIT = [path for path in FILES if groups(path) & set(METHODS)]
+TRAIN = [path for path in FILES if path not in FINETUNE + FIT]
+
+
+def test_there_are_configurations_of_every_kind() -> None:
     assert {"camvid.yaml", "cityscapes.yaml", "toy.yaml"} <= {path.name for path in TRAIN}
     assert {"camvid_abnn.yaml", "cityscapes_abnn.yaml", "toy_abnn.yaml"} <= {path.name for path in FINETUNE}
+    assert {group for path in FIT for group in groups(path)} >= set(METHODS)
 
 
 @pytest.mark.parametrize("path", TRAIN, ids=lambda path: path.name)
@@ -82,3 +89,21 @@ def test_the_pair_of_configurations_runs_a_step(name: str, tmp_path: Path) -> No
     model = load_model(tmp_path / "abnn")
     assert model.posterior.members == 3
     assert model.network.description.num_classes == label_map(name).num_classes
+
+
+@pytest.mark.parametrize("path", FIT, ids=lambda path: path.name)
+def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job, tmp_path: Path) -> None:
+    (method,) = (METHODS[group] for group in groups(path) & set(METHODS))
+    words = (
+        "--base",
+        overconfident.abnn,
+        "--config",
+        path,
+        "--data.root",
+        overconfident.data,
+        "--out",
+        tmp_path / "out",
+    )
+    succeed("finetune", "--method", method, *words, "--device", "cpu")
+    model = load_model(tmp_path / "out")
+    assert (model.calibration if method == "temperature" else model.max_logit_statistics) is not None

@@ -84,6 +84,7 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Re
     from segunc.bayes.files import load_model
     from segunc.commands.device import make_sampler
     from segunc.commands.model_evaluation import evaluate_model
+    from segunc.sampling.prediction import DEFAULT_SCORES
 
     if entry is None or not arguments.root:
         raise InputError(
@@ -91,7 +92,8 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Re
         )
     samples = entry.samples(Path(arguments.root), arguments.split)
     model = load_model(Path(arguments.model))
-    sampler = make_sampler(model, arguments)
+    # Calibration is measured on msp, whatever scores are compared.
+    sampler = make_sampler(model, arguments, [*(arguments.scores or DEFAULT_SCORES), "msp"])
     result: dict[str, Any] = evaluate_model(
         sampler, model, entry, samples, scores=arguments.scores, size=arguments.size
     )
@@ -101,6 +103,7 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Re
         "method": model.posterior.method,
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
+        "temperature": sampler.temperature,
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scope": sampler.scope,

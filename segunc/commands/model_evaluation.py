@@ -15,7 +15,7 @@ from segunc.maps.encoding import encode_score
 from segunc.maps.pipeline import Progress
 from segunc.maps.progress import ConsoleProgress
 from segunc.sampling.frames import sample_frames
-from segunc.sampling.prediction import ALL_SCORES
+from segunc.sampling.prediction import DEFAULT_SCORES, check_scores
 from segunc.sampling.sampler import Sampler
 
 
@@ -33,19 +33,16 @@ def evaluate_model(
     Scores are counted in their stored encoding, so that the numbers equal those from a maps folder.
 
     Args:
-        sampler: over the model's network.
+        sampler: over the model's network; returns these scores and msp.
         model: for its classes.
         entry: tells what the labels mean.
         samples: the labelled frames.
-        scores: anomaly scores to evaluate; None for all.
+        scores: anomaly scores to evaluate; None for those that need no further sums or statistics.
         size: (height, width) the network sees; None for its inference size.
 
     Raises:
         InputError: the data set's classes are not the network's, or no frame could be scored.
     """
-    unknown = sorted(set(scores or ()) - set(ALL_SCORES))
-    if unknown:
-        raise InputError(f"score '{unknown[0]}'", f"one of {', '.join(ALL_SCORES)}", "check the spelling")
     anomalies = entry.anomaly_encoding if any(sample.anomaly for sample in samples) else None
     classes = entry.label_map() if any(sample.label for sample in samples) else None
     if classes is not None and classes.classes != model.network.description.classes:
@@ -54,7 +51,7 @@ def evaluate_model(
             f"those of the network: {', '.join(model.network.description.classes[:4])}, ...",
             "evaluate on the data set that the network was trained for",
         )
-    chosen = list(scores or ALL_SCORES) if anomalies else []
+    chosen = list(check_scores(scores or DEFAULT_SCORES)) if anomalies else []
     evaluator = Evaluator(chosen, classes)
     with ConsoleProgress() as show:
         start = time.monotonic()

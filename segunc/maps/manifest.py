@@ -34,7 +34,11 @@ _UNITS = {
     "deterministic-msp": "1 - max probability",
     "deterministic-entropy": "share of ln C",
     "max-logit": "negative max logit",
-    "energy": "negative log-sum-exp of the logits",
+    "energy": "-T log-sum-exp of the logits / T",
+    "variance": "variance over the draws, mean over the classes",
+    "variation-ratio": "share of the draws that do not vote for the modal class",
+    "expected-pairwise-kl": "nats",
+    "standardized-max-logit": "negative max logit in standard deviations of its class",
 }
 
 Manifest = dict[str, Any]

@@ -36,6 +36,8 @@ _PRELOADED = (
     "segunc.commands.compare",
     "segunc.training.base",
     "segunc.training.finetune",
+    "segunc.training.max_logit",
+    "segunc.training.temperature",
     "segunc.review.page",
 )
 _CONTEXT.set_forkserver_preload(list(_PRELOADED))
