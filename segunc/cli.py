@@ -187,6 +187,35 @@ def build_parser() -> Parser:
         metavar="A,B",
         help="scores to evaluate (default: all maps; with --model those that predict writes by default)",
     )
+    evaluate.add_argument(
+        "--protocols",
+        type=names,
+        default=["pooled", "per-image"],
+        metavar="A,B",
+        help="how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)",
+    )
+    evaluate.add_argument(
+        "--components",
+        type=names,
+        metavar="A,B",
+        help="component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass",
+    )
+    evaluate.add_argument(
+        "--component-mode",
+        default="smiyc",
+        choices=("smiyc", "inclusive"),
+        help="score > threshold as the benchmark cuts (default), or >=",
+    )
+    evaluate.add_argument(
+        "--replicates", type=int, default=200, metavar="R", help="of the bootstrap intervals (default 200; 0: none)"
+    )
+    evaluate.add_argument(
+        "--resample",
+        default="frame",
+        metavar="UNIT",
+        help="what is resampled: frame (default), folder, or a regular expression; frames with one match stay together",
+    )
+    evaluate.add_argument("--plots", metavar="DIR", help="folder for figures (PDF, SVG, PNG)")
     _sampling(evaluate)
 
     review = _verb(verbs, "review", "segunc review --maps maps --out review")

@@ -1,12 +1,12 @@
 """Evaluate uncertainty maps against labels: from maps on disk, or frame by frame as a network makes them.
 
-Nothing here knows a network. ``evaluate_maps`` reads any folder of ``SCORE/FRAME.{png,npy}``; a caller that holds a
-network feeds the same :class:`Evaluator` with the maps in their stored form and gets the same numbers.
+Nothing here knows a network. ``evaluate_maps`` reads the maps of any tool; a caller that holds a network feeds the same
+:class:`segunc.metrics.evaluator.Evaluator` with the maps in their stored form and gets the same numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +19,8 @@ from segunc.data.pairing import find_labels, list_images
 from segunc.errors import InputError
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.metrics.evaluator import Evaluator, Result
-from segunc.metrics.labelled_frame import CONFIDENCE
-from segunc.metrics.report import format_metrics, write_metrics
-
-__all__ = ["NO_LABEL", "Evaluator", "Result", "evaluate_maps", "format_metrics", "write_metrics"]
+from segunc.metrics.labelled_frame import CONFIDENCE, LabelledFrame
+from segunc.metrics.passes import Evaluation, EvaluationOptions, component_pass
 
 NO_LABEL = "no label carries its name"
 """Why a frame is left out that nobody has labelled."""
@@ -38,27 +35,28 @@ def evaluate_maps(
     labels: Labels | None = None,
     label_map: LabelMap | None = None,
     anomaly_encoding: AnomalyEncoding = BINARY,
-    scores: Sequence[str] | None = None,
+    options: EvaluationOptions | None = None,
     on_frame: Callable[[int, int], None] | None = None,
-) -> Result:
+) -> Evaluation:
     """Evaluate a folder of maps, in constant memory.
 
     Args:
-        maps: a folder of ``SCORE/FRAME.{png,npy}`` and ``prediction/FRAME.png``, with or without a manifest.
+        maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
         anomaly_labels: anomaly masks; a folder, or frame name -> file where a data set names them its own way.
         labels: masks of class ids, likewise.
         label_map: what the values of ``labels`` mean; required with ``labels``.
         anomaly_encoding: what the values of ``anomaly_labels`` mean.
-        scores: the scores to evaluate; None is every score map in the folder.
+        options: scores, protocols, components and intervals.
         on_frame: called after each frame with the number of frames done and their total.
 
     Returns:
-        the content of ``metrics.json``; frames that could not be counted stand in ``left_out`` with the reason.
+        the result with what stands behind it; frames that could not be counted stand in ``left_out`` with the reason.
 
     Raises:
         InputError: there are no maps or no labels, a score is unknown, the label map does not fit the maps' classes,
             or not one frame could be counted.
     """
+    options = options or EvaluationOptions()
     if anomaly_labels is None and labels is None:
         raise InputError("no labels are given", "anomaly labels, class labels, or both")
     if labels is not None and label_map is None:
@@ -68,28 +66,47 @@ def evaluate_maps(
         _check_classes(reader, label_map)
     anomaly_files = _label_files(anomaly_labels, reader.frames)
     label_files = _label_files(labels, reader.frames)
-    chosen = _choose_scores(reader, scores) if anomaly_labels is not None else ()
-    evaluator = Evaluator(chosen, label_map if labels is not None else None)
-    frame_inputs = _FrameInputs(reader, chosen, anomaly_files, label_files, label_map, anomaly_encoding)
+    chosen = _choose_scores(reader, options.scores)
+    codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
+    classes = label_map if labels is not None else None
+    evaluator = options.evaluator(
+        chosen, classes, reader.frames, anomalies=anomaly_labels is not None, unit_codes=codes
+    )
+    inputs = _FrameInputs(reader, chosen, anomaly_files, label_files, classes, anomaly_encoding)
+    total = len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
+    counted = []
     for done, frame in enumerate(reader.frames, start=1):
         try:
-            inputs = frame_inputs.read(frame)
+            given = inputs.read(frame)
         except InputError as error:
             evaluator.leave_out(frame, str(error))
         else:
-            evaluator.update(frame, **inputs)
+            if evaluator.update(frame, **given) and given["anomaly"] is not None:
+                counted.append(frame)
         if on_frame is not None:
-            on_frame(done, len(reader.frames))
+            on_frame(done, total)
     known = set(reader.frames)
     for failure in (reader.manifest or {}).get("failed", []):
         if failure["name"] not in known:
             evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
     result = evaluator.result()
-    for kind, given, files in (("anomaly", anomaly_labels, anomaly_files), ("class", labels, label_files)):
-        if given is not None:
+    for kind, given_labels, files in (("anomaly", anomaly_labels, anomaly_files), ("class", labels, label_files)):
+        if given_labels is not None:
             result["counts"][f"frames_without_{kind}_label"] = len(known - files.keys())
-            result["counts"][f"{kind}_labels_without_frame"] = _unused(given, files)
-    return result
+            result["counts"][f"{kind}_labels_without_frame"] = _unused(given_labels, files)
+    if reader.unfinished:
+        result["unfinished"] = reader.unfinished
+    if not options.tracks or anomaly_labels is None:
+        return Evaluation(result, evaluator.replicates(), evaluator)
+
+    def again() -> Iterable[LabelledFrame]:
+        for done, frame in enumerate(counted, start=len(reader.frames) + 1):
+            given = inputs.read(frame)
+            yield LabelledFrame(frame, given["stored"], anomaly=given["anomaly"], unit_codes=codes)
+            if on_frame is not None:
+                on_frame(done, total)
+
+    return Evaluation(result, component_pass(evaluator, result, options, again()), evaluator)
 
 
 def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> Sequence[str]:
@@ -164,7 +181,7 @@ class _FrameInputs:
             labels = self.label_map.encode(read_label_image(path), f"label {path}")
             # Where no frame has a prediction the result says so; where only this one lacks it, it is left out.
             prediction = self.reader.prediction(frame) if self._has_predictions else None
-            needed.update({CONFIDENCE} if self.reader.has(frame, CONFIDENCE) else ())
+            needed.update(name for name in (*self.scores, CONFIDENCE) if self.reader.has(frame, name))
         if anomaly is None and labels is None:
             raise InputError(NO_LABEL)
         stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}

@@ -56,6 +56,7 @@ def _toy_frame() -> Image:
 
 def _calibration(arguments: argparse.Namespace, model: Model, sampler: Sampler) -> Finding:
     from segunc.commands.model_evaluation import evaluate_model
+    from segunc.metrics.passes import EvaluationOptions
     from segunc.training.alpha import spaced
 
     if not arguments.root:
@@ -63,7 +64,8 @@ def _calibration(arguments: argparse.Namespace, model: Model, sampler: Sampler) 
     entry = dataset_entry(arguments.dataset)
     samples = entry.samples(Path(arguments.root), arguments.split)
     chosen = [samples[i] for i in spaced(len(samples), arguments.frames)]
-    result = evaluate_model(sampler, model, entry, chosen, size=arguments.size)
+    options = EvaluationOptions(scores=("msp",))
+    result = evaluate_model(sampler, model, entry, chosen, options, size=arguments.size).result
     ece, nll, miou = result["calibration"]["ece"], result["calibration"]["nll"], result["segmentation"]["miou"]
     text = f"ECE {ece:.4f}, NLL {nll:.4f}, mIoU {miou:.4f} on {len(chosen)} frames of {entry.name} {arguments.split}"
     return Finding("calibration", "ok" if ece < 0.1 else "warn", text)

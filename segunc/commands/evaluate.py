@@ -5,30 +5,68 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
 
 from segunc.data.anomaly_labels import BINARY
 from segunc.data.datasets import DatasetEntry, dataset_entry
 from segunc.errors import InputError, PartialFailure
-from segunc.evaluation import NO_LABEL, Labels, Result, evaluate_maps, format_metrics, write_metrics
+from segunc.evaluation import NO_LABEL, Labels, evaluate_maps
 from segunc.maps.pipeline import Progress
 from segunc.maps.progress import ConsoleProgress
+from segunc.metrics.gatherer import Result
+from segunc.metrics.passes import Evaluation, EvaluationOptions
+from segunc.metrics.report import format_metrics, write_metrics
+from segunc.metrics.resampling import Replicates, Resampling
+from segunc.metrics.sidecar import save_replicates, sidecar_path
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Evaluate, print the table and write the result."""
-    if Path(arguments.out).is_dir():
+    """Evaluate, print the tables and write the result, its replicates and the figures."""
+    out = Path(arguments.out)
+    if out.is_dir():
         raise InputError(f"--out {arguments.out} is a folder", "the path of a JSON file", "e.g. metrics.json in it")
     anomaly_classes = [name for names in arguments.anomaly_class or [] for name in names]
     if anomaly_classes and not arguments.dataset:
         raise InputError("--anomaly-class without the data set it belongs to", "--dataset", "e.g. --dataset camvid")
     entry = dataset_entry(arguments.dataset, anomaly_classes=anomaly_classes) if arguments.dataset else None
-    result = _from_maps(arguments, entry) if arguments.maps else _from_model(arguments, entry)
-    out = Path(arguments.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    options = EvaluationOptions(
+        scores=arguments.scores,
+        protocols=arguments.protocols,
+        tracks=arguments.components or (),
+        mode=arguments.component_mode,
+        resampling=Resampling(arguments.replicates),
+        resample=arguments.resample,
+    )
+    evaluation = (_from_maps if arguments.maps else _from_model)(arguments, entry, options)
+    result = evaluation.result
+    if anomaly_classes:
+        result.setdefault("run", {})["anomaly_classes"] = anomaly_classes
+    result["bootstrap"] = {
+        "replicates": arguments.replicates,
+        "seed": options.resampling.seed,
+        "unit": options.resample,
+    }
     write_metrics(result, out)
+    _write_replicates(evaluation.replicates, sidecar_path(out))
     print(format_metrics(result))
     print(f"wrote {out}")
+    if arguments.plots:
+        from segunc.plots.evaluation import write_plots
+
+        files = write_plots(evaluation.evaluator.gatherer, result, Path(arguments.plots), out.stem)
+        print(f"wrote {len(files)} files of figures to {arguments.plots}")
+    _report_failures(result, out)
+
+
+def _write_replicates(replicates: Replicates, path: Path) -> None:
+    if replicates.paths:
+        save_replicates(path, replicates)
+    else:
+        path.unlink(missing_ok=True)  # those of an earlier result would pass for this one's
+
+
+def _report_failures(result: Result, out: Path) -> None:
+    if "unfinished" in result:
+        print(f"note: {result['unfinished']}")
     # A frame without a label was not asked about; any other that is missing from the numbers is a failure.
     failed = [entry for entry in result["left_out"] if entry["reason"] != NO_LABEL]
     if failed:
@@ -38,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
 
 
-def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:
+def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None, options: EvaluationOptions) -> Evaluation:
     labels, anomaly_labels = _labels_of_maps(arguments, entry)
     classes = None
     if labels is not None:
@@ -52,15 +90,18 @@ def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Res
     encoding = (entry.anomaly_encoding if entry else None) or BINARY
     with ConsoleProgress() as show:
         start = time.monotonic()
-        return evaluate_maps(
+        evaluation = evaluate_maps(
             Path(arguments.maps),
             anomaly_labels=anomaly_labels,
             labels=labels,
             label_map=classes,
             anomaly_encoding=encoding,
-            scores=arguments.scores,
+            options=options,
             on_frame=lambda done, total: show(Progress(done, 0, 0, total, time.monotonic() - start)),
         )
+    if entry is not None:
+        evaluation.result["run"] = {"dataset": entry.name} | ({"split": arguments.split} if arguments.root else {})
+    return evaluation
 
 
 def _labels_of_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> tuple[Labels | None, Labels | None]:
@@ -80,11 +121,10 @@ def _labels_of_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -
     return labels or None, anomalies or None
 
 
-def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:
+def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, options: EvaluationOptions) -> Evaluation:
     from segunc.bayes.files import load_model
     from segunc.commands.device import make_sampler
     from segunc.commands.model_evaluation import evaluate_model
-    from segunc.sampling.prediction import DEFAULT_SCORES
 
     if entry is None or not arguments.root:
         raise InputError(
@@ -92,12 +132,9 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Re
         )
     samples = entry.samples(Path(arguments.root), arguments.split)
     model = load_model(Path(arguments.model))
-    # Calibration is measured on msp, whatever scores are compared.
-    sampler = make_sampler(model, arguments, [*(arguments.scores or DEFAULT_SCORES), "msp"])
-    result: dict[str, Any] = evaluate_model(
-        sampler, model, entry, samples, scores=arguments.scores, size=arguments.size
-    )
-    result["run"] = {
+    sampler = make_sampler(model, arguments)
+    evaluation = evaluate_model(sampler, model, entry, samples, options, size=arguments.size)
+    evaluation.result["run"] = {
         "dataset": entry.name,
         "split": arguments.split,
         "method": model.posterior.method,
@@ -110,4 +147,4 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Re
         "precision": sampler.precision,
         "size": arguments.size,
     }
-    return result
+    return evaluation

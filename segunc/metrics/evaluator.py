@@ -7,7 +7,6 @@ is what is counted, so both ways give the same numbers to the last digit.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,10 @@ import numpy.typing as npt
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.errors import InputError
 from segunc.maps.encoding import UNIT_SCORES
+from segunc.metrics.gatherer import Gatherer, Result
 from segunc.metrics.labelled_frame import CONFIDENCE, LabelledFrame
 from segunc.metrics.parts.anomaly import PROTOCOLS, Protocol, anomaly_part
-from segunc.metrics.parts.base import Part, Path
+from segunc.metrics.parts.base import Part
 from segunc.metrics.parts.class_labels import (
     ClasswiseCalibration,
     ConfidenceCalibration,
@@ -27,11 +27,10 @@ from segunc.metrics.parts.class_labels import (
     Segmentation,
     Selective,
 )
-from segunc.metrics.resampling import Replicates, Resampling, Tally, replicate_numbers
+from segunc.metrics.pixel_curves import NO_ANOMALY
+from segunc.metrics.resampling import Replicates, Resampling
 
 Array = npt.NDArray[Any]
-Result = dict[str, Any]
-"""The content of ``metrics.json``."""
 
 
 class Evaluator:
@@ -49,7 +48,7 @@ class Evaluator:
         unit: from a frame's name to the unit that is resampled; None resamples single frames.
 
     Raises:
-        InputError: a score or a class is named twice, or there is nothing to evaluate.
+        InputError: a score or a class is named twice, a protocol is unknown, or there is nothing to evaluate.
     """
 
     def __init__(
@@ -73,19 +72,14 @@ class Evaluator:
         if not (self.score_names and protocols) and not self.classes:
             raise InputError("neither scores nor classes to evaluate", "at least one of them")
         self.unit_codes = unit_codes
-        self.resampling = resampling or Resampling(0)
-        self.unit = unit or (lambda name: name)
-        self.parts: list[Part[Any]] = [anomaly_part(s, p) for s in self.score_names for p in protocols]
-        self.parts += [Segmentation(self.classes), ConfidenceCalibration(), ProbabilityScores(), ClasswiseCalibration()]
+        parts: list[Part[Any]] = [anomaly_part(s, p) for s in self.score_names for p in protocols]
+        parts += [Segmentation(self.classes), ConfidenceCalibration(), ProbabilityScores(), ClasswiseCalibration()]
         if self.classes:
-            self.parts += [part(name) for name in self.score_names for part in (Selective, Patches)]
-        self._tallies = [Tally(part, self.resampling) for part in self.parts]
-        self._counted = [0] * len(self.parts)
-        self._forms: dict[str, str] = {}
+            parts += [part(name) for name in self.score_names for part in (Selective, Patches)]
+        self.gatherer = Gatherer(parts, resampling or Resampling(0), unit)
         self._anomaly_pixels = np.zeros(3, np.int64)
         self._label_pixels = np.zeros(2, np.int64)
         self._frames = dict.fromkeys(("seen", "scored", "anomaly", "both", "labelled"), 0)
-        self._units: set[str] = set()
         self._left_out: list[dict[str, str]] = []
 
     def update(
@@ -110,20 +104,14 @@ class Evaluator:
         Returns:
             whether the frame was counted; where not, the result names it and says why.
         """
+        labels = labels if self.classes else None
+        used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
         try:
-            maps = LabelledFrame(frame, stored, prediction, mean_probabilities, labels, anomaly, self.unit_codes)
-            forms = self._forms_with(maps)
-            counts = [part.count(maps) if self.classes or part.needs == "anomaly" else None for part in self.parts]
-            unit = self.unit(frame)
+            maps = LabelledFrame(frame, used, prediction, mean_probabilities, labels, anomaly, self.unit_codes)
+            self.gatherer.add(maps)
         except InputError as error:
             self.leave_out(frame, str(error))
             return False
-        self._forms = forms
-        self._units.add(unit)
-        for index, part_counts in enumerate(counts):
-            if part_counts is not None:
-                self._tallies[index].add(part_counts, unit)
-                self._counted[index] += 1
         self._count_pixels(maps)
         return True
 
@@ -141,24 +129,12 @@ class Evaluator:
         Raises:
             InputError: the two do not evaluate the same, hold a unit in common, or hold maps of different forms.
         """
-        if [p.section for p in self.parts] != [p.section for p in other.parts] or self.classes != other.classes:
-            raise InputError("two evaluators of different scores, protocols or classes", "the same in both")
-        if self.resampling != other.resampling:
-            raise InputError(f"intervals by {self.resampling} and {other.resampling}", "the same in both")
-        common = self._units & other._units
-        if common and self.resampling.replicates:
-            raise InputError(f"'{min(common)}' is in both shards", "each resampled unit in one shard")
-        for name in self._forms.keys() & other._forms.keys():
-            if self._forms[name] != other._forms[name]:
-                raise InputError(f"the map '{name}' as {other._forms[name]}", f"{self._forms[name]}, as in both shards")
-        self._forms |= other._forms
-        for mine, theirs in zip(self._tallies, other._tallies, strict=True):
-            mine.merge(theirs)
-        self._counted = [a + b for a, b in zip(self._counted, other._counted, strict=True)]
+        if self.classes != other.classes:
+            raise InputError("two evaluations of different classes", "the same in both")
+        self.gatherer.merge(other.gatherer)
         self._anomaly_pixels += other._anomaly_pixels
         self._label_pixels += other._label_pixels
         self._frames = {key: value + other._frames[key] for key, value in self._frames.items()}
-        self._units |= other._units
         self._left_out += other._left_out
 
     def result(self) -> Result:
@@ -178,15 +154,7 @@ class Evaluator:
             )
         result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
-        for part, tally, counted in zip(self.parts, self._tallies, self._counted, strict=True):
-            why = self._incomplete(part, counted)
-            numbers = dict.fromkeys(part.names)
-            if tally.total is not None and not why:
-                numbers |= part.numbers(tally.total, self._forms)
-            for name in part.names:
-                _place(result, (*part.section, *name), numbers[name])
-                if numbers[name] is None:
-                    reasons[".".join((*part.section, *name))] = why or self._why(part, tally, name)
+        self.gatherer.place_numbers(result, reasons, self._incomplete)
         result["segmentation"].setdefault("per_class", {})
         result["intervals"] = self.replicates().intervals()
         result["reasons"] = reasons
@@ -196,21 +164,7 @@ class Evaluator:
 
     def replicates(self) -> Replicates:
         """The numbers of every bootstrap replicate; no paths without resampling."""
-        rows: dict[str, npt.NDArray[np.float64]] = {}
-        for part, tally, counted in zip(self.parts, self._tallies, self._counted, strict=True):
-            if not self._incomplete(part, counted):
-                columns = replicate_numbers(partial(part.numbers, forms=self._forms), tally)
-                rows |= {".".join((*part.section, *n)): row for n, row in columns.items() if n not in part.point}
-        values = np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
-        return Replicates(tuple(rows), values, self.resampling.seed, tuple(sorted(self._units)))
-
-    def _forms_with(self, frame: LabelledFrame) -> dict[str, str]:
-        forms = dict(self._forms)
-        for name in {*self.score_names, CONFIDENCE} & frame.stored.keys():
-            form = frame.form(name)
-            if forms.setdefault(name, form) != form:
-                raise InputError(f"the map '{name}' is stored as {form}", f"{forms[name]}, as in the frames before it")
-        return forms
+        return self.gatherer.replicates(self._incomplete)
 
     def _count_pixels(self, frame: LabelledFrame) -> None:
         self._frames["seen"] += 1
@@ -224,20 +178,15 @@ class Evaluator:
             self._label_pixels += (frame.labels.size - ignored, ignored)
 
     def _incomplete(self, part: Part[Any], counted: int) -> str | None:
-        """Why a part has no numbers although some frames hold what it needs: others of its kind do not."""
+        """Why a part has no numbers whatever its counts are."""
         if part.needs == "class" and not self.classes:
             return "no class labels were given"
         labelled = self._frames["anomaly" if part.needs == "anomaly" else "labelled"]
         if 0 < counted < labelled:
             return f"only {counted} of {labelled} frames with a label hold what it needs"
+        if part.needs == "anomaly" and labelled and not self._anomaly_pixels[1] and self._anomaly_pixels[2]:
+            return f"{NO_ANOMALY}; {self._anomaly_pixels[2]} pixels are ignored"
         return None
-
-    def _why(self, part: Part[Any], tally: Tally[Any], name: Path) -> str:
-        _, anomaly, ignored = self._anomaly_pixels
-        why = part.why(tally.total, name)
-        if part.needs == "anomaly" and tally.total is not None and not anomaly and ignored:
-            why += f"; {ignored} pixels are ignored"
-        return why
 
     def _counts(self) -> dict[str, int]:
         normal, anomaly, ignored = (int(n) for n in self._anomaly_pixels)
@@ -254,11 +203,5 @@ class Evaluator:
             "labelled_frames": self._frames["labelled"],
             "labelled_pixels": int(self._label_pixels[0]),
             "ignored_label_pixels": int(self._label_pixels[1]),
-            "resampled_units": len(self._units),
+            "resampled_units": len(self.gatherer.units),
         }
-
-
-def _place(result: Result, path: Path, value: float | None) -> None:
-    for key in path[:-1]:
-        result = result.setdefault(key, {})
-    result[path[-1]] = value

@@ -9,7 +9,16 @@ from typing import Any
 
 from segunc.files import write_json
 
-_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "best_f1": "best F1", "threshold": "threshold"}
+_PIXELS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "best_f1": "best F1", "threshold": "threshold"}
+_COMPONENTS = {"siou_gt": "sIoU_gt", "ppv": "PPV", "mean_f1": "mean F1"}
+_CALIBRATION = {
+    **{"ece": "ECE", "adaptive_ece": "adaptive ECE", "classwise_ece": "classwise ECE"},
+    **{"nll": "NLL (nats)", "brier": "Brier"},
+}
+_SELECTIVE = {
+    **{"aurc": "AURC", "augrc": "AUGRC", "ause": "AUSE", "failure_auroc": "failure AUROC"},
+    **{"failure_aupr": "failure AUPR", "pavpu": "PAvPU"},
+}
 _MISSING = "-"
 
 
@@ -25,25 +34,39 @@ def write_metrics(result: Mapping[str, Any], path: Path) -> None:
 
 def format_metrics(result: Mapping[str, Any]) -> str:
     """The result as a plain table of fractions of 1, without a line break at its end."""
-    parts = [_scores(result), _segmentation(result), _calibration(result), _missing(result), _left_out(result)]
+    parts = [
+        *(_protocol(result, protocol) for protocol in ("pooled", "per-image", "smiyc")),
+        *_components(result),
+        *(_segmentation(result), _calibration(result), _selective(result), _intervals(result)),
+        *(_missing(result), _left_out(result)),
+    ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _scores(result: Mapping[str, Any]) -> str:
-    counts, scores = result["counts"], result["scores"]
-    if not scores:
+def _protocol(result: Mapping[str, Any], protocol: str) -> str:
+    counts = result["counts"]
+    rows = {name: values[protocol] for name, values in result["scores"].items() if protocol in values}
+    if not rows:
         return ""
     pixels = counts["pixels"]
-    title = f"Anomaly scores, pooled over {pixels:,} pixels of {_frames(counts['anomaly_frames'])}"
-    if pixels:
+    if protocol == "per-image":
+        title = f"Anomaly scores, per-image: mean over {_frames(counts['anomaly_frames_with_both_classes'])} with both classes"
+    else:
+        title = f"Anomaly scores, {protocol}: {pixels:,} pixels of {_frames(counts['anomaly_frames'])}"
+    if pixels and protocol == "pooled":
         # The AUPR of a random score is this share, so no AUPR can be read without it.
         title += f"; share of anomaly pixels {counts['anomaly_pixels'] / pixels:.4f}"
-    rows = [["score", *_COLUMNS.values()]]
-    rows += [
-        [name, *(_number(values["pooled"][key], ".4g" if key == "threshold" else ".4f") for key in _COLUMNS)]
-        for name, values in scores.items()
-    ]
-    return f"{title}\n{_table(rows)}"
+    return f"{title}\n{_columns(rows, _PIXELS)}"
+
+
+def _components(result: Mapping[str, Any]) -> list[str]:
+    tracks = dict.fromkeys(track for values in result["scores"].values() for track in values.get("components", {}))
+    tables = []
+    for track in tracks:
+        rows = {name: values["components"][track] or {} for name, values in result["scores"].items()}
+        title = f"Components, {track}, mode {result['component_mode']}, at the best-F1 threshold of smiyc"
+        tables.append(f"{title}\n{_columns(rows, _COMPONENTS)}")
+    return tables
 
 
 def _segmentation(result: Mapping[str, Any]) -> str:
@@ -57,11 +80,54 @@ def _segmentation(result: Mapping[str, Any]) -> str:
 
 
 def _calibration(result: Mapping[str, Any]) -> str:
-    values = result["calibration"]
     if not result["segmentation"]["per_class"]:
         return ""
-    rows = [["ECE (15 bins)", "NLL (nats)", "Brier"], [_number(values[key]) for key in ("ece", "nll", "brier")]]
+    values = result["calibration"]
+    rows = [[*_CALIBRATION.values()], [_number(values.get(key)) for key in _CALIBRATION]]
     return f"Calibration, over the same pixels\n{_table(rows)}"
+
+
+def _selective(result: Mapping[str, Any]) -> str:
+    if not result["selective"]:
+        return ""
+    return (
+        f"Selective prediction and failure detection, over the same pixels\n{_columns(result['selective'], _SELECTIVE)}"
+    )
+
+
+def _intervals(result: Mapping[str, Any]) -> str:
+    """The intervals of the numbers that are read first; all of them are in the file."""
+    shown = [("segmentation.miou", "mIoU"), ("calibration.ece", "ECE"), ("calibration.nll", "NLL")]
+    for name in result["scores"]:
+        shown += [(f"scores.{name}.pooled.{key}", f"{name} {_PIXELS[key]}") for key in ("auroc", "aupr", "fpr95")]
+    rows = [
+        [what, f"{_at(result, path):.4f}", "[{:.4f}, {:.4f}]".format(*result["intervals"][path])]
+        for path, what in shown
+        if path in result["intervals"]
+    ]
+    if not rows:
+        return ""
+    bootstrap = result.get("bootstrap", {})
+    of = f"{bootstrap.get('replicates', '')} replicates over {result['counts']['resampled_units']} resampled units"
+    return f"95 % intervals (Poisson bootstrap, {of.strip()})\n{_table([['number', 'value', 'interval'], *rows])}"
+
+
+def _at(result: Mapping[str, Any], path: str) -> float:
+    value: Any = result
+    for key in path.split("."):
+        value = value[key]
+    return float(value)
+
+
+def _columns(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    """A row for each score; columns that no row has are left out."""
+    present = {key: title for key, title in columns.items() if any(key in values for values in rows.values())}
+    table = [["score", *present.values()]]
+    table += [
+        [name, *(_number(values.get(key), ".4g" if key == "threshold" else ".4f") for key in present)]
+        for name, values in rows.items()
+    ]
+    return _table(table)
 
 
 def _missing(result: Mapping[str, Any]) -> str:

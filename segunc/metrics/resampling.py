@@ -149,6 +149,11 @@ class Replicates:
     seed: int
     units: tuple[str, ...]
 
+    def joined(self, other: Replicates) -> Replicates:
+        """These and other numbers of the same replicates."""
+        values = np.concatenate([self.values, other.values])
+        return Replicates(self.paths + other.paths, values, self.seed, self.units)
+
     def intervals(self) -> dict[str, list[float]]:
         """The 95 % percentile interval of each number that enough replicates define: dotted path -> [low, high]."""
         found = {}

@@ -14,10 +14,16 @@ import pytest
 from segunc.data.anomaly_labels import ROAD_ANOMALY, AnomalyEncoding
 from segunc.data.labels import LabelMap, label_map
 from segunc.errors import InputError
-from segunc.evaluation import Evaluator, evaluate_maps, format_metrics, write_metrics
+from segunc.evaluation import evaluate_maps
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import MapsWriter
+from segunc.metrics.components import component_counts, component_result
+from segunc.metrics.evaluator import Evaluator
+from segunc.metrics.passes import EvaluationOptions
+from segunc.metrics.report import format_metrics, write_metrics
+from segunc.metrics.resampling import Resampling
+from segunc.plots.evaluation import write_plots
 from tests.metrics.runs import CLASSES, Run, make_frame, make_run
 
 PALETTE = tuple((40 * i, 20, 90) for i in range(len(CLASSES)))
@@ -52,8 +58,8 @@ def write_maps(root: Path, run: dict[str, Run]) -> None:
                 write_png(root / "maps" / score / f"{name}.png", stored)
 
 
-def in_memory(run: dict[str, Run], scores: tuple[str, ...]) -> dict[str, Any]:
-    evaluator = Evaluator(scores, CITY)
+def in_memory(run: dict[str, Run], scores: tuple[str, ...], **options: Any) -> dict[str, Any]:
+    evaluator = Evaluator(scores, CITY, **options)
     for name, frame in run.items():
         evaluator.update(name, frame.stored, frame.prediction, None, frame.labels, frame.anomaly)
     return evaluator.result()
@@ -72,14 +78,17 @@ def folder(tmp_path: Path, run: dict[str, Run]) -> Path:
 
 
 def evaluate(root: Path, **changes: Any) -> dict[str, Any]:
+    """The result of a run folder; ``options`` are keyword arguments of the options, the rest of the call."""
     given = {"anomaly_labels": root / "anomaly", "labels": root / "labels", "label_map": CITY} | changes
-    return evaluate_maps(root / "maps", **given)
+    options = EvaluationOptions(**({"protocols": ("pooled",)} | given.pop("options", {})))
+    return evaluate_maps(root / "maps", options=options, **given).result
 
 
 def test_maps_of_any_tool_give_the_numbers_of_memory(folder, run):
     result = evaluate(folder)
-    expected = in_memory(run, tuple(sorted(SCORES)))
-    for section in ("scores", "segmentation", "calibration", "reasons", "left_out"):
+    # Without a manifest of this tool whole numbers are linear, whatever the score is called.
+    expected = in_memory(run, tuple(sorted(SCORES)), unit_codes=())
+    for section in ("scores", "segmentation", "calibration", "selective", "reasons", "left_out"):
         assert result[section] == expected[section]
     assert result["counts"].items() >= expected["counts"].items()
     assert result["calibration"]["nll"] is None
@@ -119,9 +128,9 @@ def test_one_kind_of_label_alone(folder):
 
 
 def test_chosen_scores_in_the_order_given(folder):
-    assert list(evaluate(folder, scores=["energy", "msp"])["scores"]) == ["energy", "msp"]
+    assert list(evaluate(folder, options={"scores": ["energy", "msp"]})["scores"]) == ["energy", "msp"]
     with pytest.raises(InputError, match=r"score 'sharpness' has no maps .* one of energy, entropy, epistemic, msp"):
-        evaluate(folder, scores=["sharpness"])
+        evaluate(folder, options={"scores": ["sharpness"]})
 
 
 def test_float_maps_of_a_score_in_0_to_1_are_scored_as_floats(folder, run):
@@ -172,7 +181,7 @@ def test_a_bad_frame_is_left_out_and_the_others_counted(folder, run, fault, mess
     with pytest.raises(InputError, match=message):
         raise InputError(entry["reason"])
     others = {key: value for key, value in run.items() if key != name}
-    assert result["scores"] == in_memory(others, tuple(sorted(SCORES)))["scores"]
+    assert result["scores"] == in_memory(others, tuple(sorted(SCORES)), unit_codes=())["scores"]
 
 
 def test_frames_without_a_label_and_labels_without_a_frame_are_counted(folder):
@@ -261,7 +270,7 @@ def test_road_anomaly_masks_are_read(tmp_path):
         # Rises from left to right, and by one half on every anomaly: a score that is good but not perfect.
         score = np.linspace(0, 0.5, mask.shape[1], dtype=np.float32)[None] + (mask == 2) * np.float32(0.4)
         write_png(tmp_path / "maps" / "entropy" / f"{path.stem}.png", encode_unit(score))
-    result = evaluate_maps(tmp_path / "maps", anomaly_labels=labels, anomaly_encoding=ROAD_ANOMALY)
+    result = evaluate_maps(tmp_path / "maps", anomaly_labels=labels, anomaly_encoding=ROAD_ANOMALY).result
     assert result["counts"]["anomaly_pixels"] == marked
     assert result["counts"]["anomaly_labels_without_frame"] == len(list(labels.iterdir())) - 3
     assert 0.9 < result["scores"]["entropy"]["pooled"]["auroc"] < 1.0
@@ -274,3 +283,63 @@ def test_frames_of_one_folder_may_differ_in_size(tmp_path, run):
     result = evaluate(tmp_path)
     assert result["left_out"] == []
     assert result["counts"]["frames_scored"] == 5
+
+
+def test_components_take_their_threshold_from_the_pixels_of_the_whole_set(tmp_path):
+    """Two frames with one anomaly each, found in one and missed in the other."""
+    anomaly = np.zeros((60, 80), np.uint8)
+    anomaly[10:30, 20:50] = 1
+    found = np.where(anomaly == 1, 0.9, 0.1).astype(np.float16) + np.linspace(0, 0.05, 80, dtype=np.float16)
+    missed = np.full((60, 80), 0.1, np.float16) + np.linspace(0, 0.05, 80, dtype=np.float16)
+    missed[40:, 40:] = 0.7  # 800 pixels of false alarm
+    for name, score in (("a", found), ("b", missed)):
+        write_png(tmp_path / "anomaly" / f"{name}.png", anomaly)
+        (tmp_path / "maps" / "own").mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "maps" / "own" / f"{name}.npy", score)
+    seen: list[tuple[int, int]] = []
+    options = {"tracks": ("smiyc-anomaly", "smiyc-obstacle"), "resampling": Resampling(60)}
+    result = evaluate(tmp_path, labels=None, options=options, on_frame=lambda *now: seen.append(now))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    values = result["scores"]["own"]
+    assert set(values) == {"pooled", "smiyc", "components"}
+    assert 0.7 < values["smiyc"]["threshold"] <= 0.95
+    counted = [
+        component_counts(score, anomaly, values["smiyc"]["threshold"], "smiyc-anomaly") for score in (found, missed)
+    ]
+    expected = component_result(counted[0] + counted[1])
+    assert values["components"]["smiyc-anomaly"] == expected
+    assert expected["siou_gt"] == pytest.approx(0.5, abs=0.02)
+    assert "scores.own.components.smiyc-anomaly.mean_f1" in result["intervals"]
+    assert result["component_mode"] == "smiyc"
+    assert "Components, smiyc-obstacle, mode smiyc" in format_metrics(result)
+
+
+def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
+    for name in run:
+        write_png(folder / "anomaly" / f"{name}_anomaly.png", np.zeros((24, 36), np.uint8))
+    result = evaluate(folder, options={"tracks": ("smiyc-anomaly",)})
+    assert result["scores"]["entropy"]["components"] == {"smiyc-anomaly": None}
+    assert "no pixel is labelled as an anomaly" in result["reasons"]["scores.entropy.components.smiyc-anomaly"]
+
+
+def test_unknown_protocols_and_tracks_are_refused(folder):
+    with pytest.raises(InputError, match="one of pooled, per-image, smiyc"):
+        evaluate(folder, options={"protocols": ("board",)})
+    with pytest.raises(InputError, match="one of smiyc-anomaly, smiyc-obstacle"):
+        evaluate(folder, options={"tracks": ("board",)})
+    with pytest.raises(InputError, match="smiyc or inclusive"):
+        evaluate(folder, options={"mode": "strict"})
+    with pytest.raises(InputError, match=r"finds nothing in the frame name bergen/frame_0"):
+        evaluate(folder, options={"resample": r"oslo_\d"})
+
+
+def test_every_figure_of_an_evaluation_is_written(folder, tmp_path):
+    options = EvaluationOptions(protocols=("pooled", "smiyc"))
+    evaluation = evaluate_maps(
+        folder / "maps", anomaly_labels=folder / "anomaly", labels=folder / "labels", label_map=CITY, options=options
+    )
+    files = write_plots(evaluation.evaluator.gatherer, evaluation.result, tmp_path / "plots")
+    stems = {"precision-recall-pooled", "roc-pooled", "precision-recall-smiyc", "roc-smiyc", "score-histograms"}
+    stems |= {"class-iou", "reliability", "risk-coverage", "sparsification", "patches"}
+    assert {path.name for path in files} == {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg", "png")}
+    assert all(path.stat().st_size > 2000 for path in files)

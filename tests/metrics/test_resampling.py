@@ -110,7 +110,7 @@ def test_shards_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="the same in both"):
         mine.merge(fill({"frame_1": 1}, Resampling(60, seed=4)))
     with pytest.raises(InputError, match="different scores"):
-        mine.merge(Evaluator(("entropy",), CLASSES, resampling=mine.resampling))
+        mine.merge(Evaluator(("entropy",), CLASSES, resampling=mine.gatherer.resampling))
 
 
 def test_neighbours_are_resampled_together():

@@ -25,15 +25,15 @@ COARSE_KEYS = 4096
 """Bins of the replicates' counts by key."""
 
 
-def coarse_keys(counts: Counts) -> Counts:
-    """Counts by key ``[..., 65536]`` with neighbouring keys merged to ``[..., 4096]``."""
-    merged: Counts = counts.reshape(*counts.shape[:-1], COARSE_KEYS, KEYS // COARSE_KEYS).sum(-1)
+def coarse_keys(counts: Counts, bins: int = COARSE_KEYS) -> Counts:
+    """Counts by key ``[..., 65536]`` with neighbouring keys merged to ``[..., bins]``."""
+    merged: Counts = counts.reshape(*counts.shape[:-1], bins, KEYS // bins).sum(-1)
     return merged
 
 
 def fine_keys(coarse: Counts) -> Counts:
     """Counts ``[..., 65536]`` with the pixels of merged keys at the middle one."""
-    width = KEYS // COARSE_KEYS
+    width = KEYS // coarse.shape[-1]
     counts = np.zeros((*coarse.shape[:-1], KEYS), np.int64)
     counts[..., width // 2 :: width] = coarse
     return counts

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from segunc.data.labels import IGNORE
 from segunc.metrics import calibration, segmentation
 from segunc.metrics.labelled_frame import CONFIDENCE, LabelledFrame, decode_keys
-from segunc.metrics.parts.base import ArrayPart, Counts, Forms, KeyPart, Numbers, Path
+from segunc.metrics.parts.base import ArrayPart, Counts, Forms, KeyPart, Numbers, Path, coarse_keys
 from segunc.metrics.patches import SHARES, count_patches, patch_summary
 from segunc.metrics.pixel_curves import KEYS
 from segunc.metrics.probability_sums import (
@@ -155,6 +155,10 @@ class Patches(KeyPart):
         if frame.labels is None or frame.prediction is None or self.score not in frame.stored:
             return None
         return count_patches(frame.values(self.score), frame.labels == frame.prediction, frame.labels != IGNORE)
+
+    def coarsen(self, counts: Counts) -> Counts:
+        # Shares at one threshold near the middle need no fine keys.
+        return coarse_keys(counts, 512)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         summary = patch_summary(counts)

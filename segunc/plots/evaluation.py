@@ -1,0 +1,118 @@
+"""Every figure of one evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from segunc.errors import InputError
+from segunc.maps.encoding import UNIT_SCORES
+from segunc.metrics.calibration import bin_counts, reliability
+from segunc.metrics.gatherer import Gatherer, Result
+from segunc.metrics.histograms import score_histogram
+from segunc.metrics.labelled_frame import decode_keys
+from segunc.metrics.parts.anomaly import Pooled, Smiyc
+from segunc.metrics.parts.class_labels import ConfidenceCalibration, Patches, Selective, confidence_of_keys
+from segunc.metrics.patches import WINDOW, patch_curve, sweep
+from segunc.metrics.pixel_curves import KEYS, DetectionCurve, detection_curve
+from segunc.metrics.selective import risk_coverage
+from segunc.metrics.smiyc import smiyc_curve
+from segunc.plots.bars import class_bars_figure
+from segunc.plots.calibration import reliability_figure
+from segunc.plots.detection import precision_recall_figure, roc_figure
+from segunc.plots.histograms import histogram_figure
+from segunc.plots.lines import precision_recall_line, risk_coverage_line, roc_line, sparsification_line
+from segunc.plots.selective import patch_figure, risk_coverage_figure, risk_top, sparsification_figure
+from segunc.plots.style import COLOURS, save_figure
+
+
+def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str = "network") -> list[Path]:
+    """Write the figures that the counts of an evaluation allow: PR, ROC, histograms, reliability, risk-coverage,
+    sparsification, patches and class bars.
+
+    Args:
+        gatherer: the counts.
+        result: the numbers of the same evaluation.
+        folder: is made if missing.
+        name: of the model, in the figures that show one.
+
+    Returns:
+        the files.
+
+    Raises:
+        InputError: nothing can be drawn, or the folder is a file.
+    """
+    figures = _anomaly_figures(gatherer) | _class_figures(gatherer, result, name)
+    if not figures:
+        raise InputError("nothing to draw", "labels with both classes of pixels, or class labels", "check the labels")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--plots {folder} is a file", "a folder", "give another path")
+    folder.mkdir(parents=True, exist_ok=True)
+    return [path for stem, figure in figures.items() for path in save_figure(figure, folder / stem)]
+
+
+def _scores(gatherer: Gatherer, kind: type[Any]) -> list[str]:
+    """Scores that have a part of a kind, as many as can be told apart."""
+    return [part.score for part in gatherer.parts if isinstance(part, kind)][: len(COLOURS)]
+
+
+def _anomaly_figures(gatherer: Gatherer) -> dict[str, Figure]:
+    figures = {}
+    for protocol, kind in (("pooled", Pooled), ("smiyc", Smiyc)):
+        curves: dict[str, DetectionCurve] = {}
+        places = {score: place for place, score in enumerate(_scores(gatherer, kind))}
+        for score in places:
+            counts = gatherer.counts(kind, ("scores", score, protocol))
+            curve = None if counts is None else smiyc_curve(counts) if kind is Smiyc else detection_curve(counts)
+            if curve is not None and not curve.undefined:
+                curves[score] = curve
+        if not curves:
+            continue
+        first = next(iter(curves.values()))
+        base_rate = first.positives / (first.positives + first.negatives)
+        pr = [precision_recall_line(score, curve, places[score]) for score, curve in curves.items()]
+        figures[f"precision-recall-{protocol}"] = precision_recall_figure(pr, base_rate, protocol)
+        roc = [roc_line(score, curve, places[score]) for score, curve in curves.items()]
+        figures[f"roc-{protocol}"] = roc_figure(roc, protocol)
+        if kind is Pooled:
+            figures["score-histograms"] = histogram_figure(
+                {score: _histogram(gatherer, score) for score in curves}, ("ID", "OOD")
+            )
+    return figures
+
+
+def _histogram(gatherer: Gatherer, score: str) -> Any:
+    values = decode_keys(gatherer.forms[score], np.arange(KEYS, dtype=np.uint16))
+    counts = gatherer.counts(Pooled, ("scores", score, "pooled"))
+    return score_histogram(counts, values, (0.0, 1.0) if score in UNIT_SCORES else None)
+
+
+def _class_figures(gatherer: Gatherer, result: Result, name: str) -> dict[str, Figure]:
+    figures = {}
+    per_class = result["segmentation"]["per_class"]
+    if any(value is not None for value in per_class.values()):
+        figures["class-iou"] = class_bars_figure({name: per_class}, {name: result["segmentation"]["miou"]})
+    confidence = gatherer.counts(ConfidenceCalibration, ("calibration",))
+    if confidence is not None and confidence.any():
+        bins = bin_counts(confidence, confidence_of_keys(gatherer.forms["msp"]))
+        figures["reliability"] = reliability_figure(
+            {name: reliability(bins)}, {name: result["calibration"]["ece"]}, "pooled"
+        )
+    places = {score: place for place, score in enumerate(_scores(gatherer, Selective))}
+    counts = {score: gatherer.counts(Selective, ("selective", score)) for score in places}
+    curves = {score: risk_coverage(rows) for score, rows in counts.items() if rows is not None and rows.any()}
+    curves = {score: curve for score, curve in curves.items() if curve.failures}
+    if curves:
+        lines = [risk_coverage_line(score, curve, places[score]) for score, curve in curves.items()]
+        figures["risk-coverage"] = risk_coverage_figure(lines, "pooled", risk_top(lines))
+        pairs = [sparsification_line(score, curve, places[score]) for score, curve in curves.items()]
+        figures["sparsification"] = sparsification_figure(pairs, "pooled")
+    patches = {score: gatherer.counts(Patches, ("selective", score)) for score in places}
+    sweeps = {score: sweep(patch_curve(rows)) for score, rows in patches.items() if rows is not None}
+    drawn = {score: numbers for score, numbers in sweeps.items() if numbers is not None}
+    if drawn:
+        figures["patches"] = patch_figure(drawn, WINDOW, "pooled", {score: places[score] for score in drawn})
+    return figures
