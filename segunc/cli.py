@@ -113,22 +113,13 @@ def build_parser() -> Parser:
         "finetune",
         "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn",
     )
-    tune.add_argument(
-        "--base",
-        required=True,
-        metavar="DIR",
-        help="model folder of a deterministic network; of any model for temperature and standardized-max-logit",
-    )
+    tune.add_argument("--base", required=True, metavar="DIR", help="model folder; abnn takes a deterministic network")
     tune.add_argument(
         "--config", required=True, metavar="YAML", help="see configs/; any key can be overruled as --key.subkey VALUE"
     )
     tune.add_argument("--out", required=True, metavar="DIR", help="the new model folder")
-    tune.add_argument(
-        "--method",
-        choices=tuple(METHODS),
-        default="abnn",
-        help="which posterior (default abnn), or what is fitted on a finished model",
-    )
+    methods = "which posterior (default abnn), or what is fitted on a finished model"
+    tune.add_argument("--method", choices=tuple(METHODS), default="abnn", help=methods)
 
     predict = _verb(verbs, "predict", "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay")
     predict.add_argument("--model", required=True, metavar="DIR", help="model folder")
@@ -140,14 +131,8 @@ def build_parser() -> Parser:
     predict.add_argument(
         "--overlay-score", default="entropy", metavar="SCORE", help="the score that overlays show (default entropy)"
     )
-    predict.add_argument(
-        "--scores",
-        "--maps",
-        dest="scores",
-        type=names,
-        metavar="A,B",
-        help="scores to write (default: those that need no further sums or statistics)",
-    )
+    scores = "scores to write (default: those that need no further sums or statistics)"
+    predict.add_argument("--scores", "--maps", dest="scores", type=names, metavar="A,B", help=scores)
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
     _sampling(predict)
 
