@@ -26,7 +26,7 @@ from segunc.plots.detection import precision_recall_figure, roc_figure
 from segunc.plots.histograms import histogram_figure
 from segunc.plots.lines import precision_recall_line, risk_coverage_line, roc_line, sparsification_line
 from segunc.plots.selective import patch_figure, risk_coverage_figure, risk_top, sparsification_figure
-from segunc.plots.style import COLOURS, save_figure
+from segunc.plots.style import save_figure
 
 
 def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str = "network") -> list[Path]:
@@ -55,8 +55,8 @@ def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str = "n
 
 
 def _scores(gatherer: Gatherer, kind: type[Any]) -> list[str]:
-    """Scores that have a part of a kind, as many as can be told apart."""
-    return [part.score for part in gatherer.parts if isinstance(part, kind)][: len(COLOURS)]
+    """Scores that have a part of a kind."""
+    return [part.score for part in gatherer.parts if isinstance(part, kind)]
 
 
 def _anomaly_figures(gatherer: Gatherer) -> dict[str, Figure]:

@@ -18,6 +18,7 @@ from segunc.maps.encoding import encode_unit
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.training.config import parse_train_config
 from tests.data.published import draw_miniature
+from tests.data.test_datasets import COUNTS, EVERY_FORM
 
 OPTIONS = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
@@ -107,3 +108,32 @@ def test_a_configuration_declares_anomalies(tmp_path: Path, value: str) -> None:
     data = SegmentationDataModule(**parse_train_config(config, overrides).data.as_dict())
     assert data.label_map.num_classes == 9
     assert data.entry.anomaly_classes == ("bicyclist", "fence")
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY_FORM)
+def test_every_published_layout_passes_through_evaluate(tmp_path: Path, name: str, form: int) -> None:
+    """Maps that are right about every class and every anomaly have the best numbers, whatever the set's files look like."""
+    root, maps = draw_miniature(name, tmp_path / "data", form), tmp_path / "maps"
+    entry, split = dataset_entry(name), next(reversed(COUNTS[name]))
+    both = False
+    for sample in entry.samples(root, split):
+        score, prediction = np.zeros((48, 64), np.float32), np.zeros((48, 64), np.uint8)
+        if sample.anomaly is not None and entry.anomaly_encoding is not None:
+            truth = entry.anomaly_encoding.encode(read_label_image(sample.anomaly))
+            score[truth == 1] = 0.9
+            both |= bool((truth == 1).any() and (truth == 0).any())
+        if sample.label is not None:
+            ids = entry.label_map().encode(read_label_image(sample.label))
+            prediction = np.where(ids == 255, 0, ids).astype(np.uint8)
+        for folder, content in (("own", encode_unit(score)), ("prediction", prediction)):
+            path = maps / folder / f"{sample.name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(path), content)
+    words = ("--maps", maps, "--dataset", name, "--root", root, "--split", split, "--replicates", 0)
+    result = evaluate(tmp_path / "metrics.json", *words, "--protocols", "pooled,per-image,smiyc")
+    assert result["counts"]["frames_scored"] == COUNTS[name][split]
+    if entry.labels is not None:
+        assert result["segmentation"]["miou"] == 1.0
+    if entry.anomaly_encoding is not None:
+        assert both
+        assert [result["scores"]["own"][p]["auroc"] for p in ("pooled", "per-image", "smiyc")] == [1.0] * 3
