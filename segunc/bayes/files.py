@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -14,7 +15,11 @@ from safetensors.torch import load_file, save
 from segunc.bayes.abnn import ABNN
 from segunc.bayes.convert import ConversionReport, convert
 from segunc.bayes.draws import AffineLayout
+from segunc.bayes.laplace import Laplace
+from segunc.bayes.mc_dropout import ChannelDropout
 from segunc.bayes.posterior import Deterministic, Posterior
+from segunc.bayes.swag import Swag
+from segunc.bayes.variational import MeanField
 from segunc.errors import InputError
 from segunc.files import read_json, write_atomically, write_json
 from segunc.networks.files import (
@@ -29,6 +34,9 @@ from segunc.networks.network import SegmentationNetwork
 
 FORMAT = 1
 TENSORS = "posterior.safetensors"
+STORED: tuple[type[Posterior], ...] = (ABNN, MeanField, Swag, Laplace, ChannelDropout)
+METHODS = {posterior.method: posterior for posterior in STORED}
+"""The posteriors that model folders hold, by name; the deterministic one is a folder without any."""
 
 
 @dataclass
@@ -154,25 +162,25 @@ def load_model(folder: Path | str) -> Model:
             "a library has changed the network; use the versions in posterior.json or fine-tune again",
         )
     assert layout.total == report.channels
-    return Model(network, posterior, digest, actual, report, record)
+    return Model(network, posterior, digest, _posterior_hash(posterior, actual), report, record)
 
 
 def _restore(record: dict[str, Any], tensors: dict[str, Any], folder: Path) -> Posterior:
     method = record.get("method")
+    if method not in METHODS:
+        raise InputError(f"posterior method '{method}' in {folder}", ", ".join(METHODS), "a newer version may know it")
     try:
-        if method == ABNN.method:
-            return ABNN(
-                tensors["gamma"],
-                tensors["beta"],
-                record["alpha"],
-                record["scope"],
-                record["noise"],
-                tensors.get("rescale"),
-                tensors.get("reshift"),
-            )
+        return METHODS[method].from_tensors(tensors, record)
     except KeyError as error:
         raise InputError(f"{folder / POSTERIOR} lacks {error}", "the record of a posterior", "make it again") from error
-    raise InputError(f"posterior method '{method}' in {folder}", "abnn", "a newer version may know it")
+
+
+def _posterior_hash(posterior: Posterior, tensors_sha256: str) -> str:
+    """Of what decides the draws: two posteriors may hold the same tensors and differ in a setting."""
+    import hashlib
+
+    settings = {"method": posterior.method, "tensors": tensors_sha256, **posterior.settings()}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def _file_hash(path: Path) -> str:

@@ -56,7 +56,7 @@ def _toy_frame() -> Image:
 
 def _calibration(arguments: argparse.Namespace, model: Model, sampler: Sampler) -> Finding:
     from segunc.commands.model_evaluation import evaluate_model
-    from segunc.training.alpha import spaced
+    from segunc.training.selection import spaced
 
     if not arguments.root:
         raise InputError("--dataset without --root", "the folder of the data set", "")
