@@ -9,12 +9,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from segunc.commands.finetune import METHODS
 from segunc.errors import InputError, PartialFailure
 
 VERBS = {
     "demo": "toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes",
     "train": "train a deterministic segmentation network",
-    "finetune": "turn a trained network into a Bayesian one (ABNN)",
+    "finetune": "turn a trained network into a Bayesian one (ABNN and others)",
     "predict": "write uncertainty maps of images, folders or a video; resumable",
     "evaluate": "metrics from maps on disk, or from a model in one pass",
     "review": "a static HTML page of the maps",
@@ -115,7 +116,7 @@ def build_parser() -> Parser:
         "--config", required=True, metavar="YAML", help="see configs/; any key can be overruled as --key.subkey VALUE"
     )
     tune.add_argument("--out", required=True, metavar="DIR", help="the Bayesian model folder")
-    tune.add_argument("--method", choices=("abnn",), default="abnn", help="which posterior (default abnn)")
+    tune.add_argument("--method", choices=METHODS, default="abnn", help="which posterior (default abnn)")
 
     predict = _verb(verbs, "predict", "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay")
     predict.add_argument("--model", required=True, metavar="DIR", help="model folder")

@@ -42,7 +42,9 @@ class Swag:
                 f"SWAG with {len(deviations)} snapshots", "at least 2", "collect more often or train for longer"
             )
         if not scale >= 0 or not bool((variance >= 0).all()):
-            raise InputError(f"scale {scale} or a negative variance", "numbers of at least 0", "1 is the published scale")
+            raise InputError(
+                f"scale {scale} or a negative variance", "numbers of at least 0", "1 is the published scale"
+            )
         self.mean, self.variance, self.deviations = mean, variance, deviations
         self.scale, self.scope = float(scale), scope
 

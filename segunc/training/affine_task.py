@@ -86,7 +86,9 @@ class AffineTask(L.LightningModule):
         self.scope, self.seed, self.draws_per_image = scope, seed, draws_per_image
         self.optimizer_name, self.lr, self.schedule, self.dice = optimizer, lr, schedule, dice
         self.prior_scale, self.prior_mean, self.effective_pixels = prior_scale, prior_mean, effective_pixels
-        self.strict_loading = False  # checkpoints hold the method's parameters only; the network lies in the base's folder
+        self.strict_loading = (
+            False  # checkpoints hold the method's parameters only; the network lies in the base's folder
+        )
         self._layout: AffineLayout | None = None
         in_scope(scope, AffineLayout(network).names)  # a bad scope fails here, not at the first step
         self.class_weights: Tensor

@@ -64,19 +64,13 @@ def _train_members(run: FinetuneRun, alpha: float) -> ABNN:
         run.data.label_map.num_classes,
         members=abnn.members,
         alpha=alpha,
-        scope=abnn.scope,
         noise=abnn.noise,
-        lr=abnn.lr,
         optimizer=abnn.optimizer,
         schedule=abnn.schedule,
-        prior_scale=abnn.prior_scale,
         prior_mean=abnn.prior_mean,
-        effective_pixels=abnn.effective_pixels,
         random_classes=abnn.random_classes,
         random_class_weight=abnn.random_class_weight,
-        class_weights=run.class_weights(),
-        dice=abnn.dice,
-        seed=abnn.seed,
+        **run.shared_options(),
     )
     for member, classes in enumerate(task.random_classes):
         names = ", ".join(run.data.label_map.classes[c] for c in classes)

@@ -47,6 +47,7 @@ class FinetuneRun:
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
         say: receives a line for each step.
         members: networks that share the epochs in turn, each of which gets ``epochs``.
+        partial: file beside the checkpoints in which the method keeps unfinished work of its own.
 
     Attributes:
         options: the method's section.
@@ -70,6 +71,7 @@ class FinetuneRun:
         device: str,
         say: Callable[[str], None],
         members: int = 1,
+        partial: str | None = None,
     ) -> None:
         self.base, self.config, self.out, self.device, self.say = base, config, out, device, say
         self.options: Namespace = config[section]
@@ -97,7 +99,7 @@ class FinetuneRun:
         # Before the minutes of a selection, so that wrong settings fail at once.
         if self.epochs:
             self.data.prepare_data()
-        self.resume = claim_checkpoints(out, "finetune", config, base_sha256=sha256)
+        self.resume = claim_checkpoints(out, "finetune", config, partial, base_sha256=sha256)
         save_config(config, out, "finetune")
         self.measured: dict[str, Any] = {}
         self._start = time.perf_counter()
@@ -136,6 +138,11 @@ class FinetuneRun:
         """Weights of all classes after ``class_weight_power``, or None for 1."""
         power: float = self.options.class_weight_power
         return balanced_weights(self.data.class_frequencies(), power) if power else None
+
+    def shared_options(self) -> dict[str, Any]:
+        """The settings of :class:`AffineTask` that every section of ``AffineTrainingConfig`` has."""
+        names = ("scope", "lr", "prior_scale", "effective_pixels", "dice", "seed")
+        return {**{name: self.options[name] for name in names}, "class_weights": self.class_weights()}
 
     def train(self, task: Task) -> Task:
         """Fit a task to its end, with a checkpoint after every epoch; the network is on the CPU before."""

@@ -14,8 +14,8 @@ from segunc.bayes.abnn import ABNN
 from segunc.bayes.convert import convert
 from segunc.bayes.draws import AffineLayout
 from segunc.errors import InputError
-from segunc.training.selection import select_alpha
 from segunc.training.finetune_task import ABNNTask
+from segunc.training.selection import select_alpha
 from tests.bayes.networks import small_network
 
 
