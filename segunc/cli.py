@@ -15,10 +15,12 @@ from segunc.errors import InputError, PartialFailure
 VERBS = {
     "demo": "toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes",
     "train": "train a deterministic segmentation network",
-    "finetune": "turn a trained network into a Bayesian one (ABNN and others)",
+    "finetune": "turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model",
     "predict": "write uncertainty maps of images, folders or a video; resumable",
     "evaluate": "metrics from maps on disk, or from a model in one pass",
     "review": "a static HTML page of the maps",
+    "export": "score maps in the files of a public benchmark",
+    "compare": "results side by side, with intervals and paired tests; their place on a public leaderboard",
     "doctor": "is the uncertainty alive and the conversion sound?",
 }
 
@@ -111,12 +113,22 @@ def build_parser() -> Parser:
         "finetune",
         "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn",
     )
-    tune.add_argument("--base", required=True, metavar="DIR", help="model folder of a deterministic network")
+    tune.add_argument(
+        "--base",
+        required=True,
+        metavar="DIR",
+        help="model folder of a deterministic network; of any model for temperature and standardized-max-logit",
+    )
     tune.add_argument(
         "--config", required=True, metavar="YAML", help="see configs/; any key can be overruled as --key.subkey VALUE"
     )
-    tune.add_argument("--out", required=True, metavar="DIR", help="the Bayesian model folder")
-    tune.add_argument("--method", choices=METHODS, default="abnn", help="which posterior (default abnn)")
+    tune.add_argument("--out", required=True, metavar="DIR", help="the new model folder")
+    tune.add_argument(
+        "--method",
+        choices=tuple(METHODS),
+        default="abnn",
+        help="which posterior (default abnn), or what is fitted on a finished model",
+    )
 
     predict = _verb(verbs, "predict", "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay")
     predict.add_argument("--model", required=True, metavar="DIR", help="model folder")
@@ -128,7 +140,14 @@ def build_parser() -> Parser:
     predict.add_argument(
         "--overlay-score", default="entropy", metavar="SCORE", help="the score that overlays show (default entropy)"
     )
-    predict.add_argument("--maps", type=names, metavar="A,B", help="scores to write (default: all)")
+    predict.add_argument(
+        "--scores",
+        "--maps",
+        dest="scores",
+        type=names,
+        metavar="A,B",
+        help="scores to write (default: those that need no further sums or statistics)",
+    )
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
     _sampling(predict)
 
@@ -153,9 +172,21 @@ def build_parser() -> Parser:
     evaluate.add_argument(
         "--dataset", metavar="NAME", help="data set; with --maps its label encodings, with --model its frames too"
     )
-    evaluate.add_argument("--root", metavar="DIR", help="where the data set lies (with --model)")
+    evaluate.add_argument("--root", metavar="DIR", help="where the data set lies; with --maps instead of label folders")
     evaluate.add_argument("--split", default="test", help="of the data set (default test)")
-    evaluate.add_argument("--scores", type=names, metavar="A,B", help="scores to evaluate (default: all)")
+    evaluate.add_argument(
+        "--anomaly-class",
+        type=names,
+        action="append",
+        metavar="A,B",
+        help="classes of the data set that the network was not trained on: anomalies (may be repeated)",
+    )
+    evaluate.add_argument(
+        "--scores",
+        type=names,
+        metavar="A,B",
+        help="scores to evaluate (default: all maps; with --model those that predict writes by default)",
+    )
     _sampling(evaluate)
 
     review = _verb(verbs, "review", "segunc review --maps maps --out review")
@@ -164,6 +195,60 @@ def build_parser() -> Parser:
     review.add_argument("--dataset", metavar="NAME", help="data set whose anomaly label values the masks have")
     review.add_argument("--metrics", metavar="JSON", help="a result of evaluate to show")
     review.add_argument("--out", required=True, metavar="DIR", help="folder of the page")
+
+    export = _verb(
+        verbs,
+        "export",
+        "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
+        "  segunc export --maps maps --score entropy --to fishyscapes --out outputs",
+    )
+    export.add_argument("--maps", required=True, metavar="DIR", help="a maps folder, of segunc or any other tool")
+    export.add_argument("--score", required=True, metavar="SCORE", help="the score to export, e.g. entropy")
+    export.add_argument(
+        "--to",
+        required=True,
+        choices=("smiyc", "fishyscapes"),
+        help="smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: FRAME_anomaly.npy, float32",
+    )
+    export.add_argument("--method", default="", metavar="NAME", help="name of the method (smiyc needs it)")
+    export.add_argument(
+        "--dataset", default="", metavar="NAME", help="the benchmark's name of the data set (smiyc needs it)"
+    )
+    export.add_argument(
+        "--out", required=True, metavar="DIR", help="output folder; the same command after a kill loses nothing"
+    )
+    export.add_argument("--overwrite", action="store_true", help="remove an earlier export at the same place first")
+
+    compare = _verb(
+        verbs,
+        "compare",
+        "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
+        "  segunc compare metrics.json --scores entropy,deterministic-msp\n"
+        "  segunc compare metrics.json --scores entropy --leaderboard leaderboard.json --track anomaly",
+    )
+    compare.add_argument("results", nargs="+", metavar="JSON", help="results of evaluate")
+    compare.add_argument(
+        "--out", metavar="FILE", help="also write the tables: .md (Markdown) or .csv (and .leaderboard.csv)"
+    )
+    compare.add_argument("--names", type=names, metavar="A,B", help="names of the results (default: the files' names)")
+    compare.add_argument(
+        "--scores", type=names, metavar="A,B", help="compare these scores, of one result or of several"
+    )
+    compare.add_argument(
+        "--keys", type=names, metavar="A,B", help="numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'"
+    )
+    compare.add_argument(
+        "--baseline", metavar="NAME", help="column, or its file, that differences refer to (default: the first)"
+    )
+    compare.add_argument(
+        "--leaderboard", metavar="JSON", help="a leaderboard.json of SegmentMeIfYouCan to find the results' place in"
+    )
+    compare.add_argument(
+        "--track",
+        choices=("anomaly", "obstacle", "laf-no-known"),
+        default="anomaly",
+        help="table of the leaderboard (default anomaly)",
+    )
 
     doctor = _verb(verbs, "doctor", "segunc doctor --model runs/camvid-abnn --image frame.png")
     doctor.add_argument("--model", required=True, metavar="DIR", help="model folder")

@@ -158,6 +158,7 @@ def _with(sampler: Sampler, *, draws: int | None = None, seed: int | None = None
         scope=sampler.scope,
         chunk=sampler.chunk,
         precision=sampler.precision,
+        temperature=sampler.temperature,
     )
 
 

@@ -20,7 +20,7 @@ from segunc.errors import InputError
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
 from segunc.metrics.evaluator import Evaluator, Result
-from segunc.metrics.frame_counts import CONFIDENCE
+from segunc.metrics.labelled_frame import CONFIDENCE
 from segunc.metrics.report import format_metrics, write_metrics
 
 __all__ = ["NO_LABEL", "Evaluator", "Result", "evaluate_maps", "format_metrics", "write_metrics"]

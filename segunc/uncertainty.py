@@ -85,3 +85,38 @@ def decompose_draws(probabilities: Tensor, *, normalised: bool = True) -> Decomp
     draws = probabilities.shape[0]
     expected = entropy_from_probabilities(probabilities, dim=2).sum(0)
     return decompose(probabilities.float().sum(0), expected, draws, normalised=normalised)
+
+
+def draw_variance(probabilities: Tensor) -> Tensor:
+    """The variance score ``(1/C) sum_c Var_s p_c`` (population variance), 0 where the draws agree, at most 1/4.
+
+    Kendall et al., arXiv 1511.02680. From stacked draws ``[S, N, C, ...]`` of probabilities; returns ``[N, ...]``.
+    """
+    return probabilities.var(0, correction=0).mean(1)
+
+
+def variation_ratio(probabilities: Tensor) -> Tensor:
+    """The variation ratio ``1 - votes of the modal class / S`` in 0..1 - 1/S (Gal 2016, thesis, section 3.3.1).
+
+    A draw votes for its most probable class. From stacked draws ``[S, N, C, ...]``; returns ``[N, ...]``.
+    """
+    draws, classes = probabilities.shape[0], probabilities.shape[2]
+    winners = probabilities.argmax(2)
+    votes = torch.stack([(winners == c).sum(0) for c in range(classes)])
+    return 1.0 - votes.amax(0) / draws
+
+
+def expected_pairwise_kl(probabilities: Tensor) -> Tensor:
+    """The mean over ordered pairs of draws i != j of ``KL(p_i || p_j)`` in nats, 0 for S = 1.
+
+    Malinin & Gales, arXiv 2002.07650. Infinite where one draw excludes what another allows. From stacked draws
+    ``[S, N, C, ...]``, pair by pair (small inputs); returns ``[N, ...]``.
+    """
+    draws = probabilities.shape[0]
+    total = torch.zeros_like(probabilities[0].sum(1))
+    for i in range(draws):
+        for j in range(draws):
+            if i != j:
+                cross = torch.special.xlogy(probabilities[i], probabilities[j])
+                total -= (torch.special.entr(probabilities[i]) + cross).sum(1)
+    return total / max(1, draws * (draws - 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -97,3 +97,12 @@ def predicted(finetuned: Job) -> Job:
     words = ("--draws", 4, "--precision", "float32", "--device", "cpu", "--overlay")
     succeed("predict", "--model", finetuned.abnn, "--input", finetuned.frames, "--out", finetuned.maps, *words)
     return finetuned
+
+
+@pytest.fixture(scope="session")
+def overconfident(trained: Job) -> Job:
+    """The same with a base and an ABNN whose best temperature is near 2; made without a training."""
+    from tests.training.overconfident import save_overconfident
+
+    base, abnn = save_overconfident(trained.base, trained.data, trained.data.parent / "overconfident")
+    return replace(trained, base=base, abnn=abnn)

@@ -14,6 +14,7 @@ from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.training.config import parse_finetune_config, parse_train_config
 from tests.commands.processes import succeed
+from tests.conftest import Job
 from tests.data import miniatures
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -32,8 +33,6 @@ def base_of(path: Path) -> Path:
     return path.with_name(name if name != path.name else f"{path.stem.partition('_')[0]}.yaml")
 
 
-TRAIN = [path for path in FILES if method_of(path) is None]
-FINETUNE = [path for path in FILES if method_of(path)]
 SMALL = {
     "abnn": ["--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1],
     "laplace": ["--laplace.images", 8, "--laplace.selection_frames", 1, "--laplace.selection_draws", 1],
@@ -50,10 +49,15 @@ def parse(path: Path) -> Namespace:
     return parse_finetune_config(path, [], section(method), load(METHODS[method].options))
 
 
-def test_there_are_configurations_of_both_kinds() -> None:
+TRAIN = [path for path in FILES if method_of(path) is None]
+FIT = [path for path in FILES if path not in TRAIN and METHODS[str(method_of(path))].finished]
+FINETUNE = [path for path in FILES if path not in TRAIN + FIT]
+
+
+def test_there_are_configurations_of_every_kind() -> None:
     assert {"camvid.yaml", "cityscapes.yaml", "toy.yaml"} <= {path.name for path in TRAIN}
     assert {"camvid_abnn.yaml", "cityscapes_abnn.yaml", "toy_abnn.yaml"} <= {path.name for path in FINETUNE}
-    assert {method_of(path) for path in FINETUNE} == set(METHODS), "a configuration for each method"
+    assert {method_of(path) for path in FINETUNE + FIT} == set(METHODS), "a configuration for each method"
 
 
 @pytest.mark.parametrize("path", TRAIN, ids=lambda path: path.name)
@@ -110,3 +114,21 @@ def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> N
         assert model.posterior.method == method
         assert model.posterior.members == parse(path)[section(method)].get("members", 1)
         assert model.network.description.num_classes == label_map(name).num_classes
+
+
+@pytest.mark.parametrize("path", FIT, ids=lambda path: path.name)
+def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job, tmp_path: Path) -> None:
+    method = method_of(path)
+    words = (
+        "--base",
+        overconfident.abnn,
+        "--config",
+        path,
+        "--data.root",
+        overconfident.data,
+        "--out",
+        tmp_path / "out",
+    )
+    succeed("finetune", "--method", method, *words, "--device", "cpu")
+    model = load_model(tmp_path / "out")
+    assert (model.calibration if method == "temperature" else model.max_logit_statistics) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,11 +13,14 @@ from scipy.stats import entropy as scipy_entropy
 
 from segunc.uncertainty import (
     decompose_draws,
+    draw_variance,
     energy,
     entropy_from_logits,
     entropy_from_probabilities,
+    expected_pairwise_kl,
     max_logit,
     max_softmax,
+    variation_ratio,
 )
 
 
@@ -61,3 +65,42 @@ def test_invariants(draws: int, classes: int, scale: float, seed: int) -> None:
     order, renaming = torch.randperm(draws), torch.randperm(classes)
     shuffled = decompose_draws(logits[order][:, :, renaming].softmax(2))
     torch.testing.assert_close(shuffled.entropy, parts.entropy, atol=1e-5, rtol=1e-4)
+
+
+def test_disagreement_of_known_draws() -> None:
+    # Draws (0.9, 0.1), (0.1, 0.9), (0.9, 0.1): the variance of 0.9, 0.1, 0.9 is 2/9 * 0.8^2; one of three votes otherwise.
+    draws = torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]], [[0.9, 0.1]]], dtype=torch.float64)
+    assert float(draw_variance(draws)) == pytest.approx(2 / 9 * 0.64)
+    assert float(variation_ratio(draws)) == pytest.approx(1 / 3)
+    # Four of the six ordered pairs differ; each has KL = 0.8 ln 9.
+    assert float(expected_pairwise_kl(draws)) == pytest.approx(4 / 6 * 0.8 * math.log(9))
+
+
+def test_one_draw_does_not_disagree() -> None:
+    draws = torch.rand(1, 2, 5, 3, generator=torch.Generator().manual_seed(0)).softmax(2)
+    for score in (draw_variance, variation_ratio, expected_pairwise_kl):
+        assert torch.equal(score(draws), torch.zeros(2, 3))
+
+
+def test_pairwise_kl_is_infinite_where_a_draw_excludes_what_another_allows() -> None:
+    assert float(expected_pairwise_kl(torch.tensor([[[1.0, 0.0]], [[0.5, 0.5]]]))) == math.inf
+
+
+def test_expected_pairwise_kl_equals_scipy() -> None:
+    p = torch.randn(4, 3, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(3).softmax(2)
+    pairs = [scipy_entropy(p[i].numpy(), p[j].numpy(), axis=1) for i in range(4) for j in range(4) if i != j]
+    torch.testing.assert_close(expected_pairwise_kl(p), torch.from_numpy(np.mean(pairs, 0)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(2, 6), st.integers(2, 12), st.floats(0.01, 20), st.integers(0, 10_000))
+def test_bounds_of_disagreement(draws: int, classes: int, scale: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    p = (torch.randn(draws, 2, classes, 3, generator=generator, dtype=torch.float64) * scale).softmax(2)
+    assert float(draw_variance(p).max()) <= 0.25
+    ratio = variation_ratio(p)
+    assert float(ratio.min()) >= 0
+    assert float(ratio.max()) <= 1 - 1 / draws + 1e-6
+    # KL to the mean never exceeds the mean KL (Jensen), so mutual information lies below the mean over all pairs.
+    mutual = decompose_draws(p, normalised=False).epistemic
+    assert bool((mutual <= expected_pairwise_kl(p) * (draws - 1) / draws + 1e-5).all())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from segunc.bayes.abnn import ABNN
+from segunc.bayes.attachments import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
 from segunc.bayes.convert import ConversionReport, convert
 from segunc.bayes.draws import AffineLayout
 from segunc.bayes.laplace import Laplace
@@ -50,6 +52,8 @@ class Model:
         posterior_sha256: of the posterior's tensors and settings, or None for a deterministic network.
         report: what the conversion did, None for a deterministic network.
         record: the content of ``posterior.json``, empty for a deterministic network.
+        calibration: the temperature that was fitted on this model, or None.
+        max_logit_statistics: of the base network on its training set, or None.
     """
 
     network: SegmentationNetwork
@@ -58,10 +62,17 @@ class Model:
     posterior_sha256: str | None
     report: ConversionReport | None
     record: dict[str, Any]
+    calibration: Calibration | None = None
+    max_logit_statistics: MaxLogitStatistics | None = None
 
     @property
     def bayesian(self) -> bool:
         return not isinstance(self.posterior, Deterministic)
+
+    @property
+    def temperature(self) -> float:
+        """T, by which logits are divided before the softmax; 1 for a model that was not calibrated."""
+        return 1.0 if self.calibration is None else self.calibration.temperature
 
 
 def save_posterior(
@@ -109,13 +120,43 @@ def save_posterior(
     )
 
 
+def copy_model(source: Path, folder: Path) -> None:
+    """Link (or copy) all files of a model into another folder; what is fitted on the model may then be added there.
+
+    Raises:
+        InputError: the model is deterministic and the folder holds a Bayesian one.
+    """
+    if folder.resolve() == source.resolve():
+        return
+    if (folder / POSTERIOR).exists() and not (source / POSTERIOR).exists():
+        raise InputError(
+            f"{folder} holds a Bayesian model, {source} a deterministic one",
+            "a folder of its own",
+            "give another --out",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, CALIBRATION, MAX_LOGIT_STATISTICS):
+        if (source / name).exists():
+            _link_or_copy(source / name, folder / name)
+
+
 def load_model(folder: Path | str) -> Model:
     """A model folder of either kind: deterministic, or Bayesian with its network converted.
 
     Raises:
-        InputError: a missing or damaged file, or a posterior that belongs to another base network.
+        InputError: a missing or damaged file, a posterior that belongs to another base network, or a calibration or
+            statistics that belong to another model.
     """
     folder = Path(folder)
+    model = _load_posterior(folder)
+    classes = model.network.description.num_classes
+    model.calibration = Calibration.read(folder, model.sha256, model.posterior_sha256)
+    model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256, classes)
+    return model
+
+
+def _load_posterior(folder: Path) -> Model:
+    """The network and its posterior, without what was fitted on them."""
     bayesian = (folder / POSTERIOR).exists()
     if not bayesian and (folder / TENSORS).exists():
         raise InputError(
@@ -162,7 +203,7 @@ def load_model(folder: Path | str) -> Model:
             "a library has changed the network; use the versions in posterior.json or fine-tune again",
         )
     assert layout.total == report.channels
-    return Model(network, posterior, digest, _posterior_hash(posterior, actual), report, record)
+    return Model(network, posterior, digest, _posterior_hash(actual, posterior), report, record)
 
 
 def _restore(record: dict[str, Any], tensors: dict[str, Any], folder: Path) -> Posterior:
@@ -175,17 +216,13 @@ def _restore(record: dict[str, Any], tensors: dict[str, Any], folder: Path) -> P
         raise InputError(f"{folder / POSTERIOR} lacks {error}", "the record of a posterior", "make it again") from error
 
 
-def _posterior_hash(posterior: Posterior, tensors_sha256: str) -> str:
-    """Of what decides the draws: two posteriors may hold the same tensors and differ in a setting."""
-    import hashlib
-
-    settings = {"method": posterior.method, "tensors": tensors_sha256, **posterior.settings()}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+def _posterior_hash(tensors_sha256: str, posterior: Posterior) -> str:
+    """Over all that decides the draws: the same members with another alpha are another posterior."""
+    settings = json.dumps([tensors_sha256, posterior.method, posterior.settings()], sort_keys=True)
+    return hashlib.sha256(settings.encode()).hexdigest()
 
 
 def _file_hash(path: Path) -> str:
-    import hashlib
-
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

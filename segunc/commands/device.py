@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 import torch
 
@@ -10,6 +11,7 @@ from segunc.bayes.draws import AffineLayout
 from segunc.bayes.files import Model
 from segunc.bayes.scope import in_scope
 from segunc.errors import InputError
+from segunc.sampling.prediction import DEFAULT_SCORES
 from segunc.sampling.sampler import Precision, Sampler
 from segunc.training.base import default_precision
 
@@ -39,8 +41,14 @@ def resolve_precision(text: str, device: torch.device) -> Precision:
     return "float32" if text == "float32" else "bfloat16"
 
 
-def make_sampler(model: Model, arguments: argparse.Namespace) -> Sampler:
-    """The sampler that a verb's sampling options describe; also sets the thread count and denormal handling."""
+def make_sampler(model: Model, arguments: argparse.Namespace, scores: Sequence[str] = DEFAULT_SCORES) -> Sampler:
+    """The sampler that a verb's sampling options describe; also sets the thread count and denormal handling.
+
+    Args:
+        model: with its temperature and its max-logit statistics.
+        arguments: draws, seed, scope, chunk, precision, threads and device.
+        scores: that the sampler is to return.
+    """
     if arguments.draws < 1:
         raise InputError(f"--draws {arguments.draws}", "at least 1", "the default is 24")
     # Dead channels (running variances of 1e-45) make denormal numbers, which CPUs multiply very slowly.
@@ -65,6 +73,9 @@ def make_sampler(model: Model, arguments: argparse.Namespace) -> Sampler:
         scope=arguments.scope,
         chunk=arguments.chunk,
         precision=resolve_precision(arguments.precision, device),
+        scores=scores,
+        temperature=model.temperature,
+        max_logit_statistics=model.max_logit_statistics,
     )
 
 

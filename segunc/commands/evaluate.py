@@ -7,11 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from segunc.data.anomaly_labels import BINARY, anomaly_encoding
+from segunc.data.anomaly_labels import BINARY
 from segunc.data.datasets import DatasetEntry, dataset_entry
-from segunc.data.labels import label_map
 from segunc.errors import InputError, PartialFailure
-from segunc.evaluation import NO_LABEL, Result, evaluate_maps, format_metrics, write_metrics
+from segunc.evaluation import NO_LABEL, Labels, Result, evaluate_maps, format_metrics, write_metrics
 from segunc.maps.pipeline import Progress
 from segunc.maps.progress import ConsoleProgress
 
@@ -20,7 +19,10 @@ def run(arguments: argparse.Namespace) -> None:
     """Evaluate, print the table and write the result."""
     if Path(arguments.out).is_dir():
         raise InputError(f"--out {arguments.out} is a folder", "the path of a JSON file", "e.g. metrics.json in it")
-    entry = dataset_entry(arguments.dataset) if arguments.dataset else None
+    anomaly_classes = [name for names in arguments.anomaly_class or [] for name in names]
+    if anomaly_classes and not arguments.dataset:
+        raise InputError("--anomaly-class without the data set it belongs to", "--dataset", "e.g. --dataset camvid")
+    entry = dataset_entry(arguments.dataset, anomaly_classes=anomaly_classes) if arguments.dataset else None
     result = _from_maps(arguments, entry) if arguments.maps else _from_model(arguments, entry)
     out = Path(arguments.out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -37,24 +39,23 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:
-    if not arguments.labels and not arguments.anomaly_labels:
-        raise InputError("--maps without labels", "--labels or --anomaly-labels", "give the folder of the masks")
+    labels, anomaly_labels = _labels_of_maps(arguments, entry)
     classes = None
-    if arguments.labels:
+    if labels is not None:
         if entry is None or entry.labels is None:
             raise InputError(
                 "--labels without the data set they belong to",
                 "--dataset with class labels",
                 "e.g. --dataset cityscapes",
             )
-        classes = label_map(entry.labels)
-    encoding = anomaly_encoding(entry.anomaly_encoding) if entry and entry.anomaly_encoding else BINARY
+        classes = entry.label_map()
+    encoding = (entry.anomaly_encoding if entry else None) or BINARY
     with ConsoleProgress() as show:
         start = time.monotonic()
         return evaluate_maps(
             Path(arguments.maps),
-            anomaly_labels=Path(arguments.anomaly_labels) if arguments.anomaly_labels else None,
-            labels=Path(arguments.labels) if arguments.labels else None,
+            anomaly_labels=anomaly_labels,
+            labels=labels,
             label_map=classes,
             anomaly_encoding=encoding,
             scores=arguments.scores,
@@ -62,10 +63,28 @@ def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Res
         )
 
 
+def _labels_of_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -> tuple[Labels | None, Labels | None]:
+    """Class labels and anomaly labels: the folders given, or those of a data set's frames."""
+    folders = [Path(folder) if folder else None for folder in (arguments.labels, arguments.anomaly_labels)]
+    if arguments.root is None:
+        if not any(folders):
+            raise InputError(
+                "--maps without labels", "--labels, --anomaly-labels, or --dataset with --root", "say where they are"
+            )
+        return folders[0], folders[1]
+    if entry is None or any(folders):
+        raise InputError("--maps with --root", "--dataset beside it, and no label folders", "give one or the other")
+    samples = entry.samples(Path(arguments.root), arguments.split)
+    labels = {sample.name: sample.label for sample in samples if sample.label is not None}
+    anomalies = {sample.name: sample.anomaly for sample in samples if sample.anomaly is not None}
+    return labels or None, anomalies or None
+
+
 def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Result:
     from segunc.bayes.files import load_model
     from segunc.commands.device import make_sampler
     from segunc.commands.model_evaluation import evaluate_model
+    from segunc.sampling.prediction import DEFAULT_SCORES
 
     if entry is None or not arguments.root:
         raise InputError(
@@ -73,7 +92,8 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Re
         )
     samples = entry.samples(Path(arguments.root), arguments.split)
     model = load_model(Path(arguments.model))
-    sampler = make_sampler(model, arguments)
+    # Calibration is measured on msp, whatever scores are compared.
+    sampler = make_sampler(model, arguments, [*(arguments.scores or DEFAULT_SCORES), "msp"])
     result: dict[str, Any] = evaluate_model(
         sampler, model, entry, samples, scores=arguments.scores, size=arguments.size
     )
@@ -83,6 +103,7 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None) -> Re
         "method": model.posterior.method,
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
+        "temperature": sampler.temperature,
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scope": sampler.scope,

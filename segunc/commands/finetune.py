@@ -1,4 +1,4 @@
-"""``segunc finetune``."""
+"""``segunc finetune``: one entry a method; its code is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Any, NamedTuple
 
 
 class Method(NamedTuple):
-    """Where a method's code lies, as ``module:name``; imported when it is asked for.
+    """Where a method's code lies, as ``module:name``.
 
     Attributes:
         run: ``(base, config, out, *, device) -> what was measured``.
         options: the dataclass of its section in a configuration.
+        key: of that section; empty for the method's own name.
+        finished: whether it is fitted on a finished model of any kind; the others make one from a deterministic base.
     """
 
     run: str
     options: str
+    key: str = ""
+    finished: bool = False
 
 
 METHODS = {
@@ -30,12 +34,22 @@ METHODS = {
     "variational": Method(
         "segunc.training.variational:finetune_variational", "segunc.training.variational:VariationalConfig"
     ),
+    "temperature": Method(
+        "segunc.training.temperature:scale_temperature", "segunc.training.temperature:TemperatureConfig", finished=True
+    ),
+    "standardized-max-logit": Method(
+        "segunc.training.max_logit:standardize_max_logit",
+        "segunc.training.max_logit:MaxLogitConfig",
+        key="max_logit",
+        finished=True,
+    ),
 }
+"""What ``--method`` can name."""
 
 
 def section(method: str) -> str:
     """The key of a method's settings in a configuration."""
-    return method.replace("-", "_")
+    return METHODS[method].key or method.replace("-", "_")
 
 
 def load(place: str) -> Any:
@@ -45,20 +59,31 @@ def load(place: str) -> Any:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Turn a base network into a Bayesian one and write its model folder."""
+    """Make a model folder from another one, by the method that was asked for."""
     from segunc.commands.device import resolve_device
+    from segunc.training.config import parse_fit_config
+
+    device = resolve_device(arguments.device)
+    method = METHODS[arguments.method]
+    if not method.finished:
+        _finetune(arguments)
+        return
+    options = load(method.options)
+    config = parse_fit_config(Path(arguments.config), arguments.overrides, section(arguments.method), options)
+    load(method.run)(Path(arguments.base), config, Path(arguments.out), device=device)
+
+
+def _finetune(arguments: argparse.Namespace) -> None:
     from segunc.commands.quiet import quiet_lightning
     from segunc.training.config import parse_finetune_config
     from segunc.training.progress import is_first_process
 
     quiet_lightning()
-    out = Path(arguments.out)
-    resolve_device(arguments.device)
     method = METHODS[arguments.method]
-    config = parse_finetune_config(
-        Path(arguments.config), arguments.overrides, section(arguments.method), load(method.options)
-    )
-    measured = load(method.run)(Path(arguments.base), config, out, device=arguments.device)
+    options = load(method.options)
+    config = parse_finetune_config(Path(arguments.config), arguments.overrides, section(arguments.method), options)
+    # Lightning, not the caller, places a fine-tuning on its devices.
+    measured = load(method.run)(Path(arguments.base), config, Path(arguments.out), device=arguments.device)
     if not is_first_process():
         return
     selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 from segunc.bayes.files import Model
-from segunc.data.anomaly_labels import anomaly_encoding
 from segunc.data.datasets import DatasetEntry
 from segunc.data.label_images import read_label_image
 from segunc.data.samples import Sample, load_image
@@ -16,7 +15,7 @@ from segunc.maps.encoding import encode_score
 from segunc.maps.pipeline import Progress
 from segunc.maps.progress import ConsoleProgress
 from segunc.sampling.frames import sample_frames
-from segunc.sampling.prediction import ALL_SCORES
+from segunc.sampling.prediction import DEFAULT_SCORES, check_scores
 from segunc.sampling.sampler import Sampler
 
 
@@ -34,38 +33,36 @@ def evaluate_model(
     Scores are counted in their stored encoding, so that the numbers equal those from a maps folder.
 
     Args:
-        sampler: over the model's network.
+        sampler: over the model's network; returns these scores and msp.
         model: for its classes.
         entry: tells what the labels mean.
         samples: the labelled frames.
-        scores: anomaly scores to evaluate; None for all.
+        scores: anomaly scores to evaluate; None for those that need no further sums or statistics.
         size: (height, width) the network sees; None for its inference size.
 
     Raises:
         InputError: the data set's classes are not the network's, or no frame could be scored.
     """
-    unknown = sorted(set(scores or ()) - set(ALL_SCORES))
-    if unknown:
-        raise InputError(f"score '{unknown[0]}'", f"one of {', '.join(ALL_SCORES)}", "check the spelling")
-    anomalies = anomaly_encoding(entry.anomaly_encoding) if entry.anomaly_encoding else None
-    classes = None if anomalies else entry.label_map()
+    anomalies = entry.anomaly_encoding if any(sample.anomaly for sample in samples) else None
+    classes = entry.label_map() if any(sample.label for sample in samples) else None
     if classes is not None and classes.classes != model.network.description.classes:
         raise InputError(
             f"data set {entry.name} has the classes {', '.join(classes.classes[:4])}, ...",
             f"those of the network: {', '.join(model.network.description.classes[:4])}, ...",
             "evaluate on the data set that the network was trained for",
         )
-    chosen = list(scores or ALL_SCORES) if anomalies else []
+    chosen = list(check_scores(scores or DEFAULT_SCORES)) if anomalies else []
     evaluator = Evaluator(chosen, classes)
     with ConsoleProgress() as show:
         start = time.monotonic()
         for done, sample in enumerate(samples, start=1):
             try:
-                assert sample.label is not None
-                image, raw = load_image(sample.image), read_label_image(sample.label)
-                truth = anomalies.encode(raw, str(sample.label)) if anomalies else None
-                labels = classes.encode(raw, str(sample.label)) if classes else None
-                result = sample_frames(sampler, [image], size=size, keep_probabilities=classes is not None)
+                image, truth, labels = load_image(sample.image), None, None
+                if sample.anomaly is not None and anomalies is not None:
+                    truth = anomalies.encode(read_label_image(sample.anomaly), str(sample.anomaly))
+                if sample.label is not None and classes is not None:
+                    labels = classes.encode(read_label_image(sample.label), str(sample.label))
+                result = sample_frames(sampler, [image], size=size, keep_probabilities=labels is not None)
                 stored = {n: encode_score(n, result.scores[n][0].cpu().numpy()) for n in {*chosen, "msp"}}
             except InputError as error:
                 evaluator.leave_out(sample.name, str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from segunc.maps.sources import Frame, FrameSource, open_source
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import inference_size
 from segunc.sampling.frames import sample_frames
-from segunc.sampling.prediction import ALL_SCORES
+from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, check_scores
 from segunc.sampling.sampler import Sampler
 
 RECORDED = ("chunk", "threads")
@@ -34,13 +35,11 @@ def run(arguments: argparse.Namespace) -> None:
     for key in RECORDED:
         if before is not None and getattr(arguments, key) is None:
             setattr(arguments, key, before.get(key))
-    scores = arguments.maps or list(ALL_SCORES)
-    unknown = sorted({*scores, arguments.overlay_score} - set(ALL_SCORES))
-    if unknown:
-        raise InputError(f"score '{unknown[0]}'", f"one of {', '.join(ALL_SCORES)}", "check the spelling")
+    scores = check_scores(arguments.scores or DEFAULT_SCORES)
+    check_scores([arguments.overlay_score])
     source = open_source(arguments.input, out=out)
     model = load_model(Path(arguments.model))
-    sampler = make_sampler(model, arguments)
+    sampler = make_sampler(model, arguments, scores)
     if sampler.chunk is None:
         sampler.chunk = _choose_chunk(sampler, model, source, arguments.size)
     manifest = build_manifest(
@@ -55,6 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
             "method": model.posterior.method,
             "members": model.posterior.members,
             "alpha": model.record.get("alpha"),
+            "calibration": None if model.calibration is None else asdict(model.calibration),
         },
     )
     overlay = _overlay_drawer(arguments, manifest) if arguments.overlay else None
@@ -111,10 +111,13 @@ def _choose_chunk(sampler: Sampler, model: Model, source: FrameSource, size: tup
 def _run_settings(
     arguments: argparse.Namespace, model: Model, sampler: Sampler, source: FrameSource, scores: Sequence[str]
 ) -> dict[str, Any]:
+    statistics = sampler.max_logit_statistics
     return {
         "input": str(source.path),
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
+        "temperature": sampler.temperature,
+        "max_logit_statistics_sha256": statistics.sha256 if statistics and STANDARDIZED_MAX_LOGIT in scores else None,
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scope": sampler.scope,
@@ -136,7 +139,7 @@ def _overlay_drawer(arguments: argparse.Namespace, manifest: dict[str, Any]) -> 
 
     score = arguments.overlay_score
     if score not in manifest["maps"]:
-        raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --maps")
+        raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --scores")
     if score not in UNIT_SCORES:
         raise InputError(f"--overlay-score {score}", f"a score with a fixed range: {', '.join(UNIT_SCORES)}", "")
     legend = Legend(score, score_unit(manifest, score), display_range(score), model_line(manifest))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 def run(arguments: argparse.Namespace) -> None:
     """Write the static page of a maps folder."""
-    from segunc.data.anomaly_labels import BINARY, anomaly_encoding
+    from segunc.data.anomaly_labels import BINARY
     from segunc.data.datasets import dataset_entry
     from segunc.data.label_images import read_label_image
     from segunc.review.page import write_review
 
     entry = dataset_entry(arguments.dataset) if arguments.dataset else None
-    encoding = anomaly_encoding(entry.anomaly_encoding) if entry and entry.anomaly_encoding else BINARY
+    encoding = (entry.anomaly_encoding if entry else None) or BINARY
     page = write_review(
         Path(arguments.maps),
         Path(arguments.out),

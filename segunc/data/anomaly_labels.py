@@ -1,14 +1,15 @@
-"""How the anomaly masks of each data set are drawn, and their common form: 0 normal, 1 anomaly, 255 ignored."""
+"""What the values of anomaly masks mean, and their common form: 0 normal, 1 anomaly, 255 ignored."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from segunc.data.labels import IGNORE, compact_ranges
+from segunc.data.labels import IGNORE, LabelMap, compact_ranges
 from segunc.errors import InputError
 
 
@@ -17,7 +18,7 @@ class AnomalyEncoding:
     """The raw values of an anomaly mask and what they mean.
 
     Attributes:
-        name: the encoding's name, for messages and the command line.
+        name: the encoding's name, for messages.
         normal: raw values of normal pixels, 0..255.
         anomaly: raw values of anomalous pixels.
         ignored: raw values of pixels that no metric counts.
@@ -61,7 +62,7 @@ class AnomalyEncoding:
             raise InputError(
                 f"{source} holds the values {unknown}",
                 f"only those of the anomaly encoding '{self.name}': {self}",
-                f"repair the mask or choose another encoding ({', '.join(sorted(ANOMALY_ENCODINGS))})",
+                "repair the mask or name the data set that it belongs to",
             )
         encoded: npt.NDArray[np.uint8] = coded.astype(np.uint8)
         return encoded
@@ -75,18 +76,17 @@ BINARY = AnomalyEncoding("binary", frozenset({0}), frozenset({1}), frozenset({IG
 """0 normal, 1 anomaly, 255 ignored: Fishyscapes, SegmentMeIfYouCan and this project's own sets."""
 ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 """Road Anomaly (Lis et al., ICCV 2019): 2 is the anomaly."""
-ANOMALY_ENCODINGS = {encoding.name: encoding for encoding in (BINARY, ROAD_ANOMALY)}
-"""The built-in encodings by name."""
 
 
-def anomaly_encoding(name: str) -> AnomalyEncoding:
-    """A built-in anomaly encoding by name.
+def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncoding:
+    """The encoding of class labels in which some classes are the anomaly and ignored ids stay ignored.
 
     Raises:
-        InputError: there is none of that name.
+        InputError: no class bears one of the names.
     """
-    if name not in ANOMALY_ENCODINGS:
-        raise InputError(
-            f"anomaly encoding '{name}'", f"one of {', '.join(sorted(ANOMALY_ENCODINGS))}", "check the name"
-        )
-    return ANOMALY_ENCODINGS[name]
+    names = list(names)
+    anomaly = labels.raw_ids(names)
+    ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
+    return AnomalyEncoding(
+        f"{labels.name}: {', '.join(names)}", frozenset(labels.raw_to_train) - anomaly - ignored, anomaly, ignored
+    )

@@ -7,6 +7,7 @@ Raw ids may share a train id; the first row of a train id names and colours the 
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -68,6 +69,44 @@ class LabelMap:
                 "repair the labels or give the label map that they were drawn with",
             )
         return train.astype(np.uint8)
+
+    def raw_ids(self, names: Iterable[str]) -> frozenset[int]:
+        """The raw ids of some classes.
+
+        Raises:
+            InputError: no class bears one of the names.
+        """
+        wanted = set()
+        for name in names:
+            if name not in self.classes:
+                raise InputError(
+                    f"class '{name}' of label map '{self.name}'", f"one of {', '.join(self.classes)}", "check the name"
+                )
+            wanted.add(self.classes.index(name))
+        return frozenset(raw for raw, train in self.raw_to_train.items() if train in wanted)
+
+    def without(self, names: Iterable[str]) -> LabelMap:
+        """The same map without some classes: their raw ids are ignored, the others are renumbered in their order.
+
+        Raises:
+            InputError: no class bears one of the names, or fewer than two classes are left.
+        """
+        names = list(names)
+        gone = self.raw_ids(names)
+        kept = [i for i, name in enumerate(self.classes) if name not in names]
+        if len(kept) < 2:
+            raise InputError(
+                f"label map '{self.name}' without {', '.join(names)} has {len(kept)} classes",
+                "at least two known classes",
+                "declare fewer classes anomalies",
+            )
+        numbers = {old: new for new, old in enumerate(kept)} | {IGNORE: IGNORE}
+        return LabelMap(
+            f"{self.name} without {', '.join(names)}" if names else self.name,
+            tuple(self.classes[i] for i in kept),
+            tuple(self.palette[i] for i in kept),
+            {raw: IGNORE if raw in gone else numbers[train] for raw, train in self.raw_to_train.items()},
+        )
 
 
 def compact_ranges(values: dict[int, int] | list[int]) -> str:
@@ -134,7 +173,7 @@ def read_label_map(path: Path, name: str | None = None) -> LabelMap:
 
 
 def label_map(name: str) -> LabelMap:
-    """A built-in label map by name (``cityscapes``, ``camvid``, ``toy``) or one of your own by the path of its CSV."""
+    """A built-in label map by name (``cityscapes``, ``camvid``, ...) or one of your own by the path of its CSV."""
     if name.endswith(".csv"):
         return read_label_map(Path(name))
     folder = resources.files("segunc.data") / "labels"

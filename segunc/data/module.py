@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from segunc.data.anomaly_class import HOLDOUT
 from segunc.data.datasets import dataset_entry
-from segunc.data.labels import IGNORE, LabelMap, label_map
-from segunc.data.samples import SegmentationDataset
+from segunc.data.labels import IGNORE, LabelMap
+from segunc.data.samples import Sample, SegmentationDataset
 from segunc.data.transforms import EvalTransform, TrainTransform
 from segunc.errors import InputError
 
@@ -28,9 +29,12 @@ class SegmentationDataModule(L.LightningDataModule):
         batch_size: crops in a training batch; validation takes ``eval_batch_size`` frames.
         eval_batch_size: frames in a validation batch; with ``size`` None and frames of several sizes it must be 1.
         workers: loader processes; 0 loads in the training process.
-        labels: a label map's name or CSV path, for data sets that have none of their own (``folder``).
+        labels: a label map's name or CSV path instead of the data set's own (``folder`` has none).
         scale, flip, colour, blur: see :class:`segunc.data.transforms.TrainTransform`.
         seed: of the shuffle and the augmentation.
+        anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not
+            trained on, and the network does not know them; see :mod:`segunc.data.anomaly_class`.
+        holdout: training frames that are held out to select on where every frame of ``val`` holds an anomaly.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class SegmentationDataModule(L.LightningDataModule):
         colour: float = 0.3,
         blur: float = 0.1,
         seed: int = 0,
+        anomaly_class: str | list[str] | None = None,
+        holdout: int = HOLDOUT,
     ) -> None:
         super().__init__()
         for key, value, least in (
@@ -64,22 +70,29 @@ class SegmentationDataModule(L.LightningDataModule):
         for key, share in (("flip", flip), ("colour", colour), ("blur", blur)):
             if not 0 <= share <= 1:
                 raise InputError(f"data.{key} {share}", "a number in 0..1", "repair the configuration")
-        self.entry = dataset_entry(dataset)
+        names = anomaly_class.split(",") if isinstance(anomaly_class, str) else anomaly_class or []
+        anomalies = [name.strip() for name in names if name.strip()]
+        self.entry = dataset_entry(dataset, labels=labels, anomaly_classes=anomalies, holdout=holdout)
         self.root = Path(root)
         self.crop, self.size = tuple(crop), None if size is None else tuple(size)
         self.batch_size, self.eval_batch_size, self.workers, self.seed = batch_size, eval_batch_size, workers, seed
-        self.label_map: LabelMap = label_map(labels) if labels else self.entry.label_map()
+        self.label_map: LabelMap = self.entry.label_map()
         self._train_transform = TrainTransform(crop, size, scale, flip, colour, blur)
         self._eval_transform = EvalTransform(size)
         self._sets: dict[str, SegmentationDataset] = {}
 
     def dataset(self, split: str, *, augment: bool = False) -> SegmentationDataset:
-        """One split as a data set; built once."""
+        """The frames of one split that have class labels; built once."""
         key = f"{split}/{augment}"
         if key not in self._sets:
             transform = self._train_transform if augment else self._eval_transform
-            self._sets[key] = SegmentationDataset(self.entry.samples(self.root, split), self.label_map, transform)
+            self._sets[key] = SegmentationDataset(self._samples(split), self.label_map, transform)
         return self._sets[key]
+
+    def _samples(self, split: str) -> list[Sample]:
+        if split in ("train", "val"):
+            return self.entry.training_samples(self.root, split)
+        return [sample for sample in self.entry.samples(self.root, split) if sample.label is not None]
 
     def prepare_data(self) -> None:
         """Nothing is downloaded; missing files are reported before a trainer starts its work.
@@ -87,7 +100,7 @@ class SegmentationDataModule(L.LightningDataModule):
         Raises:
             InputError: a split is missing or incomplete, or holds less than a batch of training frames.
         """
-        frames, _ = (len(self.entry.samples(self.root, split)) for split in ("train", "val"))
+        frames, _ = (len(self._samples(split)) for split in ("train", "val"))
         if frames < self.batch_size:
             raise InputError(
                 f"{frames} training frames", f"at least a batch of {self.batch_size}", "lower data.batch_size"

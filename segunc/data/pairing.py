@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from segunc.errors import InputError
@@ -15,7 +15,10 @@ FRAME_ENDINGS = ("_leftImg8bit", "_rgb_anon", "_image", "_rgb")
 LABEL_ENDINGS = (
     "_gtFine_labelIds",
     "_gtCoarse_labelIds",
+    "_gt_labelTrainIds",
     "_labelIds",
+    "_leftLabel",
+    "_train_id",
     "_labels_semantic",
     "_anomaly",
     "_labels",
@@ -42,10 +45,7 @@ def list_images(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise InputError(f"folder {folder} does not exist", "a folder of images", "check the path")
-    found = sorted(
-        (p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()),
-        key=lambda p: p.relative_to(folder).as_posix(),
-    )
+    found = image_files(folder)
     if not found:
         raise InputError(
             f"folder {folder} holds no image", f"files ending in {', '.join(IMAGE_SUFFIXES)}", "check the path"
@@ -53,24 +53,46 @@ def list_images(folder: Path) -> list[Path]:
     return found
 
 
-def find_labels(folder: Path, frames: Iterable[str], *, ending: str = "") -> dict[str, Path]:
-    """The label file of each frame that has one: frame name -> path.
+def image_files(folder: Path) -> list[Path]:
+    """All image files below ``folder``, sorted by relative path; none where there is no such folder."""
+    return sorted(
+        (p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()),
+        key=lambda p: p.relative_to(folder).as_posix(),
+    )
 
-    A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where
-    that is unambiguous on both sides, the same name in any other folder below ``folder``. With ``ending`` only files whose
-    stem ends so count (Cityscapes keeps three forms of each label in one folder).
+
+def find_labels(folder: Path, frames: Iterable[str]) -> dict[str, Path]:
+    """The label file of each frame that has one, of all image files below ``folder``; see :func:`match_labels`.
 
     Raises:
         InputError: the folder is missing or empty, or two files claim one frame.
     """
+    return match_labels(folder, list_images(folder), frames)
+
+
+def match_labels(
+    folder: Path, files: Iterable[Path], frames: Iterable[str], label_stem: Callable[[str], str] = frame_stem
+) -> dict[str, Path]:
+    """The label file of each frame that has one: frame name -> path.
+
+    A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where
+    that is unambiguous on both sides, the same name in any other folder below ``folder``.
+
+    Args:
+        folder: where the labels lie.
+        files: the label files, below ``folder``.
+        frames: names of frames.
+        label_stem: a label's path relative to ``folder``, without suffix -> what it shares with its frame's name.
+
+    Raises:
+        InputError: two files claim one frame.
+    """
     by_path: dict[str, list[Path]] = {}
     by_stem: dict[str, list[Path]] = {}
-    for path in list_images(folder):
-        if not path.stem.endswith(ending):
-            continue
-        relative = path.relative_to(folder).with_suffix("").as_posix()
-        by_path.setdefault(frame_stem(relative), []).append(path)
-        by_stem.setdefault(frame_stem(path.stem), []).append(path)
+    for path in files:
+        stem = label_stem(path.relative_to(folder).with_suffix("").as_posix())
+        by_path.setdefault(stem, []).append(path)
+        by_stem.setdefault(stem.rsplit("/", 1)[-1], []).append(path)
     labels: dict[str, Path] = {}
     frames = list(frames)
     # Two frames of one name in different folders must not share the one label of that name.

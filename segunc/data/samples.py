@@ -20,11 +20,19 @@ from segunc.errors import InputError
 
 @dataclass(frozen=True)
 class Sample:
-    """One frame: its name (unique in the set), the image's path and the label's path (None: unlabelled)."""
+    """One frame of a data set and its labels; both may be the same file, read by different rules.
+
+    Attributes:
+        name: unique in the set.
+        image: the image's path.
+        label: the class label's path, or None where its classes are not asked about.
+        anomaly: the path of the label that marks anomalies, or None where they are not asked about.
+    """
 
     name: str
     image: Path
     label: Path | None
+    anomaly: Path | None = None
 
 
 def load_image(path: Path) -> Image:

@@ -14,9 +14,12 @@ import numpy.typing as npt
 
 from segunc.errors import InputError
 
-UNIT_SCORES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "deterministic-entropy")
+UNIT_SCORES = (
+    *("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "deterministic-entropy"),
+    *("variance", "variation-ratio"),
+)
 """Scores in 0..1, stored as uint16 codes."""
-UNBOUNDED_SCORES = ("max-logit", "energy")
+UNBOUNDED_SCORES = ("max-logit", "energy", "expected-pairwise-kl", "standardized-max-logit")
 """Scores without bounds, stored as float16."""
 CODE_MAX = 65535
 

@@ -22,6 +22,9 @@ from segunc.maps.encoding import UNIT_SCORES
 MANIFEST_NAME = "manifest.json"
 FRAMES_NAME = "frames.jsonl"
 FORMAT = "segunc-maps"
+FORMAT_VERSION = 1
+UNIT_VALUE = "(code / 65535)^2"
+"""What ``maps.SCORE.value`` says of uint16 codes of a score in 0..1."""
 _PACKAGES = ("numpy", "opencv-python-headless", "torch", "torchvision", "segmentation-models-pytorch", "timm")
 _UNITS = {
     "msp": "1 - max mean probability",
@@ -31,7 +34,11 @@ _UNITS = {
     "deterministic-msp": "1 - max probability",
     "deterministic-entropy": "share of ln C",
     "max-logit": "negative max logit",
-    "energy": "negative log-sum-exp of the logits",
+    "energy": "-T log-sum-exp of the logits / T",
+    "variance": "variance over the draws, mean over the classes",
+    "variation-ratio": "share of the draws that do not vote for the modal class",
+    "expected-pairwise-kl": "nats",
+    "standardized-max-logit": "negative max logit in standard deviations of its class",
 }
 
 Manifest = dict[str, Any]
@@ -61,7 +68,7 @@ def build_manifest(
     """
     return {
         "format": FORMAT,
-        "format_version": 1,
+        "format_version": FORMAT_VERSION,
         "tool": {"name": "segunc", "version": tool_version(), "commit": tool_commit()},
         "environment": environment(),
         "device": device,
@@ -78,8 +85,7 @@ def describe_score(score: str) -> dict[str, Any]:
     """File type, stored type, unit and range of a score map; range None is unbounded."""
     unit = _UNITS.get(score, "unknown")
     if score in UNIT_SCORES:
-        value = "(code / 65535)^2"
-        return {"file": "png", "dtype": "uint16", "value": value, "unit": unit, "range": [0.0, 1.0]}
+        return {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]}
     return {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
 
 
@@ -123,7 +129,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a maps folder, None where there is none.
 
     Raises:
-        InputError: the file is there but is no manifest of this tool.
+        InputError: the file is there but is no manifest of this tool, or of another version of the format.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -138,7 +144,29 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise InputError(f"{path} is no JSON ({error})", "a manifest written by segunc", "remove the folder") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is no manifest of a maps folder", f'"format": "{FORMAT}"', "give another folder")
+    if manifest.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            f"{path} is of format version {manifest.get('format_version')}",
+            f"version {FORMAT_VERSION}",
+            "use the segunc that wrote it, or predict again",
+        )
     return manifest
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder's ``manifest.json`` is to be read as this tool's; False where there is none, or another tool's.
+
+    Only a JSON object of another format beside no ``frames.jsonl`` is another tool's: a damaged manifest of ours must
+    not turn our maps into foreign ones, whose values are decoded otherwise.
+    """
+    path = folder / MANIFEST_NAME
+    if not path.exists() or (folder / FRAMES_NAME).exists():
+        return path.exists()
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return not isinstance(content, dict) or content.get("format") == FORMAT
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:

@@ -1,24 +1,35 @@
-"""Calibration of the predicted class probabilities, from sums over pixels that merge by addition.
+"""Calibration of the confidence of the predicted class, from counts that merge by addition.
 
 ECE: Naeini et al. 2015, Guo et al. 2017 (arXiv 1706.04599): equal-width bins of the confidence, the mean over pixels of
-|accuracy - confidence| of their bin. Brier: mean over pixels of sum_c (p_c - 1[y = c])^2, so 0..2. NLL in nats.
+|accuracy - confidence| of their bin. Adaptive ECE: the same sum over bins of equal mass, the adaptive ranges of Nixon
+et al. 2019 (arXiv 1904.01685) for the confidence of the predicted class. Maximum calibration error: the largest gap of
+any bin (Naeini et al. 2015). What needs all class probabilities is in :mod:`segunc.metrics.probability_sums`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from segunc.data.labels import IGNORE
 from segunc.errors import InputError
+from segunc.metrics.pixel_curves import Counts
 
 BINS = 15
 """Number of confidence bins, as in Guo et al. 2017."""
-SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
-"""Probabilities are raised to this before the logarithm (an NLL of 87.3 nats), so that one underflow is not infinite."""
 
 Bins = npt.NDArray[np.float64]
 """float64 ``[3, B]``: pixels, correct pixels and the sum of confidences in each bin."""
+
+
+def bin_edges(bins: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[np.floating]:
+    """The edges of equal-width bins over 0..1 in the type of the values they part, ``[B + 1]``.
+
+    In their own type 0.2 lies on the edge 3/15, not beside it.
+    """
+    edges: npt.NDArray[np.floating] = np.linspace(0.0, 1.0, bins + 1).astype(dtype)
+    return edges
 
 
 def bin_confidences(
@@ -36,7 +47,7 @@ def bin_confidences(
         bins: B; bin b holds b/B <= confidence < (b+1)/B and the last one also confidence 1.
 
     Returns:
-        float64 ``[3, B]``: pixels, correct pixels, sum of confidences. Sums of two calls add.
+        float64 ``[3, B]``: pixels, correct pixels, sum of confidences.
 
     Raises:
         InputError: a confidence is not in 0..1, or the shapes differ.
@@ -46,59 +57,114 @@ def bin_confidences(
             f"confidences of shape {confidence.shape} and outcomes of shape {correct.shape}", "one shape for all"
         )
     flat = confidence.ravel()
-    # The edges are those of the confidences' own type, so that 0.2 in float32 lies on the edge 3/15, not beside it.
-    edges = np.linspace(0.0, 1.0, bins + 1).astype(flat.dtype)
     if not ((flat >= 0.0) & (flat <= 1.0)).all():  # NaN fails both
         raise InputError("a confidence lies outside 0..1 or is NaN", "probabilities in 0..1", "check the maps")
-    index = np.searchsorted(edges[1:-1], flat, side="right")
+    index = np.searchsorted(bin_edges(bins, flat.dtype)[1:-1], flat, side="right")
     pixels = np.ones(flat.shape) if weight is None else weight.ravel().astype(np.float64)
-    rows = (pixels, correct.ravel().astype(np.float64), pixels * flat.astype(np.float64))
-    return np.stack([np.bincount(index, row, minlength=bins) for row in rows])
+    return _sum_bins(index, pixels, correct.ravel(), flat, bins)
+
+
+def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Bins:
+    """:func:`bin_confidences` of pixels that are counted by a key.
+
+    Args:
+        counts: int64 ``[2, K]``: pixels by key; row 0 rightly, row 1 wrongly predicted.
+        confidence: ``[K]`` the confidence in 0..1 that each key stands for; keys without a pixel may be anything.
+        bins: B.
+
+    Raises:
+        InputError: the confidence of a key with pixels is not in 0..1.
+    """
+    used = counts.any(axis=0)
+    return bin_confidences(confidence[used], counts[0, used], counts[:, used].sum(axis=0), bins)
+
+
+def bin_counts_by_mass(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Bins:
+    """Sum pixels into bins that hold about equally many of them, for the adaptive ECE.
+
+    Pixels of one confidence are never parted: they all go into bin floor(B n / N), n the number of pixels of lower
+    confidence and N that of all. Without ties these are B runs of the sorted pixels of N / B each. With ties the bins
+    are those whose upper edges are the quantiles b/B of the confidences (observed values, never interpolated ones),
+    edges belonging to the bin below, as public implementations cut them; a value that fills several bins leaves
+    the others of them empty.
+
+    Args:
+        counts: int64 ``[2, K]``: pixels by key; row 0 rightly, row 1 wrongly predicted.
+        confidence: ``[K]`` the confidence in 0..1 that each key stands for; keys without a pixel may be anything.
+        bins: B.
+
+    Returns:
+        float64 ``[3, B]``: pixels, correct pixels, sum of confidences.
+
+    Raises:
+        InputError: the confidence of a key with pixels is not in 0..1.
+    """
+    used = np.flatnonzero(counts.any(axis=0))
+    values, level = np.unique(confidence[used], return_inverse=True)  # ascending; keys of one confidence are one level
+    if values.size and not (values[0] >= 0.0 and values[-1] <= 1.0):  # NaN sorts last
+        raise InputError("a confidence lies outside 0..1 or is NaN", "probabilities in 0..1", "check the maps")
+    pixels = np.zeros(len(values), np.int64)
+    correct = np.zeros(len(values), np.int64)
+    np.add.at(pixels, level, counts[:, used].sum(axis=0))
+    np.add.at(correct, level, counts[0, used])
+    below = np.cumsum(pixels) - pixels
+    index = below * bins // max(int(pixels.sum()), 1)
+    return _sum_bins(index, pixels, correct, values, bins)
+
+
+def _sum_bins(
+    index: npt.NDArray[np.integer],
+    pixels: npt.NDArray[np.number],
+    correct: npt.NDArray[np.number | np.bool_],
+    confidence: npt.NDArray[np.floating],
+    bins: int,
+) -> Bins:
+    rows = (pixels, correct, pixels * confidence.astype(np.float64))
+    # Of no pixel bincount makes whole numbers.
+    return np.stack([np.bincount(index, row, minlength=bins) for row in rows]).astype(np.float64)
 
 
 def expected_calibration_error(sums: Bins) -> float | None:
-    """ECE in 0..1 of the sums of :func:`bin_confidences`; None without a pixel.
+    """ECE in 0..1 of equal-width bins, adaptive ECE of bins of equal mass; None without a pixel.
 
-    It equals torchmetrics' ``calibration_error`` (norm ``l1``), except that confidence 1 belongs to the last bin
-    here, as published, where torchmetrics opens a further bin for it.
+    Of equal-width bins it equals torchmetrics' ``calibration_error`` (norm ``l1``), except that confidence 1 belongs
+    to the last bin here, as published, where torchmetrics opens a further bin for it.
     """
     pixels, correct, confidence = sums
     total = float(pixels.sum())
     return float(np.abs(correct - confidence).sum() / total) if total else None
 
 
-def probability_scores(
-    probabilities: npt.NDArray[np.float32], labels: npt.NDArray[np.integer], ignore: int = IGNORE
-) -> npt.NDArray[np.float64]:
-    """Sum the log loss and the Brier score over the labelled pixels.
+def maximum_calibration_error(sums: Bins) -> float | None:
+    """The largest |accuracy - confidence| of a bin with pixels, 0..1; None without a pixel.
 
-    Args:
-        probabilities: ``[C, ...]`` class probabilities in 0..1 that sum to 1 over the first axis.
-        labels: train ids in 0..C-1, or ``ignore``; ``[...]``.
-        ignore: the label of pixels that are not counted.
-
-    Returns:
-        float64 ``[3]``: pixels, sum of -ln p_y in nats, sum of sum_c (p_c - 1[y = c])^2. Sums of two calls add.
-
-    Raises:
-        InputError: the shapes differ, an id is no class, or the values are no probabilities.
+    A bin of few pixels counts like any other, so the number says little without the pixels of each bin.
     """
-    if probabilities.shape[1:] != labels.shape:
-        raise InputError(
-            f"probabilities of shape {probabilities.shape} and labels of shape {labels.shape}",
-            "[C, H, W] and [H, W]",
-        )
-    counted = labels != ignore
-    truth = labels[counted].astype(np.int64)
-    if truth.size and (truth.min() < 0 or truth.max() >= len(probabilities)):
-        raise InputError(f"labels holds the class id {truth.max()}", f"ids in 0..{len(probabilities) - 1}")
-    selected = probabilities[:, counted]
-    total = selected.sum(axis=0)
-    if not (np.abs(total - 1.0) <= 1e-2).all() or selected.min(initial=0.0) < 0.0:
-        raise InputError("class probabilities are negative or do not sum to 1", "the output of a softmax")
-    chosen = np.take_along_axis(selected, truth[None], axis=0)[0].astype(np.float64)
-    # (1 - p_y)^2 plus the squares of the others, so that a sure and right pixel does not cancel to noise.
-    squares = np.einsum("cp,cp->p", selected, selected).astype(np.float64) - np.square(chosen)
-    brier = np.square(1.0 - chosen) + np.maximum(squares, 0.0)
-    loss = -np.log(np.maximum(chosen, SMALLEST_PROBABILITY))
-    return np.array([truth.size, loss.sum(), brier.sum()])
+    pixels, correct, confidence = sums[:, sums[0] > 0]
+    return float(np.max(np.abs(correct - confidence) / pixels)) if pixels.size else None
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """The data of a reliability diagram with equal-width bins.
+
+    Attributes:
+        edges: ``[B + 1]`` bin edges over 0..1.
+        confidence: ``[B]`` mean confidence in 0..1 of each bin; NaN in an empty one.
+        accuracy: ``[B]`` share of rightly predicted pixels in 0..1; NaN in an empty bin.
+        pixels: int64 ``[B]``.
+    """
+
+    edges: npt.NDArray[np.float64]
+    confidence: npt.NDArray[np.float64]
+    accuracy: npt.NDArray[np.float64]
+    pixels: npt.NDArray[np.int64]
+
+
+def reliability(sums: Bins) -> Reliability:
+    """The reliability diagram of the equal-width bins of :func:`bin_confidences` or :func:`bin_counts`."""
+    pixels, correct, confidence = sums
+    means = np.full((2, len(pixels)), np.nan)
+    np.divide(np.stack([confidence, correct]), pixels, out=means, where=pixels > 0)
+    edges = np.linspace(0.0, 1.0, len(pixels) + 1)
+    return Reliability(edges, means[0], means[1], np.rint(pixels).astype(np.int64))

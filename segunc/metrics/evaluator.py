@@ -6,31 +6,32 @@ is what is counted, so both ways give the same numbers to the last digit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from segunc.data.labels import LabelMap
+from segunc.data.labels import IGNORE, LabelMap
 from segunc.errors import InputError
-from segunc.metrics import calibration, segmentation
-from segunc.metrics.frame_counts import CONFIDENCE, FrameCounts, LabelledMaps, count_frame, decode_keys
-from segunc.metrics.pixel_curves import (
-    KEYS,
-    auroc,
-    average_precision,
-    best_f1,
-    detection_curve,
-    empty_counts,
-    fpr_at_recall,
+from segunc.maps.encoding import UNIT_SCORES
+from segunc.metrics.labelled_frame import CONFIDENCE, LabelledFrame
+from segunc.metrics.parts.anomaly import PROTOCOLS, Protocol, anomaly_part
+from segunc.metrics.parts.base import Part, Path
+from segunc.metrics.parts.class_labels import (
+    ClasswiseCalibration,
+    ConfidenceCalibration,
+    Patches,
+    ProbabilityScores,
+    Segmentation,
+    Selective,
 )
+from segunc.metrics.resampling import Replicates, Resampling, Tally, replicate_numbers
 
 Array = npt.NDArray[Any]
 Result = dict[str, Any]
 """The content of ``metrics.json``."""
-POOLED = ("auroc", "aupr", "fpr95", "best_f1", "threshold")
-CALIBRATION = ("ece", "nll", "brier")
 
 
 class Evaluator:
@@ -42,27 +43,49 @@ class Evaluator:
     Args:
         score_names: the scores to evaluate; every frame with an anomaly label must bring all of them.
         classes: the label map, or the class names by train id; None where no class labels are evaluated.
+        protocols: of the anomaly labels; none where no anomaly labels are evaluated.
+        unit_codes: scores whose uint16 maps hold this tool's codes; those of other tools are linear.
+        resampling: of the intervals; None makes none.
+        unit: from a frame's name to the unit that is resampled; None resamples single frames.
 
     Raises:
         InputError: a score or a class is named twice, or there is nothing to evaluate.
     """
 
-    def __init__(self, score_names: Sequence[str], classes: LabelMap | Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        score_names: Sequence[str],
+        classes: LabelMap | Sequence[str] | None,
+        *,
+        protocols: Sequence[Protocol] = ("pooled",),
+        unit_codes: Collection[str] = UNIT_SCORES,
+        resampling: Resampling | None = None,
+        unit: Callable[[str], str] | None = None,
+    ) -> None:
         self.score_names = tuple(score_names)
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
         for kind, names in (("score", self.score_names), ("class", self.classes)):
             if len(set(names)) != len(names):
                 raise InputError(f"the {kind} names {', '.join(names)}", "each name once", "rename one of them")
-        if not self.score_names and not self.classes:
+        unknown = [name for name in protocols if name not in PROTOCOLS]
+        if unknown:
+            raise InputError(f"protocol '{unknown[0]}'", f"one of {', '.join(PROTOCOLS)}", "check the spelling")
+        if not (self.score_names and protocols) and not self.classes:
             raise InputError("neither scores nor classes to evaluate", "at least one of them")
+        self.unit_codes = unit_codes
+        self.resampling = resampling or Resampling(0)
+        self.unit = unit or (lambda name: name)
+        self.parts: list[Part[Any]] = [anomaly_part(s, p) for s in self.score_names for p in protocols]
+        self.parts += [Segmentation(self.classes), ConfidenceCalibration(), ProbabilityScores(), ClasswiseCalibration()]
+        if self.classes:
+            self.parts += [part(name) for name in self.score_names for part in (Selective, Patches)]
+        self._tallies = [Tally(part, self.resampling) for part in self.parts]
+        self._counted = [0] * len(self.parts)
         self._forms: dict[str, str] = {}
-        self._scores = {name: empty_counts() for name in self.score_names}
         self._anomaly_pixels = np.zeros(3, np.int64)
-        self._matrix = np.zeros((len(self.classes), len(self.classes)), np.int64)
-        self._ignored = 0
-        self._failures = empty_counts()
-        self._probability_sums = np.zeros(3)
+        self._label_pixels = np.zeros(2, np.int64)
         self._frames = dict.fromkeys(("seen", "scored", "anomaly", "both", "labelled"), 0)
+        self._units: set[str] = set()
         self._left_out: list[dict[str, str]] = []
 
     def update(
@@ -87,20 +110,56 @@ class Evaluator:
         Returns:
             whether the frame was counted; where not, the result names it and says why.
         """
-        maps = LabelledMaps(frame, stored, prediction, mean_probabilities, labels, anomaly)
         try:
-            counts = count_frame(maps, self.score_names, len(self.classes))
-            self._check_forms(counts)
+            maps = LabelledFrame(frame, stored, prediction, mean_probabilities, labels, anomaly, self.unit_codes)
+            forms = self._forms_with(maps)
+            counts = [part.count(maps) if self.classes or part.needs == "anomaly" else None for part in self.parts]
+            unit = self.unit(frame)
         except InputError as error:
             self.leave_out(frame, str(error))
             return False
-        self._add(counts)
+        self._forms = forms
+        self._units.add(unit)
+        for index, part_counts in enumerate(counts):
+            if part_counts is not None:
+                self._tallies[index].add(part_counts, unit)
+                self._counted[index] += 1
+        self._count_pixels(maps)
         return True
 
     def leave_out(self, frame: str, reason: str) -> None:
         """Note a frame that cannot be counted, one that could not be read for instance."""
         self._frames["seen"] += 1
         self._left_out.append({"frame": frame, "reason": reason})
+
+    def merge(self, other: Evaluator) -> None:
+        """Add the counts of another evaluator with the same scores, classes and resampling over other frames.
+
+        The numbers are then those of one evaluator over all the frames, to the last bit. A resampled unit must lie in
+        one of both.
+
+        Raises:
+            InputError: the two do not evaluate the same, hold a unit in common, or hold maps of different forms.
+        """
+        if [p.section for p in self.parts] != [p.section for p in other.parts] or self.classes != other.classes:
+            raise InputError("two evaluators of different scores, protocols or classes", "the same in both")
+        if self.resampling != other.resampling:
+            raise InputError(f"intervals by {self.resampling} and {other.resampling}", "the same in both")
+        common = self._units & other._units
+        if common and self.resampling.replicates:
+            raise InputError(f"'{min(common)}' is in both shards", "each resampled unit in one shard")
+        for name in self._forms.keys() & other._forms.keys():
+            if self._forms[name] != other._forms[name]:
+                raise InputError(f"the map '{name}' as {other._forms[name]}", f"{self._forms[name]}, as in both shards")
+        self._forms |= other._forms
+        for mine, theirs in zip(self._tallies, other._tallies, strict=True):
+            mine.merge(theirs)
+        self._counted = [a + b for a, b in zip(self._counted, other._counted, strict=True)]
+        self._anomaly_pixels += other._anomaly_pixels
+        self._label_pixels += other._label_pixels
+        self._frames = {key: value + other._frames[key] for key, value in self._frames.items()}
+        self._units |= other._units
+        self._left_out += other._left_out
 
     def result(self) -> Result:
         """The numbers of all frames so far, in the form of ``metrics.json``.
@@ -117,102 +176,70 @@ class Evaluator:
                 "maps and labels of the same frames",
                 "check that the label folder belongs to these maps",
             )
+        result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
-        result: Result = {"scores": {name: {"pooled": self._pooled(name, reasons)} for name in self.score_names}}
-        result["segmentation"] = self._segmentation(reasons)
-        result["calibration"] = self._calibration(reasons)
+        for part, tally, counted in zip(self.parts, self._tallies, self._counted, strict=True):
+            why = self._incomplete(part, counted)
+            numbers = dict.fromkeys(part.names)
+            if tally.total is not None and not why:
+                numbers |= part.numbers(tally.total, self._forms)
+            for name in part.names:
+                _place(result, (*part.section, *name), numbers[name])
+                if numbers[name] is None:
+                    reasons[".".join((*part.section, *name))] = why or self._why(part, tally, name)
+        result["segmentation"].setdefault("per_class", {})
+        result["intervals"] = self.replicates().intervals()
         result["reasons"] = reasons
-        result["counts"] = self._numbers()
+        result["counts"] = self._counts()
         result["left_out"] = list(self._left_out)
         return result
 
-    def _check_forms(self, counts: FrameCounts) -> None:
-        for name, form in counts.forms.items():
-            if self._forms.get(name, form) != form:
-                raise InputError(
-                    f"the map '{name}' is stored as {form}", f"{self._forms[name]}, as in the frames before it"
-                )
+    def replicates(self) -> Replicates:
+        """The numbers of every bootstrap replicate; no paths without resampling."""
+        rows: dict[str, npt.NDArray[np.float64]] = {}
+        for part, tally, counted in zip(self.parts, self._tallies, self._counted, strict=True):
+            if not self._incomplete(part, counted):
+                columns = replicate_numbers(partial(part.numbers, forms=self._forms), tally)
+                rows |= {".".join((*part.section, *n)): row for n, row in columns.items() if n not in part.point}
+        values = np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
+        return Replicates(tuple(rows), values, self.resampling.seed, tuple(sorted(self._units)))
 
-    def _add(self, counts: FrameCounts) -> None:
+    def _forms_with(self, frame: LabelledFrame) -> dict[str, str]:
+        forms = dict(self._forms)
+        for name in {*self.score_names, CONFIDENCE} & frame.stored.keys():
+            form = frame.form(name)
+            if forms.setdefault(name, form) != form:
+                raise InputError(f"the map '{name}' is stored as {form}", f"{forms[name]}, as in the frames before it")
+        return forms
+
+    def _count_pixels(self, frame: LabelledFrame) -> None:
         self._frames["seen"] += 1
         self._frames["scored"] += 1
-        self._forms |= counts.forms
-        for name, rows in counts.scores.items():
-            self._scores[name] += rows
-        if counts.anomaly_pixels is not None:
-            self._frames["anomaly"] += 1
-            self._frames["both"] += int(counts.anomaly_pixels[0] > 0 and counts.anomaly_pixels[1] > 0)
-            self._anomaly_pixels += counts.anomaly_pixels
-        if counts.matrix is not None:
+        self._frames["anomaly"] += frame.anomaly is not None
+        self._frames["both"] += bool(frame.anomaly_pixels[0] and frame.anomaly_pixels[1])
+        self._anomaly_pixels += frame.anomaly_pixels
+        if frame.labels is not None and frame.prediction is not None:
             self._frames["labelled"] += 1
-            self._matrix += counts.matrix
-            self._ignored += counts.ignored
-        if counts.failures is not None:
-            self._failures += counts.failures
-        if counts.probability_sums is not None:
-            self._probability_sums += counts.probability_sums
+            ignored = np.count_nonzero(frame.labels == IGNORE)
+            self._label_pixels += (frame.labels.size - ignored, ignored)
 
-    def _pooled(self, name: str, reasons: dict[str, str]) -> dict[str, float | None]:
-        curve = detection_curve(self._scores[name])
-        why = curve.undefined
-        if self._frames["anomaly"] == 0:
-            why = "no frame has an anomaly label"
-        elif why and self._anomaly_pixels[2] and not self._anomaly_pixels[1]:
-            why += f"; {self._anomaly_pixels[2]} pixels are ignored"
-        if why:
-            reasons |= {f"scores.{name}.pooled.{number}": why for number in POOLED}
-            return dict.fromkeys(POOLED)
-        best = best_f1(curve)
-        assert best is not None
-        threshold = decode_keys(name, self._forms[name], np.array([best[1]], np.uint16))[0]
-        values = (auroc(curve), average_precision(curve), fpr_at_recall(curve), best[0], float(threshold))
-        return dict(zip(POOLED, values, strict=True))
-
-    def _why_no_class_labels(self) -> str | None:
-        if not self.classes:
+    def _incomplete(self, part: Part[Any], counted: int) -> str | None:
+        """Why a part has no numbers although some frames hold what it needs: others of its kind do not."""
+        if part.needs == "class" and not self.classes:
             return "no class labels were given"
-        if self._frames["labelled"] == 0:
-            return "no frame has both class labels and a prediction"
-        return None if self._matrix.any() else "every pixel of the class labels is ignored"
+        labelled = self._frames["anomaly" if part.needs == "anomaly" else "labelled"]
+        if 0 < counted < labelled:
+            return f"only {counted} of {labelled} frames with a label hold what it needs"
+        return None
 
-    def _segmentation(self, reasons: dict[str, str]) -> Result:
-        why = self._why_no_class_labels()
-        iou = [None if np.isnan(value) else float(value) for value in segmentation.class_iou(self._matrix)]
-        if why:
-            reasons |= dict.fromkeys(("segmentation.miou", "segmentation.accuracy"), why)
-        for name, value in zip(self.classes, iou, strict=True):
-            if value is None:
-                reasons[f"segmentation.per_class.{name}"] = why or "the class is in neither labels nor predictions"
-        return {
-            "miou": segmentation.mean_iou(self._matrix),
-            "accuracy": segmentation.accuracy(self._matrix),
-            "per_class": dict(zip(self.classes, iou, strict=True)),
-        }
+    def _why(self, part: Part[Any], tally: Tally[Any], name: Path) -> str:
+        _, anomaly, ignored = self._anomaly_pixels
+        why = part.why(tally.total, name)
+        if part.needs == "anomaly" and tally.total is not None and not anomaly and ignored:
+            why += f"; {ignored} pixels are ignored"
+        return why
 
-    def _calibration(self, reasons: dict[str, str]) -> dict[str, float | None]:
-        values: dict[str, float | None] = dict.fromkeys(CALIBRATION)
-        why = self._why_no_class_labels()
-        if why:
-            reasons |= {f"calibration.{number}": why for number in CALIBRATION}
-            return values
-        pixels = int(self._matrix.sum())
-        if int(self._failures.sum()) == pixels:
-            confidence = 1.0 - decode_keys(CONFIDENCE, self._forms[CONFIDENCE], np.arange(KEYS, dtype=np.uint16))
-            used = self._failures.any(axis=0)  # keys of floats outside 0..1 exist but never occur
-            weight = self._failures.sum(axis=0)
-            sums = calibration.bin_confidences(confidence[used], self._failures[0, used], weight[used])
-            values["ece"] = calibration.expected_calibration_error(sums)
-        else:
-            reasons["calibration.ece"] = f"not every labelled frame has a map '{CONFIDENCE}'"
-        if int(self._probability_sums[0]) == pixels:
-            values["nll"] = float(self._probability_sums[1] / pixels)
-            values["brier"] = float(self._probability_sums[2] / pixels)
-        else:
-            why = "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
-            reasons |= dict.fromkeys(("calibration.nll", "calibration.brier"), why)
-        return values
-
-    def _numbers(self) -> dict[str, int]:
+    def _counts(self) -> dict[str, int]:
         normal, anomaly, ignored = (int(n) for n in self._anomaly_pixels)
         return {
             "frames": self._frames["seen"],
@@ -225,6 +252,13 @@ class Evaluator:
             "normal_pixels": normal,
             "ignored_pixels": ignored,
             "labelled_frames": self._frames["labelled"],
-            "labelled_pixels": int(self._matrix.sum()),
-            "ignored_label_pixels": self._ignored,
+            "labelled_pixels": int(self._label_pixels[0]),
+            "ignored_label_pixels": int(self._label_pixels[1]),
+            "resampled_units": len(self._units),
         }
+
+
+def _place(result: Result, path: Path, value: float | None) -> None:
+    for key in path[:-1]:
+        result = result.setdefault(key, {})
+    result[path[-1]] = value

@@ -23,7 +23,10 @@ NO_ANOMALY = "no pixel is labelled as an anomaly"
 NO_NORMAL = "no pixel is labelled as normal"
 
 Counts = npt.NDArray[np.int64]
-"""int64 ``[2, 65536]``: pixels by key; row 0 normal, row 1 anomalous."""
+"""int64 ``[2, K]``: pixels by key; row 0 normal, row 1 anomalous. K is 65,536 unless another number is said."""
+
+_STRIP = 1 << 18
+_ROW_OF_LABEL = np.minimum(np.arange(256), 1)
 
 
 def empty_counts() -> Counts:
@@ -31,32 +34,71 @@ def empty_counts() -> Counts:
     return np.zeros((2, KEYS), np.int64)
 
 
-def count_keys(keys: npt.NDArray[np.uint16], anomaly: npt.NDArray[np.generic]) -> Counts:
+def count_rows(
+    labels: npt.NDArray[np.uint8], values: npt.NDArray[np.unsignedinteger], row: npt.NDArray[np.int64], width: int
+) -> npt.NDArray[np.int64]:
+    """Histogram of ``values`` in the row that a table gives to each label.
+
+    Pixels are read in strips that stay in the processor's cache, so memory does not depend on their number.
+
+    Args:
+        labels: uint8, any shape.
+        values: unsigned integers below ``width``, the same shape.
+        row: ``[256]`` row of each label.
+        width: number of values.
+
+    Returns:
+        int64 ``[rows, width]``.
+    """
+    bins = (int(row.max()) + 1) * width
+    offset = row * width
+    flat_labels, flat_values = labels.ravel(), values.ravel()
+    strip = max(_STRIP, 2 * bins)  # of the order of the histogram at least, which is added once for each strip
+
+    def count_strip(start: int) -> npt.NDArray[np.int64]:
+        index = offset.take(flat_labels[start : start + strip])
+        index += flat_values[start : start + strip]
+        return np.bincount(index, minlength=bins).astype(np.int64, copy=False)
+
+    total = count_strip(0)
+    for start in range(strip, len(flat_labels), strip):
+        total += count_strip(start)
+    return total.reshape(-1, width)
+
+
+def count_keys(
+    keys: npt.NDArray[np.unsignedinteger], anomaly: npt.NDArray[np.generic], number_of_keys: int = KEYS
+) -> Counts:
     """Count pixels by key and by label.
 
     Args:
-        keys: uint16, any shape.
+        keys: uint16 keys, or uint32 keys below ``number_of_keys``; any shape.
         anomaly: the same shape; 0 normal, 1 anomaly (bool or any integer type). Ignored pixels are dropped before.
+        number_of_keys: K.
 
     Returns:
-        int64 ``[2, 65536]``; row 0 normal, row 1 anomalous.
+        int64 ``[2, K]``; row 0 normal, row 1 anomalous.
 
     Raises:
-        InputError: the shapes differ, keys are not uint16, or a label is neither 0 nor 1.
+        InputError: the shapes differ, keys are of another type or too large, or a label is neither 0 nor 1.
     """
     if keys.shape != anomaly.shape:
         raise InputError(f"keys of shape {keys.shape} and labels of shape {anomaly.shape}", "one label for each key")
-    if keys.dtype != np.uint16:
-        raise InputError(f"keys of type {keys.dtype}", "uint16", "make them with segunc.maps.encoding.score_keys")
-    # int64 is what bincount counts in; any other type would be copied once more inside it.
-    combined = anomaly.ravel().astype(np.int64)
-    if combined.size and (combined.min() < 0 or combined.max() > 1):
+    if keys.dtype != (np.uint16 if number_of_keys == KEYS else np.uint32):
         raise InputError(
-            f"anomaly labels in {combined.min()}..{combined.max()}", "0 or 1", "drop ignored pixels before counting"
+            f"keys of type {keys.dtype} for {number_of_keys} keys",
+            "uint16 keys for 65536, uint32 keys for any other number",
+            "make them with segunc.maps.encoding.score_keys or segunc.metrics.wide_keys.wide_keys",
         )
-    combined *= KEYS
-    combined += keys.ravel()
-    return np.bincount(combined, minlength=2 * KEYS).astype(np.int64, copy=False).reshape(2, KEYS)
+    if keys.size == 0:
+        return np.zeros((2, number_of_keys), np.int64)
+    if keys.max() >= number_of_keys:
+        raise InputError(f"the key {keys.max()}", f"keys below {number_of_keys}")
+    if anomaly.min() < 0 or anomaly.max() > 1:
+        raise InputError(
+            f"anomaly labels in {anomaly.min()}..{anomaly.max()}", "0 or 1", "drop ignored pixels before counting"
+        )
+    return count_rows(anomaly.astype(np.uint8), keys, _ROW_OF_LABEL, number_of_keys)
 
 
 @dataclass(frozen=True)
@@ -64,8 +106,8 @@ class DetectionCurve:
     """Cumulated counts at each distinct score, from the highest score down.
 
     Attributes:
-        thresholds: ``[T]`` the distinct scores, descending; here keys. A pixel at or above a threshold is called
-            anomalous.
+        thresholds: ``[T]`` the distinct scores, descending, as keys or as values. A pixel at or above a threshold is
+            called anomalous.
         true_positives: int64 ``[T]`` anomalous pixels at or above each threshold; the last one is their total.
         false_positives: int64 ``[T]`` normal pixels at or above each threshold; the last one is their total.
     """
@@ -112,10 +154,13 @@ def _share(counts: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.float64]
 
 
 def detection_curve(counts: Counts) -> DetectionCurve:
-    """The curve of counts by key ``[2, 65536]``: one point for each key that occurs, from the highest key down."""
-    keys = np.flatnonzero(counts.sum(axis=0))[::-1]
+    """The curve of counts by key ``[2, K]``: one point for each key that occurs, from the highest key down.
+
+    Its thresholds are keys: uint16 where K is 65,536, else uint32.
+    """
+    keys = np.flatnonzero(counts.any(axis=0))[::-1]
     normal, anomalous = counts[:, keys].cumsum(axis=1)
-    return DetectionCurve(keys.astype(np.uint16), anomalous, normal)
+    return DetectionCurve(keys.astype(np.uint16 if counts.shape[1] == KEYS else np.uint32), anomalous, normal)
 
 
 def auroc(curve: DetectionCurve) -> float | None:
@@ -157,6 +202,23 @@ def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
         return None
     # The quotient is rounded correctly, so a recall of exactly 19/20 is not below the literal 0.95.
     return float(curve.false_positive_rate[int(np.argmax(curve.recall >= recall))])
+
+
+def fpr_nearest_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
+    """False positive rate in 0..1 at the threshold whose true positive rate is nearest to ``recall``: the CAOS rule.
+
+    The rule of ``fpr_and_fdr_at_recall`` in the code of Hendrycks et al. (CAOS, arXiv 1911.11132; the public repository
+    ``hendrycks/anomaly-seg``, ``anom_utils.py``): thresholds below the first one that finds every anomalous pixel are
+    left out, distances |TPR - recall| are compared in float64, and of equal distances the lowest threshold (the
+    highest false positive rate) is taken. The recall that is reached may lie below the one that was asked for.
+    None without anomalous or without normal pixels.
+    """
+    if curve.undefined:
+        return None
+    complete = int(np.searchsorted(curve.true_positives, curve.positives))
+    upwards = np.arange(complete, -1, -1)
+    nearest = upwards[int(np.argmin(np.abs(curve.recall[upwards] - recall)))]
+    return float(curve.false_positive_rate[nearest])
 
 
 def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:

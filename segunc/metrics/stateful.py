@@ -1,4 +1,4 @@
-"""The metrics as ``torchmetrics.Metric`` classes: counts on any device, numbers from the functional core.
+"""Segmentation quality as a ``torchmetrics.Metric`` class: counts on any device, numbers from the functional core.
 
 Every state is a tensor that is summed over processes, so the result of any number of workers is that of one. A number
 whose inputs lack is NaN here, because loggers know no null; never 0.
@@ -14,86 +14,8 @@ from torchmetrics import Metric
 
 from segunc.data.labels import IGNORE
 from segunc.errors import InputError
-from segunc.metrics.calibration import BINS, SMALLEST_PROBABILITY, expected_calibration_error
-from segunc.metrics.pixel_curves import KEYS, auroc, average_precision, best_f1, detection_curve, fpr_at_recall
+from segunc.metrics.scalars import scalar_tensors
 from segunc.metrics.segmentation import accuracy, class_iou, mean_iou
-
-
-def tensor_keys(scores: Tensor) -> Tensor:
-    """Order-preserving keys (int64, 0..65535) of scores on any device, as :func:`segunc.maps.encoding.score_keys`.
-
-    Args:
-        scores: uint16 or uint8 codes, or any floating type (rounded to float16 first), any shape.
-
-    Raises:
-        InputError: a value is NaN or beyond the range of float16, or the type has no key.
-    """
-    if scores.dtype in (torch.uint16, torch.uint8):
-        return scores.long()
-    if not scores.is_floating_point():
-        raise InputError(f"scores of type {scores.dtype}", "uint8, uint16 or a floating type", "convert them")
-    half = scores.half() + 0.0  # -0.0 + 0.0 = +0.0
-    if not bool(torch.isfinite(half).all()):
-        raise InputError("a score is NaN or beyond the range of float16", "finite values within +-65504")
-    bits = half.view(torch.int16).long() & 0xFFFF
-    return torch.where(bits >= 0x8000, 0xFFFF - bits, bits + 0x8000)
-
-
-def _number(value: float | None, device: torch.device) -> Tensor:
-    return torch.tensor(float("nan") if value is None else value, dtype=torch.float64, device=device)
-
-
-class PooledAnomaly(Metric):
-    """AUROC, AUPR, FPR95 and best F1 of one score over all pixels of a set, exact for float16 scores and uint16 codes.
-
-    Unlike torchmetrics' own curves it never passes scores outside 0..1 through a sigmoid, and unlike a mean over
-    batches it pools all pixels. All updates must bring scores of one form (codes, or floats).
-
-    States: ``counts`` int64 ``[2, 65536]``.
-    """
-
-    full_state_update = False
-    higher_is_better = None
-    is_differentiable = False
-    counts: Tensor
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.add_state("counts", torch.zeros(2, KEYS, dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, scores: Tensor, anomaly: Tensor) -> None:
-        """Count pixels.
-
-        Args:
-            scores: higher is more anomalous; uint16 codes or any floating type, any shape.
-            anomaly: the same shape; 0 normal, 1 anomaly, 255 ignored.
-
-        Raises:
-            InputError: the shapes differ, a counted score is not finite, or a label is not one of the three.
-        """
-        if scores.shape != anomaly.shape:
-            raise InputError(f"scores of shape {tuple(scores.shape)} and labels of shape {tuple(anomaly.shape)}")
-        label = anomaly.flatten().to(self.counts.device).long()
-        counted = label != IGNORE
-        label = label[counted]
-        if label.numel() and bool(((label != 0) & (label != 1)).any()):
-            raise InputError("an anomaly label is not known", "0 normal, 1 anomaly, 255 ignored")
-        values = scores.flatten().to(self.counts.device)
-        # Ignored floats may be NaN and are dropped first; torch cannot index uint16 on every device, so codes are not.
-        keys = tensor_keys(values[counted]) if values.is_floating_point() else tensor_keys(values)[counted]
-        self.counts += torch.bincount(label * KEYS + keys, minlength=2 * KEYS).view(2, KEYS)
-
-    def compute(self) -> dict[str, Tensor]:
-        """``auroc``, ``aupr``, ``fpr95``, ``best_f1`` as float64 scalars in 0..1; NaN without one of the two classes."""
-        curve = detection_curve(self.counts.cpu().numpy())
-        best = best_f1(curve)
-        values = {
-            "auroc": auroc(curve),
-            "aupr": average_precision(curve),
-            "fpr95": fpr_at_recall(curve),
-            "best_f1": None if best is None else best[0],
-        }
-        return {name: _number(value, self.counts.device) for name, value in values.items()}
 
 
 class SegmentationIoU(Metric):
@@ -138,68 +60,6 @@ class SegmentationIoU(Metric):
         """``miou`` and ``accuracy`` as float64 scalars, ``per_class`` IoU ``[C]``; NaN where nothing was counted."""
         matrix, device = self.matrix.cpu().numpy(), self.matrix.device
         return {
-            "miou": _number(mean_iou(matrix), device),
-            "accuracy": _number(accuracy(matrix), device),
+            **scalar_tensors({"miou": mean_iou(matrix), "accuracy": accuracy(matrix)}, device),
             "per_class": torch.from_numpy(class_iou(matrix)).to(device),
         }
-
-
-class Calibration(Metric):
-    """ECE, NLL and Brier score of class probabilities over all pixels.
-
-    States: ``bins`` float64 ``[3, B]`` (pixels, correct pixels, confidences), ``sums`` float64 ``[3]`` (pixels,
-    -ln p_y, Brier).
-    """
-
-    full_state_update = False
-    higher_is_better = False
-    is_differentiable = False
-    bins: Tensor
-    sums: Tensor
-
-    def __init__(self, bins: int = BINS, **options: Any) -> None:
-        super().__init__(**options)
-        self.add_state("bins", torch.zeros(3, bins, dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("sums", torch.zeros(3, dtype=torch.float64), dist_reduce_fx="sum")
-
-    def update(self, probabilities: Tensor, labels: Tensor) -> None:
-        """Add pixels.
-
-        Args:
-            probabilities: ``[N, C, ...]`` that sum to 1 over the classes.
-            labels: train ids ``[N, ...]``, 255 ignored.
-
-        Raises:
-            InputError: the shapes differ, an id is no class, or the values are no probabilities.
-        """
-        if probabilities.shape[:1] + probabilities.shape[2:] != labels.shape:
-            raise InputError(
-                f"probabilities of shape {tuple(probabilities.shape)} and labels of {tuple(labels.shape)}",
-                "[N, C, ...] and [N, ...]",
-            )
-        device, classes = self.bins.device, probabilities.shape[1]
-        truth = labels.to(device).long()
-        counted = truth != IGNORE
-        truth = truth[counted]
-        if truth.numel() and bool(((truth < 0) | (truth >= classes)).any()):
-            raise InputError("a label is no class id", f"ids in 0..{classes - 1}, or {IGNORE}")
-        selected = probabilities.to(device).float().movedim(1, -1)[counted]
-        if not bool(((selected.sum(-1) - 1.0).abs() <= 1e-2).all() & (selected >= 0.0).all()):
-            raise InputError("class probabilities are negative or do not sum to 1", "the output of a softmax")
-        confidence, predicted = selected.max(-1)
-        confidence = confidence.clamp(max=1.0)  # a softmax may round to 1 + 1e-7
-        edges = torch.linspace(0.0, 1.0, self.bins.shape[1] + 1, device=device)[1:-1]
-        index = torch.bucketize(confidence, edges, right=True)
-        rows = torch.stack([torch.ones_like(confidence), (predicted == truth).float(), confidence]).double()
-        self.bins.index_add_(1, index, rows)
-        chosen = selected.gather(-1, truth[:, None])[:, 0].double()
-        brier = (1.0 - chosen).square() + (selected.double().square().sum(-1) - chosen.square()).clamp(min=0.0)
-        loss = -chosen.clamp(min=SMALLEST_PROBABILITY).log()
-        self.sums += torch.stack([torch.tensor(float(truth.numel()), device=device).double(), loss.sum(), brier.sum()])
-
-    def compute(self) -> dict[str, Tensor]:
-        """``ece`` in 0..1, ``nll`` in nats, ``brier`` in 0..2 as float64 scalars; NaN without a pixel."""
-        ece = expected_calibration_error(self.bins.cpu().numpy())
-        pixels, loss, brier = self.sums.unbind()
-        # 0 / 0 is NaN.
-        return {"ece": _number(ece, self.bins.device), "nll": loss / pixels, "brier": brier / pixels}

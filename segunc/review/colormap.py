@@ -77,6 +77,9 @@ DISPLAY_RANGES = {
     "epistemic": DisplayRange(0, 0.1, open_above=True),
     "deterministic-msp": DisplayRange(0, 1),
     "deterministic-entropy": DisplayRange(0, 1),
+    # Draws split evenly between two of 19 classes have a variance of 0.026.
+    "variance": DisplayRange(0, 0.02, open_above=True),
+    "variation-ratio": DisplayRange(0, 1),
 }
 """The fixed range in which each score is shown; unbounded scores have none."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,12 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from segunc.bayes.attachments import MaxLogitStatistics
 from segunc.bayes.convert import is_converted
 from segunc.bayes.draws import AffineDraws, AffineLayout
 from segunc.bayes.posterior import Deterministic, Posterior
 from segunc.errors import InputError
 from segunc.sampling.accumulate import DrawAccumulator, base_scores
-from segunc.sampling.prediction import Prediction
+from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, Prediction, check_scores
 
 Precision = Literal["float32", "bfloat16"]
 CHUNK_BYTES = 256 << 20
@@ -45,7 +47,7 @@ class SamplerReport:
 
 
 class Sampler:
-    """Samples a converted network and returns prediction, msp, entropy, aleatoric, epistemic and the base's scores.
+    """Samples a converted network and returns the prediction and the scores that are asked for.
 
     The draws are fixed: every frame meets the same S networks, so the maps of a video do not flicker, and the same
     (posterior, seed, S) gives the same maps for any chunk size, batch size or order of frames (up to rounding where a
@@ -60,9 +62,13 @@ class Sampler:
         scope: sample fewer sites than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory.
         precision: ``float32``, or ``bfloat16`` by autocast; sums are float32 in both.
+        scores: names of :data:`segunc.sampling.prediction.ALL_SCORES`; further sums are kept only for those that need them.
+        temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
+        max_logit_statistics: of the training set, for standardized-max-logit.
 
     Raises:
-        InputError: fewer draws than members, a chunk below 1, or an unconverted network with a posterior.
+        InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown score,
+            a score without its statistics, or a temperature that is not positive.
     """
 
     def __init__(
@@ -75,6 +81,9 @@ class Sampler:
         scope: str | None = None,
         chunk: int | None = None,
         precision: Precision = "float32",
+        scores: Sequence[str] = DEFAULT_SCORES,
+        temperature: float = 1.0,
+        max_logit_statistics: MaxLogitStatistics | None = None,
     ) -> None:
         self.network = network.eval()
         self.posterior = None if posterior is None or isinstance(posterior, Deterministic) else posterior
@@ -88,6 +97,17 @@ class Sampler:
             raise InputError(f"{draws} draws for {members} members", f"at least {members} draws", "raise --draws")
         if chunk is not None and chunk < 1:
             raise InputError(f"chunk {chunk}", "at least 1", "leave it out to have it chosen by memory")
+        self.scores = check_scores(scores)
+        if STANDARDIZED_MAX_LOGIT in self.scores and max_logit_statistics is None:
+            raise InputError(
+                f"score {STANDARDIZED_MAX_LOGIT} of a model without statistics of its training set",
+                "a model with them",
+                f"make one: segunc finetune --method {STANDARDIZED_MAX_LOGIT}",
+            )
+        if not (temperature > 0 and math.isfinite(temperature)):
+            raise InputError(f"temperature {temperature}", "a positive number", "1 changes nothing")
+        self.temperature = temperature
+        self.max_logit_statistics = max_logit_statistics
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
@@ -116,8 +136,13 @@ class Sampler:
             raise InputError(
                 "the network returns NaN or infinite logits", "finite logits", "check its weights and its input"
             )
-        outputs = [base_scores(logits) for logits in base]
-        sums = [DrawAccumulator(base.shape[1], (base.shape[2], base.shape[3]), base.device) for _ in images]
+        statistics = self.max_logit_statistics if STANDARDIZED_MAX_LOGIT in self.scores else None
+        outputs = [base_scores(logits, self.temperature, statistics) for logits in base]
+        shape = (base.shape[2], base.shape[3])
+        sums = [
+            DrawAccumulator(base.shape[1], shape, base.device, scores=self.scores, temperature=self.temperature)
+            for _ in images
+        ]
         if self.posterior is None:
             for accumulator, logits in zip(sums, base, strict=True):
                 accumulator.add(logits)
@@ -129,7 +154,7 @@ class Sampler:
         finished = [_finish(a, o, target, keep_probabilities) for a, o in zip(sums, outputs, strict=True)]
         return Prediction(
             torch.stack([f.prediction for f in finished]),
-            {name: torch.stack([f.scores[name] for f in finished]) for name in finished[0].scores},
+            {name: torch.stack([f.scores[name] for f in finished]) for name in self.scores},
             torch.stack([f.probabilities for f in finished if f.probabilities is not None])
             if keep_probabilities
             else None,

@@ -186,6 +186,24 @@ def parse_finetune_config(
     return _parse(parser, config, overrides)
 
 
+def parse_fit_config(config: Path, overrides: list[str], name: str, settings: type[Any]) -> Namespace:
+    """The resolved configuration of what is fitted on a finished model: ``data`` and one group of settings.
+
+    Args:
+        config, overrides: see :func:`parse_train_config`.
+        name: of the group.
+        settings: its dataclass.
+
+    Raises:
+        InputError: an unknown key, a value of the wrong type, a missing file.
+    """
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action="config")
+    parser.add_class_arguments(SegmentationDataModule, "data")
+    parser.add_class_arguments(settings, name)
+    return _parse(parser, config, overrides)
+
+
 def save_config(config: Namespace, out: Path, verb: str) -> None:
     """Write the resolved configuration of a run beside its results, as ``<verb>.yaml``."""
     import yaml

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_only
 from tqdm import tqdm
+
+T = TypeVar("T")
 
 
 def interactive() -> bool:
@@ -104,3 +107,16 @@ class LineProgress(Callback):
             file=sys.stderr,
             flush=True,
         )
+
+
+def follow(items: Sequence[T], label: str, every: float = 20.0) -> Iterator[T]:
+    """The items one by one, with a bar on a terminal or a line on standard error at most every ``every`` seconds."""
+    if interactive():
+        yield from tqdm(items, desc=label, unit="frame")
+        return
+    last = time.monotonic()
+    for done, item in enumerate(items):
+        if time.monotonic() - last >= every:
+            last = time.monotonic()
+            print(f"{label}: {done}/{len(items)} frames", file=sys.stderr, flush=True)
+        yield item

@@ -32,8 +32,12 @@ _PRELOADED = (
     "segunc.commands.model_evaluation",
     "segunc.commands.review",
     "segunc.commands.doctor",
+    "segunc.commands.export",
+    "segunc.commands.compare",
     "segunc.training.base",
     "segunc.training.finetune",
+    "segunc.training.max_logit",
+    "segunc.training.temperature",
     "segunc.review.page",
 )
 _CONTEXT.set_forkserver_preload(list(_PRELOADED))

@@ -75,7 +75,8 @@ def mean_epistemic(model: Path, frame: torch.Tensor) -> float:
 
 
 def test_every_method_is_run_here() -> None:
-    assert {*SETTINGS, "abnn"} == {*OWN, "abnn"} == set(METHODS)
+    made = {name for name, method in METHODS.items() if not method.finished}
+    assert {*SETTINGS, "abnn"} == {*OWN, "abnn"} == made
 
 
 def test_the_draws_differ_and_the_own_parameter_changes_the_maps(tuned: Tuned) -> None:

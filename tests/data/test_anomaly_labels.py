@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from segunc.data.anomaly_labels import BINARY, ROAD_ANOMALY, AnomalyEncoding, anomaly_encoding
+from segunc.data.anomaly_labels import BINARY, ROAD_ANOMALY, AnomalyEncoding, classes_as_anomalies
+from segunc.data.labels import label_map
 from segunc.errors import InputError
 
 
@@ -34,14 +35,16 @@ def test_unknown_values_are_refused_by_name(raw, message):
 
 
 def test_the_road_anomaly_value_is_not_taken_for_a_binary_one():
-    with pytest.raises(InputError, match=r"another encoding \(binary, road-anomaly\)"):
+    with pytest.raises(InputError, match="name the data set that it belongs to"):
         BINARY.encode(np.array([[0, 2]], np.uint8))
 
 
-def test_encodings_by_name():
-    assert anomaly_encoding("road-anomaly") is ROAD_ANOMALY
-    with pytest.raises(InputError, match="one of binary, road-anomaly"):
-        anomaly_encoding("roads")
+def test_classes_become_the_anomaly():
+    encoding = classes_as_anomalies(label_map("cityscapes"), ["rider", "bicycle"])
+    raw = np.array([[7, 25, 33, 0, 29, 255, 24]], np.uint8)
+    np.testing.assert_array_equal(encoding.encode(raw), [[0, 1, 1, 255, 255, 255, 0]])
+    with pytest.raises(InputError, match=r"class 'bike' of label map 'cityscapes'; expected one of road, .*bicycle"):
+        classes_as_anomalies(label_map("cityscapes"), ["bike"])
 
 
 @pytest.mark.parametrize("sets", [({0, 1}, {1}, set()), ({0}, {300}, set())])

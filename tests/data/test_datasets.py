@@ -1,97 +1,274 @@
-"""Every data set by name, on a miniature of its layout."""
+"""Every data set by name, on a miniature of each form in which it is published."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
-from segunc.data.anomaly_labels import anomaly_encoding
 from segunc.data.datasets import ENTRIES, dataset_entry
 from segunc.data.label_images import read_label_image
+from segunc.data.labels import IGNORE
+from segunc.data.samples import Sample, load_image
 from segunc.errors import InputError
-from tests.data import miniatures
+from tests.data.published import BESIDE, FORMS, draw_miniature
+
+COUNTS: dict[str, dict[str, int]] = {
+    "cityscapes": {"train": 2, "val": 1},
+    "acdc": {"train": 4, "val": 4, "train-fog": 1, "val-night": 1, "val-rain": 1, "val-snow": 1},
+    "camvid": {"train": 6, "val": 1, "test": 2},
+    "bdd100k": {"train": 2, "val": 2},
+    "bdd-anomaly": {"train": 1, "val": 1, "test": 2},
+    "muad": {"train": 1, "val": 1, "test_id": 1, "test_ood": 2},
+    "streethazards": {"train": 2, "val": 1, "test": 2},
+    "road-anomaly": {"test": 2, "all": 2},
+    "smiyc-anomaly": {"validation": 2},
+    "smiyc-obstacle": {"validation": 2},
+    "lost-and-found": {"train": 1, "train-valid": 1, "test": 5, "test-valid": 4, "test-no-known": 2},
+    "fishyscapes-laf": {"val": 2},
+    "fishyscapes-static": {"val": 1},
+    "course-road-anomaly-21": {"test": 2, "all": 2},
+    "course-road-obstacle-21": {"test": 2},
+    "course-fs-lost-and-found": {"test": 2},
+    "course-fs-static": {"test": 2},
+    "course-road-anomaly": {"test": 2},
+    "toy": {"train": 1, "val": 1, "test": 1, "anomaly": 1},
+    "toy-anomaly": {"anomaly": 1},
+    "folder": {"test": 2},
+}
+"""Frames of each split that the miniatures have."""
+CLASSES = {
+    **{"cityscapes": 19, "acdc": 19, "camvid": 11, "bdd100k": 19, "toy": 9},
+    **{"bdd-anomaly": 16, "muad": 15, "streethazards": 13},
+}
+EVERY_FORM = [(name, form) for name, forms in FORMS.items() for form in range(len(forms))]
 
 
-@pytest.mark.parametrize("name", ["cityscapes", "toy"])
-def test_cityscapes_layout(tmp_path: Path, name: str) -> None:
-    miniatures.cityscapes(tmp_path, {"train": 3, "val": 1}, name)
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Path]:
+    """Every miniature, for tests that only look."""
+    root = tmp_path_factory.mktemp("published")
+    return {(name, form): draw_miniature(name, root / f"{name}{form}", form) for name, form in EVERY_FORM}
+
+
+def last(name: str) -> str:
+    return next(reversed(COUNTS[name]))
+
+
+def test_every_entry_and_every_layout_has_a_miniature() -> None:
+    assert set(ENTRIES) == set(FORMS) == set(COUNTS)
+    for name, entry in ENTRIES.items():
+        assert len(entry.layouts) == len(FORMS[name])
+        assert all(set(layout.splits) == set(entry.splits) for layout in entry.layouts)
+        assert "http" in entry.listing or name == "folder"
+        assert (entry.labels is not None) == (name in CLASSES)
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY_FORM)
+def test_the_frames_of_a_published_form_are_found(drawn: dict[tuple[str, int], Path], name: str, form: int) -> None:
+    entry, root = dataset_entry(name), drawn[name, form]
+    by_image = {root / image: (root / label, values) for image, label, values in FORMS[name][form]}
+    for split, count in COUNTS[name].items():
+        samples = entry.samples(root, split)
+        assert len(samples) == len({sample.name for sample in samples}) == count, split
+        for sample in samples:
+            label, values = by_image[sample.image]
+            assert {sample.label, sample.anomaly} <= {label, None}
+            assert sample.image.with_suffix("").as_posix().endswith(sample.name)
+            assert load_image(sample.image).shape == (48, 64, 3)
+            check_labels(name, sample, set(values))
+
+
+def check_labels(name: str, sample: Sample, values: set[int]) -> None:
     entry = dataset_entry(name)
-    samples = entry.samples(tmp_path, "train")
-    assert [s.name for s in samples] == [f"ulm/ulm_{i:06d}_000019_leftImg8bit" for i in range(3)]
-    # Of the three files beside each other only the label ids count.
-    assert [s.label.name for s in samples if s.label] == [f"ulm_{i:06d}_000019_gtFine_labelIds.png" for i in range(3)]
-    assert len(entry.samples(tmp_path, "val")) == 1
-    assert entry.label_map().num_classes == {"cityscapes": 19, "toy": 9}[name]
-    with pytest.raises(InputError, match=r"test does not exist; expected data set .* check the root"):
-        entry.samples(tmp_path, "test")
-    with pytest.raises(InputError, match=r"split 'dev' .* expected one of train, val, test"):
-        entry.samples(tmp_path, "dev")
+    if sample.label is not None:
+        classes = entry.label_map()
+        train_ids = set(classes.encode(read_label_image(sample.label)).ravel().tolist())
+        assert train_ids == {classes.raw_to_train[value] for value in values}
+        assert classes.num_classes == CLASSES[name]
+    if sample.anomaly is not None:
+        assert entry.anomaly_encoding is not None
+        mask = entry.anomaly_encoding.encode(read_label_image(sample.anomaly))
+        assert set(mask.ravel().tolist()) <= {0, 1, IGNORE}
+    assert (sample.label is None, sample.anomaly is None) == (entry.labels is None, entry.anomaly_encoding is None)
 
 
-def test_camvid_layout(tmp_path: Path) -> None:
-    miniatures.camvid(tmp_path, {"train": 2, "test": 1})
-    entry = dataset_entry("camvid")
-    assert [(s.name, s.label) for s in entry.samples(tmp_path, "train")] == [
-        (f"0001TP_{i:06d}", tmp_path / "trainannot" / f"0001TP_{i:06d}.png") for i in range(2)
-    ]
-    assert entry.label_map().classes[3] == "road"
+@pytest.mark.parametrize(
+    ("name", "raw", "expected"),
+    [
+        ("road-anomaly", [0, 2], [0, 1]),
+        ("course-road-anomaly", [0, 2], [0, 1]),
+        ("course-fs-static", [0, 1, 255], [0, 1, 255]),
+        ("smiyc-obstacle", [0, 1, 255], [0, 1, 255]),
+        ("fishyscapes-laf", [0, 1, 255], [0, 1, 255]),
+        ("lost-and-found", [0, 1, 2, 31, 43, 200, 201, 255], [255, 0, 1, 1, 1, 1, 255, 255]),
+        ("streethazards", [0, 1, 13, 14, 255], [255, 0, 0, 1, 255]),
+        ("bdd-anomaly", [0, 15, 16, 17, 18, 255], [0, 0, 1, 1, 1, 255]),
+        ("muad", [0, 11, 12, 13, 15, 16, 18, 19, 20, 21, 255], [0, 0, 1, 0, 0, 1, 1, 1, 1, 255, 255]),
+        ("folder", [0, 1, 255], [0, 1, 255]),
+    ],
+)
+def test_what_the_values_of_anomaly_labels_mean(name: str, raw: list[int], expected: list[int]) -> None:
+    encoding = dataset_entry(name).anomaly_encoding
+    assert encoding is not None
+    assert encoding.encode(np.array([raw], np.uint8)).tolist() == [expected]
 
 
-@pytest.mark.parametrize("labels", ["labels", "labels_masks"])
-@pytest.mark.parametrize("split", ["all", "test"])
-def test_folder_layout(tmp_path: Path, labels: str, split: str) -> None:
-    miniatures.folder(tmp_path if split == "all" else tmp_path / split, labels, 2, [0, 1])
-    entry = dataset_entry("folder")
-    samples = entry.samples(tmp_path, split)
-    assert [s.name for s in samples] == ["scene0", "scene1"]
-    assert all(s.label is not None and s.label.parent.name == labels for s in samples)
-    with pytest.raises(InputError, match="no class labels"):
-        entry.label_map()
+def test_muad_numbers_its_known_classes_as_its_authors_do() -> None:
+    # torch_uncertainty/datasets/muad.py: train ids 0..14 of the classes that are not out of distribution.
+    raw = {"road": 0, "sky": 10, "person": 11, "car": 13, "truck": 14, "bus": 15}
+    expected = {"road": 0, "sky": 10, "person": 11, "car": 12, "truck": 13, "bus": 14}
+    classes = dataset_entry("muad").label_map()
+    assert {name: classes.raw_to_train[value] for name, value in raw.items()} == expected
+    assert {classes.classes[number]: number for number in expected.values()} == expected
 
 
-def test_road_anomaly_layout(tmp_path: Path) -> None:
-    miniatures.folder(tmp_path, "labels", 2, [0, 2])
-    entry = dataset_entry("road-anomaly")
-    samples = entry.samples(tmp_path, "test")
-    assert samples == entry.samples(tmp_path, "all")
-    assert entry.anomaly_encoding is not None
-    label = samples[0].label
+def test_a_frame_can_have_both_labels(drawn: dict[tuple[str, int], Path]) -> None:
+    for name, split in (("streethazards", "test"), ("bdd-anomaly", "test"), ("muad", "test_ood")):
+        for sample in dataset_entry(name).samples(drawn[name, 0], split):
+            assert sample.label is not None
+            assert sample.label == sample.anomaly
+            raw = read_label_image(sample.label)
+            encoding = dataset_entry(name).anomaly_encoding
+            assert encoding is not None
+            anomalous = encoding.encode(raw) == 1
+            assert anomalous.any()
+            # A pixel is never both: what is an anomaly has no class.
+            assert (dataset_entry(name).label_map().encode(raw)[anomalous] == IGNORE).all()
+
+
+def test_the_frames_without_a_known_class_and_without_a_drawn_label(drawn: dict[tuple[str, int], Path]) -> None:
+    entry, root = dataset_entry("lost-and-found"), drawn["lost-and-found", 0]
+    names = {split: {s.name.split("/")[1][:-12] for s in entry.samples(root, split)} for split in entry.splits}
+    assert names["test"] - names["test-valid"] == {"02_Hanns_Klemm_Str_44_000000_000030"}
+    assert names["test-valid"] - names["test-no-known"] == {
+        "15_Rechbergstr_Deckenpfronn_000000_000010",
+        "10_Schlossberg_9_000004_000050",
+    }
+
+
+def test_obstacle_frames_that_the_benchmark_leaves_out(tmp_path: Path) -> None:
+    draw_miniature("smiyc-obstacle", tmp_path)
+    folder = tmp_path / "dataset_ObstacleTrack"
+    for name in ("validation_19", "validation_21", "validation_29", "validation_30"):
+        shutil.copy(folder / "images" / "validation_1.webp", folder / "images" / f"{name}.webp")
+        labels = folder / "labels_masks"
+        shutil.copy(labels / "validation_1_labels_semantic.png", labels / f"{name}_labels_semantic.png")
+    found = [sample.name for sample in dataset_entry("smiyc-obstacle").samples(tmp_path, "validation")]
+    assert found == ["validation_1", "validation_18", "validation_30"]
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY_FORM)
+@pytest.mark.parametrize("kind", ["images", "labels"])
+def test_a_missing_folder_is_named(tmp_path: Path, name: str, form: int, kind: str) -> None:
+    root = draw_miniature(name, tmp_path, form)
+    entry, split = dataset_entry(name), last(name)
+    part = entry.layouts[form].splits[split][0]
+    folder = root / (part.images if kind == "images" else part.labels)
+    shutil.rmtree(folder)
+    with pytest.raises(InputError) as raised:
+        entry.samples(root, split)
+    message = str(raised.value)
+    assert "\n" not in message
+    assert f"data set {name} as ROOT" in message
+    assert folder.as_posix() in message or len(entry.layouts) > 1 or "has no split" in message
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY_FORM)
+def test_an_image_without_a_label_and_a_label_without_an_image(tmp_path: Path, name: str, form: int) -> None:
+    root, split, entry = draw_miniature(name, tmp_path, form), last(name), dataset_entry(name)
+    sample = entry.samples(root, split)[-1]
+    label = sample.label or sample.anomaly
     assert label is not None
-    mask = anomaly_encoding(entry.anomaly_encoding).encode(read_label_image(label))
-    assert mask.mean() == 0.5
-    assert set(mask.ravel().tolist()) == {0, 1}
+    kept = label.read_bytes()
+    label.unlink()
+    chosen_by_labels = entry.layouts[form].labels_choose
+    if chosen_by_labels:  # the folder of images holds those of another set too
+        assert sample not in entry.samples(root, split)
+    else:
+        with pytest.raises(InputError, match=r"images? in .* have no label|holds no label"):
+            entry.samples(root, split)
+    label.write_bytes(kept)
+    sample.image.unlink()
+    with pytest.raises(InputError, match=r"labels in .* have no image|holds no image"):
+        entry.samples(root, split)
 
 
-def test_toy_anomaly_layout(tmp_path: Path) -> None:
-    miniatures.toy_anomaly(tmp_path, 2)
-    samples = dataset_entry("toy-anomaly").samples(tmp_path, "anomaly")
-    assert [s.label.name for s in samples if s.label] == [f"elsewhere_{i:06d}_000019_anomaly.png" for i in range(2)]
+@pytest.mark.parametrize("name", list(FORMS))
+def test_two_images_of_one_name_are_an_error(tmp_path: Path, name: str) -> None:
+    root, split = draw_miniature(name, tmp_path), last(name)
+    image = dataset_entry(name).samples(root, split)[0].image
+    shutil.copy(image, image.with_suffix(".jpeg"))
+    with pytest.raises(InputError, match=r"are both frame '.*one image for each name"):
+        dataset_entry(name).samples(root, split)
 
 
-def test_an_image_without_a_label_is_an_error(tmp_path: Path) -> None:
-    miniatures.camvid(tmp_path, {"train": 3})
-    (tmp_path / "trainannot" / "0001TP_000001.png").unlink()
-    with pytest.raises(InputError, match=r"1 of 3 images .* have no label .* first is 0001TP_000001"):
-        dataset_entry("camvid").samples(tmp_path, "train")
+def test_the_messages_say_what_is_missing_and_how_it_must_lie(tmp_path: Path) -> None:
+    entry = dataset_entry("cityscapes")
+    with pytest.raises(
+        InputError, match=r"image folder .*leftImg8bit/val does not exist; expected data set cityscapes"
+    ):
+        entry.samples(tmp_path, "val")
+    draw_miniature("cityscapes", tmp_path)
+    shutil.rmtree(tmp_path / "leftImg8bit" / "val")
+    shutil.rmtree(tmp_path / "gtFine" / "val")
+    with pytest.raises(InputError, match=r"has no split 'val'; .*; splits found there: train"):
+        entry.samples(tmp_path, "val")
+    with pytest.raises(InputError, match=r"split 'dev' of data set cityscapes; expected one of train, val"):
+        entry.samples(tmp_path, "dev")
+    with pytest.raises(InputError, match=r"'test' of data set cityscapes has no labels: .* dummies"):
+        entry.samples(tmp_path, "test")
+    for image in (tmp_path / "leftImg8bit").rglob("*.png"):
+        image.rename(image.with_name(f"other_{image.stem[-4:]}.png"))
+    with pytest.raises(InputError, match=r"holds no image \(\*_leftImg8bit.png\|jpg"):
+        entry.samples(tmp_path, "train")
 
 
-def test_two_images_of_one_name_are_an_error(tmp_path: Path) -> None:
-    miniatures.folder(tmp_path, "labels", 1, [0, 1])
-    shutil.copy(tmp_path / "images" / "scene0.jpg", tmp_path / "images" / "scene0.jpeg")
-    with pytest.raises(InputError, match="both frame 'scene0'"):
-        dataset_entry("folder").samples(tmp_path, "all")
+def test_a_split_that_its_rule_leaves_empty_says_so(tmp_path: Path) -> None:
+    draw_miniature("smiyc-anomaly", tmp_path)
+    for path in [*tmp_path.rglob("validation*")]:
+        path.rename(path.with_name(path.name.replace("validation", "zebra1")))
+    with pytest.raises(InputError, match=r"split 'validation' .* is empty"):
+        dataset_entry("smiyc-anomaly").samples(tmp_path, "validation")
 
 
-def test_a_folder_with_other_images_alone_is_an_error(tmp_path: Path) -> None:
-    miniatures.cityscapes(tmp_path, {"train": 1})
-    image = next((tmp_path / "leftImg8bit").rglob("*.png"))
-    image.rename(image.with_name("something_else.png"))
-    with pytest.raises(InputError, match="holds no image"):
-        dataset_entry("cityscapes").samples(tmp_path, "train")
+def test_a_label_that_cannot_be_read_costs_no_other_frame(tmp_path: Path) -> None:
+    root = draw_miniature("bdd-anomaly", tmp_path)
+    label = root / "labels/sem_seg/masks/val/7d128593-0ccfea4c.png"
+    label.write_bytes(label.read_bytes()[:60])
+    # Whether it belongs to val or test cannot be told: it is kept for the reader to name.
+    entry = dataset_entry("bdd-anomaly")
+    assert [s.name for s in entry.samples(root, "val")] == ["7d128593-0ccfea4c"]
+    assert len(entry.samples(root, "test")) == 3
+
+
+def test_a_label_map_makes_class_labels_of_a_folder(tmp_path: Path) -> None:
+    draw_miniature("folder", tmp_path)
+    entry = dataset_entry("folder", labels="toy")
+    assert entry.label_map().num_classes == 9
+    assert entry.anomaly_encoding is None
+    assert all(sample.label and not sample.anomaly for sample in entry.samples(tmp_path, "test"))
+    with pytest.raises(InputError, match="no class labels"):
+        dataset_entry("folder").label_map()
+
+
+def test_files_beside_the_frames_are_drawn(drawn: dict[tuple[str, int], Path]) -> None:
+    for name, paths in BESIDE.items():
+        assert all((drawn[name, 0] / path).is_file() for path in paths)
 
 
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(InputError, match=f"data set 'kitti'; expected one of {', '.join(sorted(ENTRIES))}"):
         dataset_entry("kitti")
+
+
+def test_label_files_are_looked_into_again_when_they_change(tmp_path: Path) -> None:
+    root = draw_miniature("bdd-anomaly", tmp_path)
+    entry, label = dataset_entry("bdd-anomaly"), root / "labels/sem_seg/masks/train/00054602-3bf57337.png"
+    assert len(entry.samples(root, "train")) == 1
+    cv2.imwrite(str(label), np.full((48, 64), 13, np.uint8))
+    assert len(entry.samples(root, "train")) == 2
+    assert len(entry.samples(root, "test")) == 1

@@ -45,7 +45,8 @@ def test_cityscapes_has_the_official_ids_names_and_colours() -> None:
 
 
 def test_the_built_in_maps_number_their_classes_without_a_gap() -> None:
-    for name, classes in (("cityscapes", 19), ("camvid", 11), ("toy", 9)):
+    names = [("cityscapes", 19), ("camvid", 11), ("toy", 9)]
+    for name, classes in [*names, ("cityscapes-train-ids", 19), ("muad", 21), ("streethazards", 14)]:
         found = label_map(name)
         assert found.num_classes == len(found.palette) == classes
         assert set(found.raw_to_train.values()) - {IGNORE} == set(range(classes))
@@ -110,8 +111,36 @@ def test_wrong_columns_and_files_are_refused(tmp_path: Path) -> None:
         read_label_map(tmp_path / "binary.csv")
     with pytest.raises(InputError, match="cannot be read"):
         read_label_map(tmp_path / "none.csv")
-    with pytest.raises(InputError, match="label map 'kitti'; expected one of camvid, cityscapes, toy"):
+    with pytest.raises(InputError, match="label map 'kitti'; expected one of camvid, cityscapes, cityscapes-train-ids"):
         label_map("kitti")
+
+
+def test_train_ids_name_the_classes_of_cityscapes() -> None:
+    ids, train_ids = label_map("cityscapes"), label_map("cityscapes-train-ids")
+    assert (train_ids.classes, train_ids.palette) == (ids.classes, ids.palette)
+    assert train_ids.raw_to_train == {**{i: i for i in range(19)}, 255: IGNORE}
+
+
+def test_classes_can_be_taken_out() -> None:
+    whole = label_map("camvid")
+    found = whole.without(["building", "bicyclist"])
+    assert found.classes == tuple(name for name in whole.classes if name not in ("building", "bicyclist"))
+    assert found.palette == (*whole.palette[:1], *whole.palette[2:10])
+    assert found.encode(np.array([[0, 1, 2, 9, 10, 11]], np.uint8)).tolist() == [[0, 255, 1, 8, 255, 255]]
+    assert whole.without([]) == whole
+    assert found.name == "camvid without building, bicyclist"
+    with pytest.raises(InputError, match=r"class 'bike' .* expected one of sky, building, .*bicyclist"):
+        whole.without(["bike"])
+    with pytest.raises(InputError, match="has 1 classes; expected at least two"):
+        whole.without(whole.classes[1:])
+
+
+def test_several_raw_ids_of_a_class_go_together(tmp_path: Path) -> None:
+    found = read_label_map(
+        write(tmp_path / "own.csv", "3,road,0,1,2,3", "4,lane,0,9,9,9", "5,a,1,0,0,0", "6,b,2,0,0,0")
+    )
+    assert found.raw_ids(["road", "b"]) == {3, 4, 6}
+    assert found.without(["road"]).raw_to_train == {3: IGNORE, 4: IGNORE, 5: 0, 6: 1}
 
 
 def test_ranges_are_compact() -> None:

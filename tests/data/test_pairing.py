@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segunc.data.pairing import find_labels, frame_stem, list_images
+from segunc.data.pairing import find_labels, frame_stem, image_files, list_images, match_labels
 from segunc.errors import InputError
 
 
@@ -18,7 +18,9 @@ def touch(root: Path, *names: str) -> Path:
 
 
 def pairs(folder: Path, frames: list[str], ending: str = "") -> dict[str, str]:
-    found = find_labels(folder, frames, ending=ending)
+    found = match_labels(folder, [p for p in list_images(folder) if p.stem.endswith(ending)], frames)
+    if not ending:
+        assert found == find_labels(folder, frames)
     return {frame: path.relative_to(folder).as_posix() for frame, path in found.items()}
 
 
@@ -88,3 +90,10 @@ def test_images_are_listed_in_the_order_of_their_paths(tmp_path: Path) -> None:
 def test_the_folder_stays_in_the_stem() -> None:
     assert frame_stem("x/a_leftImg8bit") == "x/a" == frame_stem("x/a_gtFine_labelIds")
     assert frame_stem("x/a") == "x/a"
+
+
+def test_a_rule_of_ones_own_pairs_labels(tmp_path: Path) -> None:
+    touch(tmp_path, "a.labels/mask.png", "b.labels/mask.png")
+    found = match_labels(tmp_path, image_files(tmp_path), ["a", "b"], lambda name: name.removesuffix(".labels/mask"))
+    assert found == {name: tmp_path / f"{name}.labels" / "mask.png" for name in ("a", "b")}
+    assert image_files(tmp_path / "none") == []

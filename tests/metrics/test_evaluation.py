@@ -242,7 +242,7 @@ def test_the_table_shows_every_number_and_every_gap(folder, run):
     for name in CLASSES:
         assert f"{result['segmentation']['per_class'][name]:.4f}" in text
     assert f"{result['calibration']['ece']:.4f}" in text
-    assert "calibration.nll, calibration.brier: needs the mean probabilities" in text
+    assert "calibration.nll, calibration.brier, calibration.classwise_ece: needs the mean probabilities" in text
     assert "Left out: 1 of 4 frames" in text
     assert "lund/frame_3" in text
     assert max(map(len, text.split("Not available")[0].splitlines())) <= 100

@@ -16,14 +16,15 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from segunc.errors import InputError
 from segunc.maps.encoding import UNIT_SCORES, decode_unit
 from segunc.metrics.evaluator import Evaluator
-from segunc.metrics.frame_counts import decode_keys
+from segunc.metrics.labelled_frame import decode_keys
+from segunc.metrics.parts.anomaly import PROTOCOLS
 from tests.metrics.runs import CLASSES, Run, make_frame, make_run
 
 SCORES = ("msp", "entropy", "epistemic", "energy")
 
 
 def evaluate(run: dict[str, Run], scores: tuple[str, ...] = SCORES) -> dict[str, Any]:
-    evaluator = Evaluator(scores, CLASSES)
+    evaluator = Evaluator(scores, CLASSES, protocols=PROTOCOLS)
     for name, frame in run.items():
         assert evaluator.update(name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly)
     return evaluator.result()
@@ -44,14 +45,19 @@ def run() -> dict[str, Run]:
 
 def test_the_schema_is_complete(run):
     result = evaluate(run)
-    assert list(result) == ["scores", "segmentation", "calibration", "reasons", "counts", "left_out"]
+    assert list(result) == [
+        *("scores", "segmentation", "calibration", "selective"),
+        *("intervals", "reasons", "counts", "left_out"),
+    ]
     assert list(result["scores"]) == list(SCORES)
     for values in result["scores"].values():
-        assert list(values) == ["pooled"]
-        assert list(values["pooled"]) == ["auroc", "aupr", "fpr95", "best_f1", "threshold"]
+        assert list(values) == ["pooled", "per-image", "smiyc"]
+        assert list(values["pooled"]) == list(values["smiyc"]) == ["auroc", "aupr", "fpr95", "best_f1", "threshold"]
+        assert list(values["per-image"]) == ["auroc", "aupr", "fpr95", "best_f1"]
     assert list(result["segmentation"]) == ["miou", "accuracy", "per_class"]
     assert list(result["segmentation"]["per_class"]) == list(CLASSES)
-    assert list(result["calibration"]) == ["ece", "nll", "brier"]
+    assert list(result["calibration"]) == ["ece", "adaptive_ece", "nll", "brier", "classwise_ece"]
+    assert list(result["selective"]) == list(SCORES)
     assert result["reasons"] == {}
     assert list(nulls(result)) == []
     json.dumps(result, allow_nan=False)
@@ -181,9 +187,9 @@ def broken(frame: Run, how: str) -> dict[str, Any]:
     [
         ("size of a map", "frame odd: the map 'entropy' is 23 x 36; expected 24 x 36"),
         ("size of the prediction", "frame odd: the prediction is 24 x 35"),
-        ("NaN", "the map 'energy': a score map holds NaN"),
+        ("NaN", "the map 'energy': a score is NaN"),
         ("missing map", "there is no map 'epistemic'"),
-        ("other form", "the map 'entropy' is stored as float; expected uint16"),
+        ("other form", "the map 'entropy' is stored as float; expected unit-code"),
         ("class id", "the prediction holds the class ids"),
         ("anomaly value", r"an anomaly label holds the values \[2, 254\]"),
         ("logits", "do not sum to 1"),
@@ -226,6 +232,6 @@ def test_nothing_to_score_is_an_error():
 
 def test_keys_decode_to_the_units_of_the_maps():
     keys = np.array([0, 128, 255], np.uint16)
-    np.testing.assert_allclose(decode_keys("msp", "uint8", keys), keys / 255, rtol=1e-6)
-    np.testing.assert_allclose(decode_keys("other", "uint16", keys), keys / 65535, rtol=1e-6)
-    np.testing.assert_array_equal(decode_keys("entropy", "uint16", keys), decode_unit(keys))
+    np.testing.assert_allclose(decode_keys("uint8", keys), keys / 255, rtol=1e-6)
+    np.testing.assert_allclose(decode_keys("uint16", keys), keys / 65535, rtol=1e-6)
+    np.testing.assert_array_equal(decode_keys("unit-code", keys), decode_unit(keys))

@@ -10,14 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics import Metric
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 from segunc.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
-from segunc.metrics.calibration import bin_confidences
+from segunc.metrics.anomaly_metrics import PooledAnomaly
 from segunc.metrics.pixel_curves import auroc, average_precision, count_keys, detection_curve, fpr_at_recall
 from segunc.metrics.segmentation import class_iou, confusion_matrix, mean_iou
-from segunc.metrics.stateful import Calibration, PooledAnomaly, SegmentationIoU, tensor_keys
+from segunc.metrics.stateful import SegmentationIoU
+from segunc.metrics.tensor_counts import tensor_keys
 
 DEVICES = [
     "cpu",
@@ -44,11 +44,10 @@ def frames(seed: int = 0, count: int = 6) -> list[dict[str, torch.Tensor]]:
 def feed(metrics: dict[str, Metric], frame: dict[str, torch.Tensor]) -> None:
     metrics["anomaly"].update(frame["scores"], frame["anomaly"])
     metrics["segmentation"].update(frame["logits"].argmax(1), frame["labels"])
-    metrics["calibration"].update(frame["logits"].softmax(1), frame["labels"])
 
 
 def new_metrics(device: str = "cpu") -> dict[str, Metric]:
-    made = {"anomaly": PooledAnomaly(), "segmentation": SegmentationIoU(5), "calibration": Calibration()}
+    made = {"anomaly": PooledAnomaly(), "segmentation": SegmentationIoU(5)}
     return {name: metric.to(device) for name, metric in made.items()}
 
 
@@ -69,12 +68,6 @@ def test_numbers_are_those_of_the_core_over_the_whole_set(device):
     segmentation = metrics["segmentation"].compute()
     assert float(segmentation["miou"]) == mean_iou(matrix)
     np.testing.assert_array_equal(segmentation["per_class"].cpu().numpy(), class_iou(matrix))
-    calibration = {name: float(value) for name, value in metrics["calibration"].compute().items()}
-    probabilities = whole["logits"].softmax(1)
-    ece = multiclass_calibration_error(probabilities, whole["labels"], 5, ignore_index=255)
-    assert calibration["ece"] == pytest.approx(float(ece), abs=1e-6)
-    nll = torch.nn.functional.cross_entropy(whole["logits"], whole["labels"], ignore_index=255)
-    assert calibration["nll"] == pytest.approx(float(nll), rel=1e-6)
 
 
 def test_pooling_is_not_the_mean_over_batches():
@@ -103,21 +96,6 @@ def test_shards_merge_to_the_whole_in_any_order(order, cut):
             setattr(metric, state, metric._reductions[state](torch.stack([getattr(s[name], state) for s in shards])))
     assert torch.equal(merged["anomaly"].counts, whole["anomaly"].counts)
     assert torch.equal(merged["segmentation"].matrix, whole["segmentation"].matrix)
-    assert torch.equal(merged["calibration"].bins[:2], whole["calibration"].bins[:2])
-    torch.testing.assert_close(merged["calibration"].bins, whole["calibration"].bins, rtol=1e-13, atol=0)
-    torch.testing.assert_close(merged["calibration"].sums, whole["calibration"].sums, rtol=1e-13, atol=0)
-
-
-def test_float_states_keep_64_bits_when_the_model_goes_to_half():
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.calibration = Calibration()
-
-    model = Model().half()
-    feed(new_metrics() | {"calibration": model.calibration}, frames()[0])
-    assert model.calibration.bins.dtype == torch.float64
-    assert model.calibration.sums.dtype == torch.float64
 
 
 def test_empty_metrics_are_nan_not_zero():
@@ -126,8 +104,6 @@ def test_empty_metrics_are_nan_not_zero():
         metrics[name]._update_count = 1  # silences torchmetrics' warning, nothing else
         values = metrics[name].compute()
         assert all(torch.isnan(values[key]) for key in keys)
-    metrics["calibration"]._update_count = 1
-    assert all(torch.isnan(value) for value in metrics["calibration"].compute().values())
 
 
 @settings(max_examples=80, deadline=None)
@@ -137,13 +113,6 @@ def test_tensor_keys_equal_the_keys_of_files(values):
     np.testing.assert_array_equal(tensor_keys(torch.from_numpy(scores)).numpy(), score_keys(scores))
     codes = encode_unit(np.abs(scores) / 65535)
     np.testing.assert_array_equal(tensor_keys(torch.from_numpy(codes)).numpy(), codes)
-
-
-def test_confidences_on_an_edge_fall_into_the_bin_of_the_core():
-    confidence = np.linspace(0, 1, 16).astype(np.float32)[8:]
-    metric = Calibration()
-    metric.update(torch.from_numpy(np.stack([confidence, 1 - confidence], axis=1)), torch.zeros(8, dtype=torch.int64))
-    np.testing.assert_array_equal(metric.bins.numpy(), bin_confidences(confidence, np.ones(8, bool)))
 
 
 def test_codes_are_counted_as_they_are_stored():
@@ -179,10 +148,6 @@ def test_bad_input_is_refused():
         metrics["anomaly"].update(ok.long(), torch.zeros(2, 2))
     with pytest.raises(InputError, match="class id"):
         metrics["segmentation"].update(ok.long() + 5, ok.long())
-    with pytest.raises(InputError, match="class id"):
-        metrics["calibration"].update(torch.full((1, 5, 2, 2), 0.2), ok.long()[None] + 9)
-    with pytest.raises(InputError, match="softmax"):
-        metrics["calibration"].update(torch.full((1, 5, 2, 2), 7.0), ok.long()[None])
 
 
 def test_scores_of_ignored_pixels_may_be_anything():

@@ -17,7 +17,7 @@ from segunc.bayes.draws import AffineLayout
 from segunc.errors import InputError
 from segunc.maps.encoding import encode_unit
 from segunc.sampling import Sampler
-from segunc.sampling.prediction import ALL_SCORES, BASE_SCORES
+from segunc.sampling.prediction import BASE_SCORES, DEFAULT_SCORES
 from segunc.uncertainty import decompose_draws, energy, entropy_from_probabilities, max_logit, max_softmax
 from tests.bayes.networks import Pixelwise, SequenceFirst, randomise, small_network
 
@@ -70,7 +70,7 @@ def test_base_scores_are_those_of_the_unconverted_network() -> None:
         "max-logit": max_logit(logits),
         "energy": energy(logits),
     }
-    assert set(result.scores) == set(ALL_SCORES)
+    assert set(result.scores) == set(DEFAULT_SCORES)
     for name in BASE_SCORES:
         torch.testing.assert_close(result.scores[name], expected[name], atol=1e-5, rtol=1e-5)
 

@@ -1,0 +1,1 @@
+"""One module a data set family; :mod:`segunc.data.datasets` gathers their entries."""

@@ -1,0 +1,156 @@
+"""How the files of a data set lie: folders of images and labels for each split, and the frames found there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from segunc.data.label_values import label_values
+from segunc.data.pairing import IMAGE_SUFFIXES, frame_stem, image_files, match_labels
+from segunc.errors import InputError
+
+
+@dataclass(frozen=True)
+class Part:
+    """A folder of images and the folder of their labels; a split has one or more.
+
+    Attributes:
+        images: the image folder, relative to the root.
+        labels: the label folder, relative to the root.
+        prefix: put before the frames' names, where a split has several parts.
+        keep: the rule on a frame's own name (no folders, no suffix) that decides whether it belongs to the split.
+        holds: the rule on the raw values of a frame's label that decides the same; reads every label file.
+    """
+
+    images: str
+    labels: str
+    prefix: str = ""
+    keep: Callable[[str], bool] | None = None
+    holds: Callable[[frozenset[int]], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One published way in which a data set lies on disk.
+
+    Attributes:
+        splits: split -> its parts.
+        image_ending: only images whose stem ends so are frames.
+        label_ending: only label files whose stem ends so count.
+        label_stem: a label's path relative to its folder, without suffix -> what it shares with its frame's name
+            (see :func:`segunc.data.pairing.frame_stem`).
+        flat: frames lie in the image folder itself and not deeper.
+        labels_choose: frames are the images that have a label; the folder may hold others.
+    """
+
+    splits: Mapping[str, tuple[Part, ...]]
+    image_ending: str = ""
+    label_ending: str = ""
+    label_stem: Callable[[str], str] = frame_stem
+    flat: bool = False
+    labels_choose: bool = False
+
+    def folders_in(self, root: Path, split: str) -> int:
+        """How many folders of a split are there."""
+        return sum((root / folder).is_dir() for part in self.splits[split] for folder in (part.images, part.labels))
+
+    def frames(self, root: Path, split: str, described: str) -> list[tuple[str, Path, Path]]:
+        """Name, image and label of each frame of a split, sorted by name within each part.
+
+        Args:
+            root: the folder of the data set.
+            split: one of ``splits``.
+            described: how the files must lie, for messages.
+
+        Raises:
+            InputError: a folder is missing or holds no file of its kind, an image has no label, a label has no image,
+                two images bear one name, or no frame belongs to the split.
+        """
+        found: dict[str, tuple[Path, Path]] = {}
+        for part in self.splits[split]:
+            for name, image, label in self._frames_of(root, part, described):
+                found[name] = (image, label)
+        if not found:
+            raise InputError(
+                f"split '{split}' in {root} is empty: no labelled image there belongs to it",
+                described,
+                "check the root and the split",
+            )
+        return [(name, image, label) for name, (image, label) in found.items()]
+
+    def _frames_of(self, root: Path, part: Part, described: str) -> Iterator[tuple[str, Path, Path]]:
+        images, labels = root / part.images, root / part.labels
+        paths = _by_name(images, _files(images, "image", self.image_ending, described, flat=self.flat))
+        files = _files(labels, "label", self.label_ending, described)
+        found = match_labels(labels, files, paths, self.label_stem)
+        # A folder may hold more than the split, frames whose labels a benchmark keeps to itself for instance.
+        belong = [name for name in paths if part.keep is None or part.keep(_bare(name, self.image_ending))]
+        missing = [name for name in belong if name not in found]
+        if missing and not (self.labels_choose and found):
+            raise InputError(
+                f"{len(missing)} of {len(belong)} images in {images} have no label in {labels}, the first is {missing[0]}",
+                f"a label for each image of {described}",
+                "add the labels or remove the images",
+            )
+        unclaimed = sorted(set(files) - set(found.values()))
+        if unclaimed:
+            first = unclaimed[0].relative_to(labels).as_posix()
+            raise InputError(
+                f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}, the first is {first}",
+                f"an image for each label of {described}",
+                "add the images or remove the labels",
+            )
+        for name in belong:
+            if name in found and (part.holds is None or _holds(found[name], part.holds)):
+                yield f"{part.prefix}{name}", paths[name], found[name]
+
+
+def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
+    """What the rule says of a label; yes where it cannot be read, for whoever reads the frame to name it."""
+    try:
+        return rule(label_values(label))
+    except InputError:
+        return True
+
+
+def _bare(name: str, ending: str) -> str:
+    """A frame's own name: no folders, no ending."""
+    return name.rsplit("/", 1)[-1].removesuffix(ending)
+
+
+def _files(folder: Path, kind: str, ending: str, described: str, *, flat: bool = False) -> list[Path]:
+    """The image files of a folder whose stem ends in ``ending``.
+
+    Raises:
+        InputError: the folder is missing, or holds none.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{kind} folder {folder} does not exist", described, "check the root")
+    files = [path for path in image_files(folder) if path.stem.endswith(ending) and (path.parent == folder or not flat)]
+    if not files:
+        suffixes = "png" if kind == "label" else "|".join(suffix[1:] for suffix in IMAGE_SUFFIXES)
+        raise InputError(f"{folder} holds no {kind} (*{ending}.{suffixes})", described, "check the root")
+    return files
+
+
+def _by_name(folder: Path, files: Iterable[Path]) -> dict[str, Path]:
+    """The files by their frame names: the path relative to the folder, without suffix.
+
+    Raises:
+        InputError: two files bear one name.
+    """
+    named: dict[str, Path] = {}
+    for path in files:
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        if name in named:
+            raise InputError(
+                f"{named[name]} and {path} are both frame '{name}'", "one image for each name", "remove one"
+            )
+        named[name] = path
+    return named
+
+
+def same_folders(images: str, labels: str, splits: Iterable[str]) -> dict[str, tuple[Part, ...]]:
+    """Splits that differ by a word in their folders' names, ``{}`` in ``images`` and ``labels``."""
+    return {split: (Part(images.format(split), labels.format(split)),) for split in splits}

@@ -1,0 +1,239 @@
+"""Score maps to the files of a public benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.errors import InputError, PartialFailure
+from segunc.exchange.formats import FORMATS, BenchmarkFormat
+from segunc.files import read_json, write_atomically, write_json
+from segunc.maps.manifest import refuse_other_run, tool_commit, tool_version
+from segunc.maps.reader import MapsReader
+from segunc.maps.score_files import decode_stored
+
+RECORD_NAME = "export.json"
+FORMAT = "segunc-export"
+_ENDINGS = (".hdf5", ".npy")
+
+
+@dataclass
+class ExportSummary:
+    """What an export did.
+
+    Attributes:
+        folder: where the files are.
+        written: number of files written.
+        total: number of frames.
+        failed: frame -> why it has no file.
+        flushed: pixels other than 0 that became 0, being nearer to it than the stored type can tell.
+        notes: lines for the user.
+    """
+
+    folder: Path
+    written: int = 0
+    total: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    flushed: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def raise_failures(self) -> None:
+        """Raise PartialFailure where frames failed, naming the first."""
+        if self.failed:
+            name, reason = next(iter(self.failed.items()))
+            raise PartialFailure(
+                f"{len(self.failed)} of {self.total} frames could not be exported, first {name} ({reason}); "
+                f"the others are in {self.folder}"
+            )
+
+
+def export_maps(
+    maps: Path,
+    out: Path,
+    score: str,
+    to: str,
+    *,
+    method: str = "",
+    dataset: str = "",
+    overwrite: bool = False,
+    on_frame: Callable[[int, int], None] | None = None,
+) -> ExportSummary:
+    """Write a score's maps, in real units, as a benchmark takes them.
+
+    Every file appears whole, by atomic rename, and has the same bytes whenever it is written, so the same call after a
+    kill starts over and loses nothing. ``export.json`` beside the files records what they were made of; files of
+    another score, of other maps or of other frames are never mixed with them.
+
+    Args:
+        maps: a maps folder, of this tool or any other.
+        out: the output folder; made if missing.
+        score: the score to export, as it is named in ``maps``.
+        to: ``smiyc`` (``anomaly_p/METHOD/DATASET/FRAME.hdf5``, data set ``value``, float16, gzip) or ``fishyscapes``
+            (``FRAME_anomaly.npy``, float32).
+        method: name of the method; required for ``smiyc``.
+        dataset: the benchmark's name of the data set, ``AnomalyTrack-all`` for instance; required for ``smiyc``.
+        overwrite: remove the files of an earlier export at the same place first.
+        on_frame: called after each frame with the number of frames done and their total.
+
+    Returns:
+        what was written, and what failed with its reason; a frame that fails does not stop the others.
+
+    Raises:
+        InputError: nothing to export, an unknown score or format, a name that is no folder name, two frames of one
+            name, files of another export at the same place, or not one frame could be exported.
+    """
+    target = FORMATS.get(to)
+    if target is None:
+        raise InputError(f"the format '{to}'", f"one of {', '.join(FORMATS)}", "check the spelling")
+    _check_names(target, to, method, dataset)
+    reader = MapsReader(maps)
+    if reader.manifest is None and out.resolve().is_relative_to(maps.resolve()):
+        # Its files would be maps of the folder that they were made of.
+        raise InputError(f"output {out} lies inside {maps}", "a folder outside the maps", "give another --out")
+    if score not in reader.scores:
+        known = ", ".join(reader.scores) or "(there is none)"
+        raise InputError(f"score '{score}' has no maps in {maps}", f"one of {known}", "check the name")
+    names = _file_names(reader.frames, target)
+    folder = out / target.folder(method, dataset)
+    settings = _settings(reader, score, to, method, dataset)
+    record = _Record(out, target.folder(method, dataset).as_posix())
+    record.prepare(folder, settings, set(names.values()), overwrite=overwrite)
+    summary = ExportSummary(folder, total=len(names))
+    for done, (frame, name) in enumerate(names.items(), start=1):
+        try:
+            values = _values(reader, frame, score)
+            write_atomically(folder / name, target.encode(values))
+        except InputError as error:
+            summary.failed[frame] = str(error)
+        else:
+            summary.written += 1
+            summary.flushed += int(np.count_nonzero(values)) - int(np.count_nonzero(values.astype(target.dtype)))
+        if on_frame is not None:
+            on_frame(done, len(names))
+    record.finish(summary)
+    if summary.written == 0:
+        frame, reason = next(iter(summary.failed.items()))
+        raise InputError(f"none of {len(names)} frames could be exported (first {frame}: {reason})", "readable maps")
+    summary.notes = _notes(reader, target, summary)
+    return summary
+
+
+def _values(reader: MapsReader, frame: str, score: str) -> npt.NDArray[np.floating[Any]]:
+    """A score in real units; floats keep their width, so that what does not fit can be told from what is infinite."""
+    stored = reader.read_stored(frame, score)
+    return stored if np.issubdtype(stored.dtype, np.floating) else decode_stored(stored, reader.form(score))
+
+
+def _check_names(target: BenchmarkFormat, to: str, method: str, dataset: str) -> None:
+    for option, name in (("--method", method), ("--dataset", dataset)):
+        if target.needs_names and not name:
+            raise InputError(
+                f"--to {to} without {option}", f"{option} NAME", "e.g. --method mine --dataset ObstacleTrack-all"
+            )
+        if name and (name != Path(name).name or name.startswith(".") or "\\" in name):
+            raise InputError(f"{option} {name}", "a name that can be one folder", "leave out slashes and leading dots")
+
+
+def _file_names(frames: Sequence[str], target: BenchmarkFormat) -> dict[str, str]:
+    """Frame -> name of its file; the benchmarks know no folders, so two frames may want one name."""
+    names: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for frame in frames:
+        name = target.file(frame)
+        if name in owners:
+            raise InputError(
+                f"the frames {owners[name]} and {frame} would both be {name}",
+                "frames whose names differ in their last part",
+                "export folder by folder, each to its own --dataset or --out",
+            )
+        names[frame] = name
+        owners[name] = frame
+    return names
+
+
+def _settings(reader: MapsReader, score: str, to: str, method: str, dataset: str) -> dict[str, Any]:
+    """What decides the files; the maps of this tool are told by their run, so their folder may move."""
+    source = {"run": reader.manifest.get("run", {})} if reader.manifest else {"maps": str(reader.folder.resolve())}
+    return {
+        "to": to,
+        "score": score,
+        "form": reader.form(score),
+        "method": method,
+        "dataset": dataset,
+        "source": source,
+    }
+
+
+def _notes(reader: MapsReader, target: BenchmarkFormat, summary: ExportSummary) -> list[str]:
+    notes = [f"{reader.unfinished}; only finished frames were exported"] if reader.unfinished else []
+    if summary.flushed:
+        smallest = float(np.finfo(target.dtype).smallest_subnormal)
+        notes.append(
+            f"{summary.flushed} pixels became 0: they are nearer to it than {target.dtype.__name__} can tell "
+            f"({smallest:.1g}); scale the score by a constant factor if their order counts"
+        )
+    return notes
+
+
+class _Record:
+    """``export.json``: the exports of an output folder, each with what it was made of."""
+
+    def __init__(self, out: Path, place: str) -> None:
+        self._path = out / RECORD_NAME
+        self._place = place
+        self._content: dict[str, Any] = {"format": FORMAT, "exports": {}}
+        if self._path.exists():
+            self._content = read_json(self._path, "a record of exports written by segunc")
+            if self._content.get("format") != FORMAT or not isinstance(self._content.get("exports"), dict):
+                raise InputError(f"{self._path} is no record of exports", f'"format": "{FORMAT}"', "give another --out")
+
+    def prepare(self, folder: Path, settings: Mapping[str, Any], names: set[str], *, overwrite: bool) -> None:
+        """Make the folder, refuse or remove what another export left there, and note that this one is under way.
+
+        A file that no record claims is never removed.
+        """
+        before = self._content["exports"].get(self._place, {})
+        if before and not overwrite:
+            refuse_other_run(folder, before.get("settings", {}), settings)
+        present = {path.name for path in folder.iterdir() if path.suffix in _ENDINGS} if folder.is_dir() else set()
+        if overwrite:
+            for name in present.intersection(before.get("files", [])):
+                (folder / name).unlink()
+                present.remove(name)
+        strangers = present - names.intersection(before.get("files", []))
+        if strangers:
+            raise InputError(
+                f"{folder} holds files that are not of this export, {min(strangers)} for instance",
+                "an empty or new folder",
+                "give another --out, or --overwrite to remove an earlier export",
+            )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"output {folder} cannot be made ({error.strerror})",
+                "a folder that can be written",
+                "give another --out",
+            ) from error
+        self._entry: dict[str, Any] = {
+            "tool": {"name": "segunc", "version": tool_version(), "commit": tool_commit()},
+            "settings": dict(settings),
+            "files": sorted(names),
+            "status": "running",
+        }
+        self._write()
+
+    def finish(self, summary: ExportSummary) -> None:
+        """Note the end, the number of files written and the frames that failed."""
+        failed = [{"name": name, "reason": reason} for name, reason in summary.failed.items()]
+        self._entry |= {"status": "finished", "written": summary.written, "failed": failed}
+        self._write()
+
+    def _write(self) -> None:
+        self._content["exports"][self._place] = self._entry
+        write_json(self._path, self._content)

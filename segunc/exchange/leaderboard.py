@@ -1,0 +1,205 @@
+"""The public leaderboard of SegmentMeIfYouCan, and where a result would stand among its rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from segunc.errors import InputError
+from segunc.metrics.compare import Cell
+from segunc.metrics.comparison_table import NULL, format_cell, format_number, markdown_table
+from segunc.metrics.results import EvaluationResult, NumberPath
+
+
+@dataclass(frozen=True)
+class Track:
+    """One table of the board.
+
+    Attributes:
+        table: its key in ``leaderboard.json``.
+        split: first part of its fields' names, the data set.
+        segments: second part of the names of its component fields.
+        components: the component track of our results with the same size rules.
+        frames: frames of the data set that the board scores (Chan et al., arXiv 2104.14812).
+    """
+
+    table: str
+    split: str
+    segments: str
+    components: str
+    frames: int
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Number -> its field in a row of the board."""
+        pixels, segments = f"{self.split}-PixBinaryClass", f"{self.split}-{self.segments}"
+        return {
+            "AUPR": f"{pixels}-area_PRC",
+            "FPR95": f"{pixels}-tpr95_fpr",
+            "sIoU gt": f"{segments}-sIoU_gt",
+            "PPV": f"{segments}-prec_pred",
+            "mean F1": f"{segments}-f1_mean",
+        }
+
+    def number_path(self, number: str, score: str) -> NumberPath:
+        """Where the same number of a score stands in our results."""
+        if number in _PIXEL_KEYS:
+            return ("scores", score, "smiyc", _PIXEL_KEYS[number])
+        return ("scores", score, "components", self.components, _COMPONENT_KEYS[number])
+
+
+# Field names as in assets/leaderboard.json and leaderboard.html of
+# https://github.com/SegmentMeIfYouCan/segment-me-if-you-can; all values are fractions.
+TRACKS = {
+    "anomaly": Track("anomaly_track", "AnomalyTrack-test", "SegEval-AnomalyTrack", "smiyc-anomaly", 100),
+    "obstacle": Track("obstacle_track", "ObstacleTrack-test", "SegEval-ObstacleTrack", "smiyc-obstacle", 327),
+    "laf-no-known": Track("laf_no_known", "LostAndFound-testNoKnown", "SegEval-ObstacleTrack", "smiyc-obstacle", 1043),
+}
+RANKED_BY = "AUPR"
+_PIXEL_KEYS = {"AUPR": "aupr", "FPR95": "fpr95"}
+_COMPONENT_KEYS = {"sIoU gt": "siou_gt", "PPV": "ppv", "mean F1": "mean_f1"}
+_LOWER_IS_BETTER = ("FPR95",)
+
+
+@dataclass(frozen=True)
+class BoardRow:
+    """A method of the board, or one of our results.
+
+    Attributes:
+        method: its name.
+        cells: number -> cell; None where the row has no such number.
+        places: number -> place among the board's methods, 1 the best; empty for the board's own rows.
+    """
+
+    method: str
+    cells: Mapping[str, Cell]
+    places: Mapping[str, int]
+
+
+def load_board(path: Path, track: Track) -> list[BoardRow]:
+    """The methods of one table of a ``leaderboard.json``.
+
+    The file is an object of tables (``anomaly_track``, ``obstacle_track``, ``laf_no_known``), or one table alone: a
+    list of rows with ``method`` and the fields of :attr:`Track.fields`, all fractions of 1. A value that is no
+    fraction counts as missing.
+
+    Raises:
+        InputError: the file cannot be read, or is of another form.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})", "a leaderboard.json", "check the path") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not valid JSON ({error})", "a leaderboard.json", "fetch it again") from error
+    rows = content.get(track.table) if isinstance(content, dict) else content
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"{path} has no table '{track.table}'", "a leaderboard.json of SegmentMeIfYouCan")
+    for row in rows:
+        if not isinstance(row, dict) or not isinstance(row.get("method"), str):
+            raise InputError(f"{path}: a row of '{track.table}' names no method", 'rows with "method": NAME')
+    if not any(track.fields[RANKED_BY] in row for row in rows):
+        raise InputError(f"{path}: no row has {track.fields[RANKED_BY]}", "the fields of this track", "check --track")
+    return [
+        BoardRow(row["method"].strip(), {name: _fraction(row.get(field)) for name, field in track.fields.items()}, {})
+        for row in rows
+    ]
+
+
+def _fraction(value: Any) -> Cell:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return Cell(float(value)) if is_number and 0 <= value <= 1 else Cell(None, reason="the board has no such fraction")
+
+
+def place_results(
+    board: Sequence[BoardRow], results: Sequence[EvaluationResult], track: Track, scores: Sequence[str] | None = None
+) -> list[BoardRow]:
+    """The board with our results among its rows, best AUPR first.
+
+    Args:
+        board: :func:`load_board`.
+        results: our results; each of their scores is a row.
+        track: the table.
+        scores: only these scores.
+
+    Raises:
+        InputError: no result has a number of the board's protocol.
+    """
+    ours = []
+    for result in results:
+        for score in scores or result.content["scores"]:
+            cells = {name: _our_cell(result, track.number_path(name, score)) for name in track.fields}
+            if any(cell.value is not None for cell in cells.values()):
+                places = {
+                    name: _place(board, name, cell.value) for name, cell in cells.items() if cell.value is not None
+                }
+                ours.append(BoardRow(f"{result.name}:{score}", cells, places))
+    if not ours:
+        raise InputError(
+            "no result has numbers of the protocol 'smiyc'",
+            f"scores.SCORE.smiyc, or scores.SCORE.components.{track.components}",
+            "evaluate with --protocols smiyc",
+        )
+    return sorted([*board, *ours], key=lambda row: -_value(row, RANKED_BY, missing=-1.0))
+
+
+def _our_cell(result: EvaluationResult, path: NumberPath) -> Cell:
+    value = result.numbers.get(path)
+    return Cell(None, reason=result.reason(path)) if value is None else Cell(value, result.interval(path))
+
+
+def _place(board: Sequence[BoardRow], number: str, value: float) -> int:
+    """1 and the number of the board's methods that are better."""
+    lower = number in _LOWER_IS_BETTER
+    others = [cell.value for cell in (row.cells[number] for row in board) if cell.value is not None]
+    return 1 + sum(other < value if lower else other > value for other in others)
+
+
+def _value(row: BoardRow, number: str, missing: float) -> float:
+    value = row.cells[number].value
+    return missing if value is None else value
+
+
+def format_board(rows: Sequence[BoardRow], results: Sequence[EvaluationResult], track: Track) -> str:
+    """The rows as a Markdown table, ours in bold with their places, and what makes the comparison a weak one."""
+    size = sum(not row.places for row in rows)
+    table = [["method", *track.fields]]
+    for row in rows:
+        texts = [_board_text(row, name) for name in track.fields]
+        table.append([f"**{row.method}**" if row.places else row.method, *texts])
+    lines = [f"In parentheses: the place among the {size} methods of {track.table}, in fractions of 1 as all numbers."]
+    for result in results:
+        frames = result.content["counts"].get("anomaly_frames")
+        lines.append(
+            f"The board's numbers are of the {track.frames} frames of {track.split}, {result.name} is of {frames} frames: "
+            + ("a place means what it says only if they are the same." if frames == track.frames else "not comparable.")
+        )
+    return f"{markdown_table(table)}\n\n" + "\n".join(lines)
+
+
+def board_csv(rows: Sequence[BoardRow], track: Track) -> str:
+    """The rows in full precision: each number, and for our results its interval and place."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(
+        ["method", "ours", *(f"{n}{part}" for n in track.fields for part in ("", " low", " high", " place"))]
+    )
+    for row in rows:
+        line: list[object] = [row.method, int(bool(row.places))]
+        for name in track.fields:
+            cell = row.cells[name]
+            line += [cell.value, *(cell.interval or (None, None)), row.places.get(name)]
+        writer.writerow(line)
+    return buffer.getvalue()
+
+
+def _board_text(row: BoardRow, number: str) -> str:
+    cell = row.cells[number]
+    if cell.value is None:
+        return NULL
+    return f"{format_cell(cell)} ({row.places[number]})" if row.places else format_number(cell.value)

@@ -1,0 +1,138 @@
+"""One score map from a file of any tool: PNG, TIFF, NumPy or HDF5."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from segunc.data.images import find_damage
+from segunc.errors import InputError
+from segunc.maps.encoding import decode_unit
+
+Array = npt.NDArray[Any]
+Form = Literal["unit-code", "linear"]
+"""How the whole numbers of a stored score map become values. ``unit-code``: (code / 65535)^2, this tool's encoding of
+scores in 0..1. ``linear``: 0..1 over the range of their type (uint8 or uint16), as other tools write them. Floats are
+values already, whatever the form."""
+
+HDF5_KEY = "value"
+"""The data set that the SegmentMeIfYouCan benchmark reads, https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
+(``ChannelLoaderHDF5`` in ``road_anomaly_benchmark/datasets/dataset_io.py``)."""
+
+
+def read_score_file(path: Path) -> Array:
+    """A single-channel map ``[H, W]`` in the type it is stored in.
+
+    A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value`` or as its only data
+    set.
+
+    Raises:
+        InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
+    """
+    read, kind = _READERS.get(path.suffix.lower(), (None, ""))
+    if read is None:
+        raise InputError(f"map {path} is of an unknown kind", f"one of {', '.join(SUFFIXES)}", "convert the map")
+    try:
+        stored = read(path.read_bytes())
+    except InputError as error:
+        raise InputError(f"map {path} {error.given}", error.expected, "convert the map") from error
+    except (OSError, ValueError, EOFError, RuntimeError, cv2.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"map {path} cannot be read ({reason})", kind, "write the map again") from error
+    if stored.ndim == 3 and 1 in (stored.shape[0], stored.shape[2]):
+        stored = stored.squeeze(0 if stored.shape[0] == 1 else 2)
+    if stored.ndim != 2:
+        raise InputError(f"map {path} has the shape {stored.shape}", "one channel, [H, W]", "convert the map")
+    if stored.dtype.kind not in "biuf":
+        raise InputError(f"map {path} is of type {stored.dtype}", "floats or whole numbers", "convert the map")
+    return stored
+
+
+def as_score(stored: Array) -> Array:
+    """A stored map as a score: uint8, uint16 and floats stay as they are, other whole numbers become float64.
+
+    The range of a wider or signed type says nothing about the range of the scores in it, so these are taken as values.
+    """
+    if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f":
+        return stored
+    return stored.astype(np.float64)
+
+
+def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.float32]:
+    """The values of a stored score, float32 of the same shape; see :data:`Form`."""
+    if np.issubdtype(stored.dtype, np.floating):
+        return stored.astype(np.float32)
+    if form == "unit-code":
+        return decode_unit(stored)
+    return stored.astype(np.float32) / np.float32(np.iinfo(stored.dtype).max)
+
+
+def is_colour_picture(path: Path) -> bool:
+    """Whether an image file declares colours (several channels, or a palette); only its header is read.
+
+    False where the header cannot be read: reading the map will say what is wrong with it.
+    """
+    if path.suffix.lower() not in IMAGE_SUFFIXES:
+        return False
+    try:
+        with Image.open(path) as image:
+            return image.mode == "P" or len(image.getbands()) > 1
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return False
+
+
+def _read_image(data: bytes) -> Array:
+    damage = find_damage(data)
+    if damage:
+        raise ValueError(damage)
+    # The TIFF decoder writes its own complaints to standard error, where our one line stands.
+    level = cv2.utils.logging.getLogLevel()
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    try:
+        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    finally:
+        cv2.utils.logging.setLogLevel(level)
+    if decoded is None:
+        raise ValueError("no image that can be decoded")
+    return np.asarray(decoded)
+
+
+def _read_npy(data: bytes) -> Array:
+    loaded = np.load(io.BytesIO(data), allow_pickle=False)
+    if not isinstance(loaded, np.ndarray):
+        raise InputError("is an archive of arrays", "one .npy array")
+    return loaded
+
+
+def _read_hdf5(data: bytes) -> Array:
+    import h5py
+
+    with h5py.File(io.BytesIO(data), "r") as file:
+        found: dict[str, Any] = {}
+        file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+        if HDF5_KEY in found:
+            return np.asarray(found[HDF5_KEY][()])
+        if len(found) != 1:
+            names = ", ".join(sorted(found)) or "none"
+            raise InputError(f"holds {len(found)} data sets ({names})", f"one, or one named '{HDF5_KEY}'")
+        return np.asarray(next(iter(found.values()))[()])
+
+
+IMAGE_SUFFIXES = (".png", ".tif", ".tiff")
+_READERS: dict[str, tuple[Callable[[bytes], Array], str]] = {
+    ".png": (_read_image, "a PNG"),
+    ".npy": (_read_npy, "an .npy array"),
+    ".tif": (_read_image, "a TIFF"),
+    ".tiff": (_read_image, "a TIFF"),
+    ".hdf5": (_read_hdf5, "an HDF5 file"),
+    ".h5": (_read_hdf5, "an HDF5 file"),
+}
+SUFFIXES = tuple(_READERS)
+"""File name endings of score maps (any case)."""

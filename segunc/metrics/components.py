@@ -1,0 +1,208 @@
+"""Component-level detection: ``SegEval`` of SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812).
+
+Are the anomalies of a set found as objects, whatever their size? Truth and thresholded score are cut into 8-connected
+components and compared:
+
+* sIoU_gt(k) = |k & K| / (|k or K| - |A|) of a truth component k; K is the union of the predicted components that touch
+  k, A those pixels of K that lie on other truth components, which k is not to blame for.
+* PPV(p) = |p & truth| / |p| of a predicted component p.
+* For tau in 0.25, 0.30, ..., 0.75: TP are truth components with sIoU_gt >= tau, FN the other ones, FP the predicted
+  components with PPV < tau; F1 = 2 TP / (2 TP + FN + FP).
+
+The public code (``metrics/instance_segmentation.py`` of ``road-anomaly-benchmark``) compares every component with the
+whole frame in a loop. Here one sparse contingency table of (truth component, predicted component) pairs holds all
+intersections, and every number above is a sum over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.data.labels import IGNORE
+from segunc.errors import InputError
+from segunc.metrics.counting import check_anomaly_labels
+from segunc.metrics.fixed_point import STEPS_PER_FRACTION, mean_of_fractions, to_fixed_point
+
+TAUS = np.linspace(0.25, 0.75, 11)
+"""Thresholds on sIoU_gt and PPV, as the benchmark makes them (0.25, 0.30, ..., 0.75 in float64)."""
+NO_TRUTH_COMPONENT = "no labelled component is large enough"
+NO_PREDICTED_COMPONENT = "no predicted component is large enough"
+NO_COMPONENT = "there is neither a labelled nor a predicted component"
+
+Mode = Literal["smiyc", "inclusive"]
+ComponentCounts = npt.NDArray[np.int64]
+"""int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of 2^-40 of
+the summed sIoU_gt and of the summed PPV. Counts of frames add."""
+
+_TP, _FN, _FP = (slice(11 * place, 11 * place + 11) for place in range(3))
+_TRUTH, _PREDICTED, _SIOU, _PPV = range(33, 37)
+
+
+@dataclass(frozen=True)
+class Track:
+    """Which components count.
+
+    Attributes:
+        smallest_predicted: pixels; predicted components below are dropped, one of exactly so many stays.
+        smallest_truth: pixels; truth components below are ignored with what is predicted on them.
+    """
+
+    smallest_predicted: int
+    smallest_truth: int
+
+
+TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
+
+
+def called_anomalous(scores: npt.NDArray[np.floating], threshold: float, mode: Mode = "smiyc") -> npt.NDArray[np.bool_]:
+    """Which pixels are called anomalous at a threshold.
+
+    Args:
+        scores: floats, any shape.
+        threshold: a finite score; of the ``smiyc`` pixel protocol, an inclusive lower edge.
+        mode: ``smiyc`` is the benchmark's ``score > threshold``, compared in float16 as NumPy 1 does (the threshold is
+            rounded to nearest), although the threshold is an inclusive edge: a perfect map of zeros and ones has no
+            component. ``inclusive`` is ``score >= threshold``, compared exactly.
+
+    Raises:
+        InputError: the mode is not known, or the scores or the threshold do not fit it.
+    """
+    if mode not in get_args(Mode):
+        raise InputError(f"the component mode '{mode}'", " or ".join(get_args(Mode)))
+    if not np.issubdtype(scores.dtype, np.floating):
+        raise InputError(f"a score map of type {scores.dtype}", "floats", "decode its codes first")
+    if not np.isfinite(threshold):
+        raise InputError(f"a threshold of {threshold}", "a finite score")
+    if mode == "inclusive":
+        return np.asarray(scores >= np.float64(threshold))
+    if scores.dtype != np.float16:
+        raise InputError(f"a score map of type {scores.dtype} in mode 'smiyc'", "float16, as the benchmark stores it")
+    return np.asarray(scores > np.float16(threshold))
+
+
+def component_counts(
+    scores: npt.NDArray[np.floating],
+    anomaly: npt.NDArray[np.uint8],
+    threshold: float,
+    track: str = "smiyc-anomaly",
+    mode: Mode = "smiyc",
+) -> ComponentCounts:
+    """Count the components of one frame.
+
+    Args:
+        scores: floats ``[H, W]``, higher is more anomalous (float16 in mode ``smiyc``). Ignored scores may be anything.
+        anomaly: uint8 ``[H, W]``; 0 normal, 1 anomaly, 255 ignored.
+        threshold: see :func:`called_anomalous`.
+        track: a key of :data:`TRACKS`.
+        mode: see :func:`called_anomalous`.
+
+    Returns:
+        :data:`ComponentCounts`.
+
+    Raises:
+        InputError: shapes, types or values do not fit, or a score that is not ignored is NaN.
+    """
+    if track not in TRACKS:
+        raise InputError(f"the track '{track}'", " or ".join(TRACKS))
+    if scores.shape != anomaly.shape or scores.ndim != 2:
+        raise InputError(f"scores of shape {scores.shape} and labels of shape {anomaly.shape}", "[H, W] for both")
+    check_anomaly_labels(anomaly)
+    counted = anomaly != IGNORE
+    predicted = called_anomalous(scores, threshold, mode)
+    if (np.isnan(scores) & counted).any():
+        raise InputError("a score map holds NaN", "numbers", "mask such pixels as ignored or repair the map")
+    return match_components(predicted & counted, anomaly == 1, TRACKS[track])
+
+
+def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_], track: Track) -> ComponentCounts:
+    """Compare the components of two masks ``[H, W]``; ignored pixels are False in both. See :func:`component_counts`."""
+    truth_label, truth_size = _components(truth)
+    predicted_label, predicted_size = _components(predicted)
+    # Sizes of predicted components are those before small truth components are cut out of them.
+    kept = predicted_size >= track.smallest_predicted
+    kept[0] = False
+    void = truth_size < track.smallest_truth  # with the background, as in the original, where it is that small
+    pixels = np.flatnonzero(kept.take(predicted_label) & ~void.take(truth_label))
+    size = np.bincount(predicted_label[pixels], minlength=len(kept))
+    truth_there = truth_label[pixels]
+    on_truth = truth_there > 0
+    pair, shared = np.unique(
+        truth_there[on_truth].astype(np.int64) * len(kept) + predicted_label[pixels[on_truth]], return_counts=True
+    )
+    truth_of_pair, predicted_of_pair = np.divmod(pair, len(kept))
+    on_any_truth = _sums(predicted_of_pair, shared, len(kept))
+
+    # Summed over the predicted components that touch each truth component:
+    intersection = _sums(truth_of_pair, shared, len(void))
+    area = _sums(truth_of_pair, size[predicted_of_pair], len(void))
+    on_others = _sums(truth_of_pair, on_any_truth[predicted_of_pair] - shared, len(void))
+    scored = ~void
+    scored[0] = False
+    siou = intersection[scored] / (truth_size + area - intersection - on_others)[scored]
+    present = size > 0
+    return _counted(siou, on_any_truth[present] / size[present])
+
+
+def component_result(counts: ComponentCounts) -> dict[str, Any]:
+    """The numbers of a set of frames, each in 0..1.
+
+    Returns:
+        ``siou_gt`` and ``ppv``, means over all components of the set, ``mean_f1`` over :data:`TAUS`, and ``f1`` by tau
+        (``"0.25"``, ``"0.30"``, ...). A number is None where no component makes it: see :func:`undefined_components`.
+    """
+    found, missed, false = (counts[part].astype(np.float64) for part in (_TP, _FN, _FP))
+    f1: dict[str, float | None] = dict.fromkeys(map("{:.2f}".format, TAUS))
+    mean = None
+    if counts[_TRUTH] + counts[_PREDICTED] > 0:
+        # Every tau has a truth component (TP or FN) or, without any, predicted ones with PPV 0, which are all FP.
+        scores = 2.0 * found / (2.0 * found + missed + false)
+        f1 = dict(zip(f1, scores.tolist(), strict=True))
+        mean = float(scores.sum() / len(TAUS))
+    return {
+        "siou_gt": mean_of_fractions(int(counts[_SIOU]), int(counts[_TRUTH])),
+        "ppv": mean_of_fractions(int(counts[_PPV]), int(counts[_PREDICTED])),
+        "mean_f1": mean,
+        "f1": f1,
+    }
+
+
+def undefined_components(counts: ComponentCounts) -> dict[str, str]:
+    """Why numbers of :func:`component_result` are None: name -> reason, empty where all are numbers."""
+    reasons = {}
+    if counts[_TRUTH] == 0:
+        reasons["siou_gt"] = NO_TRUTH_COMPONENT
+    if counts[_PREDICTED] == 0:
+        reasons["ppv"] = NO_PREDICTED_COMPONENT
+    if len(reasons) == 2:
+        reasons |= dict.fromkeys(("mean_f1", "f1"), NO_COMPONENT)
+    return reasons
+
+
+def _components(mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Flat 8-connected component numbers (0 outside) ``[H * W]`` and the pixels of each, from number 0 on."""
+    number, labels = cv2.connectedComponents(
+        np.ascontiguousarray(mask).view(np.uint8), connectivity=8, ltype=cv2.CV_32S
+    )
+    flat = np.asarray(labels, np.int32).ravel()
+    return flat, np.bincount(flat, minlength=number)
+
+
+def _sums(group: npt.NDArray[np.int64], values: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
+    total = np.zeros(number, np.int64)
+    np.add.at(total, group, values)
+    return total
+
+
+def _counted(siou: npt.NDArray[np.float64], ppv: npt.NDArray[np.float64]) -> ComponentCounts:
+    counts = np.zeros(37, np.int64)
+    reached = (siou[:, None] >= TAUS).sum(axis=0)
+    counts[_TP], counts[_FN] = reached, len(siou) - reached
+    counts[_FP] = (ppv[:, None] < TAUS).sum(axis=0)
+    counts[_TRUTH], counts[_PREDICTED] = len(siou), len(ppv)
+    counts[_SIOU], counts[_PPV] = (to_fixed_point(part, STEPS_PER_FRACTION).sum() for part in (siou, ppv))
+    return counts

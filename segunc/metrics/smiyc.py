@@ -1,0 +1,168 @@
+"""The ``smiyc`` protocol: ``PixBinaryClass`` of SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812).
+
+The definition follows the public ``road-anomaly-benchmark`` (``metrics/pixel_classification.py`` and
+``pixel_classification_curves.py``). The scores of a frame, in float16, are binned between edges that follow their own
+distribution: 384 quantiles of the anomalous and 384 of the normal scores (fewer where there are fewer pixels). The bins
+of all frames are thrown together, and the lower edge of each bin is a threshold of the pooled curve; equal thresholds
+are one. So the numbers are pooled ones of slightly coarser scores, and depend on which pixels share a frame.
+
+Types decide details of this protocol, and NumPy 2 changed some of them; the boards were computed with NumPy 1
+(``numpy==1.23.3`` in the benchmark's requirements), and so is this:
+
+* Quantiles of float16 are interpolated in float64 (the difference of neighbours in float16), under both. Edges are
+  therefore wider than float16, and no table of float16 keys can hold them.
+* The outer edges, min - e and max + e with e = max(0.01 range, 0.01), are float64 under NumPy 1: the highest scores
+  have a bin of their own, and the lowest bin is empty. Under NumPy 2 they are float16, and e is lost from scores of
+  about 32 on, where the highest scores fall into the bin below.
+
+The state is a sorted table of the float64 lower edges with the pixels of their bins. It adds exactly, in any order. A
+frame brings at most 768 edges of 24 bytes (18 KiB), fewer where frames share edges; empty bins are not kept. A
+thousand frames of continuous scores take about 18 MB at the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import fsum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.errors import InputError
+from segunc.maps.encoding import decode_unit, keys_to_half
+from segunc.metrics.pixel_curves import KEYS, Counts, DetectionCurve, best_f1, fpr_at_recall
+
+QUANTILES = 384
+"""Quantiles of the anomalous and of the normal scores of a frame."""
+
+Halves = npt.NDArray[np.float16]
+_ALL_KEYS = np.arange(KEYS, dtype=np.uint16)
+VALUES_OF_FLOAT_KEYS: Halves = keys_to_half(_ALL_KEYS)
+"""float16 ``[65536]``: the score of each key of a float map (:func:`segunc.maps.encoding.score_keys`)."""
+VALUES_OF_UNIT_CODES: Halves = decode_unit(_ALL_KEYS).astype(np.float16)
+"""float16 ``[65536]``: the score of each uint16 code of a map in 0..1, as an exchange file of the benchmark holds it."""
+_FINITE_KEYS = np.flatnonzero(np.isfinite(VALUES_OF_FLOAT_KEYS) & (_ALL_KEYS != 0x7FFF))  # without -0.0
+_FINITE_VALUES = VALUES_OF_FLOAT_KEYS[_FINITE_KEYS].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class SmiycBins:
+    """Non-empty bins of any number of frames.
+
+    Attributes:
+        edges: float64 ``[E]`` inclusive lower edges, rising, all different.
+        counts: int64 ``[2, E]`` pixels of each bin; row 0 normal, row 1 anomalous.
+    """
+
+    edges: npt.NDArray[np.float64]
+    counts: Counts
+
+
+def empty_bins() -> SmiycBins:
+    """Bins of no frame."""
+    return SmiycBins(np.zeros(0), np.zeros((2, 0), np.int64))
+
+
+def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
+    """The bins of one frame.
+
+    Args:
+        counts: the frame's pixels by 16-bit key, int64 ``[2, 65536]``.
+        values: float16 ``[65536]`` score of each key, never falling; :data:`VALUES_OF_FLOAT_KEYS` for float maps,
+            :data:`VALUES_OF_UNIT_CODES` for uint16 codes.
+
+    Raises:
+        InputError: ``values`` is not float16 of that shape, or not in order where pixels are.
+    """
+    if counts.shape != (2, KEYS) or values.shape != (KEYS,) or values.dtype != np.float16:
+        raise InputError(
+            f"counts of shape {counts.shape} with {values.dtype} values of shape {values.shape}",
+            f"[2, {KEYS}] and float16 [{KEYS}]",
+        )
+    occupied = np.flatnonzero(counts.any(axis=0))
+    if not len(occupied):
+        return empty_bins()
+    rows, scores = counts[:, occupied], values[occupied]
+    if not (np.diff(scores.astype(np.float64)) >= 0).all():  # also where one is NaN
+        raise InputError("scores of keys that fall or are NaN", "the values that belong to the keys, in order")
+    edges = np.unique(np.concatenate([_quantiles(row, scores) for row in rows if row.any()]))
+    # The smallest edge is the smallest score, so no pixel lies below; the highest bin has no upper end.
+    first = np.append(np.searchsorted(scores.astype(np.float64), edges), len(scores))
+    binned = np.diff(np.pad(rows.cumsum(axis=1), ((0, 0), (1, 0)))[:, first])
+    kept = binned.any(axis=0)
+    return SmiycBins(edges[kept], binned[:, kept])
+
+
+def merge_bins(parts: Iterable[SmiycBins]) -> SmiycBins:
+    """The bins of all parts together; exact in any order and grouping."""
+    listed = list(parts)
+    if not listed:
+        return empty_bins()
+    edges, place = np.unique(np.concatenate([part.edges for part in listed]), return_inverse=True)
+    counts = np.zeros((2, len(edges)), np.int64)
+    every = np.concatenate([part.counts for part in listed], axis=1)
+    for row in range(2):
+        np.add.at(counts[row], place, every[row])
+    return SmiycBins(edges, counts)
+
+
+def bins_by_key(bins: SmiycBins) -> Counts:
+    """The bins in constant memory, as float16 keys of their edges: int64 ``[2, 65536]``, not exact.
+
+    An edge between two float16 values is lowered to the smaller one, so bins of different frames that differ by less
+    than the spacing of float16 become one. Good for bootstrap replicates; the numbers of a set come from the bins.
+    """
+    below = np.searchsorted(_FINITE_VALUES, bins.edges, side="right") - 1
+    counts = np.zeros((2, KEYS), np.int64)
+    for row in range(2):
+        np.add.at(counts[row], _FINITE_KEYS[below], bins.counts[row])
+    return counts
+
+
+def smiyc_curve(bins: SmiycBins) -> DetectionCurve:
+    """The curve over the lower edges, from the highest down; its thresholds are scores (float64), inclusive."""
+    normal, anomalous = bins.counts[:, ::-1].cumsum(axis=1)
+    return DetectionCurve(bins.edges[::-1], anomalous, normal)
+
+
+def smiyc_result(bins: SmiycBins) -> dict[str, float | None]:
+    """The numbers of the protocol: ``auroc``, ``aupr``, ``fpr95``, ``best_f1`` in 0..1 and ``threshold``.
+
+    AUPR by the step rule (the board's AP), FPR95 at the first edge, going down, with TPR >= 0.95, AUROC by the trapezoid
+    over the same points; ``threshold`` is the score at or above which best F1 is reached. Sums are correctly rounded,
+    so they do not depend on how many frames share an edge; the original's differ in the last bit.
+
+    All are None without anomalous or without normal pixels (see :attr:`DetectionCurve.undefined`).
+    """
+    curve = smiyc_curve(bins)
+    best, fpr = best_f1(curve), fpr_at_recall(curve)
+    if best is None or fpr is None:
+        return dict.fromkeys(("auroc", "aupr", "fpr95", "best_f1", "threshold"))
+    recall, false_rate = (np.concatenate(([0.0], rate)) for rate in (curve.recall, curve.false_positive_rate))
+    return {
+        "auroc": fsum(np.diff(false_rate) * (recall[1:] + recall[:-1]) / 2.0),
+        "aupr": fsum(np.diff(recall) * curve.precision),
+        "fpr95": fpr,
+        "best_f1": best[0],
+        "threshold": float(best[1]),
+    }
+
+
+def _quantiles(row: npt.NDArray[np.int64], scores: Halves) -> npt.NDArray[np.float64]:
+    """What ``np.quantile`` gives of the float16 scores of one class, from their histogram instead of a sort."""
+    cumulated = row.cumsum()
+    number = int(cumulated[-1])
+    position = (number - 1) * np.linspace(0.0, 1.0, min(QUANTILES, number))
+    below = np.floor(position).astype(np.int64)
+    weight = position - below
+    lower, upper = (
+        scores[np.searchsorted(cumulated, place, side="right")] for place in (below, np.minimum(below + 1, number - 1))
+    )
+    start, end = lower.astype(np.float64), upper.astype(np.float64)
+    with np.errstate(over="ignore"):
+        step: npt.NDArray[Any] = (upper - lower).astype(np.float64)  # rounded to float16, as in the original
+    step = np.where(np.isfinite(step), step, end - start)  # the original's edges are infinite here
+    # From the nearer end, as NumPy interpolates: the other way rounds differently.
+    return np.where(weight < 0.5, start + step * weight, end - step * (1.0 - weight))

@@ -1,0 +1,196 @@
+"""Any class as the anomaly: which frames a network sees, and which tell of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from segunc.data.anomaly_class import AnomalyClassEntry, declare_anomalies
+from segunc.data.datasets import ENTRIES, dataset_entry
+from segunc.data.label_images import read_label_image
+from segunc.data.module import SegmentationDataModule
+from segunc.data.samples import Sample
+from segunc.errors import InputError
+from tests.data.miniatures import write_frame
+from tests.data.published import draw_miniature
+
+DATA = os.environ.get("SEGUNC_DATA")
+
+
+def camvid(root: Path, frames: dict[str, list[bool]]) -> Path:
+    """CamVid's layout; each frame holds a bicyclist (10) or does not. Labels alone matter, so images are tiny."""
+    for split, anomalous in frames.items():
+        for i, holds in enumerate(anomalous):
+            paths = root / split / f"a_{i:03d}.png", root / f"{split}annot" / f"a_{i:03d}.png"
+            write_frame(*paths, [3, 10 if holds else 8, 11], size=(2, 3))
+    return root
+
+
+def without_bicyclist(holdout: int = 2) -> AnomalyClassEntry:
+    return declare_anomalies(ENTRIES["camvid"], ["bicyclist"], holdout)
+
+
+def names(samples: list[Sample]) -> list[int]:
+    return [int(sample.name[2:]) for sample in samples]
+
+
+def test_training_leaves_out_frames_with_the_class_and_selects_on_val(tmp_path: Path) -> None:
+    entry = without_bicyclist()
+    camvid(tmp_path, {"train": [False, True, False], "val": [True, False, True]})
+    assert names(entry.training_samples(tmp_path, "train")) == [0, 2]
+    assert names(entry.training_samples(tmp_path, "val")) == [1]
+
+
+def test_frames_of_train_are_held_out_where_val_has_none(tmp_path: Path) -> None:
+    entry = without_bicyclist(holdout=2)
+    camvid(tmp_path, {"train": [False, True, False, False, True, False], "val": [True]})
+    assert names(entry.training_samples(tmp_path, "train")) == [0, 2]
+    assert names(entry.training_samples(tmp_path, "val")) == [3, 5]
+    with pytest.raises(InputError, match=r"no frame of val .* is without bicyclist, and 4 of train are; .* than the 4"):
+        without_bicyclist(holdout=4).training_samples(tmp_path, "train")
+
+
+def test_a_class_in_every_frame_cannot_be_held_out(tmp_path: Path) -> None:
+    camvid(tmp_path, {"train": [True, True], "val": [False]})
+    with pytest.raises(InputError, match=r"every frame of train .* holds bicyclist"):
+        without_bicyclist().training_samples(tmp_path, "train")
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    train=st.lists(st.booleans(), min_size=1, max_size=6),
+    val=st.lists(st.booleans(), min_size=1, max_size=3),
+    holdout=st.integers(1, 3),
+)
+def test_no_network_ever_sees_its_anomaly(
+    tmp_path_factory: pytest.TempPathFactory, train: list[bool], val: list[bool], holdout: int
+) -> None:
+    root = camvid(tmp_path_factory.mktemp("drawn"), {"train": train, "val": val})
+    entry = without_bicyclist(holdout)
+    known = [i for i, holds in enumerate(train) if not holds]
+    try:
+        seen, selected = (names(entry.training_samples(root, split)) for split in ("train", "val"))
+    except InputError:
+        assert not known or (all(val) and len(known) <= holdout)
+    else:
+        if all(val):
+            assert (seen, selected) == (known[:-holdout], known[-holdout:])
+        else:
+            assert (seen, selected) == (known, [i for i, holds in enumerate(val) if not holds])
+
+
+def test_a_frame_with_the_class_tells_of_anomalies_and_one_without_of_classes(tmp_path: Path) -> None:
+    camvid(tmp_path, {"test": [True, False]})
+    entry = without_bicyclist()
+    holding, known = entry.samples(tmp_path, "test")
+    assert holding.label is None
+    assert known.anomaly is None
+    assert holding.anomaly is not None
+    assert known.label is not None
+    assert entry.anomaly_encoding is not None
+    # Of the stripes road, bicyclist and void.
+    assert entry.anomaly_encoding.encode(read_label_image(holding.anomaly))[0].tolist() == [0, 1, 255]
+    classes = entry.label_map()
+    assert "bicyclist" not in classes.classes
+    assert classes.num_classes == 10
+    assert classes.encode(read_label_image(known.label))[0].tolist() == [3, 8, 255]
+
+
+def test_an_unreadable_label_is_left_to_whoever_reads_the_frame(tmp_path: Path) -> None:
+    camvid(tmp_path, {"test": [True, False], "train": [False]})
+    for split in ("test", "train"):
+        (tmp_path / f"{split}annot" / "a_000.png").write_bytes(b"")
+    entry = without_bicyclist()
+    assert [sample.label is not None for sample in entry.samples(tmp_path, "test")] == [True, True]
+    camvid(tmp_path, {"val": [False]})
+    with pytest.raises(InputError, match=r"a_000.png cannot be read"):  # training must not guess
+        entry.training_samples(tmp_path, "train")
+
+
+def test_sets_with_anomalies_of_their_own_keep_both_labels(tmp_path: Path) -> None:
+    draw_miniature("muad", tmp_path)
+    entry = dataset_entry("muad", anomaly_classes=["truck"])
+    assert entry.anomaly_classes[-1] == "truck"
+    assert entry.label_map().num_classes == 14
+    assert all(sample.label == sample.anomaly for sample in entry.samples(tmp_path, "test_ood"))
+
+
+def test_names_and_settings_are_checked_at_once() -> None:
+    with pytest.raises(InputError, match=r"class 'bike' of label map 'camvid'; expected one of sky"):
+        dataset_entry("camvid", anomaly_classes=["bike"])
+    with pytest.raises(InputError, match="data set smiyc-anomaly has no class labels"):
+        dataset_entry("smiyc-anomaly", anomaly_classes=["bicyclist"])
+    with pytest.raises(InputError, match=r"data.holdout 0"):
+        dataset_entry("camvid", anomaly_classes=["bicyclist"], holdout=0)
+    assert dataset_entry("camvid", anomaly_classes=[]) is ENTRIES["camvid"]
+
+
+def test_the_data_module_trains_on_what_is_left(tmp_path: Path) -> None:
+    camvid(tmp_path, {"train": [False, True, False, False], "val": [True], "test": [True, False, False]})
+
+    def module(classes: str | list[str]) -> SegmentationDataModule:
+        return SegmentationDataModule("camvid", str(tmp_path), batch_size=1, anomaly_class=classes, holdout=1)
+
+    for classes in ("bicyclist", ["bicyclist"], " bicyclist, "):
+        data = module(classes)
+        data.prepare_data()
+        assert data.label_map.num_classes == 10
+        assert [names(data.dataset(split).samples) for split in ("train", "val", "test")] == [[0, 2], [3], [1, 2]]
+    assert module("").label_map.num_classes == 11
+    both = module("bicyclist,fence")
+    assert both.label_map.classes[7:] == ("car", "pedestrian")
+    assert names(both.dataset("train").samples) == [0, 2]
+
+
+@pytest.mark.skipif(DATA is None, reason="SEGUNC_DATA names no folder of real data")
+class TestCamVid:
+    """CamVid without bicyclist: 30 of 166 training frames are held out; 77 test frames hold one, 156 do not."""
+
+    root = Path(str(DATA)) / "camvid"
+
+    def test_the_protocol(self) -> None:
+        entry = dataset_entry("camvid", anomaly_classes=["bicyclist"])
+        train, val = (entry.training_samples(self.root, split) for split in ("train", "val"))
+        assert (len(train), len(val)) == (166 - 30, 30)
+        kept = {path.name for path in (self.root / "train").iterdir()}
+        assert {sample.image.name for sample in [*train, *val]} <= kept
+        assert max(sample.name for sample in train) < min(sample.name for sample in val)
+        for sample in [*train[::20], *val[::10]]:
+            assert sample.label is not None
+            assert 10 not in np.asarray(cv2.imread(str(sample.label), cv2.IMREAD_UNCHANGED))
+        test = entry.samples(self.root, "test")
+        assert (sum(s.anomaly is not None for s in test), sum(s.label is not None for s in test)) == (77, 156)
+        for sample in test[::20]:
+            path = sample.anomaly or sample.label
+            assert path is not None
+            raw = np.asarray(cv2.imread(str(path), cv2.IMREAD_UNCHANGED))
+            assert (10 in raw) == (sample.anomaly is not None)
+
+    def test_road_anomaly_has_its_frames(self) -> None:
+        samples = dataset_entry("road-anomaly").samples(Path(str(DATA)) / "road_anomaly", "test")
+        encoding = dataset_entry("road-anomaly").anomaly_encoding
+        assert len(samples) == 30
+        assert encoding is not None
+        assert samples[0].anomaly is not None
+        assert 0 < (encoding.encode(read_label_image(samples[0].anomaly)) == 1).mean() < 1
+
+
+def test_the_miniature_shows_the_camvid_protocol(tmp_path: Path) -> None:
+    draw_miniature("camvid", tmp_path)
+    entry = dataset_entry("camvid", anomaly_classes=["bicyclist"], holdout=2)
+    assert [s.name for s in entry.training_samples(tmp_path, "train")] == [f"0016E5_{i:05d}" for i in (390, 391, 392)]
+    assert [s.name for s in entry.training_samples(tmp_path, "val")] == ["0016E5_00393", "0016E5_00394"]
+    assert [(s.label is None, s.anomaly is None) for s in entry.samples(tmp_path, "test")] == [
+        (True, False),
+        (False, True),
+    ]
+    shutil.rmtree(tmp_path / "val")
+    with pytest.raises(InputError, match=r"image folder .*val does not exist"):
+        entry.training_samples(tmp_path, "train")

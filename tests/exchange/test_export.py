@@ -1,0 +1,232 @@
+"""Exports hold the decoded scores in the benchmark's type, never mix two sources, and survive bad frames and kills."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from segunc.errors import InputError, PartialFailure
+from segunc.exchange.export import ExportSummary, export_maps
+from segunc.exchange.formats import encode_float32, encode_hdf5
+from segunc.maps.encoding import decode_unit, score_keys
+from segunc.maps.reader import MapsReader
+from segunc.maps.score_files import read_score_file
+from segunc.maps.store import MapsWriter
+from tests.maps.fakes import manifest
+from tests.maps.foreign import write_map
+
+NAMES = ("a/one", "b/two_leftImg8bit")
+
+
+def ours(out: Path, **run: int) -> Path:
+    with MapsWriter(out, manifest(**run)) as writer:
+        for seed, name in enumerate(NAMES):
+            generator = np.random.default_rng(seed)
+            unit = generator.random((2, 6, 8), np.float32)
+            logits = -20 * generator.random((6, 8), np.float32)
+            ids = np.zeros((6, 8), np.uint8)
+            writer.write(name, {"prediction": ids, "entropy": unit[0], "epistemic": unit[1], "max-logit": logits})
+    return out
+
+
+def smiyc(maps: Path, out: Path, score: str = "entropy", *, overwrite: bool = False) -> ExportSummary:
+    return export_maps(maps, out, score, "smiyc", method="Mine", dataset="AnomalyTrack-all", overwrite=overwrite)
+
+
+@pytest.mark.parametrize("score", ["entropy", "max-logit"])
+def test_smiyc_files_are_what_the_benchmark_reads(tmp_path: Path, score: str) -> None:
+    maps = ours(tmp_path / "maps")
+    summary = smiyc(maps, tmp_path / "out", score)
+    assert (summary.written, summary.total, summary.failed, summary.notes) == (2, 2, {}, [])
+    folder = tmp_path / "out" / "anomaly_p" / "Mine" / "AnomalyTrack-all"
+    assert summary.folder == folder
+    assert sorted(path.name for path in folder.iterdir()) == ["one.hdf5", "two.hdf5"]
+    for name, file in zip(NAMES, ("one", "two"), strict=True):
+        with h5py.File(folder / f"{file}.hdf5", "r") as content:
+            assert list(content) == ["value"]
+            value = content["value"]
+            assert (value.dtype, value.shape, value.compression) == (np.float16, (6, 8), "gzip")
+            np.testing.assert_array_equal(value[:], MapsReader(maps).read(name, score).astype(np.float16))
+    if score == "entropy":
+        stored = MapsReader(maps).read_stored(NAMES[0], score)
+        np.testing.assert_array_equal(read_score_file(folder / "one.hdf5"), decode_unit(stored).astype(np.float16))
+
+
+def test_fishyscapes_files_are_float32_in_one_folder(tmp_path: Path) -> None:
+    maps = ours(tmp_path / "maps")
+    summary = export_maps(maps, tmp_path / "out", "entropy", "fishyscapes")
+    assert summary.folder == tmp_path / "out"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "export.json",
+        "one_anomaly.npy",
+        "two_leftImg8bit_anomaly.npy",
+    ]
+    values = np.load(tmp_path / "out" / "one_anomaly.npy", allow_pickle=False)
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, MapsReader(maps).read(NAMES[0], "entropy"))
+
+
+@pytest.mark.parametrize("to", ["smiyc", "fishyscapes"])
+def test_an_export_is_read_back_as_a_foreign_folder(tmp_path: Path, to: str) -> None:
+    maps = ours(tmp_path / "maps")
+    export_maps(maps, tmp_path / "out", "max-logit", to, method="Mine", dataset="Set")
+    back = MapsReader(tmp_path / "out")
+    (score,) = back.scores
+    assert score == ("Mine" if to == "smiyc" else "out")
+    keys = score_keys(MapsReader(maps).read_stored("a/one", "max-logit"))
+    np.testing.assert_array_equal(score_keys(back.read_stored("one", score)), keys)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    arrays.arrays(
+        np.float32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(-65504, 65504, width=32)
+    )
+)
+def test_encoding_rounds_and_does_nothing_else(tmp_path_factory: pytest.TempPathFactory, values: np.ndarray) -> None:
+    path = tmp_path_factory.mktemp("half") / "map.hdf5"
+    path.write_bytes(encode_hdf5(values))
+    np.testing.assert_array_equal(read_score_file(path), values.astype(np.float16))
+    assert encode_hdf5(values) == path.read_bytes()
+    path = path.with_suffix(".npy")
+    path.write_bytes(encode_float32(values))
+    np.testing.assert_array_equal(read_score_file(path), values)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.nan, "NaN or infinite"),
+        (-np.inf, "NaN or infinite"),
+        (65505.0, r"the value 65505, beyond float16; expected values within \+-65504"),
+        (-70000.0, "the value 70000, beyond float16"),
+    ],
+)
+def test_what_float16_cannot_hold_is_refused(value: float, said: str) -> None:
+    values = np.zeros((2, 3), np.float32)
+    values[1, 2] = value
+    with pytest.raises(InputError, match=said):
+        encode_hdf5(values)
+    if np.isfinite(value):
+        assert encode_float32(values)
+    with pytest.raises(InputError, match="beyond float32"):
+        encode_float32(np.full((1, 1), 1e39))
+
+
+def test_bad_frames_are_named_and_the_others_written(tmp_path: Path) -> None:
+    values = np.linspace(0, 1, 12).reshape(3, 4)
+    for name in ("good", "huge", "torn"):
+        write_map(tmp_path / "maps" / "s" / f"{name}.npy", values * (1e6 if name == "huge" else 1))
+    (tmp_path / "maps" / "s" / "torn.npy").write_bytes(b"\x93NUMPY")
+    summary = smiyc(tmp_path / "maps", tmp_path / "out", "s")
+    assert summary.written == 1
+    assert set(summary.failed) == {"huge", "torn"}
+    with pytest.raises(
+        PartialFailure, match=r"2 of 3 frames could not be exported, first huge \(the map holds .*1e\+06"
+    ):
+        summary.raise_failures()
+    (entry,) = json.loads((tmp_path / "out" / "export.json").read_text())["exports"].values()
+    assert entry["status"] == "finished"
+    assert [frame["name"] for frame in entry["failed"]] == ["huge", "torn"]
+    # Repaired, the same command completes the folder.
+    for name in ("huge", "torn"):
+        write_map(tmp_path / "maps" / "s" / f"{name}.npy", values)
+    assert smiyc(tmp_path / "maps", tmp_path / "out", "s").written == 3
+
+
+def test_nothing_exported_is_bad_input(tmp_path: Path) -> None:
+    write_map(tmp_path / "maps" / "s" / "a.npy", np.full((2, 2), np.nan))
+    with pytest.raises(InputError, match=r"none of 1 frames could be exported \(first a: the map holds NaN"):
+        smiyc(tmp_path / "maps", tmp_path / "out", "s")
+
+
+def test_the_same_export_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    maps = ours(tmp_path / "maps")
+    smiyc(maps, tmp_path / "out")
+    files = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.hdf5")}
+    # As a kill leaves it: one file missing, another half-written beside its name.
+    first = min(files)
+    first.unlink()
+    (first.parent / f".{first.name}.segunc-partial").write_bytes(b"half")
+    smiyc(maps, tmp_path / "out")
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.hdf5")} == files
+    assert [path.name for path in first.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_two_sources_are_never_mixed(tmp_path: Path) -> None:
+    maps, other = ours(tmp_path / "maps"), ours(tmp_path / "other", seed=1)
+    folder = smiyc(maps, tmp_path / "out").folder
+    with pytest.raises(InputError, match=r"was written with score = 'entropy' \(now 'epistemic'\)"):
+        smiyc(maps, tmp_path / "out", "epistemic")
+    with pytest.raises(InputError, match=r"source\.run\.seed = 0 \(now 1\)"):
+        smiyc(other, tmp_path / "out")
+    moved = maps.rename(tmp_path / "moved")
+    assert smiyc(moved, tmp_path / "out").written == 2
+    (folder / "three.hdf5").write_bytes(b"somebody's")
+    with pytest.raises(InputError, match=r"holds files that are not of this export, three\.hdf5"):
+        smiyc(moved, tmp_path / "out", overwrite=True)
+    assert (folder / "three.hdf5").exists()
+    (folder / "three.hdf5").unlink()
+    smiyc(moved, tmp_path / "out", "epistemic", overwrite=True)
+    expected = MapsReader(moved).read(NAMES[0], "epistemic").astype(np.float16)
+    np.testing.assert_array_equal(read_score_file(folder / "one.hdf5"), expected)
+
+
+def test_other_methods_share_a_folder_and_a_record(tmp_path: Path) -> None:
+    maps = ours(tmp_path / "maps")
+    for method, score in (("A", "entropy"), ("B", "epistemic")):
+        export_maps(maps, tmp_path / "out", score, "smiyc", method=method, dataset="D")
+    exports = json.loads((tmp_path / "out" / "export.json").read_text())["exports"]
+    assert {place: entry["settings"]["score"] for place, entry in exports.items()} == {
+        "anomaly_p/A/D": "entropy",
+        "anomaly_p/B/D": "epistemic",
+    }
+    assert MapsReader(tmp_path / "out").scores == ["A", "B"]
+
+
+def test_frames_that_would_share_a_file_are_both_named(tmp_path: Path) -> None:
+    for name in ("a/1", "b/1"):
+        write_map(tmp_path / "maps" / "s" / f"{name}.npy", np.zeros((2, 2)))
+    with pytest.raises(InputError, match="lies inside"):
+        smiyc(tmp_path / "maps", tmp_path / "maps" / "out", "s")
+    with pytest.raises(InputError, match=r"frames a/1 and b/1 would both be 1\.hdf5"):
+        smiyc(tmp_path / "maps", tmp_path / "out", "s")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_becomes_zero_and_what_is_unfinished_is_said(tmp_path: Path) -> None:
+    write_map(tmp_path / "maps" / "s" / "a.npy", np.array([[0.0, 1e-9, 2e-9, 1.0]]))
+    (note,) = smiyc(tmp_path / "maps", tmp_path / "out", "s").notes
+    assert note.startswith("2 pixels became 0")
+    assert export_maps(tmp_path / "maps", tmp_path / "fs", "s", "fishyscapes").notes == []
+    maps = ours(tmp_path / "ours")
+    content = json.loads((maps / "manifest.json").read_text())
+    (maps / "manifest.json").write_text(json.dumps(content | {"status": "running"}))
+    (note,) = smiyc(maps, tmp_path / "half").notes
+    assert "status running, 2 frames so far" in note
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"to": "kitti"}, "the format 'kitti'; expected one of smiyc, fishyscapes"),
+        ({"score": "entropie"}, r"score 'entropie' has no maps in .* one of entropy, epistemic, max-logit"),
+        ({"score": "prediction"}, "score 'prediction' has no maps"),
+        ({"method": ""}, "--to smiyc without --method"),
+        ({"dataset": ""}, "--to smiyc without --dataset"),
+        ({"method": "../mine"}, r"--method \.\./mine; expected a name that can be one folder"),
+        ({"dataset": ".hidden"}, "one folder"),
+    ],
+)
+def test_bad_calls_are_refused(tmp_path: Path, changes: dict[str, str], said: str) -> None:
+    given_values = {"score": "entropy", "to": "smiyc", "method": "Mine", "dataset": "Set"} | changes
+    with pytest.raises(InputError, match=said):
+        export_maps(ours(tmp_path / "maps"), tmp_path / "out", **given_values)
+    assert not (tmp_path / "out").exists()

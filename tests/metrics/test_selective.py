@@ -1,0 +1,155 @@
+"""Selective prediction against brute force, averages over tie-breaks, published identities and scikit-learn."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from segunc.errors import InputError
+from segunc.metrics.pixel_curves import count_keys, empty_counts
+from segunc.metrics.selective import (
+    NUMBERS,
+    augrc,
+    aurc,
+    ause,
+    optimal_aurc,
+    risk_coverage,
+    selective_numbers,
+    sparsification,
+    why_undefined,
+)
+
+
+def small_counts(score: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Counts by key where the keys are small whole numbers."""
+    return np.stack([np.bincount(score[wrong == row], minlength=score.max() + 1) for row in (0, 1)])
+
+
+def risks_in_order(wrong: np.ndarray) -> np.ndarray:
+    """Selective risk after each accepted pixel, by definition."""
+    return np.cumsum(wrong) / np.arange(1, len(wrong) + 1)
+
+
+pixels = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=80)
+
+
+def test_untied_numbers_are_those_of_the_definition():
+    random = np.random.default_rng(0)
+    keys = random.permutation(65536)[:3000].astype(np.uint16)
+    wrong = random.random(3000) < keys / 200000
+    curve = risk_coverage(count_keys(keys, wrong))
+    ordered = wrong[np.argsort(keys)]
+    assert aurc(curve) == pytest.approx(risks_in_order(ordered).mean(), rel=1e-12)
+    assert optimal_aurc(curve) == pytest.approx(risks_in_order(np.sort(wrong)).mean(), rel=1e-10)
+    generalised = np.concatenate(([0.0], np.cumsum(ordered) / 3000))
+    assert augrc(curve) == pytest.approx(np.trapezoid(generalised, dx=1 / 3000), rel=1e-12)
+    rate = wrong.mean()
+    expected = (risks_in_order(ordered) - risks_in_order(np.sort(wrong))).mean() / rate
+    assert ause(curve) == pytest.approx(expected, rel=1e-10)
+    np.testing.assert_allclose(curve.risk, risks_in_order(ordered), rtol=1e-12)
+    np.testing.assert_allclose(curve.coverage, np.arange(1, 3001) / 3000, rtol=1e-12)
+
+
+def test_tied_numbers_are_the_mean_over_all_orders_of_the_ties():
+    score = np.array([0, 1, 1, 1, 2, 2, 3])
+    wrong = np.array([0, 1, 0, 0, 1, 0, 1])
+    curve = risk_coverage(small_counts(score, wrong))
+    orders = [wrong[[0, *first, *second, 6]] for first in permutations((1, 2, 3)) for second in permutations((4, 5))]
+    assert aurc(curve) == pytest.approx(np.mean([risks_in_order(order).mean() for order in orders]), rel=1e-13)
+    areas = [np.trapezoid(np.append(0, np.cumsum(order)) / 7, dx=1 / 7) for order in orders]
+    assert augrc(curve) == pytest.approx(np.mean(areas), rel=1e-13)
+    risks = np.mean([risks_in_order(order) for order in orders], axis=0)
+    np.testing.assert_allclose(curve.risk_at(np.arange(1, 8) / 7), risks, rtol=1e-13)
+
+
+def test_tied_numbers_are_the_mean_over_random_tie_breaks():
+    random = np.random.default_rng(1)
+    score = random.integers(0, 8, 600)
+    wrong = random.random(600) < score / 12
+    curve = risk_coverage(small_counts(score, wrong))
+    areas = []
+    for _ in range(400):
+        order = np.lexsort((random.random(600), score))
+        areas.append(risks_in_order(wrong[order]).mean())
+    assert aurc(curve) == pytest.approx(np.mean(areas), abs=4 * np.std(areas) / np.sqrt(len(areas)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(pixels)
+def test_identities_hold_with_ties(given_pixels):
+    score, wrong = (np.array(column) for column in zip(*given_pixels, strict=True))
+    counts = small_counts(score, wrong.astype(int))
+    numbers = selective_numbers(counts)
+    accuracy = 1 - wrong.mean()
+    if 0 < accuracy < 1:
+        auroc = roc_auc_score(wrong, score)
+        assert numbers["failure_auroc"] == pytest.approx(auroc, abs=1e-12)
+        assert numbers["failure_aupr"] == pytest.approx(average_precision_score(wrong, score), abs=1e-12)
+        published = (1 - auroc) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2  # Traub et al. 2024
+        assert numbers["augrc"] == pytest.approx(published, abs=1e-12)
+        perfect = selective_numbers(small_counts(wrong.astype(int), wrong.astype(int)))
+        assert perfect["ause"] == pytest.approx(0, abs=1e-12)
+        assert numbers["ause"] >= 0
+        assert numbers["failure_fpr95"] is not None
+    else:
+        assert set(why_undefined(counts)) == {name for name, value in numbers.items() if value is None}
+
+
+def test_a_score_that_says_nothing_leaves_the_error_rate():
+    curve = risk_coverage(np.array([[70], [30]]))
+    assert aurc(curve) == pytest.approx(0.3, rel=1e-14)
+    assert augrc(curve) == pytest.approx(0.15, rel=1e-14)
+    np.testing.assert_allclose(curve.risk_at([0.01, 0.5, 1.0]), 0.3)
+
+
+@pytest.mark.parametrize("scale", [1, 1000, 10**9])
+def test_replicated_pixels_keep_the_limit(scale):
+    # With n copies of (right at 0, wrong at 1): AURC -> integral of max(0, c - 1/2) / c = 1/2 - ln(2) / 2.
+    curve = risk_coverage(scale * np.array([[1, 0], [0, 1]]))
+    assert aurc(curve) == pytest.approx((1 - np.log(2)) / 2, abs=0.3 / scale)
+    assert aurc(curve) == pytest.approx(optimal_aurc(curve), rel=1e-9)
+    assert augrc(curve) == pytest.approx(1 / 8, rel=1e-14)
+
+
+def test_many_small_ties_of_a_large_set_do_not_cancel():
+    # A constant share of errors at every score of a set of 10^11 pixels: the risk is that share everywhere.
+    counts = np.tile(np.array([[1_500_000], [500_000]]), (1, 50_000))
+    assert aurc(risk_coverage(counts)) == pytest.approx(0.25, rel=1e-12)
+
+
+def test_the_area_between_the_sparsification_curves_is_ause():
+    random = np.random.default_rng(2)
+    score = random.integers(0, 50, 4000)
+    curve = risk_coverage(small_counts(score, (random.random(4000) < score / 150).astype(int)))
+    curves = sparsification(curve, points=4000)
+    assert [curves.by_score[0], curves.by_error[0]] == pytest.approx([1, 1], rel=1e-14)
+    assert (curves.by_score >= curves.by_error - 1e-12).all()
+    # At removed = (N - k) / N the curves are the expected risks at k = N..1, so their mean gap is the number.
+    assert (curves.by_score - curves.by_error).mean() == pytest.approx(ause(curve), rel=1e-9)
+
+
+def test_what_lacks_is_none_with_its_reason():
+    nothing = empty_counts()
+    assert selective_numbers(nothing) == dict.fromkeys(NUMBERS)
+    assert set(why_undefined(nothing).values()) == {"no pixel has both a class label and a prediction"}
+    assert sparsification(risk_coverage(nothing)) is None
+    right = np.array([[3, 1], [0, 0]])
+    assert selective_numbers(right)["aurc"] == 0
+    assert why_undefined(right) == dict.fromkeys(NUMBERS[2:], "no pixel is wrongly predicted")
+    wrong = right[::-1]
+    assert (selective_numbers(wrong)["aurc"], selective_numbers(wrong)["ause"]) == (1, 0)
+    assert why_undefined(wrong) == dict.fromkeys(NUMBERS[3:], "no pixel is rightly predicted")
+
+
+def test_bad_input_is_refused():
+    curve = risk_coverage(np.array([[1], [1]]))
+    for coverage in (0.0, 1.1, np.nan):
+        with pytest.raises(InputError, match="coverage"):
+            curve.risk_at(coverage)
+    with pytest.raises(InputError, match="no pixel"):
+        risk_coverage(empty_counts()).risk_at(0.5)

@@ -1,0 +1,228 @@
+"""The figures: what they draw is what the metrics say, everything lies inside the page, and files come out the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from segunc.errors import InputError
+from segunc.maps.encoding import decode_unit, encode_unit
+from segunc.metrics.calibration import bin_counts, reliability
+from segunc.metrics.histograms import score_histogram
+from segunc.metrics.patches import count_patches, patch_curve, sweep
+from segunc.metrics.pixel_curves import Counts, count_keys, detection_curve, empty_counts
+from segunc.metrics.selective import risk_coverage
+from segunc.plots.bars import class_bars_figure
+from segunc.plots.calibration import reliability_figure
+from segunc.plots.detection import precision_recall_figure, roc_figure
+from segunc.plots.histograms import histogram_figure
+from segunc.plots.lines import (
+    Line,
+    precision_recall_line,
+    risk_coverage_line,
+    roc_line,
+    sparsification_line,
+    thin,
+)
+from segunc.plots.selective import patch_figure, risk_coverage_figure, risk_top, sparsification_figure
+from segunc.plots.style import WIDTH, line_style, save_figure
+
+NAMES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "max-logit", "energy")
+VALUES = decode_unit(np.arange(65536, dtype=np.uint16))
+
+
+def pixels(seed: int, number: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    """Codes of a score and what they should tell apart."""
+    random = np.random.default_rng(seed)
+    truth = random.random(number) < 0.2
+    return encode_unit(1 / (1 + np.exp(3 - random.standard_normal(number) - 0.4 * seed * truth))), truth
+
+
+def counts(seed: int) -> Counts:
+    return count_keys(*pixels(seed))
+
+
+def patches(seed: int) -> Counts:
+    random = np.random.default_rng(seed)
+    uncertainty = random.random((32, 32)) ** 2
+    return count_patches(uncertainty, random.random((32, 32)) > uncertainty, np.ones((32, 32), bool))
+
+
+def pr() -> Figure:
+    lines = [precision_recall_line(name, detection_curve(counts(i))) for i, name in enumerate(NAMES)]
+    return precision_recall_figure(lines, 0.2, "pooled")
+
+
+def roc() -> Figure:
+    return roc_figure([roc_line(name, detection_curve(counts(i))) for i, name in enumerate(NAMES)], "per-image")
+
+
+def risk() -> Figure:
+    lines = [risk_coverage_line(name, risk_coverage(counts(i))) for i, name in enumerate(NAMES)]
+    return risk_coverage_figure(lines, "pooled", risk_top(lines))
+
+
+def spars() -> Figure:
+    return sparsification_figure(
+        [sparsification_line(name, risk_coverage(counts(i + 1))) for i, name in enumerate(NAMES[:2])], "pooled"
+    )
+
+
+def reliable() -> Figure:
+    diagrams = {name: reliability(bin_counts(counts(i + 2), 1 - VALUES)) for i, name in enumerate(NAMES[:2])}
+    return reliability_figure(diagrams, {"msp": 0.1234, "entropy": None}, "pooled")
+
+
+def histogram() -> Figure:
+    return histogram_figure({name: score_histogram(counts(i), VALUES) for i, name in enumerate(NAMES[:3])})
+
+
+def bars() -> Figure:
+    models = {"abnn": {"road": 1.0, "car": 0.5, "sky": None}, "base": {"road": 0.0, "car": 0.25, "sky": 0.75}}
+    return class_bars_figure(models, {"abnn": 0.75, "base": None})
+
+
+def patch() -> Figure:
+    return patch_figure({name: sweep(patch_curve(patches(i))) for i, name in enumerate(NAMES[:4])}, 4, "pooled")
+
+
+FIGURES = [pr, roc, risk, spars, reliable, histogram, bars, patch]
+
+
+@pytest.mark.parametrize("make", FIGURES)
+def test_every_text_lies_inside_the_page_and_is_legible(make: Callable[[], Figure]):
+    figure = make()
+    assert figure.get_figwidth() == WIDTH
+    figure.set_dpi(300)  # letters are a little wider in print than on a screen
+    figure.draw_without_rendering()
+    page = figure.bbox
+    texts = [text for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()]
+    assert len(texts) > 6
+    for text in texts:
+        extent = text.get_window_extent()
+        tick = text.get_text().startswith(("$", "0", "1", "2"))  # ticks beyond the limits exist and are not drawn
+        if not tick:
+            assert extent.x0 >= page.x0 - 0.5, text
+            assert extent.x1 <= page.x1 + 0.5, text
+            assert extent.y0 >= page.y0 - 0.5, text
+            assert extent.y1 <= page.y1 + 0.5, text
+        assert text.get_fontsize() >= 6
+
+
+@pytest.mark.parametrize("make", [pr, roc, risk, spars, reliable, patch])
+def test_axes_name_the_protocol(make: Callable[[], Figure]):
+    words = " ".join(axes.get_xlabel() + axes.get_ylabel() for axes in make().axes)
+    assert ("per-image" if make is roc else "pooled") in words
+
+
+@pytest.mark.parametrize(("make", "upright"), [(pr, True), (roc, True), (spars, False), (risk, False), (patch, True)])
+def test_ranges_do_not_follow_the_data(make: Callable[[], Figure], upright: bool):
+    for axes in make().axes:
+        assert axes.get_xlim() == (-0.01, 1.01)
+        if upright:
+            assert axes.get_ylim() == (-0.01, 1.01)
+
+
+def test_drawn_curves_are_those_of_scikit_learn():
+    codes, truth = pixels(3)
+    precision, recall, _ = precision_recall_curve(truth, codes)
+    false_positive, true_positive, _ = roc_curve(truth, codes, drop_intermediate=False)
+    first = precision[recall > 0][-1]  # the step of the highest score begins at recall 0
+    for figure, number, expected in (
+        (pr(), 3, [*zip(recall, precision, strict=True), (0.0, first)]),
+        (roc(), 4, zip(false_positive, true_positive, strict=True)),  # after the diagonal
+    ):
+        drawn = np.column_stack(figure.axes[0].lines[number].get_data())
+        assert len(drawn) > 1000
+        assert set(map(tuple, np.round(drawn, 9))) <= {tuple(np.round(point, 9)) for point in expected}
+
+
+def test_precision_is_drawn_in_steps_so_that_the_area_is_the_average_precision():
+    line = pr().axes[0].lines[5]
+    x, y = line.get_data()
+    assert line.get_drawstyle() == "steps-pre"
+    drawn = np.sum(np.diff(x) * y[1:])
+    value = precision_recall_line("", detection_curve(counts(5))).value
+    assert drawn == pytest.approx(value, abs=2e-3)
+
+
+def test_the_legend_shows_names_and_numbers():
+    labels = [text.get_text() for text in reliable().legends[0].get_texts()]
+    assert labels == ["msp  0.123", "entropy"]
+
+
+def test_the_dash_of_a_missing_number_is_no_zero():
+    written = [text.get_text() for text in bars().axes[0].texts]
+    assert written == ["1.00", "0.50", "–", "0.00", "0.25", "0.75"]
+
+
+def test_reliability_draws_accuracy_over_confidence():
+    diagram = reliability(bin_counts(counts(2), 1 - VALUES))
+    line = reliable().axes[0].lines[1]
+    np.testing.assert_array_equal(line.get_xdata(), diagram.confidence)
+    np.testing.assert_array_equal(line.get_ydata(), diagram.accuracy)
+
+
+def test_every_line_looks_different_in_colour_and_in_grey():
+    looks = [(line_style(i)["color"], str(line_style(i)["linestyle"])) for i in range(35)]
+    assert len(set(looks)) == 35
+    assert len({dashes for _, dashes in looks[:5]}) == 5
+
+
+def test_a_place_keeps_the_look_of_a_name():
+    line = Line("energy", np.array([0.0, 1.0]), np.array([0.0, 1.0]), place=6)
+    assert roc_figure([line], "pooled").axes[0].lines[1].get_color() == line_style(6)["color"]
+
+
+@pytest.mark.parametrize("most", [10, 200, 2000])
+def test_thinning_keeps_the_ends_and_the_shape(most):
+    curve = detection_curve(count_keys(*pixels(4, 60000)))
+    x, y = curve.false_positive_rate, curve.recall
+    thin_x, thin_y = thin(x, y, most)
+    assert len(thin_x) <= most < len(x)
+    assert (thin_x[0], thin_y[0], thin_x[-1], thin_y[-1]) == (x[0], y[0], x[-1], y[-1])
+    # Along the curve, because a ROC curve has upright parts.
+    assert np.abs(np.interp(x + y, thin_x + thin_y, thin_y) - y).max() <= 3 / most
+    short = thin(x[:5], y[:5], most)
+    np.testing.assert_array_equal(short, (x[:5], y[:5]))
+
+
+def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_path):
+    def one_line() -> Figure:
+        return roc_figure([roc_line("msp", detection_curve(counts(3)))], "per-image")
+
+    first = save_figure(one_line(), tmp_path / "first.figure")
+    assert [path.name for path in first] == ["first.figure.pdf", "first.figure.svg", "first.figure.png"]
+    with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "axes.grid": False, "axes.facecolor": "red"}):
+        second = save_figure(one_line(), tmp_path / "second")
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert first[0].read_bytes().startswith(b"%PDF")
+    assert b"false positive rate (per-image)" in first[1].read_bytes()  # text stays text
+    with Image.open(first[2]) as picture:
+        assert picture.width == round(WIDTH * 300)
+
+
+def test_no_state_of_pyplot_is_made():
+    code = "import sys, segunc.plots.selective, segunc.plots.bars; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_curves_without_data_are_refused():
+    for make in (precision_recall_line, roc_line):
+        with pytest.raises(InputError, match="anomaly"):
+            make("msp", detection_curve(empty_counts()))
+    with pytest.raises(InputError, match="no pixel"):
+        risk_coverage_line("msp", risk_coverage(empty_counts()))
+    with pytest.raises(InputError, match="wrongly predicted"):
+        sparsification_line("msp", risk_coverage(np.array([[3, 1], [0, 0]])))
+    with pytest.raises(InputError, match="at least 2"):
+        thin(np.arange(3.0), np.arange(3.0), 1)

@@ -1,0 +1,130 @@
+"""Standardized max-logit against scipy's morphology and filters, and against loops over pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage
+
+from segunc.bayes.attachments import MaxLogitStatistics
+from segunc.errors import InputError
+from segunc.sampling.standardized import find_boundaries, smooth, standardized_max_logit, suppress_boundaries
+
+Array = npt.NDArray[np.float64]
+CROSS = ndimage.generate_binary_structure(2, 1)
+
+
+def scipy_boundaries(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    largest = ndimage.grey_dilation(ids.astype(float), footprint=CROSS, mode="constant", cval=-np.inf)
+    smallest = ndimage.grey_erosion(ids.astype(float), footprint=np.ones((3, 3)), mode="constant", cval=np.inf)
+    return np.asarray(largest != smallest)
+
+
+def suppress_by_loops(score: Array, ids: npt.NDArray[np.int64]) -> Array:
+    """Pixel by pixel: each of a band takes the mean of its neighbours outside of it, edges repeated."""
+    border = scipy_boundaries(ids)
+    height, width = score.shape
+    for radius in (3, 2, 1, 0):
+        band = ndimage.binary_dilation(border, CROSS, iterations=radius) if radius else border
+        result = score.copy()
+        for y, x in zip(*np.nonzero(band), strict=True):
+            near = [
+                (min(max(y + dy, 0), height - 1), min(max(x + dx, 0), width - 1))
+                for dy in (-1, 0, 1)
+                for dx in (-1, 0, 1)
+            ]
+            values = [score[place] for place in near if not band[place]]
+            if values:
+                result[y, x] = np.mean(values)
+        score = result
+    return score
+
+
+def blobs(seed: int, size: tuple[int, int], classes: int) -> npt.NDArray[np.int64]:
+    """Class ids in patches of several pixels."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, classes, ((size[0] + 6) // 7, (size[1] + 6) // 7))
+    return np.kron(coarse, np.ones((7, 7), np.int64))[: size[0], : size[1]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 24), st.integers(1, 24), st.integers(1, 5))
+def test_boundaries_and_suppression_equal_the_loops(seed: int, height: int, width: int, classes: int) -> None:
+    ids = blobs(seed, (height, width), classes)
+    score = np.random.default_rng(seed).normal(size=(height, width))
+    found = find_boundaries(torch.from_numpy(ids)[None])[0].numpy()
+    np.testing.assert_array_equal(found, scipy_boundaries(ids))
+    suppressed = suppress_boundaries(torch.from_numpy(score).float()[None], torch.from_numpy(ids)[None])[0]
+    np.testing.assert_allclose(suppressed.numpy(), suppress_by_loops(score, ids), atol=1e-5)
+
+
+def test_the_border_of_one_pixel_depends_on_which_id_is_larger() -> None:
+    """Published behaviour: the largest id is sought in a cross, the smallest in a square."""
+    field = torch.zeros(1, 5, 5, dtype=torch.long)
+    field[0, 2, 2] = 1
+    assert int(find_boundaries(field).sum()) == 5
+    assert int(find_boundaries(1 - field).sum()) == 9
+
+
+def test_smoothing_equals_scipy() -> None:
+    score = np.random.default_rng(0).normal(size=(25, 40))
+    taps = np.exp(-(np.arange(-3, 4) ** 2) / 2)
+    kernel = np.zeros((37, 37))
+    kernel[::6, ::6] = np.outer(taps, taps)
+    expected = ndimage.correlate(score, kernel / kernel.sum(), mode="nearest")
+    np.testing.assert_allclose(smooth(torch.from_numpy(score)[None])[0].numpy(), expected, atol=1e-12)
+
+
+def test_a_straight_border_takes_the_values_beside_the_band() -> None:
+    """Columns 0-9 and 10-19: the border is columns 9 and 10, the widest band columns 6 to 13."""
+    ids = (torch.arange(20) >= 10).long().expand(1, 12, 20)
+    score = torch.zeros(1, 12, 20)
+    score[..., :6], score[..., 6:14], score[..., 14:] = 1.0, 50.0, 2.0
+    suppressed = suppress_boundaries(score, ids)
+    assert torch.equal(suppressed[..., :10], torch.ones(1, 12, 10))
+    assert torch.equal(suppressed[..., 10:], torch.full((1, 12, 10), 2.0))
+
+
+def test_without_a_border_nothing_is_suppressed_and_without_an_inside_nothing_is_replaced() -> None:
+    score = torch.randn(1, 9, 9, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(suppress_boundaries(score, torch.full((1, 9, 9), 3)), score)
+    checkerboard = (torch.arange(9)[:, None] + torch.arange(9)) % 2
+    assert torch.equal(suppress_boundaries(score, checkerboard[None]), score)
+
+
+def test_each_class_has_its_own_scale() -> None:
+    """Two frames of one class each: no border, and a smoothed constant is the constant."""
+    logits = torch.zeros(2, 3, 8, 8)
+    logits[0, 1], logits[1, 2] = 7.0, 7.0
+    statistics = MaxLogitStatistics((0.0, 9.0, 4.0), (1.0, 2.0, 0.5), (1, 1, 1), {}, 1, "")
+    found = standardized_max_logit(logits, statistics)
+    torch.testing.assert_close(found[0], torch.full((8, 8), (9.0 - 7.0) / 2.0))
+    torch.testing.assert_close(found[1], torch.full((8, 8), (4.0 - 7.0) / 0.5))
+
+
+def test_a_lower_max_logit_is_more_anomalous_and_frames_do_not_mix() -> None:
+    logits = torch.randn(3, 4, 30, 30, generator=torch.Generator().manual_seed(1)) * 2
+    statistics = MaxLogitStatistics((1.0, 2.0, 3.0, 4.0), (1.0, 1.0, 2.0, 2.0), (1, 1, 1, 1), {}, 1, "")
+    together = standardized_max_logit(logits, statistics)
+    for index in range(3):
+        alone = standardized_max_logit(logits[index : index + 1], statistics)[0]
+        torch.testing.assert_close(together[index], alone)
+    lower = standardized_max_logit(logits - 1.0, statistics)
+    assert bool((lower > together).all())
+
+
+def test_bfloat16_logits_are_widened() -> None:
+    logits = torch.randn(1, 4, 10, 10, generator=torch.Generator().manual_seed(2)).bfloat16()
+    statistics = MaxLogitStatistics((1.0,) * 4, (1.0,) * 4, (1,) * 4, {}, 1, "")
+    found = standardized_max_logit(logits, statistics)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, standardized_max_logit(logits.float(), statistics))
+
+
+def test_statistics_of_other_classes_are_refused() -> None:
+    with pytest.raises(InputError, match="2 classes for logits of 4"):
+        standardized_max_logit(torch.zeros(1, 4, 5, 5), MaxLogitStatistics((1.0, 1.0), (1.0, 1.0), (1, 1), {}, 1, ""))
