@@ -15,7 +15,7 @@ from segunc.errors import InputError, PartialFailure
 VERBS = {
     "demo": "toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes",
     "train": "train a deterministic segmentation network",
-    "finetune": "turn a trained network into a Bayesian one (ABNN), or calibrate a finished model",
+    "finetune": "turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model",
     "predict": "write uncertainty maps of images, folders or a video; resumable",
     "evaluate": "metrics from maps on disk, or from a model in one pass",
     "review": "a static HTML page of the maps",

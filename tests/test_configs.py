@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonargparse import Namespace
 
 from segunc.bayes.files import load_model
+from segunc.commands.finetune import METHODS, load, section
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.training.config import parse_finetune_config, parse_train_config
@@ -19,23 +21,43 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 FILES = sorted([*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "segunc" / "commands").glob("*.yaml")])
 
 
-METHODS = {"temperature": "temperature", "max_logit": "standardized-max-logit"}
-"""Group of settings -> method, for what is fitted on a finished model."""
+def method_of(path: Path) -> str | None:
+    """The fine-tuning method whose section a configuration has, or None."""
+    keys = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return next((method for method in METHODS if section(method) in keys), None)
 
 
-def groups(path: Path) -> set[str]:
-    return set(yaml.safe_load(path.read_text(encoding="utf-8")))
+def base_of(path: Path) -> Path:
+    """The training configuration that a fine-tuning one belongs to: toy_swag.yaml to toy.yaml."""
+    name = path.name.replace("finetune", "train")
+    return path.with_name(name if name != path.name else f"{path.stem.partition('_')[0]}.yaml")
 
 
-FINETUNE = [path for path in FILES if "abnn" in groups(path)]
-FIT = [path for path in FILES if groups(path) & set(METHODS)]
-TRAIN = [path for path in FILES if path not in FINETUNE + FIT]
+SMALL = {
+    "abnn": ["--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1],
+    "laplace": ["--laplace.images", 8, "--laplace.selection_frames", 1, "--laplace.selection_draws", 1],
+    "mc-dropout": ["--mc_dropout.selection_frames", 1, "--mc_dropout.selection_draws", 1],
+    "swag": ["--swag.burn_in", 0, "--swag.collect_every", 1, "--swag.epochs", 3],
+    "variational": ["--variational.max_steps", 1],
+}
+"""What makes a run of each method a matter of a few steps."""
+
+
+def parse(path: Path) -> Namespace:
+    method = method_of(path)
+    assert method is not None
+    return parse_finetune_config(path, [], section(method), load(METHODS[method].options))
+
+
+TRAIN = [path for path in FILES if method_of(path) is None]
+FIT = [path for path in FILES if path not in TRAIN and METHODS[str(method_of(path))].finished]
+FINETUNE = [path for path in FILES if path not in TRAIN + FIT]
 
 
 def test_there_are_configurations_of_every_kind() -> None:
     assert {"camvid.yaml", "cityscapes.yaml", "toy.yaml"} <= {path.name for path in TRAIN}
     assert {"camvid_abnn.yaml", "cityscapes_abnn.yaml", "toy_abnn.yaml"} <= {path.name for path in FINETUNE}
-    assert {group for path in FIT for group in groups(path)} >= set(METHODS)
+    assert {method_of(path) for path in FINETUNE + FIT} == set(METHODS), "a configuration for each method"
 
 
 @pytest.mark.parametrize("path", TRAIN, ids=lambda path: path.name)
@@ -56,9 +78,7 @@ def test_the_network_of_a_training_configuration_builds(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FINETUNE, ids=lambda path: path.name)
 def test_a_finetuning_configuration_fits_the_one_of_its_base(path: Path) -> None:
-    tune = parse_finetune_config(path, [])
-    base = path.with_name(path.name.replace("_abnn", "").replace("finetune", "train"))
-    train = parse_train_config(base, [])
+    tune, train = parse(path), parse_train_config(base_of(path), [])
     assert (tune.data.dataset, tune.data.crop, tune.data.scale) == (
         train.data.dataset,
         train.data.crop,
@@ -75,7 +95,7 @@ def test_the_demo_runs_with_the_toy_configurations(ours: str, shipped: str) -> N
 
 
 @pytest.mark.parametrize("name", ["camvid", "cityscapes", "toy"])
-def test_the_pair_of_configurations_runs_a_step(name: str, tmp_path: Path) -> None:
+def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
     splits = {"train": 2, "val": 1}
     miniatures.camvid(data, splits) if name == "camvid" else miniatures.cityscapes(data, splits, name)
@@ -83,17 +103,22 @@ def test_the_pair_of_configurations_runs_a_step(name: str, tmp_path: Path) -> No
     small += ["--device", "cpu", "--trainer.limit_train_batches", 1]
     train = ["--config", REPOSITORY / "configs" / f"{name}.yaml", "--out", tmp_path / "base", *small]
     succeed("train", *train, "--trainer.max_epochs", 1, "--trainer.check_val_every_n_epoch", 1)
-    tune = ["--base", tmp_path / "base", "--config", REPOSITORY / "configs" / f"{name}_abnn.yaml"]
-    tune += ["--out", tmp_path / "abnn", *small]
-    succeed("finetune", *tune, "--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1)
-    model = load_model(tmp_path / "abnn")
-    assert model.posterior.members == 3
-    assert model.network.description.num_classes == label_map(name).num_classes
+    for path in FINETUNE:
+        if base_of(path) != REPOSITORY / "configs" / f"{name}.yaml":
+            continue
+        method, out = method_of(path), tmp_path / path.stem
+        assert method is not None
+        tune = ["--base", tmp_path / "base", "--config", path, "--out", out, *small, *SMALL[method]]
+        succeed("finetune", "--method", method, *tune)
+        model = load_model(out)
+        assert model.posterior.method == method
+        assert model.posterior.members == parse(path)[section(method)].get("members", 1)
+        assert model.network.description.num_classes == label_map(name).num_classes
 
 
 @pytest.mark.parametrize("path", FIT, ids=lambda path: path.name)
 def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job, tmp_path: Path) -> None:
-    (method,) = (METHODS[group] for group in groups(path) & set(METHODS))
+    method = method_of(path)
     words = (
         "--base",
         overconfident.abnn,

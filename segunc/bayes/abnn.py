@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
 from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise, mix_seed
-from segunc.bayes.scope import in_scope
+from segunc.bayes.posterior import stochastic
 from segunc.errors import InputError
 
 Noise = Literal["channel", "element"]
@@ -65,10 +65,7 @@ class ABNN:
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: int, scope: str | None = None) -> AffineDraws:
         member = torch.tensor([s % self.members for s in draws])
-        flags = in_scope(self.scope, layout.names)
-        if scope is not None:
-            flags = [a and b for a, b in zip(flags, in_scope(scope, layout.names), strict=True)]
-        mask = layout.site_mask(flags).float()
+        mask = stochastic(layout, self.scope, scope).float()
         gamma = self.gamma[member].to(layout.device)
         beta = self.beta[member].to(layout.device)
         element_alpha = None
@@ -93,3 +90,15 @@ class ABNN:
 
     def settings(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "scope": self.scope, "noise": self.noise}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
+        return cls(
+            tensors["gamma"],
+            tensors["beta"],
+            settings["alpha"],
+            settings["scope"],
+            settings["noise"],
+            tensors.get("rescale"),
+            tensors.get("reshift"),
+        )

@@ -106,7 +106,7 @@ def convert(network: nn.Module) -> ConversionReport:
             f"{type(network).__name__} has no normalisation layer with affine parameters"
             + (f" ({left[0].name}: {left[0].reason})" if left else ""),
             "BatchNorm, GroupNorm, LayerNorm or InstanceNorm layers",
-            "ABNN needs a network with normalisation layers",
+            "posteriors over the affine parameters, channel dropout too, need a network with normalisation layers",
         )
     # Only now, so that an error above leaves the network untouched.
     for module, kind in kinds:

@@ -127,8 +127,13 @@ def draw_noise(seed: int, draws: Sequence[int], length: int) -> Tensor:
 
     A counter-based generator keyed by both, so that any draw can be made anywhere, in any order.
     """
-    rows = []
-    for draw in draws:
-        generator = np.random.Generator(np.random.Philox(key=mix_seed(seed, draw)))
-        rows.append(generator.standard_normal(length, dtype=np.float32))
-    return torch.from_numpy(np.stack(rows))
+    return torch.from_numpy(np.stack([_generator(seed, s).standard_normal(length, dtype=np.float32) for s in draws]))
+
+
+def draw_uniform(seed: int, draws: Sequence[int], length: int) -> Tensor:
+    """Uniform numbers in [0, 1) as :func:`draw_noise` makes normal ones: ``[len(draws), length]`` float32."""
+    return torch.from_numpy(np.stack([_generator(seed, s).random(length, dtype=np.float32) for s in draws]))
+
+
+def _generator(seed: int, draw: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=mix_seed(seed, draw)))

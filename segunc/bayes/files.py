@@ -17,7 +17,11 @@ from segunc.bayes.abnn import ABNN
 from segunc.bayes.attachments import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
 from segunc.bayes.convert import ConversionReport, convert
 from segunc.bayes.draws import AffineLayout
+from segunc.bayes.laplace import Laplace
+from segunc.bayes.mc_dropout import ChannelDropout
 from segunc.bayes.posterior import Deterministic, Posterior
+from segunc.bayes.swag import Swag
+from segunc.bayes.variational import MeanField
 from segunc.errors import InputError
 from segunc.files import read_json, write_atomically, write_json
 from segunc.networks.files import (
@@ -32,6 +36,9 @@ from segunc.networks.network import SegmentationNetwork
 
 FORMAT = 1
 TENSORS = "posterior.safetensors"
+STORED: tuple[type[Posterior], ...] = (ABNN, MeanField, Swag, Laplace, ChannelDropout)
+METHODS = {posterior.method: posterior for posterior in STORED}
+"""The posteriors that model folders hold, by name; the deterministic one is a folder without any."""
 
 
 @dataclass
@@ -201,20 +208,12 @@ def _load_posterior(folder: Path) -> Model:
 
 def _restore(record: dict[str, Any], tensors: dict[str, Any], folder: Path) -> Posterior:
     method = record.get("method")
+    if method not in METHODS:
+        raise InputError(f"posterior method '{method}' in {folder}", ", ".join(METHODS), "a newer version may know it")
     try:
-        if method == ABNN.method:
-            return ABNN(
-                tensors["gamma"],
-                tensors["beta"],
-                record["alpha"],
-                record["scope"],
-                record["noise"],
-                tensors.get("rescale"),
-                tensors.get("reshift"),
-            )
+        return METHODS[method].from_tensors(tensors, record)
     except KeyError as error:
         raise InputError(f"{folder / POSTERIOR} lacks {error}", "the record of a posterior", "make it again") from error
-    raise InputError(f"posterior method '{method}' in {folder}", "abnn", "a newer version may know it")
 
 
 def _posterior_hash(tensors_sha256: str, posterior: Posterior) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.scope import in_scope
 
 
 class Posterior(Protocol):
@@ -43,6 +44,15 @@ class Posterior(Protocol):
         """What ``posterior.json`` holds beside the sites."""
         ...
 
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
+        """The posterior that gave these :meth:`tensors` and :meth:`settings` (among other keys).
+
+        Raises:
+            KeyError: one of them is missing.
+        """
+        ...
+
 
 class Deterministic:
     """One draw: the trained affine itself."""
@@ -59,3 +69,15 @@ class Deterministic:
 
     def settings(self) -> dict[str, Any]:
         return {}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
+        return cls()
+
+
+def stochastic(layout: AffineLayout, scope: str, narrower: str | None) -> Tensor:
+    """``[T]`` bool: the channels of the sites that lie in a posterior's own scope and in the narrower one, if any."""
+    flags = in_scope(scope, layout.names)
+    if narrower is not None:
+        flags = [a and b for a, b in zip(flags, in_scope(narrower, layout.names), strict=True)]
+    return layout.site_mask(flags)

@@ -31,9 +31,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise PartialFailure(
             "the model is deterministic: one draw, so its epistemic uncertainty is zero everywhere; fine-tune it first"
         )
-    print(
-        f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, alpha {model.record.get('alpha')}"
-    )
+    settings = ", ".join(f"{name} {value}" for name, value in model.posterior.settings().items())
+    print(f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}")
     print(f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}")
     image = load_image(Path(arguments.image)) if arguments.image else _toy_frame()
     size = inference_size(description, (image.shape[0], image.shape[1]), arguments.size)
@@ -57,7 +56,7 @@ def _toy_frame() -> Image:
 def _calibration(arguments: argparse.Namespace, model: Model, sampler: Sampler) -> Finding:
     from segunc.commands.model_evaluation import evaluate_model
     from segunc.metrics.passes import EvaluationOptions
-    from segunc.training.alpha import spaced
+    from segunc.training.selection import spaced
 
     if not arguments.root:
         raise InputError("--dataset without --root", "the folder of the data set", "")

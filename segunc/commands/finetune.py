@@ -1,59 +1,91 @@
-"""``segunc finetune``: one function a method; each imports what it needs when it runs."""
+"""``segunc finetune``: one entry a method; its code is imported when it is asked for."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import importlib
 from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Method(NamedTuple):
+    """Where a method's code lies, as ``module:name``.
+
+    Attributes:
+        run: ``(base, config, out, *, device) -> what was measured``.
+        options: the dataclass of its section in a configuration.
+        key: of that section; empty for the method's own name.
+        finished: whether it is fitted on a finished model of any kind; the others make one from a deterministic base.
+    """
+
+    run: str
+    options: str
+    key: str = ""
+    finished: bool = False
+
+
+METHODS = {
+    "abnn": Method("segunc.training.finetune:finetune_abnn", "segunc.training.config:AbnnConfig"),
+    "laplace": Method("segunc.training.laplace:finetune_laplace", "segunc.training.laplace:LaplaceConfig"),
+    "mc-dropout": Method(
+        "segunc.training.mc_dropout:finetune_mc_dropout", "segunc.training.mc_dropout:McDropoutConfig"
+    ),
+    "swag": Method("segunc.training.swag:finetune_swag", "segunc.training.swag:SwagConfig"),
+    "variational": Method(
+        "segunc.training.variational:finetune_variational", "segunc.training.variational:VariationalConfig"
+    ),
+    "temperature": Method(
+        "segunc.training.temperature:scale_temperature", "segunc.training.temperature:TemperatureConfig", finished=True
+    ),
+    "standardized-max-logit": Method(
+        "segunc.training.max_logit:standardize_max_logit",
+        "segunc.training.max_logit:MaxLogitConfig",
+        key="max_logit",
+        finished=True,
+    ),
+}
+"""What ``--method`` can name."""
+
+
+def section(method: str) -> str:
+    """The key of a method's settings in a configuration."""
+    return METHODS[method].key or method.replace("-", "_")
+
+
+def load(place: str) -> Any:
+    """What stands at ``module:name``."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Make a model folder from another one, by the method that was asked for."""
-    METHODS[arguments.method](arguments)
-
-
-def _abnn(arguments: argparse.Namespace) -> None:
     from segunc.commands.device import resolve_device
+    from segunc.training.config import parse_fit_config
+
+    device = resolve_device(arguments.device)
+    method = METHODS[arguments.method]
+    if not method.finished:
+        _finetune(arguments)
+        return
+    options = load(method.options)
+    config = parse_fit_config(Path(arguments.config), arguments.overrides, section(arguments.method), options)
+    load(method.run)(Path(arguments.base), config, Path(arguments.out), device=device)
+
+
+def _finetune(arguments: argparse.Namespace) -> None:
     from segunc.commands.quiet import quiet_lightning
     from segunc.training.config import parse_finetune_config
-    from segunc.training.finetune import finetune_abnn
     from segunc.training.progress import is_first_process
 
     quiet_lightning()
-    out = Path(arguments.out)
-    resolve_device(arguments.device)
-    config = parse_finetune_config(Path(arguments.config), arguments.overrides)
-    measured = finetune_abnn(Path(arguments.base), config, out, device=arguments.device)
+    method = METHODS[arguments.method]
+    options = load(method.options)
+    config = parse_finetune_config(Path(arguments.config), arguments.overrides, section(arguments.method), options)
+    # Lightning, not the caller, places a fine-tuning on its devices.
+    measured = load(method.run)(Path(arguments.base), config, Path(arguments.out), device=arguments.device)
     if not is_first_process():
         return
-    print(
-        f"fine-tuning took {measured['seconds']:.0f} s, of which the selection of alpha {measured['alpha_seconds']:.0f} s"
-    )
-
-
-def _temperature(arguments: argparse.Namespace) -> None:
-    from segunc.commands.device import resolve_device
-    from segunc.training.config import parse_fit_config
-    from segunc.training.temperature import TemperatureConfig, scale_temperature
-
-    device = resolve_device(arguments.device)
-    config = parse_fit_config(Path(arguments.config), arguments.overrides, "temperature", TemperatureConfig)
-    scale_temperature(Path(arguments.base), config, Path(arguments.out), device=device)
-
-
-def _standardized_max_logit(arguments: argparse.Namespace) -> None:
-    from segunc.commands.device import resolve_device
-    from segunc.training.config import parse_fit_config
-    from segunc.training.max_logit import MaxLogitConfig, standardize_max_logit
-
-    device = resolve_device(arguments.device)
-    config = parse_fit_config(Path(arguments.config), arguments.overrides, "max_logit", MaxLogitConfig)
-    standardize_max_logit(Path(arguments.base), config, Path(arguments.out), device=device)
-
-
-METHODS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "abnn": _abnn,
-    "temperature": _temperature,
-    "standardized-max-logit": _standardized_max_logit,
-}
-"""What ``--method`` can name."""
+    selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]
+    parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
+    print(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")

@@ -59,8 +59,35 @@ class OptimisationConfig:
 
 
 @dataclass
-class AbnnConfig:
-    """How ABNN members are made.
+class AffineTrainingConfig:
+    """What the methods that train affine parameters have in common.
+
+    Args:
+        scope: norm sites that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        epochs: passes over the training set.
+        max_steps: at most this many steps (0: no limit).
+        lr: learning rate.
+        prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
+        effective_pixels: N_eff, how many independent pixels the training set counts for.
+        class_weight_power: weights of all classes as in the base's training; 0 for none.
+        dice: weight of the Dice term.
+        seed: of everything random, the noise and the shuffle for instance.
+    """
+
+    scope: str = "all"
+    epochs: NonNegativeInt = 2
+    max_steps: NonNegativeInt = 0
+    lr: PositiveFloat = 0.005
+    prior_scale: PositiveFloat = 0.1
+    effective_pixels: PositiveFloat = 100_000.0
+    class_weight_power: NonNegativeFloat = 0.0
+    dice: NonNegativeFloat = 0.0
+    seed: NonNegativeInt = 0
+
+
+@dataclass
+class AbnnConfig(AffineTrainingConfig):
+    """How ABNN members are made; epochs and steps are those of each member, and 0 epochs only select alpha.
 
     Args:
         members: M, the number of affine sets.
@@ -68,22 +95,13 @@ class AbnnConfig:
         alpha_grid: the candidates.
         alpha_frames: validation frames used for the selection, evenly spaced (0: all).
         alpha_draws: draws for each candidate.
-        scope: norm sites that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
         noise: channel (the published formula) or element (what public code does).
         statistics: frozen, or reestimated: each member's running statistics are averaged again after training.
-        epochs: passes over the training set of each member; 0 trains nothing and only selects alpha.
-        max_steps: at most this many steps a member (0: no limit).
-        lr: learning rate.
         optimizer: sgd (Nesterov momentum 0.9) or adamw.
         schedule: onecycle, poly or constant.
-        prior_scale: s of the Gaussian prior N(theta; theta_prior, s^2) on the affine parameters.
         prior_mean: base (the trained values) or zero (plain weight decay).
-        effective_pixels: N_eff, how many independent pixels the training set counts for.
         random_classes: how many randomly chosen classes each member weights up.
         random_class_weight: their weight in its cross-entropy.
-        class_weight_power: weights of all classes as in the base's training; 0 for none.
-        dice: weight of the Dice term.
-        seed: of the random classes, the noise and the shuffle.
     """
 
     members: PositiveInt = 3
@@ -91,22 +109,13 @@ class AbnnConfig:
     alpha_grid: list[NonNegativeFloat] = field(default_factory=lambda: [0.02, 0.05, 0.1, 0.2])
     alpha_frames: NonNegativeInt = 24
     alpha_draws: PositiveInt = 6
-    scope: str = "all"
     noise: Literal["channel", "element"] = "channel"
     statistics: Literal["frozen", "reestimated"] = "frozen"
-    epochs: NonNegativeInt = 2
-    max_steps: NonNegativeInt = 0
-    lr: PositiveFloat = 0.005
     optimizer: Literal["sgd", "adamw"] = "sgd"
     schedule: Schedule = "poly"
-    prior_scale: PositiveFloat = 0.1
     prior_mean: Literal["base", "zero"] = "base"
-    effective_pixels: PositiveFloat = 100_000.0
     random_classes: NonNegativeInt = 3
     random_class_weight: NonNegativeFloat = 4.0
-    class_weight_power: NonNegativeFloat = 0.0
-    dice: NonNegativeFloat = 0.0
-    seed: NonNegativeInt = 0
 
 
 def _parse(parser: ArgumentParser, config: Path, overrides: list[str]) -> Namespace:
@@ -162,10 +171,18 @@ def parse_train_config(config: Path, overrides: list[str]) -> Namespace:
     return _parse(parser, config, overrides)
 
 
-def parse_finetune_config(config: Path, overrides: list[str]) -> Namespace:
-    """The resolved configuration of ``segunc finetune``: seed, data, abnn, trainer; see :func:`parse_train_config`."""
+def parse_finetune_config(
+    config: Path, overrides: list[str], section: str = "abnn", options: type = AbnnConfig
+) -> Namespace:
+    """The resolved configuration of ``segunc finetune``: seed, data, the method's section, trainer.
+
+    Args:
+        config, overrides: see :func:`parse_train_config`.
+        section: the key that the method's settings stand under.
+        options: the dataclass of these settings.
+    """
     parser = _parser()
-    parser.add_class_arguments(AbnnConfig, "abnn")
+    parser.add_class_arguments(options, section)
     return _parse(parser, config, overrides)
 
 

@@ -19,8 +19,8 @@ from segunc.data.module import SegmentationDataModule
 from segunc.errors import InputError
 from segunc.networks.network import inference_size
 from segunc.sampling.frames import network_input
-from segunc.training.alpha import spaced
 from segunc.training.progress import follow
+from segunc.training.selection import spaced
 
 
 def load_for_fitting(base: Path, config: Namespace, device: torch.device) -> tuple[Model, SegmentationDataModule]:

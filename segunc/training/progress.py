@@ -31,6 +31,44 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
+class StepProgress:
+    """Progress of work that Lightning does not run: a bar on a terminal, else a line at most every ``every`` seconds.
+
+    Args:
+        label: what is done, put in front of each line.
+        total: steps.
+        done: steps that were done before.
+        every: seconds between lines, and between the moments to save at.
+    """
+
+    def __init__(self, label: str, total: int, done: int = 0, every: float = 20.0) -> None:
+        self.label, self.total, self.done, self.every = label, total, done, every
+        self._start = self._last = time.monotonic()
+        self._first = done
+        self._bar = tqdm(total=total, initial=done, desc=label) if interactive() and is_first_process() else None
+
+    def step(self) -> bool:
+        """Count a step; True where it is time to save what was done."""
+        self.done += 1
+        if self._bar is not None:
+            self._bar.update()
+        now = time.monotonic()
+        if now - self._last < self.every:
+            return False
+        self._last = now
+        if self._bar is None and is_first_process():
+            rate = (self.done - self._first) / (now - self._start)
+            left = (self.total - self.done) / rate
+            line = f"{self.label}: step {self.done}/{self.total}, {rate:.2f} steps/s, {left:.0f} s left"
+            print(line, file=sys.stderr, flush=True)
+        return True
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        if self._bar is not None:
+            self._bar.close()
+
+
 class LineProgress(Callback):
     """One line on standard error at most every ``every`` seconds and after every validation.
 

@@ -23,13 +23,14 @@ FREE = {
 """Settings that may differ when a run is continued: where it runs, not what it makes."""
 
 
-def claim_checkpoints(out: Path, verb: str, config: Namespace, **bound: str) -> Path | None:
+def claim_checkpoints(out: Path, verb: str, config: Namespace, partial: str | None = None, **bound: str) -> Path | None:
     """The checkpoint from which a killed run of the same settings continues, or None; notes whose they will be.
 
     Args:
         out: the output folder of the run.
         verb: that makes the run.
         config: its resolved configuration.
+        partial: another file beside the checkpoints that is unfinished work of the run.
         bound: what else the checkpoints depend on, the hash of a base network for instance.
 
     Raises:
@@ -40,7 +41,7 @@ def claim_checkpoints(out: Path, verb: str, config: Namespace, **bound: str) -> 
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
     settings = _flat({"verb": verb, **bound, **plain_config(config)})
     last = folder / LAST
-    if not last.exists():
+    if not last.exists() and not (partial and (folder / partial).exists()):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RECORD, settings)
         return None
@@ -56,7 +57,7 @@ def claim_checkpoints(out: Path, verb: str, config: Namespace, **bound: str) -> 
             "the same settings, to continue it",
             f"give another --out, or remove {folder}",
         )
-    return last
+    return last if last.exists() else None
 
 
 def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:

@@ -11,12 +11,13 @@ Schedule = Literal["onecycle", "poly", "constant"]
 
 
 def make_schedule(
-    optimizer: Optimizer, name: Schedule, steps: int, peak: float, poly_power: float = 0.9
+    optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float], poly_power: float = 0.9
 ) -> LRScheduler:
     """A schedule over ``steps`` optimiser steps.
 
     ``onecycle`` warms up over 20 % to ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is
-    ``(1 - step / steps) ** poly_power`` (DeepLab); ``constant`` keeps the rate.
+    ``(1 - step / steps) ** poly_power`` (DeepLab); ``constant`` keeps the rate. ``peak`` is one rate, or one for each
+    parameter group.
     """
     if name == "onecycle":
         total = max(steps, 2) + 1

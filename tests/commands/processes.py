@@ -58,7 +58,11 @@ class Finished:
 
 
 def _is_progress(line: str) -> bool:
-    return " frames/s" in line or line.startswith(("train: epoch", "finetune: epoch")) or line.endswith(" frames")
+    return (
+        " frames/s" in line
+        or line.startswith(("train: epoch", "finetune: epoch", "finetune: Fisher"))
+        or line.endswith(" frames")
+    )
 
 
 class Command:

@@ -5,39 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from segunc.bayes.abnn import ABNN
 from segunc.bayes.convert import convert
 from segunc.bayes.draws import AffineLayout
 from segunc.errors import InputError
-from segunc.training.alpha import select_alpha
 from segunc.training.finetune_task import ABNNTask
+from segunc.training.selection import select_alpha
 from tests.bayes.networks import small_network
-
-
-def loader(batch: int = 4) -> DataLoader[Any]:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.rand(16, 3, 16, 16, generator=generator)
-    labels = (images.mean(1) * 4).long().clamp(0, 3)
-    return DataLoader(TensorDataset(images, labels), batch)
-
-
-def fit(task: ABNNTask, tmp_path: Path, epochs: int = 3, **settings: Any) -> None:
-    trainer = L.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-        **settings,
-    )
-    trainer.fit(task, loader())
+from tests.training.fitting import fit, loader
 
 
 def test_only_affine_parameters_train_and_members_differ(tmp_path: Path) -> None:
@@ -79,6 +57,19 @@ def test_same_seed_same_members(tmp_path: Path) -> None:
         results.append(task.posterior().gamma)
     assert torch.equal(results[0], results[1])
     assert not torch.equal(results[0], results[2])
+
+
+def test_a_short_training_gives_the_pinned_members(tmp_path: Path) -> None:
+    """Numbers of version 0.1.0, before ABNN shared its task with other methods; libraries may round their last digits."""
+    task = ABNNTask(small_network(), 4, members=2, alpha=0.2, random_classes=1, lr=0.05)
+    fit(task, tmp_path, 3)
+    posterior = task.posterior()
+    assert posterior.gamma.double().sum(1).tolist() == pytest.approx([15.034942090511322, 15.028231263160706], abs=2e-5)
+    assert posterior.beta.double().sum(1).tolist() == pytest.approx(
+        [-1.8035276904702187, -1.7814345536753535], abs=2e-5
+    )
+    assert posterior.gamma[:, 3].tolist() == pytest.approx([0.6320221424102783, 0.6323782205581665], abs=2e-6)
+    assert posterior.beta[:, 11].tolist() == pytest.approx([-0.46684736013412476, -0.46684736013412476], abs=2e-6)
 
 
 def test_noise_is_independent_for_each_image() -> None:

@@ -1,15 +1,16 @@
-"""Selection of alpha on validation NLL."""
+"""Selection of a hyper-parameter on validation NLL."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import nn
 
 from segunc.bayes.abnn import ABNN
+from segunc.bayes.posterior import Posterior
 from segunc.data.labels import IGNORE
 from segunc.data.samples import SegmentationDataset
 from segunc.errors import InputError
@@ -41,6 +42,55 @@ def validation_nll(sampler: Sampler, data: SegmentationDataset, frames: Sequence
     return total / pixels
 
 
+def select(
+    network: nn.Module,
+    candidate: Callable[[float], Posterior],
+    data: SegmentationDataset,
+    grid: Sequence[float],
+    name: str,
+    *,
+    frames: int = 24,
+    draws: int = 6,
+    seed: int = 0,
+    precision: Precision = "float32",
+) -> tuple[float, dict[str, float]]:
+    """The value of ``grid`` whose posterior has the lowest validation NLL, and the NLL of each.
+
+    Args:
+        network: converted.
+        candidate: the posterior at a value of the grid.
+        data: the validation split.
+        grid: the candidates' values.
+        name: of the hyper-parameter, for messages; its grid is called ``name_grid`` in configurations.
+        frames: how many evenly spaced frames to use (0: all).
+        draws: S for each candidate, raised to the number of members.
+        seed: of the noise, the same for every candidate.
+
+    Raises:
+        InputError: an empty grid, no candidate with a finite NLL, or no labelled pixel.
+    """
+    if not grid:
+        raise InputError(f"an empty {name}_grid", "at least one candidate", f"give {name} or a grid")
+    chosen = spaced(len(data), frames)
+    results: dict[str, float] = {}
+    for value in grid:
+        posterior = candidate(value)
+        sampler = Sampler(network, posterior, draws=max(draws, posterior.members), seed=seed, precision=precision)
+        try:
+            results[f"{value:g}"] = validation_nll(sampler, data, chosen)
+        except InputError as error:
+            # Much noise can blow a network up: then it is not the one to choose.
+            if "NaN or infinite" not in error.given:
+                raise
+            results[f"{value:g}"] = math.inf
+    best = min(results, key=lambda key: results[key])
+    if not math.isfinite(results[best]):
+        raise InputError(
+            f"no {name} of {list(grid)} gives a finite validation NLL", "smaller values", f"lower {name}_grid"
+        )
+    return float(best), results
+
+
 def select_alpha(
     network: nn.Module,
     posterior: ABNN,
@@ -52,35 +102,7 @@ def select_alpha(
     seed: int = 0,
     precision: Precision = "float32",
 ) -> tuple[float, dict[str, float]]:
-    """The alpha of ``grid`` with the lowest validation NLL, and the NLL of each.
-
-    Args:
-        network: converted.
-        posterior: its members; their own alpha is not used.
-        data: the validation split.
-        grid: candidates, each at least 0.
-        frames: how many evenly spaced frames to use (0: all).
-        draws: S for each candidate, raised to the number of members.
-        seed: of the noise, the same for every candidate.
-    """
-    if not grid:
-        raise InputError("an empty alpha_grid", "at least one candidate", "give alpha or a grid")
-    chosen = spaced(len(data), frames)
-    results: dict[str, float] = {}
-    for alpha in grid:
-        sampler = Sampler(
-            network, posterior.with_alpha(alpha), draws=max(draws, posterior.members), seed=seed, precision=precision
-        )
-        try:
-            results[f"{alpha:g}"] = validation_nll(sampler, data, chosen)
-        except InputError as error:
-            # A large alpha can blow a network up: then it is not the one to choose.
-            if "NaN or infinite" not in error.given:
-                raise
-            results[f"{alpha:g}"] = math.inf
-    best = min(results, key=lambda key: results[key])
-    if not math.isfinite(results[best]):
-        raise InputError(
-            f"no alpha of {list(grid)} gives a finite validation NLL", "smaller values", "lower alpha_grid"
-        )
-    return float(best), results
+    """:func:`select` for the alpha of an ABNN; the posterior's own alpha is not used."""
+    return select(
+        network, posterior.with_alpha, data, grid, "alpha", frames=frames, draws=draws, seed=seed, precision=precision
+    )

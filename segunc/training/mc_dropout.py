@@ -1,0 +1,58 @@
+"""MC dropout over the channels of the norm sites: ``segunc finetune --method mc-dropout``, which trains nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveInt
+
+from segunc.bayes.mc_dropout import ChannelDropout
+from segunc.training.finetune_run import FinetuneRun
+from segunc.training.progress import say
+
+
+@dataclass
+class McDropoutConfig:
+    """How channels are dropped.
+
+    Args:
+        p: probability that a channel is dropped, below 1, or none to select it from ``p_grid`` on validation NLL.
+        p_grid: the candidates.
+        selection_frames: validation frames used for the selection, evenly spaced (0: all).
+        selection_draws: draws for each candidate.
+        scope: norm sites that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        seed: of the masks in the selection.
+    """
+
+    p: ClosedUnitInterval | None = None
+    p_grid: list[ClosedUnitInterval] = field(default_factory=lambda: [0.002, 0.005, 0.01, 0.02, 0.05])
+    selection_frames: NonNegativeInt = 24
+    selection_draws: PositiveInt = 6
+    scope: str = "all"
+    seed: NonNegativeInt = 0
+
+
+def finetune_mc_dropout(
+    base: Path, config: Namespace, out: Path, *, device: str = "auto", say: Callable[[str], None] = say
+) -> dict[str, Any]:
+    """Select the dropout probability unless it is given, and write the Bayesian model; nothing is trained.
+
+    Args:
+        base, config, out, device, say: see :func:`segunc.training.finetune.finetune_abnn`; the section of the
+            configuration is ``mc_dropout``.
+
+    Returns:
+        what was measured: seconds, p, the validation NLL of each candidate.
+    """
+    run = FinetuneRun(base, config, "mc_dropout", out, device, say)
+    options = run.options
+    posterior = ChannelDropout.of(run.place(), options.p or 0.0, options.scope)
+    p = options.p
+    if p is None:
+        p = run.select(posterior.with_p, options.p_grid, "p", options.selection_frames, options.selection_draws)
+    run.measured["p"] = p
+    return run.finish(posterior.with_p(p), f"channel dropout with p {p:g}, nothing is trained")

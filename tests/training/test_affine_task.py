@@ -1,0 +1,163 @@
+"""What every fine-tuning of affine parameters shares: modes, checkpoints, resuming, divergence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from segunc.bayes.abnn import ABNN
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.errors import InputError, PartialFailure
+from segunc.training.affine_task import AffineTask, unpack_batch
+from segunc.training.finetune_task import ABNNTask
+from segunc.training.point_task import PointTask
+from segunc.training.swag import SwagTask
+from segunc.training.variational import VariationalTask
+from tests.bayes.networks import small_network
+from tests.training.fitting import fit, loader
+
+TASKS: dict[str, Callable[..., AffineTask]] = {
+    "abnn": lambda network, **s: ABNNTask(network, 4, members=2, random_classes=1, **s),
+    "point": lambda network, **s: PointTask(network, 4, **s),
+    "swag": lambda network, **s: SwagTask(network, 4, burn_in=1, collect_every=2, rank=4, **s),
+    "variational": lambda network, **s: VariationalTask(network, 4, **s),
+}
+EVERY = pytest.mark.parametrize("name", TASKS)
+
+
+@EVERY
+def test_the_network_stays_as_it_was(name: str, tmp_path: Path) -> None:
+    network = small_network()
+    before = {k: v.clone() for k, v in network.state_dict().items()}
+    task = TASKS[name](network)
+    fit(task, tmp_path, 2)
+    assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
+    assert not any(module.training for module in task.train().network.modules())
+
+
+@EVERY
+def test_same_seed_same_posterior_and_a_scope_is_kept(name: str, tmp_path: Path) -> None:
+    results: list[AffineDraws] = []
+    for seed in (0, 0, 1):
+        network = small_network()
+        task = TASKS[name](network, scope="decoder", seed=seed, lr=0.02)
+        fit(task, tmp_path, 2)
+        results.append(task.posterior().affine(AffineLayout(network), [0], 0))
+    first, again, other = results
+    assert torch.equal(first.weight, again.weight)
+    # A point has no noise, and its loader here no shuffle.
+    assert torch.equal(first.weight, other.weight) == (name in ("point", "swag"))
+    layout = AffineLayout(network)
+    assert torch.equal(first.weight[0, :8], layout.weight[:8])
+    assert torch.equal(first.bias[0, :8], layout.bias[:8])
+    assert not torch.allclose(first.weight[0, 8:], layout.weight[8:])
+
+
+@EVERY
+def test_a_continued_training_ends_with_the_same_posterior(name: str, tmp_path: Path) -> None:
+    # A rate that does not depend on the number of epochs, so that half a training is the first half of a whole one.
+    constant = {} if name == "swag" else {"schedule": "constant"}
+    whole, half, rest = (TASKS[name](small_network(), **constant) for _ in range(3))
+    fit(whole, tmp_path, 4)
+    checkpoint = tmp_path / "half.ckpt"
+    fit(half, tmp_path, 2).save_checkpoint(checkpoint)
+    held = torch.load(checkpoint, weights_only=True)["state_dict"]
+    assert not any(key.startswith("network.") for key in held)
+    fit(rest, tmp_path, 4, ckpt_path=checkpoint)
+    expected, actual = whole.posterior().tensors(), rest.posterior().tensors()
+    assert all(torch.equal(expected[key], actual[key]) for key in expected)
+    assert not all(torch.equal(expected[key], half.posterior().tensors()[key]) for key in expected)
+
+
+@EVERY
+def test_nan_stops_and_keeps_the_last_good_state(name: str, tmp_path: Path) -> None:
+    task = TASKS[name](small_network(), lr=0.02)
+    good = tmp_path / "good.ckpt"
+    trainer = fit(task, tmp_path, 2)
+    trainer.save_checkpoint(good)
+    before = good.read_bytes()
+    trainable = next(p for p in task.parameters() if p.requires_grad)
+    trainable.data[..., 3] = float("nan")
+    batch = next(iter(loader()))
+    with pytest.raises(PartialFailure, match=r"the loss became NaN or infinite at step 8; .* lower the learning rate"):
+        task.training_step(batch, 0)
+    with pytest.raises(PartialFailure, match=r"became NaN or infinite at step 8"):
+        trainer.save_checkpoint(good)
+    assert good.read_bytes() == before
+
+
+def test_nan_before_the_first_step_is_bad_input(tmp_path: Path) -> None:
+    network = small_network()
+    task = ABNNTask(network, 4, alpha=1e38)
+    with pytest.raises(InputError, match="before the first step"):
+        fit(task, tmp_path, 1)
+
+
+def test_a_point_is_abnn_without_noise(tmp_path: Path) -> None:
+    point = PointTask(small_network(), 4, lr=0.02)
+    member = ABNNTask(small_network(), 4, members=1, alpha=0.0, random_classes=0, lr=0.02)
+    for task in (point, member):
+        fit(task, tmp_path, 2)
+    one, other = point.posterior(), member.posterior()
+    assert isinstance(one, ABNN)
+    assert torch.equal(one.gamma, other.gamma)
+    assert torch.equal(one.beta, other.beta)
+    assert one.alpha == 0.0
+
+
+def test_several_draws_of_an_image_average_its_loss() -> None:
+    """The gradient of an average over eight independent draws has an eighth of the variance over the noise."""
+    batch = next(iter(loader(2)))
+    variances = []
+    for draws in (1, 8):
+        gradients = []
+        for seed in range(24):
+            task = VariationalTask(
+                small_network(), 4, initial_sigma=0.3, draws_per_image=draws, kl_weight=0.0, seed=seed
+            )
+            task.log_dict = lambda *a, **k: None  # type: ignore[method-assign]
+            torch.autograd.backward(task.training_step(batch, 0))
+            assert task.mean.grad is not None
+            gradients.append(task.mean.grad.flatten())
+        variances.append(float(torch.stack(gradients).var(0).sum()))
+    assert 0.05 < variances[1] / variances[0] < 0.25
+
+
+def test_a_batch_is_a_pair_or_a_dictionary() -> None:
+    images, labels = torch.rand(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.uint8)
+    for batch in ((images, labels), [images, labels, "names"], {"image": images, "label": labels, "name": []}):
+        given, ids = unpack_batch(batch)
+        assert given is images
+        assert ids.dtype == torch.int64
+    with pytest.raises(InputError, match="a batch of type Tensor"):
+        unpack_batch(images)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"prior_scale": 0.0}, "prior_scale 0"),
+        ({"scope": "nowhere"}, "nowhere"),
+        ({"class_weights": [1.0, 2.0]}, "2 class weights for 4 classes"),
+        ({"draws_per_image": 0}, "draws_per_image 0"),
+    ],
+)
+def test_bad_settings(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        PointTask(small_network(), 4, **settings)
+
+
+def test_class_weights_change_the_loss_alone() -> None:
+    network: nn.Module = small_network()
+    batch = next(iter(loader()))
+    losses = []
+    for weights in (None, [1.0, 1.0, 1.0, 1.0], [5.0, 1.0, 1.0, 1.0]):
+        task = PointTask(network, 4, class_weights=weights)
+        task.log_dict = lambda *a, **k: None  # type: ignore[method-assign]
+        losses.append(float(task.training_step(batch, 0).detach()))
+    assert losses[0] == losses[1] != losses[2]
