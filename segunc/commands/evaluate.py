@@ -13,6 +13,7 @@ from segunc.evaluation import NO_LABEL, Labels, evaluate_maps
 from segunc.maps.pipeline import Progress
 from segunc.maps.progress import ConsoleProgress
 from segunc.metrics.gatherer import Result
+from segunc.metrics.labelled_frame import CONFIDENCE
 from segunc.metrics.passes import Evaluation, EvaluationOptions
 from segunc.metrics.report import format_metrics, write_metrics
 from segunc.metrics.resampling import Replicates, Resampling
@@ -125,6 +126,7 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, optio
     from segunc.bayes.files import load_model
     from segunc.commands.device import make_sampler
     from segunc.commands.model_evaluation import evaluate_model
+    from segunc.sampling.prediction import DEFAULT_SCORES, check_scores
 
     if entry is None or not arguments.root:
         raise InputError(
@@ -132,7 +134,8 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, optio
         )
     samples = entry.samples(Path(arguments.root), arguments.split)
     model = load_model(Path(arguments.model))
-    sampler = make_sampler(model, arguments)
+    # msp is what calibration is made of.
+    sampler = make_sampler(model, arguments, check_scores((*(options.scores or DEFAULT_SCORES), CONFIDENCE)))
     evaluation = evaluate_model(sampler, model, entry, samples, options, size=arguments.size)
     evaluation.result["run"] = {
         "dataset": entry.name,

@@ -286,20 +286,20 @@ def test_frames_of_one_folder_may_differ_in_size(tmp_path, run):
 
 
 def test_components_take_their_threshold_from_the_pixels_of_the_whole_set(tmp_path):
-    """Two frames with one anomaly each, found in one and missed in the other."""
+    """Frames with one anomaly each, found in one half and missed in the other."""
     anomaly = np.zeros((60, 80), np.uint8)
     anomaly[10:30, 20:50] = 1
     found = np.where(anomaly == 1, 0.9, 0.1).astype(np.float16) + np.linspace(0, 0.05, 80, dtype=np.float16)
     missed = np.full((60, 80), 0.1, np.float16) + np.linspace(0, 0.05, 80, dtype=np.float16)
     missed[40:, 40:] = 0.7  # 800 pixels of false alarm
-    for name, score in (("a", found), ("b", missed)):
+    for name, score in (("a", found), ("b", missed), ("c", found), ("d", missed)):
         write_png(tmp_path / "anomaly" / f"{name}.png", anomaly)
         (tmp_path / "maps" / "own").mkdir(parents=True, exist_ok=True)
         np.save(tmp_path / "maps" / "own" / f"{name}.npy", score)
     seen: list[tuple[int, int]] = []
     options = {"tracks": ("smiyc-anomaly", "smiyc-obstacle"), "resampling": Resampling(60)}
     result = evaluate(tmp_path, labels=None, options=options, on_frame=lambda *now: seen.append(now))
-    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert seen == [(done, 8) for done in range(1, 9)]
     values = result["scores"]["own"]
     assert set(values) == {"pooled", "smiyc", "components"}
     assert 0.7 < values["smiyc"]["threshold"] <= 0.95
@@ -307,7 +307,7 @@ def test_components_take_their_threshold_from_the_pixels_of_the_whole_set(tmp_pa
         component_counts(score, anomaly, values["smiyc"]["threshold"], "smiyc-anomaly") for score in (found, missed)
     ]
     expected = component_result(counted[0] + counted[1])
-    assert values["components"]["smiyc-anomaly"] == expected
+    assert values["components"]["smiyc-anomaly"] == component_result(2 * (counted[0] + counted[1]))
     assert expected["siou_gt"] == pytest.approx(0.5, abs=0.02)
     assert "scores.own.components.smiyc-anomaly.mean_f1" in result["intervals"]
     assert result["component_mode"] == "smiyc"
