@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -43,8 +43,7 @@ class ChainStates:
         self.gamma, self.beta, self.chains, self.scope, self.target = gamma, beta, chains, scope, dict(target or {})
 
     @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor], settings: dict[str, Any]) -> Self:
-        """The posterior of a model folder."""
+    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         return cls(tensors["gamma"], tensors["beta"], settings["chains"], settings["scope"], settings["target"])
 
     @property
@@ -58,7 +57,7 @@ class ChainStates:
         if scope is not None:
             mask = layout.site_mask(in_scope(scope, layout.names)).cpu()
             chain = torch.tensor([s % self.chains for s in draws])
-            means = (held.unflatten(0, (self.chains, -1)).mean(1)[chain] for held in (self.gamma, self.beta))
+            means = (held.reshape(self.chains, -1, held.shape[1]).mean(1)[chain] for held in (self.gamma, self.beta))
             gamma, beta = (torch.where(mask, x, mean) for x, mean in zip((gamma, beta), means, strict=True))
         return AffineDraws(gamma.to(layout.device), beta.to(layout.device))
 

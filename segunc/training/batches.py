@@ -65,8 +65,13 @@ class Minibatches:
             [(frame, mix_seed(self._seed, step, place)) for place, frame in enumerate(self.frames_of(step))]
             for step in range(first, last)
         ]
-        keyed = _Keyed(self._data)
-        loader: DataLoader[Any] = DataLoader(keyed, batch_sampler=plan, num_workers=self._workers, collate_fn=_stack)
+        loader: DataLoader[Any] = DataLoader(
+            _Keyed(self._data),
+            batch_sampler=plan,
+            num_workers=self._workers,
+            collate_fn=_stack,
+            generator=torch.Generator().manual_seed(self._seed),  # else the loader takes a number from the global one
+        )
         return iter(loader)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +17,6 @@ from segunc.files import write_atomically
 from segunc.metrics.chains import SHORTEST, effective_sample_size, rank_normalised_rhat
 from segunc.training.chain import Chain, ChainFailure
 from segunc.training.progress import StepProgress
-
-CHECKPOINT_SECONDS = 10.0
-"""Time between two checkpoints; the first is written after the first step."""
 
 
 @dataclass(frozen=True)
@@ -86,23 +81,21 @@ def run_chains(
 def _run_one(make_chain: Callable[[int], Chain], count: int, held: dict[str, Any], last: Path, label: str) -> None:
     """The chain under way from where it stands to its end; ``held`` gathers what it leaves."""
     number = held["chain"]
-    title = f"{label}: chain {number + 1}/{count}"
-    step = 0
+    step, first = 0, True
     try:
         chain = make_chain(number)
         if held["state"] is not None:
             chain.load_state_dict(held["state"])
-        saved = -math.inf
-        with StepProgress(title, chain.step, chain.total) as progress:
-            while chain.step < chain.total:
-                step = chain.step
-                if chain.advance():
-                    held["kept"].append(chain.theta.detach().float().cpu())
-                held["state"] = chain.state_dict()
-                progress(chain.step, chain.describe())
-                if time.monotonic() - saved >= CHECKPOINT_SECONDS:
-                    _save(held, last)
-                    saved = time.monotonic()
+        progress = StepProgress(f"{label}: chain {number + 1}/{count}", chain.total, chain.step)
+        while chain.step < chain.total:
+            step = chain.step
+            if chain.advance():
+                held["kept"].append(chain.theta.detach().float().cpu())
+            held["state"] = chain.state_dict()
+            if progress.step(chain.describe()) or first:
+                _save(held, last)
+            first = False
+        progress.close()
     except ChainFailure as failure:
         _save(held, last)
         raise PartialFailure(

@@ -6,11 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from segunc.bayes.draws import draw_noise, mix_seed
+from segunc.bayes.draws import draw_noise, draw_uniform, mix_seed
 from segunc.errors import InputError
 from segunc.training.chain import ChainFailure
 from segunc.training.target import LogDensity
@@ -149,9 +148,8 @@ class HamiltonianChain:
         Raises:
             ChainFailure: one divergence after the other.
         """
-        generator = np.random.Generator(np.random.Philox(key=mix_seed(self._seed, _CHOICES, self.step)))
-        shift, uniform = generator.random(2)
-        step = self.step_size * (1.0 + self._jitter * (2.0 * float(shift) - 1.0))
+        shift, uniform = draw_uniform(mix_seed(self._seed, _CHOICES), [self.step], 2)[0].tolist()
+        step = self.step_size * (1.0 + self._jitter * (2.0 * shift - 1.0))
         wanted = max(1, math.ceil(self._trajectory / step))
         steps = min(wanted, self._max_steps)
         momentum = self._noise(_MOMENTUM, self.step)
@@ -159,7 +157,7 @@ class HamiltonianChain:
         error = (0.5 * float(end_momentum.square().sum()) - value) - (0.5 * float(momentum.square().sum()) - self.value)
         divergent = not abs(error) <= DIVERGENCE
         self.acceptance = 0.0 if divergent else min(1.0, math.exp(-error))
-        accepted = not divergent and float(uniform) < self.acceptance
+        accepted = not divergent and uniform < self.acceptance
         if accepted:
             self.theta, self.value, self._gradient = end, value, gradient
         warming = self.step < self.warmup

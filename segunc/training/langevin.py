@@ -75,7 +75,7 @@ class CyclicalSteps:
     def kept(self, step: int) -> bool:
         """Whether the state after a step belongs to the sample."""
         inside, noisy = step % self.length - self._first_noisy + 1, self.length - self._first_noisy
-        # The j-th kept state of a cycle lies at floor(j noisy / states), j = 1..states.
+        # The j-th kept state of a cycle is the noisy step number ceil(j noisy / states), j = 1..states.
         return inside > 0 and inside * self.states // noisy > (inside - 1) * self.states // noisy
 
 

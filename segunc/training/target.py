@@ -42,7 +42,7 @@ class AffineParameters:
         Outside the scope they are the trained values.
         """
         shape = (*theta.shape[:-1], len(self._weight))
-        gamma, beta = theta.split([len(self._gamma), len(self._beta)], -1)
+        gamma, beta = theta[..., : len(self._gamma)], theta[..., len(self._gamma) :]
         return (
             self._weight.expand(shape).index_copy(-1, self._gamma, gamma),
             self._bias.expand(shape).index_copy(-1, self._beta, beta),
