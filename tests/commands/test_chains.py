@@ -72,7 +72,7 @@ def test_a_chain_leaves_the_base_and_its_own_parameter_changes_the_maps(
 
 
 def test_a_killed_chain_goes_on_to_the_same_states(trained: Job, tmp_path: Path) -> None:
-    more = ("--sgld.cycle_steps", 30)
+    more = ("--sgld.cycle_steps", 15)
     succeed(*words(trained, "sgld", tmp_path / "whole", *more))
     killed = tmp_path / "killed"
     checkpoint = killed / "checkpoints" / "last.ckpt"
