@@ -26,7 +26,6 @@ from torch import Tensor
 
 from segunc.bayes.chain import ChainStates
 from segunc.bayes.files import Model, load_model
-from segunc.bayes.posterior import Deterministic
 from segunc.commands.device import describe_device, resolve_device
 from segunc.commands.finetune import METHODS, load, section
 from segunc.data.labels import IGNORE
@@ -44,7 +43,7 @@ REFERENCE = "hmc"
 SPLITS = ("test", "anomaly")
 SIZE = (64, 128)
 SCENES = ToyConfig(seed=0, train=16, val=8, test=12, anomaly=12, video_frames=0, size=SIZE)
-DATA = {
+DATA: dict[str, Any] = {
     "dataset": "toy",
     "crop": list(SIZE),
     "batch_size": 4,
@@ -54,29 +53,32 @@ DATA = {
     "blur": 0.0,
 }
 """Whole frames without augmentation: what every method sees is the data of the posterior."""
-NETWORK = {
+NETWORK: dict[str, Any] = {
     "architecture": "FPN",
     "encoder": "tu-test_efficientnet",
     "options": {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32},
 }
 """2,464 affine parameters."""
+DRIFT = {"shape": "constant", "exploration": 0.25}
+"""Cycles that keep their step size: a cosine spends most of its states near the end, where they hardly move."""
 TARGET = {"effective_pixels": 1000.0, "prior_scale": 0.1}
 """The posterior that all methods are told, where they have such a setting."""
-BUDGETS: dict[str, dict[str, Any]] = {
-    "abnn": {"members": 3, "epochs": 15, "lr": 0.005},
-    "deterministic": {"epochs": 40},
-    "hmc": {"chains": 2, "warmup": 30, "samples": 60},
-    "laplace": {"epochs": 20, "prior_scale_grid": [], "images": 16, "samples": 8},
-    "sghmc": {"cycles": 4, "cycle_steps": 60, "lr": 0.005, "momentum": 0.9},
-    "sgld": {"cycles": 4, "cycle_steps": 60, "lr": 0.05},
-    "swag": {"epochs": 40, "burn_in": 60, "collect_every": 4},
-    "variational": {"epochs": 60},
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "abnn": ("abnn", {"members": 3, "epochs": 15, "lr": 0.005}),
+    "abnn without class weights": ("abnn", {"members": 3, "epochs": 15, "lr": 0.005, "random_classes": 0}),
+    "control: fine-tuned, alpha 0": ("abnn", {"members": 1, "alpha": 0.0, "epochs": 15, "random_classes": 0}),
+    "hmc": ("hmc", {"chains": 2, "warmup": 30, "samples": 60}),
+    "laplace": ("laplace", {"epochs": 20, "prior_scale_grid": [], "images": 16, "samples": 8}),
+    "sghmc": ("sghmc", {"cycles": 4, "cycle_steps": 200, "lr": 0.05, "momentum": 0.9, "states_per_cycle": 15, **DRIFT}),
+    "sgld": ("sgld", {"cycles": 4, "cycle_steps": 400, "lr": 0.05, "states_per_cycle": 15, **DRIFT}),
+    "swag": ("swag", {"epochs": 40, "burn_in": 60, "collect_every": 4, "lr": 0.05, "scale": None}),
+    "variational": ("variational", {"epochs": 60}),
 }
-"""Settings of the methods where their defaults are for larger data; a method that is not here runs with its defaults."""
+"""Rows of the table: method, and settings where its defaults are for larger data. Methods without a row run with their defaults."""
 
 
-def build(out: Path, methods: Sequence[str], device: str) -> dict[str, Path]:
-    """Toy scenes, a base and a model folder for each method; finished ones are kept. The base is ``deterministic-base``."""
+def build(out: Path, names: Sequence[str], device: str) -> dict[str, Path]:
+    """Toy scenes, a base and a model folder for each row; finished ones are kept."""
     data, base = out / "data", out / "base"
     generate_toy(data, SCENES)
     common = {"data": {**DATA, "root": str(data)}}
@@ -86,19 +88,20 @@ def build(out: Path, methods: Sequence[str], device: str) -> dict[str, Path]:
         train_network(
             parse_train_config(_write(out / "base.yaml", {**train, "trainer": trainer}), []), base, device=device
         )
-    folders = {"deterministic-base": base}
-    for name in methods:
-        folders[name] = out / name
+    folders = {"deterministic (base)": base}
+    for name in names:
+        method_name, settings = RUNS.get(name, (name, {}))
+        folders[name] = out / "".join(c if c.isalnum() else "-" for c in name)
         if (folders[name] / "posterior.json").exists():
             continue
         print(f"\n== {name}", flush=True)
-        method, key = METHODS[name], section(name)
+        method, key = METHODS[method_name], section(method_name)
         options = load(method.options)
         known = {field: value for field, value in TARGET.items() if field in options.__dataclass_fields__}
-        content: dict[str, Any] = {**common, key: {**known, **BUDGETS.get(name, {})}}
+        content: dict[str, Any] = {**common, key: {**known, **settings}}
         if "frames" not in options.__dataclass_fields__:  # trained by Lightning
             content["trainer"] = {"precision": "32-true"}
-        config: Namespace = parse_finetune_config(_write(out / f"{name}.yaml", content), [], key, options)
+        config: Namespace = parse_finetune_config(_write(folders[name].with_suffix(".yaml"), content), [], key, options)
         load(method.run)(base, config, folders[name], device=device)
     return folders
 
@@ -178,12 +181,7 @@ def compare(
         model = load_model(folder)
         if model.sha256 != truth_model.sha256:
             raise InputError(f"{folder} has another base than {reference}", "models of one base", "leave it out")
-        add(
-            name if not isinstance(model.posterior, Deterministic) else "deterministic (base)",
-            Predictions(model, data, draws, device),
-            truth,
-            model.record,
-        )
+        add(name, Predictions(model, data, draws, device), truth, model.record)
     convergence = truth_model.record.get("provenance", {})
     return {"rows": rows, "reference": {k: convergence.get(k) for k in ("dimensions", "chain_records", "convergence")}}
 
@@ -214,7 +212,8 @@ def markdown(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for everything")
-    parser.add_argument("--methods", default=",".join(METHODS), help="made in place (default: all)")
+    rows = [*RUNS, *(method for method in METHODS if method not in {method for method, _ in RUNS.values()})]
+    parser.add_argument("--methods", default=",".join(METHODS), help="methods whose rows are made (default: all)")
     parser.add_argument("--models", type=Path, nargs="+", help="finished model folders instead")
     parser.add_argument("--reference", type=Path, help="the reference among finished models")
     parser.add_argument("--data", type=Path, help="the toy scenes of finished models")
@@ -230,11 +229,12 @@ def main() -> None:
             parser.error("--models needs --reference and --data")
         folders, reference, root = {m.name: m for m in arguments.models}, arguments.reference, arguments.data
     else:
-        methods = list(dict.fromkeys([*arguments.methods.split(","), REFERENCE]))
+        methods = [*arguments.methods.split(","), REFERENCE]
         unknown = [name for name in methods if name not in METHODS]
         if unknown:
             parser.error(f"unknown methods {unknown}; known are {', '.join(METHODS)}")
-        folders = build(out, methods, arguments.device)
+        chosen = [name for name in rows if RUNS.get(name, (name, {}))[0] in methods]
+        folders = build(out, chosen, arguments.device)
         reference, root = folders.pop(REFERENCE), out / "data"
     size = list(SIZE) if not arguments.models else None
     data = SegmentationDataModule("toy", str(root), size=None if size is None else (SIZE[0], SIZE[1]))
@@ -246,7 +246,7 @@ def main() -> None:
         "environment": environment(),
         "seconds": round(time.perf_counter() - start, 1),
         "target": None if arguments.models else TARGET,
-        "budgets": None if arguments.models else BUDGETS,
+        "runs": None if arguments.models else RUNS,
     }
     write_json(out / "study.json", result)
     (out / "study.md").write_text(markdown(result), encoding="utf-8")

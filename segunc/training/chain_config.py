@@ -38,7 +38,9 @@ class SgldConfig(ChainConfig):
     """How SGLD runs: steps in cycles, each of which ends with the states that are kept.
 
     Args:
-        lr: largest step of the mean-pixel loss, as in a training by SGD; the step of the dynamics is lr / N_eff.
+        lr: largest step of the mean-pixel loss, as in a training by SGD; the step of the dynamics is lr / N_eff. Steps are
+            stable up to about 2 over the loss's largest curvature, and states are independent after about
+            N_eff s^2 / lr steps where the data say little: take lr as large as stays stable.
         cycles: how many.
         cycle_steps: steps of one cycle.
         exploration: share of a cycle that descends without noise, 0..1 (1 excluded).
@@ -48,7 +50,7 @@ class SgldConfig(ChainConfig):
             of each batch, and the likelihood is no longer that of the fixed frames.
     """
 
-    lr: PositiveFloat = 0.005
+    lr: PositiveFloat = 0.02
     cycles: PositiveInt = 4
     cycle_steps: PositiveInt = 200
     exploration: NonNegativeFloat = 0.5
@@ -65,7 +67,7 @@ class SghmcConfig(SgldConfig):
         momentum: share of the velocity that is kept from step to step, 0..1 (1 excluded); 0 is SGLD.
     """
 
-    lr: PositiveFloat = 0.001
+    lr: PositiveFloat = 0.01
     momentum: NonNegativeFloat = 0.9
 
 
