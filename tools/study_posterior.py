@@ -212,8 +212,13 @@ def markdown(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for everything")
-    rows = [*RUNS, *(method for method in METHODS if method not in {method for method, _ in RUNS.values()})]
-    parser.add_argument("--methods", default=",".join(METHODS), help="methods whose rows are made (default: all)")
+    made = {method for method, _ in RUNS.values()}
+    rows = [*RUNS, *(name for name, method in METHODS.items() if name not in made and not method.finished)]
+    parser.add_argument(
+        "--methods",
+        default=",".join(n for n, m in METHODS.items() if not m.finished),
+        help="methods whose rows are made (default: all)",
+    )
     parser.add_argument("--models", type=Path, nargs="+", help="finished model folders instead")
     parser.add_argument("--reference", type=Path, help="the reference among finished models")
     parser.add_argument("--data", type=Path, help="the toy scenes of finished models")
@@ -230,14 +235,13 @@ def main() -> None:
         folders, reference, root = {m.name: m for m in arguments.models}, arguments.reference, arguments.data
     else:
         methods = [*arguments.methods.split(","), REFERENCE]
-        unknown = [name for name in methods if name not in METHODS]
+        unknown = [name for name in methods if name not in METHODS or METHODS[name].finished]
         if unknown:
             parser.error(f"unknown methods {unknown}; known are {', '.join(METHODS)}")
         chosen = [name for name in rows if RUNS.get(name, (name, {}))[0] in methods]
         folders = build(out, chosen, arguments.device)
         reference, root = folders.pop(REFERENCE), out / "data"
-    size = list(SIZE) if not arguments.models else None
-    data = SegmentationDataModule("toy", str(root), size=None if size is None else (SIZE[0], SIZE[1]))
+    data = SegmentationDataModule("toy", str(root))
     result = compare(folders, reference, data, arguments.draws, arguments.device)
     result["made"] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

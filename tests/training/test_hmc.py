@@ -57,7 +57,7 @@ def run(chain: HamiltonianChain) -> Tensor:
 
 
 def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
-    options: dict[str, Any] = {"trajectory": math.pi, "warmup": 100, "total": 1600, **settings}
+    options: dict[str, Any] = {"trajectory": math.pi, "warmup": 100, "total": 1000, **settings}
     return HamiltonianChain(gaussian(covariance(), MEAN), torch.zeros(5, dtype=DOUBLE), seed=seed, **options)
 
 
@@ -65,7 +65,7 @@ def test_mean_and_covariance_of_a_correlated_gaussian() -> None:
     chains = [run(gaussian_chain(seed)) for seed in range(3)]
     x = torch.stack(chains).numpy()
     size = min(effective_sample_size(x[:, :, i]) for i in range(5))
-    assert size > 1000
+    assert size > 600
     assert max(rank_normalised_rhat(x[:, :, i]) for i in range(5)) < 1.01
     cov = covariance()
     pooled = torch.cat(chains)
@@ -82,11 +82,11 @@ def test_moments_of_a_curved_density_against_quadrature() -> None:
     total = trapezoid(trapezoid(p, grid_y), grid_x)
     expected = trapezoid(trapezoid(p * grid_y, grid_y), grid_x) / total
     chain = HamiltonianChain(
-        banana, torch.zeros(2, dtype=DOUBLE), seed=1, trajectory=1.5, warmup=200, total=4200, target=0.9
+        banana, torch.zeros(2, dtype=DOUBLE), seed=1, trajectory=1.5, warmup=150, total=2650, target=0.9
     )
     x = run(chain).numpy()
     size = effective_sample_size(x[None, :, 1])
-    assert size > 300
+    assert size > 150
     assert x[:, 1].mean() == pytest.approx(expected, abs=4 * x[:, 1].std() / math.sqrt(size))
     assert abs(x[:, 0].mean()) < 4 / math.sqrt(effective_sample_size(x[None, :, 0]))
 
@@ -135,14 +135,16 @@ def test_large_steps_are_corrected() -> None:
         seed=0,
         trajectory=1.7,
         warmup=0,
-        total=4000,
+        total=2500,
         step=1.7,
         jitter=0.05,
     )
     x = run(chain)
     assert chain.record()["accepted"] < 0.95
-    size = effective_sample_size(x.numpy().T)
-    assert float(x.var()) == pytest.approx(1.0, abs=4 * math.sqrt(2 / size))
+    squares = x.square().numpy().T
+    size = effective_sample_size(squares)
+    assert size > 500
+    assert squares.mean() == pytest.approx(1.0, abs=4 * math.sqrt(2 / size))
 
 
 def test_the_step_size_is_adapted_to_the_target() -> None:
@@ -211,7 +213,7 @@ def test_long_trajectories_are_cut_short_and_counted() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"trajectory": 0.0}, {"target": 1.0}, {"jitter": 1.0}, {"step": -1.0}, {"warmup": 1600}, {"max_steps": 0}],
+    [{"trajectory": 0.0}, {"target": 1.0}, {"jitter": 1.0}, {"step": -1.0}, {"warmup": 1000}, {"max_steps": 0}],
 )
 def test_bad_settings(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError):

@@ -158,7 +158,7 @@ def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:
     temperature = 0.6
     posterior = target(temperature=temperature, network=network)
     density = posterior.on([(images, labels)])
-    offsets = torch.linspace(-1.0, 1.0, 51, dtype=torch.float64)
+    offsets = torch.linspace(-1.0, 1.0, 41, dtype=torch.float64)
     grid = torch.cartesian_prod(offsets, offsets)
     log_p = np.array([density(posterior.base + offset)[0] for offset in grid])
     p_grid = np.exp(log_p - logsumexp(log_p))
@@ -169,7 +169,7 @@ def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:
     assert (np.abs(mean) > 0.3 * deviation).any(), "the data move it"
     assert (deviation < 0.8 * S).any(), "and narrow it"
     length = math.pi * S * math.sqrt(temperature) / 2
-    chain = HamiltonianChain(density, posterior.base, seed=0, trajectory=length, warmup=100, total=900)
+    chain = HamiltonianChain(density, posterior.base, seed=0, trajectory=length, warmup=60, total=560)
     x = torch.stack([chain.theta for _ in range(chain.total) if chain.advance()]).numpy() - posterior.base.numpy()
     for i in range(2):
         # Each moment by the effective size of its own series: trajectories of half a period mix means, not spreads.
