@@ -35,12 +35,17 @@ def base_of(path: Path) -> Path:
 
 SMALL = {
     "abnn": ["--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1],
+    "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2, "--hmc.max_steps", 1],
     "laplace": ["--laplace.images", 8, "--laplace.selection_frames", 1, "--laplace.selection_draws", 1],
     "mc-dropout": ["--mc_dropout.selection_frames", 1, "--mc_dropout.selection_draws", 1],
+    "sghmc": ["--sghmc.cycle_steps", 2, "--sghmc.states_per_cycle", 1],
+    "sgld": ["--sgld.cycle_steps", 2, "--sgld.states_per_cycle", 1],
     "swag": ["--swag.burn_in", 0, "--swag.collect_every", 1, "--swag.epochs", 3],
     "variational": ["--variational.max_steps", 1],
 }
 """What makes a run of each method a matter of a few steps."""
+CHAINS = ("hmc", "sghmc", "sgld")
+"""They do not run in Lightning's Trainer, and refuse its settings."""
 
 
 def parse(path: Path) -> Namespace:
@@ -100,8 +105,9 @@ def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> N
     splits = {"train": 2, "val": 1}
     miniatures.camvid(data, splits) if name == "camvid" else miniatures.cityscapes(data, splits, name)
     small = ["--data.root", data, "--data.crop", "[64,64]", "--data.batch_size", 2, "--data.workers", 0]
-    small += ["--device", "cpu", "--trainer.limit_train_batches", 1]
-    train = ["--config", REPOSITORY / "configs" / f"{name}.yaml", "--out", tmp_path / "base", *small]
+    small += ["--device", "cpu"]
+    one_batch = ["--trainer.limit_train_batches", 1]
+    train = ["--config", REPOSITORY / "configs" / f"{name}.yaml", "--out", tmp_path / "base", *small, *one_batch]
     succeed("train", *train, "--trainer.max_epochs", 1, "--trainer.check_val_every_n_epoch", 1)
     for path in FINETUNE:
         if base_of(path) != REPOSITORY / "configs" / f"{name}.yaml":
@@ -109,10 +115,12 @@ def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> N
         method, out = method_of(path), tmp_path / path.stem
         assert method is not None
         tune = ["--base", tmp_path / "base", "--config", path, "--out", out, *small, *SMALL[method]]
+        tune += [] if method in CHAINS else one_batch
         succeed("finetune", "--method", method, *tune)
         model = load_model(out)
         assert model.posterior.method == method
-        assert model.posterior.members == parse(path)[section(method)].get("members", 1)
+        options = parse(path)[section(method)]
+        assert model.posterior.members == options.get("members", options.get("chains", 1))
         assert model.network.description.num_classes == label_map(name).num_classes
 
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save
 
 from segunc.bayes.abnn import ABNN
 from segunc.bayes.attachments import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
+from segunc.bayes.chain import HMC, SGHMC, SGLD
 from segunc.bayes.convert import ConversionReport, convert
 from segunc.bayes.draws import AffineLayout
 from segunc.bayes.laplace import Laplace
@@ -36,7 +37,7 @@ from segunc.networks.network import SegmentationNetwork
 
 FORMAT = 1
 TENSORS = "posterior.safetensors"
-STORED: tuple[type[Posterior], ...] = (ABNN, MeanField, Swag, Laplace, ChannelDropout)
+STORED: tuple[type[Posterior], ...] = (ABNN, MeanField, Swag, Laplace, ChannelDropout, SGLD, SGHMC, HMC)
 METHODS = {posterior.method: posterior for posterior in STORED}
 """The posteriors that model folders hold, by name; the deterministic one is a folder without any."""
 

@@ -26,10 +26,13 @@ class Method(NamedTuple):
 
 METHODS = {
     "abnn": Method("segunc.training.finetune:finetune_abnn", "segunc.training.config:AbnnConfig"),
+    "hmc": Method("segunc.training.finetune_chain:finetune_hmc", "segunc.training.chain_config:HmcConfig"),
     "laplace": Method("segunc.training.laplace:finetune_laplace", "segunc.training.laplace:LaplaceConfig"),
     "mc-dropout": Method(
         "segunc.training.mc_dropout:finetune_mc_dropout", "segunc.training.mc_dropout:McDropoutConfig"
     ),
+    "sghmc": Method("segunc.training.finetune_chain:finetune_sghmc", "segunc.training.chain_config:SghmcConfig"),
+    "sgld": Method("segunc.training.finetune_chain:finetune_sgld", "segunc.training.chain_config:SgldConfig"),
     "swag": Method("segunc.training.swag:finetune_swag", "segunc.training.swag:SwagConfig"),
     "variational": Method(
         "segunc.training.variational:finetune_variational", "segunc.training.variational:VariationalConfig"

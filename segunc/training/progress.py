@@ -47,10 +47,11 @@ class StepProgress:
         self._first = done
         self._bar = tqdm(total=total, initial=done, desc=label) if interactive() and is_first_process() else None
 
-    def step(self) -> bool:
-        """Count a step; True where it is time to save what was done."""
+    def step(self, text: str = "") -> bool:
+        """Count a step, with a few words on the work's state; True where it is time to save what was done."""
         self.done += 1
         if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
             self._bar.update()
         now = time.monotonic()
         if now - self._last < self.every:
@@ -60,7 +61,7 @@ class StepProgress:
             rate = (self.done - self._first) / (now - self._start)
             left = (self.total - self.done) / rate
             line = f"{self.label}: step {self.done}/{self.total}, {rate:.2f} steps/s, {left:.0f} s left"
-            print(line, file=sys.stderr, flush=True)
+            print(", ".join(part for part in (line, text) if part), file=sys.stderr, flush=True)
         return True
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ class Finished:
 def _is_progress(line: str) -> bool:
     return (
         " frames/s" in line
-        or line.startswith(("train: epoch", "finetune: epoch", "finetune: Fisher"))
+        or line.startswith(("train: epoch", "finetune: epoch", "finetune: Fisher", "finetune: chain"))
         or line.endswith(" frames")
     )
 

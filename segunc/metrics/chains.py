@@ -1,0 +1,107 @@
+"""Convergence of Markov chains: rank-normalised split R-hat and effective sample size (Vehtari et al. 2021)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from segunc.errors import InputError
+
+Array = npt.NDArray[np.float64]
+SHORTEST = 4
+"""Draws a chain below which its halves have no variance."""
+
+
+def rank_normalised_rhat(chains: Array) -> float:
+    """R-hat of one quantity: near 1 where the chains agree, NaN where the quantity is constant or not finite.
+
+    The larger of the split R-hat of the rank-normalised draws (location) and of their folded distances from the
+    median (scale); Vehtari, Gelman, Simpson, Carpenter & Bürkner 2021, arXiv 1903.08008, section 4. The paper asks for below 1.01.
+
+    Args:
+        chains: ``[M, N]``, N draws of each of M chains; one chain is compared with itself, half against half.
+
+    Raises:
+        InputError: another shape, or fewer than 4 draws a chain.
+    """
+    halves = _split(chains)
+    if not _varies(halves):
+        return float("nan")
+    folded = np.abs(halves - np.median(halves))
+    return max(_rhat(_normal_scores(halves)), _rhat(_normal_scores(folded)))
+
+
+def effective_sample_size(chains: Array) -> float:
+    """Bulk effective sample size of one quantity, at most S log10 S of its S = M N draws; NaN where it is constant.
+
+    Autocorrelations of the rank-normalised split chains, summed by Geyer's initial positive and monotone
+    sequence (Geyer 1992); Vehtari et al. 2021, sections 3.2 and 4.3.
+
+    Args:
+        chains: ``[M, N]``.
+
+    Raises:
+        InputError: another shape, or fewer than 4 draws a chain.
+    """
+    halves = _split(chains)
+    if not _varies(halves):
+        return float("nan")
+    scores = _normal_scores(halves)
+    count, length = scores.shape
+    covariance = _autocovariance(scores).mean(0)
+    within = covariance[0] * length / (length - 1)
+    # Splitting makes at least two chains of the one.
+    total = within * (length - 1) / length + scores.mean(1).var(ddof=1)
+    correlation = 1.0 - (within - covariance) / total
+    correlation[0] = 1.0
+    # The last lags have too few products to be summed in pairs (as in Stan and ArviZ).
+    last = max(0, (length - 3) // 2)
+    pairs = correlation[: 2 * (last + 1)].reshape(-1, 2).sum(1)
+    kept = next((k for k, pair in enumerate(pairs) if pair < 0), last)
+    # Of the pair at which the sum ends the even lag still counts where it is positive: it lowers the variance.
+    extra = max(0.0, float(correlation[2 * kept]))
+    time = -1.0 + 2.0 * float(np.minimum.accumulate(pairs[:kept]).sum()) + extra
+    size = count * length
+    return float(size / max(time, 1.0 / np.log10(size)))
+
+
+def _split(chains: Array) -> Array:
+    """``[2M, N // 2]``: each chain's first and last half; the middle draw of an odd number is left out."""
+    chains = np.asarray(chains, np.float64)
+    if chains.ndim != 2 or chains.shape[1] < SHORTEST or len(chains) == 0:
+        raise InputError(
+            f"chains of shape {chains.shape}", f"[M, N] with N at least {SHORTEST}", "draw more states from each chain"
+        )
+    half = chains.shape[1] // 2
+    return np.concatenate([chains[:, :half], chains[:, -half:]])
+
+
+def _varies(chains: Array) -> bool:
+    return bool(np.isfinite(chains).all()) and bool(np.ptp(chains) > 0)
+
+
+def _normal_scores(chains: Array) -> Array:
+    """Average ranks of all draws, as quantiles of the standard normal (Blom's offset 3/8)."""
+    _, inverse, counts = np.unique(chains, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse].reshape(chains.shape)
+    quantiles = torch.special.ndtri(torch.from_numpy((ranks - 0.375) / (chains.size + 0.25)))
+    return np.asarray(quantiles.numpy(), np.float64)
+
+
+def _rhat(chains: Array) -> float:
+    """R-hat of chains as they are (Gelman et al. 2013)."""
+    length = chains.shape[1]
+    between = length * chains.mean(1).var(ddof=1)
+    within = chains.var(1, ddof=1).mean()
+    if within == 0:
+        return float("inf")
+    return float(np.sqrt(between / within / length + (length - 1) / length))
+
+
+def _autocovariance(chains: Array) -> Array:
+    """``[M, N]`` of each chain and lag, divided by N whatever the lag."""
+    length = chains.shape[1]
+    centred = chains - chains.mean(1, keepdims=True)
+    spectrum = np.fft.rfft(centred, 2 * length)
+    return np.asarray(np.fft.irfft(spectrum * spectrum.conj(), 2 * length)[:, :length] / length, np.float64)

@@ -1,0 +1,85 @@
+"""R-hat and effective sample size against ArviZ."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from arviz_stats.base import array_stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segunc.errors import InputError
+from segunc.metrics.chains import effective_sample_size, rank_normalised_rhat
+
+Array = npt.NDArray[np.float64]
+
+
+def autoregressive(chains: int, draws: int, correlation: float, seed: int, apart: float = 0.0) -> Array:
+    """Chains of AR(1) draws with unit variance, their means ``apart`` standard deviations apart on average."""
+    generator = np.random.default_rng(seed)
+    noise = generator.normal(size=(chains, draws))
+    x = noise.copy()
+    for i in range(1, draws):
+        x[:, i] = correlation * x[:, i - 1] + math.sqrt(1 - correlation**2) * noise[:, i]
+    return np.asarray(x + apart * generator.normal(size=(chains, 1)), np.float64)
+
+
+@given(
+    chains=st.integers(1, 4),
+    draws=st.integers(4, 80),
+    correlation=st.floats(-0.9, 0.95),
+    apart=st.sampled_from([0.0, 1.0]),
+    ties=st.booleans(),
+    seed=st.integers(0, 10_000),
+)
+def test_both_agree_with_arviz(
+    chains: int, draws: int, correlation: float, apart: float, ties: bool, seed: int
+) -> None:
+    x = autoregressive(chains, draws, correlation, seed, apart)
+    if ties:
+        x = np.round(2 * x)
+    if np.ptp(x) == 0:
+        return
+    expected = float(array_stats.ess(x, chain_axis=0, draw_axis=1, method="bulk"))
+    assert effective_sample_size(x) == pytest.approx(expected, rel=1e-9)
+    # ArviZ has no R-hat of a single chain: the two halves of an even number of draws are the same comparison.
+    if chains == 1:
+        return
+    expected = float(array_stats.rhat(x, chain_axis=0, draw_axis=1, method="rank"))
+    assert rank_normalised_rhat(x) == pytest.approx(expected, rel=1e-9)
+
+
+def test_long_chains_have_the_effective_size_of_their_correlation() -> None:
+    x = autoregressive(4, 5000, 0.6, 0)
+    # An AR(1) series of N draws is worth N (1 - rho) / (1 + rho) independent ones.
+    assert effective_sample_size(x) == pytest.approx(4 * 5000 * 0.4 / 1.6, rel=0.1)
+    assert rank_normalised_rhat(x) < 1.01
+
+
+def test_a_single_chain_is_compared_with_itself() -> None:
+    drifting = np.arange(100.0)[None] + np.random.default_rng(0).normal(size=(1, 100))
+    assert rank_normalised_rhat(drifting) > 1.5
+    assert rank_normalised_rhat(np.random.default_rng(0).normal(size=(1, 400))) < 1.05
+
+
+def test_chains_of_another_scale_are_noticed() -> None:
+    x = np.random.default_rng(0).normal(size=(2, 400)) * np.array([[1.0], [5.0]])
+    assert rank_normalised_rhat(x) > 1.1, "their means agree, their spreads do not"
+
+
+def test_what_does_not_vary_has_no_number() -> None:
+    assert math.isnan(rank_normalised_rhat(np.ones((2, 10))))
+    assert math.isnan(effective_sample_size(np.ones((2, 10))))
+    assert math.isnan(rank_normalised_rhat(np.array([[0.0, 1.0, np.nan, 2.0]])))
+    stuck = np.repeat([[0.0], [1.0]], 10, 1)
+    assert rank_normalised_rhat(stuck) == math.inf, "two chains that each stand still, elsewhere"
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (10,), (0, 10)])
+def test_too_short(shape: tuple[int, ...]) -> None:
+    for function in (rank_normalised_rhat, effective_sample_size):
+        with pytest.raises(InputError, match="shape"):
+            function(np.zeros(shape))

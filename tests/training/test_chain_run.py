@@ -1,0 +1,127 @@
+"""The run of several chains: what it collects, and that a killed one goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from segunc.errors import PartialFailure
+from segunc.training.chain import ChainFailure
+from segunc.training.chain_run import ChainSample, run_chains
+from segunc.training.langevin import CyclicalSteps, LangevinChain
+from segunc.training.progress import StepProgress
+
+
+class Killed(Exception):
+    """Stands for a signal that ends the process."""
+
+
+class Mortal(LangevinChain):
+    """A chain on N(0, I) of which the whole process dies, or which fails, at a step."""
+
+    def __init__(self, number: int, die: tuple[int, int] | None = None, fail: tuple[int, int] | None = None) -> None:
+        steps = CyclicalSteps(0.1, 2, 10, 0.3, 3)
+        super().__init__(lambda theta, _: theta, torch.zeros(4, dtype=torch.float64), steps, seed=number)
+        self.number, self._die, self._fail = number, die, fail
+
+    def advance(self) -> bool:
+        if self._die == (self.number, self.step):
+            raise Killed
+        if self._fail == (self.number, self.step):
+            raise ChainFailure("the gradient became NaN or infinite", "lower the learning rate")
+        return super().advance()
+
+    def record(self) -> dict[str, Any]:
+        return {"number": self.number}
+
+
+@pytest.fixture
+def always_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint after every step, not only now and then."""
+    step = StepProgress.step
+    monkeypatch.setattr(StepProgress, "step", lambda self, text="": step(self, text) or True)
+
+
+def run(tmp_path: Path, **ending: Any) -> ChainSample:
+    last = tmp_path / "last.ckpt"
+    return run_chains(lambda number: Mortal(number, **ending), 3, last, resume=last.exists())
+
+
+def whole(tmp_path: Path) -> Tensor:
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    return run(folder).states
+
+
+def test_the_states_of_all_chains_in_their_order(tmp_path: Path) -> None:
+    sample = run(tmp_path)
+    assert sample.states.shape == (3, 6, 4)
+    assert sample.records == [{"number": 0}, {"number": 1}, {"number": 2}]
+    chain = Mortal(1)
+    kept = [chain.theta.float() for _ in range(chain.total) if chain.advance()]
+    assert torch.equal(sample.states[1], torch.stack(kept))
+
+
+@pytest.mark.parametrize("moment", [(0, 1), (0, 4), (0, 19), (1, 0), (1, 13), (2, 19)])
+@pytest.mark.usefixtures("always_saved")
+def test_killed_and_continued_gives_the_same_states(tmp_path: Path, moment: tuple[int, int]) -> None:
+    with pytest.raises(Killed):
+        run(tmp_path, die=moment)
+    sample = run(tmp_path)
+    assert torch.equal(sample.states, whole(tmp_path))
+    assert len(sample.records) == 3
+
+
+def test_killed_between_checkpoints_it_repeats_what_was_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        run(tmp_path, die=(1, 15))
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["state"]["step"] == 1
+    assert torch.equal(run(tmp_path).states, whole(tmp_path))
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    first = run(tmp_path).states
+    assert torch.equal(run(tmp_path, die=(0, 0)).states, first)
+
+
+def test_a_failure_says_where_and_keeps_the_last_good_state(tmp_path: Path) -> None:
+    last = tmp_path / "last.ckpt"
+    with pytest.raises(PartialFailure) as caught:
+        run(tmp_path, fail=(1, 8))
+    text = str(caught.value)
+    assert "chain 2 of 3 stopped at step 8: the gradient became NaN or infinite" in text
+    assert f"8 states collected are in {last}; lower the learning rate, and give another --out" in text
+    held = torch.load(last, weights_only=True)
+    assert held["state"]["step"] == 8
+    assert torch.isfinite(held["state"]["theta"]).all()
+    assert len(held["kept"]) == 2
+    assert held["finished"][0].shape == (6, 4)
+
+
+def test_convergence_over_the_parameters() -> None:
+    states = torch.randn(2, 200, 5, generator=torch.Generator().manual_seed(0))
+    good = ChainSample(states, []).convergence()
+    assert good["rhat_max"] < 1.05
+    assert good["rhat_below_1.1"] == 1.0
+    assert good["ess_min"] > 100
+    states[1, :, 3] += 3
+    bad = ChainSample(states, []).convergence()
+    assert bad["rhat_max"] > 1.5 > good["rhat_max"]
+    assert bad["rhat_median"] == pytest.approx(good["rhat_median"], abs=0.02)
+    assert bad["rhat_below_1.1"] == 0.8
+    states[:, :, 0] = 1.0  # a parameter that never moves has no R-hat, and spoils no other's
+    assert np.isfinite(ChainSample(states, []).convergence()["rhat_max"])
+
+
+def test_convergence_has_a_reason_where_it_has_no_number() -> None:
+    short = ChainSample(torch.zeros(2, 3, 5), []).convergence()
+    assert short["rhat_max"] is None
+    assert "3 states a chain" in short["reason"]
+    stuck = ChainSample(torch.zeros(2, 8, 5), []).convergence()
+    assert stuck["ess_min"] is None
+    assert "varies" in stuck["reason"]

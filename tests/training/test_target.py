@@ -1,0 +1,180 @@
+"""The log posterior against scikit-learn, finite differences and quadrature."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp
+from sklearn.metrics import log_loss
+from torch import Tensor, nn
+
+from segunc.bayes.convert import convert
+from segunc.bayes.draws import AffineLayout
+from segunc.errors import InputError
+from segunc.metrics.chains import effective_sample_size
+from segunc.training.hmc import HamiltonianChain
+from segunc.training.target import AffineParameters, LogPosterior
+from tests.bayes.networks import randomise, small_network
+
+S, N_EFF = 0.2, 500.0
+
+
+def data(frames: int = 6, size: int = 8) -> tuple[Tensor, Tensor]:
+    """Frames whose shares of ignored pixels differ."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(frames, 3, size, size, generator=generator)
+    labels = (images.mean(1) * 4).long().clamp(0, 3)
+    for i in range(frames):
+        labels[i, : i % size] = 255
+    return images, labels
+
+
+def target(scope: str = "all", temperature: float = 1.0, network: nn.Module | None = None) -> LogPosterior:
+    network = (small_network() if network is None else network).double()
+    convert(network)
+    return LogPosterior(network, scope=scope, effective_pixels=N_EFF, prior_scale=S, temperature=temperature)
+
+
+def moved(posterior: LogPosterior, scale: float = 0.1, seed: int = 0) -> Tensor:
+    noise = torch.randn(len(posterior.base), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return posterior.base + scale * noise
+
+
+def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
+    posterior = target(temperature=0.5)
+    images, labels = data()
+    theta = moved(posterior)
+    layout = posterior.layout
+    network = small_network().double()
+    gamma, beta = posterior.parameters.expand(theta)
+    with torch.no_grad():
+        for layer, part in ((network.encoder[1], slice(0, 8)), (network.decoder[1], slice(8, 16))):  # type: ignore[index]
+            layer.weight.copy_(gamma[part])
+            layer.bias.copy_(beta[part])
+        p = network(images.double()).softmax(1).movedim(1, -1)
+    valid = labels != 255
+    mean = -log_loss(labels[valid].numpy(), p[valid].numpy(), labels=[0, 1, 2, 3])
+    offset = torch.cat([gamma - layout.weight, beta - layout.bias])
+    expected = (N_EFF * mean - float(offset.square().sum()) / (2 * S**2)) / 0.5
+    value, _ = posterior.on([(images, labels)])(theta)
+    assert value == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_gradient_is_that_of_the_value() -> None:
+    posterior = target(temperature=0.7)
+    density = posterior.on([data()])
+    theta = moved(posterior)
+    _, gradient = density(theta)
+    for index in (0, 5, 9, 20, 31):
+        step = torch.zeros_like(theta)
+        step[index] = 1e-5
+        slope = (density(theta + step)[0] - density(theta - step)[0]) / 2e-5
+        assert float(gradient[index]) == pytest.approx(slope, rel=1e-5, abs=1e-5)
+
+
+def test_streaming_in_chunks_changes_nothing() -> None:
+    posterior = target()
+    images, labels = data()
+    theta = moved(posterior)
+    whole = posterior.on([(images, labels)])(theta)
+    parts = posterior.on([(images[:1], labels[:1]), (images[1:4], labels[1:4]), (images[4:], labels[4:])])(theta)
+    assert parts[0] == pytest.approx(whole[0], rel=1e-12)
+    torch.testing.assert_close(parts[1], whole[1], rtol=1e-10, atol=1e-10)
+
+
+def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
+    posterior = target(temperature=0.5)
+    images, labels = data()
+    theta = moved(posterior)
+    _, exact = posterior.on([(images, labels)])(theta)
+    pixels = float((labels != 255).sum()) / len(images)
+    mean, ratio = (
+        torch.stack([posterior.energy_gradient(theta, images[i][None], labels[i][None], p) for i in range(6)]).mean(0)
+        for p in (pixels, None)
+    )
+    torch.testing.assert_close(mean, -0.5 * exact, rtol=1e-10, atol=1e-10)
+    assert not torch.allclose(ratio, mean, rtol=1e-3), "dividing by the pixels of each batch is another estimate"
+
+
+def test_a_batch_without_labels_leaves_the_prior() -> None:
+    posterior = target()
+    images, labels = data()
+    theta = moved(posterior)
+    gradient = posterior.energy_gradient(theta, images, torch.full_like(labels, 255))
+    torch.testing.assert_close(gradient, (theta - posterior.base) / S**2)
+    with pytest.raises(InputError, match="no labelled pixel"):
+        posterior.on([(images, torch.full_like(labels, 255))])
+
+
+def test_at_the_base_the_network_is_the_base() -> None:
+    posterior = target(network=small_network(nn.GroupNorm(2, 8)))
+    images, labels = data()
+    plain = small_network(nn.GroupNorm(2, 8)).double().requires_grad_(False)
+    expected = -nn.functional.cross_entropy(plain(images.double()), labels, ignore_index=255, reduction="sum")
+    actual = posterior.log_likelihood(posterior.base, images, labels)
+    assert float(actual) == pytest.approx(float(expected), rel=1e-7)
+
+
+def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
+    network = small_network(nn.LayerNorm([8, 8, 8], bias=False))
+    posterior = target(network=network)
+    layout = posterior.layout
+    assert posterior.parameters.count == layout.total + int(layout.has_bias.sum()) < 2 * layout.total
+    network = small_network()
+    convert(network)
+    layout = AffineLayout(network)
+    decoder = AffineParameters(layout, "decoder")
+    assert decoder.count == 16
+    theta = decoder.base + torch.arange(1.0, 17.0)
+    gamma, beta = decoder.expand(theta.expand(3, -1))
+    assert gamma.shape == beta.shape == (3, layout.total)
+    assert torch.equal(gamma[1, :8].float(), layout.weight[:8])
+    torch.testing.assert_close(gamma[1, 8:].float(), layout.weight[8:] + torch.arange(1.0, 9.0))
+    torch.testing.assert_close(beta[1, 8:].float(), layout.bias[8:] + torch.arange(9.0, 17.0))
+
+
+@pytest.mark.parametrize("setting", ["effective_pixels", "prior_scale", "temperature"])
+def test_bad_settings(setting: str) -> None:
+    network = small_network()
+    convert(network)
+    for bad in (0.0, -1.0, math.nan):
+        with pytest.raises(InputError, match=setting):
+            LogPosterior(network, **{setting: bad})
+
+
+def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:
+    """Two parameters: the whole posterior lies on a grid, and gives the moments that the chain must have."""
+    torch.manual_seed(2)
+    network = randomise(nn.Sequential(nn.Conv2d(3, 1, 1), nn.BatchNorm2d(1), nn.Conv2d(1, 2, 1)).eval())
+    network[2].weight.data.mul_(3)  # type: ignore[index]
+    images, _ = data(1, 6)
+    with torch.no_grad():
+        # Labels drawn from the network itself: 36 of them move the posterior a little from its trained values.
+        p = network(images).softmax(1)
+    labels = torch.multinomial(p[0].flatten(1).T, 1, generator=torch.Generator().manual_seed(0)).view(1, 6, 6)
+    temperature = 0.6
+    posterior = target(temperature=temperature, network=network)
+    density = posterior.on([(images, labels)])
+    offsets = torch.linspace(-1.0, 1.0, 41, dtype=torch.float64)
+    grid = torch.cartesian_prod(offsets, offsets)
+    log_p = np.array([density(posterior.base + offset)[0] for offset in grid])
+    p_grid = np.exp(log_p - logsumexp(log_p))
+    mean = p_grid @ grid.numpy()
+    deviation = np.sqrt(p_grid @ (grid.numpy() - mean) ** 2)
+    border = np.abs(grid.numpy()).max(1) > 0.99
+    assert p_grid[border].sum() < 1e-6, "the grid holds the posterior"
+    assert (np.abs(mean) > 0.3 * deviation).any(), "the data move it"
+    assert (deviation < 0.8 * S).any(), "and narrow it"
+    length = math.pi * S * math.sqrt(temperature) / 2
+    chain = HamiltonianChain(density, posterior.base, seed=0, trajectory=length, warmup=60, total=560)
+    x = torch.stack([chain.theta for _ in range(chain.total) if chain.advance()]).numpy() - posterior.base.numpy()
+    for i in range(2):
+        # Each moment by the effective size of its own series: trajectories of half a period mix means, not spreads.
+        for power, expected in ((1, mean[i]), (2, p_grid @ grid.numpy()[:, i] ** 2)):
+            series = x[:, i] ** power
+            size = effective_sample_size(series[None])
+            assert size > 60
+            assert series.mean() == pytest.approx(expected, abs=4 * series.std() / math.sqrt(size))
