@@ -1,0 +1,140 @@
+"""What is the same for all draws is computed once.
+
+Everything before the first site whose draws differ depends on the frames alone. A torch function mode follows every
+operation of a forward pass and marks its results: from frames only, or from draws too. The first pass over some
+frames remembers the results that later meet draws; further passes over the same frames take them from there and
+skip what led to them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them,
+so no part of the network is entered or left by name, and skip connections need no special case.
+
+A network for which this does not hold (it takes results out of in-place operations by other names, or calls scripted
+code) is found by the sampler's self-check, which compares with the plain computation.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from segunc.bayes.sites import FRAMES, ORIGIN
+
+DRAWS = "draws"
+"""Mark of tensors that depend on draws and have one row for each draw and frame."""
+_CALL = "segunc_call"
+
+
+def mark(tensor: Tensor, origin: str) -> Tensor:
+    """The tensor itself, marked as coming from :data:`~segunc.bayes.sites.FRAMES` or :data:`DRAWS`."""
+    setattr(tensor, ORIGIN, origin)
+    return tensor
+
+
+class Prefix:
+    """Results of one set of frames that all draws share; empty before the first pass.
+
+    Attributes:
+        results: what each skipped operation returns, by its number in the pass. Tensors that no draw meets are
+            placeholders of their shape without memory.
+        complete: whether a pass has been recorded.
+    """
+
+    def __init__(self) -> None:
+        self.results: dict[int, Any] = {}
+        self.complete = False
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the results that are kept."""
+        kept = {id(t): t for result in self.results.values() for t in _tensors([result]) if getattr(t, ORIGIN, None)}
+        return sum(t.numel() * t.element_size() for t in kept.values())
+
+
+class SharePrefix(TorchFunctionMode):
+    """Runs one forward pass with a :class:`Prefix`; for use as a context around it.
+
+    Args:
+        prefix: recorded if it is empty, used otherwise.
+        draws: k, the number of draws of this pass.
+    """
+
+    def __init__(self, prefix: Prefix, draws: int) -> None:
+        super().__init__()
+        self._prefix, self._draws = prefix, draws
+        self._replay = prefix.complete
+        self._calls = 0
+        self._seen: dict[int, Any] = {}
+        self._needed: dict[int, Any] = {}
+
+    def __exit__(self, *details: Any) -> None:
+        super().__exit__(*details)
+        if not self._replay:
+            self._prefix.results = {**self._seen, **self._needed}
+            self._prefix.complete = True
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        number = self._calls
+        self._calls += 1
+        if self._replay and number in self._prefix.results:
+            return self._prefix.results[number]
+        marked = [t for t in _tensors((*args, *kwargs.values())) if hasattr(t, ORIGIN)]
+        if not marked:
+            return func(*args, **kwargs)
+        shared = [t for t in marked if getattr(t, ORIGIN) == FRAMES]
+        if len(shared) < len(marked):
+            if shared:
+                self._keep(shared)
+                in_place = func.__name__.rstrip("_") != func.__name__ or "inplace" in kwargs
+                args = tuple(self._repeat(a, in_place) for a in args)
+                kwargs = {name: self._repeat(value, in_place) for name, value in kwargs.items()}
+            output = func(*args, **kwargs)
+            for tensor in _tensors([output]):
+                mark(tensor, DRAWS)
+            return output
+        output = func(*args, **kwargs)
+        for tensor in _tensors([output]):
+            mark(tensor, FRAMES)
+            setattr(tensor, _CALL, (number, weakref.ref(output) if isinstance(output, Tensor) else output))
+        if not self._replay:
+            self._seen[number] = _placeholder(output)
+        return output
+
+    def _keep(self, shared: Iterable[Tensor]) -> None:
+        for tensor in shared:
+            number, output = getattr(tensor, _CALL, (None, None))
+            if number is not None:
+                self._needed[number] = output() if isinstance(output, weakref.ref) else output
+
+    def _repeat(self, value: Any, in_place: bool) -> Any:
+        """The argument with one row for each draw and frame in place of one for each frame."""
+        if isinstance(value, Tensor) and getattr(value, ORIGIN, None) == FRAMES:
+            # cat keeps the memory format, repeat does not.
+            return torch.cat([value] * self._draws) if self._draws > 1 or in_place else value
+        if isinstance(value, list | tuple):
+            return type(value)(self._repeat(v, in_place) for v in value)
+        return value
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _placeholder(output: Any) -> Any:
+    """The same value with tensors that have a shape but no memory."""
+    if isinstance(output, Tensor):
+        return torch.empty((), dtype=output.dtype, device=output.device).expand(output.shape)
+    if isinstance(output, list | tuple) and any(True for _ in _tensors(output)):
+        held = [_placeholder(value) for value in output]
+        # torch.return_types take one sequence, named tuples take their fields.
+        return output._make(held) if hasattr(output, "_make") else type(output)(held)
+    return output
