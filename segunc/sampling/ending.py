@@ -59,9 +59,9 @@ class InterpolationWatch(TorchFunctionMode):
 
     def ending(self, logits: Tensor) -> Ending | None:
         """The ending of the watched pass if its last interpolation made ``logits``, but for a crop and the type."""
-        if self._last is None or self._last[1] is None:
+        low, upsampling = self._last or (None, None)
+        if low is None or upsampling is None:
             return None
-        low, upsampling = self._last
         kept = (logits.shape[-2], logits.shape[-1])
         if low.shape[:2] != logits.shape[:2] or any(k > f for k, f in zip(kept, upsampling.full, strict=True)):
             return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Literal
 
 import torch
@@ -31,16 +31,14 @@ class Engine:
     Args:
         network: in eval mode; converted or not.
         precision: of activations and weights. Norm sites take their draws in it, folded in float32 before.
-
-    Attributes:
-        messages: what a user should know.
+        messages: gains what a user should know.
     """
 
-    def __init__(self, network: nn.Module, precision: Precision) -> None:
+    def __init__(self, network: nn.Module, precision: Precision, messages: list[str] | None = None) -> None:
         self.network = network
         self.device = next(network.parameters()).device
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        self.messages: list[str] = []
+        self.messages = [] if messages is None else messages
         self._autocast = False
         self._run: nn.Module = network
         self._endings: dict[tuple[int, ...], Ending | None] = {}
@@ -65,13 +63,22 @@ class Engine:
             raise InputError("the network is not converted", "a converted network", "call segunc.convert on it first")
         return self.layout
 
-    def ending(self, images: Tensor, draws: FoldedDraws | None) -> Ending | None:
-        """How the network ends for images of this shape, found by one full pass at the first of a shape."""
+    def ending(self, images: Tensor, draws: FoldedDraws | None, reached: Sequence[bool] | None = None) -> Ending | None:
+        """How the network ends for images of this shape, found by one full pass at the first of a shape.
+
+        Args:
+            images: ``[n, 3, H, W]`` on the device.
+            draws: one, or None for the network as it is.
+            reached: which sites the network is known to call. A bfloat16 copy that calls others is not used: a network
+                whose ``forward`` was replaced on the object calls the original's layers from every copy.
+        """
         key = tuple(images.shape)
         if key not in self._endings:
             watch = InterpolationWatch()
             try:
                 logits = self._forward(images, draws, watch)
+                if self._run is not self.network and reached is not None and self.require_layout().reached() != reached:
+                    raise TypeError("a copy of it calls other layers")
             except (RuntimeError, TypeError) as error:
                 if self._run is self.network or isinstance(error, torch.OutOfMemoryError):
                     raise
@@ -146,7 +153,7 @@ class Engine:
         self._run, self._autocast = self.network, True
         self.layout = self._layout()
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        self.messages.append(f"the network does not run with bfloat16 weights ({reason}); autocast is used")
+        self.messages.append(f"the network does not run with bfloat16 weights ({reason}); it runs under autocast")
 
     def _layout(self) -> AffineLayout | None:
         converted = any(isinstance(module, StochasticSite) for module in self._run.modules())

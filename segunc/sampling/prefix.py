@@ -37,20 +37,14 @@ class Prefix:
     """Results of one set of frames that all draws share; empty before the first pass.
 
     Attributes:
-        results: what each skipped operation returns, by its number in the pass. Tensors that no draw meets are
-            placeholders of their shape without memory.
+        results: what each skipped operation returns, by its number among those on frames. Tensors that no draw meets
+            are placeholders of their shape without memory.
         complete: whether a pass has been recorded.
     """
 
     def __init__(self) -> None:
         self.results: dict[int, Any] = {}
         self.complete = False
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the results that are kept."""
-        kept = {id(t): t for result in self.results.values() for t in _tensors([result]) if getattr(t, ORIGIN, None)}
-        return sum(t.numel() * t.element_size() for t in kept.values())
 
 
 class SharePrefix(TorchFunctionMode):
@@ -69,9 +63,9 @@ class SharePrefix(TorchFunctionMode):
         self._seen: dict[int, Any] = {}
         self._needed: dict[int, Any] = {}
 
-    def __exit__(self, *details: Any) -> None:
-        super().__exit__(*details)
-        if not self._replay:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        if not self._replay and kind is None:
             self._prefix.results = {**self._seen, **self._needed}
             self._prefix.complete = True
 
@@ -79,10 +73,6 @@ class SharePrefix(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        number = self._calls
-        self._calls += 1
-        if self._replay and number in self._prefix.results:
-            return self._prefix.results[number]
         marked = [t for t in _tensors((*args, *kwargs.values())) if hasattr(t, ORIGIN)]
         if not marked:
             return func(*args, **kwargs)
@@ -97,12 +87,16 @@ class SharePrefix(TorchFunctionMode):
             for tensor in _tensors([output]):
                 mark(tensor, DRAWS)
             return output
+        # Only operations on frames are counted: how many there are on draws may depend on their number.
+        number = self._calls
+        self._calls += 1
+        if self._replay:
+            return self._prefix.results[number]
         output = func(*args, **kwargs)
         for tensor in _tensors([output]):
             mark(tensor, FRAMES)
             setattr(tensor, _CALL, (number, weakref.ref(output) if isinstance(output, Tensor) else output))
-        if not self._replay:
-            self._seen[number] = _placeholder(output)
+        self._seen[number] = _placeholder(output)
         return output
 
     def _keep(self, shared: Iterable[Tensor]) -> None:
@@ -132,7 +126,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 def _placeholder(output: Any) -> Any:
     """The same value with tensors that have a shape but no memory."""
     if isinstance(output, Tensor):
-        return torch.empty((), dtype=output.dtype, device=output.device).expand(output.shape)
+        return mark(torch.empty((), dtype=output.dtype, device=output.device).expand(output.shape), FRAMES)
     if isinstance(output, list | tuple) and any(True for _ in _tensors(output)):
         held = [_placeholder(value) for value in output]
         # torch.return_types take one sequence, named tuples take their fields.

@@ -48,8 +48,8 @@ def add_draws(
         temperature: T, by which logits are divided before the softmax.
     """
     if backend == "reference":
-        for draw in logits.split(1):
-            sums.add(upsampling.apply(draw.float())[0] / temperature)
+        for draw in logits:
+            sums.add(upsampling.apply(draw[None].float())[0] / temperature)
         return
     if backend == "triton":
         from segunc.sampling.tail_triton import add_draws_triton  # importing Triton takes seconds
