@@ -114,12 +114,12 @@ class Engine:
         self, images: Tensor, draws: FoldedDraws | None, watch: InterpolationWatch | None, prefix: Prefix | None = None
     ) -> Tensor:
         count = 1 if draws is None else len(draws)
-        if prefix is None:
-            batch = images if count == 1 else torch.cat([images] * count)
-        else:
-            batch = mark(images.view_as(images), FRAMES)
-        if not isinstance(self._run, SegmentationNetwork) and not self._autocast:
-            batch = batch.to(self.dtype)
+        narrow = not isinstance(self._run, SegmentationNetwork) and not self._autocast
+        batch = images.to(self.dtype) if narrow else images
+        if prefix is not None:
+            batch = mark(batch.view_as(batch), FRAMES)
+        elif count > 1:
+            batch = torch.cat([batch] * count)
         with ExitStack() as stack:
             stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast))
             if draws is not None:
