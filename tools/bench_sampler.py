@@ -234,7 +234,9 @@ def main() -> None:
 
 def commit() -> str | None:
     """The commit of the working tree, or None outside one."""
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or None
 
 

@@ -15,6 +15,7 @@ from segunc.bayes.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.bayes.sites import FRAMES, StochasticSite
 from segunc.errors import InputError
 from segunc.networks.network import SegmentationNetwork
+from segunc.sampling.compiled import CompiledPasses
 from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch
 from segunc.sampling.prefix import DRAWS, Prefix, SharePrefix, mark
 from segunc.sampling.upsampling import Upsampling
@@ -32,13 +33,17 @@ class Engine:
         network: in eval mode; converted or not.
         precision: of activations and weights. Norm sites take their draws in it, folded in float32 before.
         messages: gains what a user should know.
+        compiled: run chunks of draws through torch.compile.
     """
 
-    def __init__(self, network: nn.Module, precision: Precision, messages: list[str] | None = None) -> None:
+    def __init__(
+        self, network: nn.Module, precision: Precision, messages: list[str] | None = None, *, compiled: bool = False
+    ) -> None:
         self.network = network
         self.device = next(network.parameters()).device
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.messages = [] if messages is None else messages
+        self._compiled = CompiledPasses(self._pass, self.messages) if compiled else None
         self._autocast = False
         self._run: nn.Module = network
         self._endings: dict[tuple[int, ...], Ending | None] = {}
@@ -104,11 +109,18 @@ class Engine:
         Raises:
             InputError: the network does not return ``[batch, C, H, W]``.
         """
-        watch = InterpolationWatch(ending.call) if ending is not None else None
-        logits = self._forward(images, draws, watch, prefix)
+        logits = None
+        if self._compiled is not None and draws is not None and prefix is not None and prefix.complete:
+            logits = self._compiled(images, draws, ending, prefix)
+        if logits is None:
+            logits = self._pass(images, draws, ending, prefix)
         if ending is not None and logits.shape[-2:] == ending.upsampling.source:
             return logits, ending.upsampling
         return logits, Upsampling.none((logits.shape[-2], logits.shape[-1]))
+
+    def _pass(self, images: Tensor, draws: FoldedDraws | None, ending: Ending | None, prefix: Prefix | None) -> Tensor:
+        watch = InterpolationWatch(ending.call) if ending is not None else None
+        return self._forward(images, draws, watch, prefix)
 
     def _forward(
         self, images: Tensor, draws: FoldedDraws | None, watch: InterpolationWatch | None, prefix: Prefix | None = None

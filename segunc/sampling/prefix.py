@@ -39,11 +39,13 @@ class Prefix:
     Attributes:
         results: what each skipped operation returns, by its number among those on frames. Tensors that no draw meets
             are placeholders of their shape without memory.
+        kept: those results that meet draws, with their memory.
         complete: whether a pass has been recorded.
     """
 
     def __init__(self) -> None:
         self.results: dict[int, Any] = {}
+        self.kept: dict[int, Any] = {}
         self.complete = False
 
 
@@ -67,6 +69,7 @@ class SharePrefix(TorchFunctionMode):
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         if not self._replay and kind is None:
             self._prefix.results = {**self._seen, **self._needed}
+            self._prefix.kept = self._needed
             self._prefix.complete = True
 
     def __torch_function__(
