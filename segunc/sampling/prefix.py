@@ -25,6 +25,7 @@ from segunc.bayes.sites import FRAMES, ORIGIN
 DRAWS = "draws"
 """Mark of tensors that depend on draws and have one row for each draw and frame."""
 _CALL = "segunc_call"
+_JOINS = (torch.cat, torch.concat, torch.concatenate)
 
 
 def mark(tensor: Tensor, origin: str) -> Tensor:
@@ -86,6 +87,8 @@ class SharePrefix(TorchFunctionMode):
                 in_place = func.__name__.rstrip("_") != func.__name__ or "inplace" in kwargs
                 args = tuple(self._repeat(a, in_place) for a in args)
                 kwargs = {name: self._repeat(value, in_place) for name, value in kwargs.items()}
+            if func in _JOINS and self._draws > 1:
+                args = (self._as_many_rows(args[0]), *args[1:])
             output = func(*args, **kwargs)
             for tensor in _tensors([output]):
                 mark(tensor, DRAWS)
@@ -116,6 +119,13 @@ class SharePrefix(TorchFunctionMode):
         if isinstance(value, list | tuple):
             return type(value)(self._repeat(v, in_place) for v in value)
         return value
+
+    def _as_many_rows(self, joined: Any) -> Any:
+        """Tensors that are joined, constants that a network made for the number of frames repeated like the frames."""
+        if not isinstance(joined, list | tuple):
+            return joined
+        rows = max(t.shape[0] for t in joined)
+        return [torch.cat([t] * self._draws) if t.shape[0] * self._draws == rows else t for t in joined]
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
