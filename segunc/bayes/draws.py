@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -32,6 +32,57 @@ class AffineDraws:
 
     def __len__(self) -> int:
         return self.weight.shape[0]
+
+
+@dataclass(frozen=True)
+class FoldedSite:
+    """One site's part of S draws, ready for its multiply-add.
+
+    Attributes:
+        scale, shift: ``[S, C]`` in the type of the activations, or ``[1, C]`` where the draws agree and that is used.
+        element_alpha: noise scale of the per-element variant.
+        element_offset: ``[S, C]`` what per-element noise leaves alone.
+        element_seeds: one a draw, or none.
+        agree: whether all draws were found to be the same here.
+    """
+
+    scale: Tensor
+    shift: Tensor
+    element_alpha: float
+    element_offset: Tensor
+    element_seeds: tuple[int, ...]
+    agree: bool
+
+    def part(self, first: int, last: int) -> FoldedSite:
+        """The draws first..last-1."""
+        rows = slice(first, last) if len(self.scale) > 1 else slice(None)
+        return FoldedSite(
+            self.scale[rows],
+            self.shift[rows],
+            self.element_alpha,
+            self.element_offset[first:last],
+            self.element_seeds[first:last],
+            self.agree,
+        )
+
+
+@dataclass(frozen=True)
+class FoldedDraws:
+    """S draws of a whole network, site by site; see :meth:`AffineLayout.fold`."""
+
+    sites: tuple[FoldedSite, ...]
+    draws: int
+
+    def __len__(self) -> int:
+        return self.draws
+
+    def without_element_noise(self) -> FoldedDraws:
+        """The same affine, and nothing drawn for single elements."""
+        return FoldedDraws(tuple(replace(site, element_alpha=0.0) for site in self.sites), self.draws)
+
+    def part(self, first: int, last: int) -> FoldedDraws:
+        """The draws first..last-1."""
+        return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first)
 
 
 class AffineLayout:
@@ -81,12 +132,17 @@ class AffineLayout:
         """For each site whether a drawn forward came through it."""
         return [state.reached for state in self._states]
 
-    @contextmanager
-    def active(self, draws: AffineDraws) -> Iterator[None]:
-        """While open, the network computes with these draws; its batch is draw-major: S times n frames.
+    def fold(self, draws: AffineDraws, dtype: torch.dtype = torch.float32, *, share: bool = False) -> FoldedDraws:
+        """Statistics folded into the affine and cut by site, once for a run.
+
+        Args:
+            draws: of this layout.
+            dtype: of the activations.
+            share: keep one row where all draws agree, so that what lies before the first other site is the same for
+                all draws and can be computed once.
 
         Raises:
-            InputError: the draws are of another layout, or draws are active already.
+            InputError: the draws are of another layout.
         """
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
             raise InputError(
@@ -94,22 +150,43 @@ class AffineLayout:
                 f"[S, {self.total}] for this network",
                 "make them from its layout",
             )
+        scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
+        sites = []
+        start = 0
+        for index, width in enumerate(self.channels):
+            part = slice(start, start + width)
+            alpha = 0.0 if draws.element_alpha is None else float(draws.element_alpha[start])
+            pair = scale[:, part], shift[:, part]
+            agree = share and alpha == 0.0 and all(bool((t == t[:1]).all()) for t in pair)
+            rows = slice(0, 1) if agree else slice(None)
+            seeds = tuple(mix_seed(seed, index) for seed in draws.element_seeds)
+            sites.append(
+                FoldedSite(
+                    pair[0][rows].to(dtype), pair[1][rows].to(dtype), alpha, draws.bias[:, part].to(dtype), seeds, agree
+                )
+            )
+            start += width
+        return FoldedDraws(tuple(sites), len(draws))
+
+    @contextmanager
+    def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
+        """While open, the network computes with these draws; its batch is draw-major: S times n frames.
+
+        Raises:
+            InputError: the draws are of another layout, or draws are active already.
+        """
+        folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
         if any(state.scale is not None for state in self._states):
             raise InputError("draws are active already", "one set of draws at a time", "leave the first context before")
-        scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
         # The fused transformer layer of PyTorch reads its norms' parameters and never calls them.
         fast_path = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         try:
-            start = 0
-            for index, (state, width) in enumerate(zip(self._states, self.channels, strict=True)):
-                part = slice(start, start + width)
-                state.scale, state.shift = scale[:, part], shift[:, part]
-                if draws.element_alpha is not None:
-                    state.element_alpha = float(draws.element_alpha[start])
-                    state.element_offset = draws.bias[:, part]
-                    state.element_seeds = tuple(mix_seed(seed, index) for seed in draws.element_seeds)
-                start += width
+            for state, site in zip(self._states, folded.sites, strict=True):
+                state.scale, state.shift = site.scale, site.shift
+                if site.element_alpha:
+                    state.element_alpha, state.element_offset = site.element_alpha, site.element_offset
+                    state.element_seeds = site.element_seeds
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)

@@ -21,6 +21,10 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from segunc.errors import InputError
 
 KINDS = ("batch", "group", "layer", "layer-2d", "instance")
+ORIGIN = "segunc_origin"
+"""Attribute by which the engine marks tensors (:mod:`segunc.sampling.prefix`): those with the value :data:`FRAMES` have
+one row for each frame, the same for all draws."""
+FRAMES = "frames"
 
 
 @dataclass
@@ -30,7 +34,8 @@ class SiteState:
     Attributes:
         kind: one of :data:`KINDS`; ``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs.
         scale, shift: ``[S, C]`` affine of each draw. For ``batch`` (and instance norms with running statistics) they
-            act on the raw input, statistics folded in; for the other kinds on the normalised input.
+            act on the raw input, statistics folded in; for the other kinds on the normalised input. ``[1, C]`` where
+            the draws agree.
         element_alpha: noise scale of the per-element variant, 0 for the published per-channel form.
         element_offset: ``[S, C]`` part of the output that per-element noise leaves alone (beta).
         element_seeds: one seed a draw for the per-element noise.
@@ -71,25 +76,29 @@ class StochasticSite:
 def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
     """The layer with the drawn affine; ``x`` is draw-major: rows ``k * i .. k * (i + 1) - 1`` belong to draw i.
 
+    A tensor that the engine marked as the same for all draws has one row for each frame instead.
+
     Raises:
         InputError: the batch is not a whole number of draws.
     """
     assert state.scale is not None
     assert state.shift is not None
     draws = state.scale.shape[0]
-    if x.shape[0] % draws:
+    shared = getattr(x, ORIGIN, None) == FRAMES
+    if x.shape[0] % draws and not shared:
         raise InputError(
             f"a layer input with a first axis of {x.shape[0]} under {draws} draws",
             "a batch axis that is a multiple of the draws",
             "this network does not keep the batch outermost; sample it one draw at a time (chunk 1)",
         )
     channels_first = state.kind != "layer" and (state.kind != "layer-2d" or x.ndim == 4)
+    each = x.shape[0] if shared else x.shape[0] // draws
     x = normalise(layer, state.kind, x)
-    scale, shift = (_rows(t, x, draws, channels_first, layer) for t in (state.scale, state.shift))
+    scale, shift = (_rows(t, x, each, channels_first, layer) for t in (state.scale, state.shift))
     y = torch.addcmul(shift, x, scale)
     if state.element_alpha:
         assert state.element_offset is not None
-        offset = _rows(state.element_offset, x, draws, channels_first, layer)
+        offset = _rows(state.element_offset, x, each, channels_first, layer)
         y = y + state.element_alpha * _element_noise(state.element_seeds, y) * (y - offset)
     # timm's norm layers carry dropout and activation, in this order.
     for name in ("drop", "act"):
@@ -113,11 +122,10 @@ def normalise(layer: nn.Module, kind: str, x: Tensor) -> Tensor:
     return x
 
 
-def _rows(values: Tensor, x: Tensor, draws: int, channels_first: bool, layer: nn.Module) -> Tensor:
-    """``[S, C]`` as one row for each row of ``x``, shaped to broadcast along its channel axis."""
+def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.Module) -> Tensor:
+    """``[S, C]`` as ``each`` rows a draw (one for all if S = 1), shaped to broadcast along the channel axis of ``x``."""
     values = values.to(x.dtype)
-    each = x.shape[0] // draws
-    if each > 1:
+    if each > 1 and len(values) > 1:
         values = values.repeat_interleave(each, 0)
     if channels_first:
         return values.view(values.shape[0], -1, *([1] * (x.ndim - 2)))

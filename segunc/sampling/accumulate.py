@@ -46,9 +46,9 @@ class DrawAccumulator:
         # float64: epistemic is a small difference of two entropies, and this plane is 1 / C of the probabilities' memory.
         self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
         self.draws = 0
-        self._temperature = temperature
+        self.temperature = temperature
         further = [name for name in DISAGREEMENT_SCORES if name in scores]
-        self._disagreement = DisagreementSums(further, classes, size, device) if further else None
+        self.disagreement = DisagreementSums(further, classes, size, device) if further else None
         self._rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
 
     def add(self, logits: Tensor) -> None:
@@ -57,14 +57,14 @@ class DrawAccumulator:
             rows = slice(top, top + self._rows)
             # One contiguous float32 copy: the passes below then run along rows whatever the layout was.
             z = logits[:, rows].to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-            if self._temperature != 1.0:
-                z /= self._temperature
+            if self.temperature != 1.0:
+                z /= self.temperature
             z -= z.amax(0)
             p = z.exp()
             total = p.sum(0)
             p /= total
-            if self._disagreement is not None:
-                self._disagreement.add(rows, z, p, self.probabilities[:, rows], self.draws)
+            if self.disagreement is not None:
+                self.disagreement.add(rows, z, p, self.probabilities[:, rows], self.draws)
             self.probabilities[:, rows] += p
             # H = ln sum exp z - sum p z, with z shifted by its maximum.
             self.entropy[rows] += total.log_().sub_(p.mul_(z).sum(0)).clamp_min_(0.0)
@@ -83,7 +83,7 @@ class DrawAccumulator:
         if len(self.probabilities) == 1:
             msp.zero_()
         found = {"msp": msp, "entropy": entropy, "aleatoric": aleatoric, "epistemic": epistemic}
-        return found if self._disagreement is None else found | self._disagreement.scores(self.draws)
+        return found if self.disagreement is None else found | self.disagreement.scores(self.draws)
 
 
 def base_scores(

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.bayes.attachments import MaxLogitStatistics
 from segunc.bayes.convert import is_converted
-from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.bayes.posterior import Deterministic, Posterior
 from segunc.errors import InputError
-from segunc.sampling.accumulate import DrawAccumulator, base_scores
+from segunc.sampling.accumulate import DrawAccumulator
+from segunc.sampling.ending import Ending
+from segunc.sampling.engine import Engine, Precision
+from segunc.sampling.finish import finish_frame
 from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, Prediction, check_scores
+from segunc.sampling.prefix import Prefix
+from segunc.sampling.self_check import check
+from segunc.sampling.tail import add_draws, base_maps, choose_backend
+from segunc.sampling.upsampling import Upsampling
 
-Precision = Literal["float32", "bfloat16"]
-CHUNK_BYTES = 256 << 20
-"""Full-resolution logits and their upsampling that a chunk of draws may take by default on a CPU."""
-SELF_CHECK_SIDE = 512
-"""Longest side of the image of the self-check: two draws at once of a large frame would take the most memory of a run."""
-SELF_CHECK_TOLERANCE = 1e-3
-"""Largest difference of logits, relative to the largest logit, that counts as rounding (float32)."""
+__all__ = ["Precision", "Sampler", "SamplerReport"]
+
+CHUNK_PIXELS = 1 << 19
+"""Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
+ACTIVATION_BYTES = 512
+"""Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
+PENDING_BYTES = 64 << 20
+"""Logits that wait until several draws are added to the sums at once."""
 
 
 @dataclass
@@ -35,14 +40,18 @@ class SamplerReport:
 
     Attributes:
         batched: draws run as a batch; False after a failed self-check.
+        shared: what is the same for all draws is computed once; False after a failed self-check.
         self_check: largest relative difference between two draws as a batch and one by one, None before.
         unreached: sites that no drawn forward came through, whose noise therefore does nothing.
+        upsampled: whether the network's last upsampling was taken over by the sampler, None before.
         messages: what a user should know.
     """
 
     batched: bool = True
+    shared: bool = True
     self_check: float | None = None
     unreached: tuple[str, ...] = ()
+    upsampled: bool | None = None
     messages: list[str] = field(default_factory=list)
 
 
@@ -61,7 +70,10 @@ class Sampler:
         seed: of the noise.
         scope: sample fewer sites than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory.
-        precision: ``float32``, or ``bfloat16`` by autocast; sums are float32 in both.
+        precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With
+            ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
+        compiled: run the draws through torch.compile. It costs tens of seconds for each size of frame, saves about a
+            tenth on a CPU, and needs a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
         scores: names of :data:`segunc.sampling.prediction.ALL_SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
         max_logit_statistics: of the training set, for standardized-max-logit.
@@ -84,6 +96,7 @@ class Sampler:
         scores: Sequence[str] = DEFAULT_SCORES,
         temperature: float = 1.0,
         max_logit_statistics: MaxLogitStatistics | None = None,
+        compiled: bool = False,
     ) -> None:
         self.network = network.eval()
         self.posterior = None if posterior is None or isinstance(posterior, Deterministic) else posterior
@@ -109,10 +122,16 @@ class Sampler:
         self.temperature = temperature
         self.max_logit_statistics = max_logit_statistics
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
+        self.compiled = compiled
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
         self._layout = AffineLayout(network) if self.posterior is not None else None
-        self._affine: AffineDraws | None = None
+        self._engine: Engine | None = None
+        self._folded: FoldedDraws | None = None
+        self._reached: list[bool] | None = None
+        self._backend, why = choose_backend(self.device)
+        if why:
+            self.report.messages.append(why)
 
     @torch.inference_mode()
     def __call__(
@@ -130,28 +149,32 @@ class Sampler:
             InputError: the network returns NaN or infinite logits, or no dense logits.
         """
         images = images.to(self.device).contiguous(memory_format=torch.channels_last)
-        with self._autocast():
-            base = self._logits(images)
+        engine = self._prepared(images)
+        base_draw = None if self._folded is None else self._folded.part(0, 1).without_element_noise()
+        prefix = Prefix() if self._folded is not None and self.report.shared else None
+        ending = engine.ending(images, base_draw, self._reached)
+        self.report.upsampled = ending is not None
+        base, upsampling = engine.logits(images, base_draw, ending, prefix)
         if not torch.isfinite(base).all():
             raise InputError(
                 "the network returns NaN or infinite logits", "finite logits", "check its weights and its input"
             )
         statistics = self.max_logit_statistics if STANDARDIZED_MAX_LOGIT in self.scores else None
-        outputs = [base_scores(logits, self.temperature, statistics) for logits in base]
-        shape = (base.shape[2], base.shape[3])
+        outputs = [base_maps(logits, upsampling, self._backend, self.temperature, statistics) for logits in base]
         sums = [
-            DrawAccumulator(base.shape[1], shape, base.device, scores=self.scores, temperature=self.temperature)
+            DrawAccumulator(
+                base.shape[1], upsampling.kept, base.device, scores=self.scores, temperature=self.temperature
+            )
             for _ in images
         ]
-        if self.posterior is None:
-            for accumulator, logits in zip(sums, base, strict=True):
-                accumulator.add(logits)
+        if self._folded is None:
+            self._add([base], upsampling, sums)
         else:
             del base
-            self._check_once(images)
-            self._sample(images, sums)
-        target = size or (sums[0].entropy.shape[0], sums[0].entropy.shape[1])
-        finished = [_finish(a, o, target, keep_probabilities) for a, o in zip(sums, outputs, strict=True)]
+            self._sample(engine, images, sums, ending, prefix)
+        finished = [
+            finish_frame(a, o, size, keep_probabilities, self._backend) for a, o in zip(sums, outputs, strict=True)
+        ]
         return Prediction(
             torch.stack([f.prediction for f in finished]),
             {name: torch.stack([f.scores[name] for f in finished]) for name in self.scores},
@@ -166,67 +189,57 @@ class Sampler:
             return 1
         if self.chunk is not None:
             return min(self.chunk, self.draws)
-        budget = CHUNK_BYTES
+        pixels = frames * size[0] * size[1]
         if self.device.type == "cuda":
-            budget = torch.cuda.mem_get_info(self.device)[0] // 2
-        # Logits at full resolution and about three times as much around them (activations, the upsampling).
-        each = 4 * frames * classes * size[0] * size[1] * 4
-        return max(1, min(self.draws, budget // each))
+            free = torch.cuda.mem_get_info(self.device)[0]
+            # Networks that do not end in an upsampling have float32 logits at full resolution, and about as much around.
+            most = free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))
+        else:
+            most = CHUNK_PIXELS // pixels
+        return max(1, min(self.draws, most))
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16")
+    def _prepared(self, images: Tensor) -> Engine:
+        """The engine, made and checked with the first frame that comes."""
+        if self._engine is not None:
+            return self._engine
+        engine = Engine(self.network, self.precision, self.report.messages, compiled=self.compiled)
+        if self.posterior is not None:
+            draws = self._all_draws()
+            self._check(images, draws, engine)
+            self._folded = engine.fold(draws, share=self.report.shared)
+        self._engine = engine
+        return engine
 
-    def _logits(self, images: Tensor) -> Tensor:
-        logits = self.network(images)
-        if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[0] != images.shape[0]:
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise InputError(
-                f"a network that returns {shape} for {tuple(images.shape)}",
-                "logits [n, C, H, W]",
-                "wrap it to return them",
-            )
-        return logits
-
-    def _compare_two(self, image: Tensor) -> tuple[list[Tensor], float]:
-        """Logits of the first two draws one by one, and how far those of both as a batch lie from them."""
-        single = [self._run(image, s, s + 1) for s in range(min(2, self.draws))]
-        size = max(float(s.abs().max()) for s in single)
-        try:
-            both = self._run(image, 0, len(single))
-        except InputError:
-            return single, float("inf")
-        return single, float((both - torch.cat(single)).abs().max()) / max(size, 1e-12)
-
-    def _all_draws(self) -> tuple[AffineLayout, AffineDraws]:
+    def _all_draws(self) -> AffineDraws:
+        """The base network's own affine, and then the S draws."""
         assert self._layout is not None
         assert self.posterior is not None
-        if self._affine is None:
-            self._affine = self.posterior.affine(self._layout, range(self.draws), self.seed, self.scope)
-        return self._layout, self._affine
-
-    def _run(self, images: Tensor, first: int, last: int) -> Tensor:
-        """Logits of the draws first..last-1 of all frames, draw-major."""
-        layout, affine = self._all_draws()
-        part = AffineDraws(
-            affine.weight[first:last],
-            affine.bias[first:last],
-            affine.element_alpha,
-            affine.element_seeds[first:last],
+        drawn = self.posterior.affine(self._layout, range(self.draws), self.seed, self.scope)
+        return AffineDraws(
+            torch.cat([self._layout.weight[None], drawn.weight]),
+            torch.cat([self._layout.bias[None], drawn.bias]),
+            drawn.element_alpha,
+            (0, *drawn.element_seeds) if drawn.element_seeds else (),
         )
-        with layout.active(part):
-            batch = images.repeat(last - first, 1, 1, 1).contiguous(memory_format=torch.channels_last)
-            return self._logits(batch)
 
-    def _sample(self, images: Tensor, sums: list[DrawAccumulator]) -> None:
+    def _sample(
+        self,
+        engine: Engine,
+        images: Tensor,
+        sums: list[DrawAccumulator],
+        ending: Ending | None,
+        prefix: Prefix | None,
+    ) -> None:
+        assert self._folded is not None
         frames = len(images)
-        size = (sums[0].entropy.shape[0], sums[0].entropy.shape[1])
-        chunk = self.chunk_for(frames, size, sums[0].probabilities.shape[0])
+        chunk = self.chunk_for(frames, (images.shape[-2], images.shape[-1]), sums[0].probabilities.shape[0])
+        pending: list[Tensor] = []
         first = 0
         while first < self.draws:
             last = min(first + chunk, self.draws)
             try:
-                with self._autocast():
-                    logits = self._run(images, first, last)
+                # Row 0 is the base network.
+                logits, upsampling = engine.logits(images, self._folded.part(first + 1, last + 1), ending, prefix)
             except torch.OutOfMemoryError:
                 if chunk == 1:
                     raise
@@ -234,66 +247,39 @@ class Sampler:
                 self.report.messages.append(f"out of memory: chunk halved to {chunk}")
                 torch.cuda.empty_cache()
                 continue
-            for index in range(last - first):
-                for frame in range(frames):
-                    sums[frame].add(logits[index * frames + frame])
+            pending.append(logits)
             first = last
+            if first == self.draws or sum(t.numel() * t.element_size() for t in pending) >= PENDING_BYTES:
+                self._add(pending, upsampling, sums)
+                pending.clear()
 
-    def _check_once(self, images: Tensor) -> None:
-        """Two draws as a batch against the same two one by one, in float32, on the first frame that comes."""
-        if self.report.self_check is not None:
-            return
-        layout, _ = self._all_draws()
-        image = images[:1].float()
-        with torch.autocast(self.device.type, enabled=False):
-            try:
-                single, difference = self._compare_two(_shrunk(image))
-            except torch.OutOfMemoryError:
-                raise
-            except Exception:
-                # Some networks take frames of their own size only.
-                single, difference = self._compare_two(image)
-        self.report.self_check = difference
-        if not difference <= SELF_CHECK_TOLERANCE:
-            self.report.batched = False
-            self.report.messages.append(
-                f"self-check failed: two draws as a batch differ from the same two one by one by {difference:.1e} of the "
-                "largest logit; draws run one at a time"
+    def _add(self, chunks: list[Tensor], upsampling: Upsampling, sums: list[DrawAccumulator]) -> None:
+        """Add chunks of logits ``[k * n, C, h, w]``, draw-major, to the sums of n frames."""
+        for index, frame in enumerate(sums):
+            draws = [logits[index :: len(sums)] for logits in chunks]
+            add_draws(draws[0] if len(draws) == 1 else torch.cat(draws), upsampling, frame, self._backend)
+
+    def _check(self, images: Tensor, draws: AffineDraws, engine: Engine) -> None:
+        """Find out in float32 how draws may run on this network."""
+        exact = engine if self.precision == "float32" else Engine(self.network, "float32")
+        found = check(exact, images, draws)
+        report = self.report
+        report.self_check, report.batched, report.shared = found.batched, found.batched_passed, found.shared_passed
+        if not report.batched:
+            report.messages.append(
+                f"self-check failed: two draws as a batch differ from the same two one by one by {found.batched:.1e} of "
+                "the largest logit; draws run one at a time"
             )
-        if not all(torch.isfinite(s).all() for s in single):
-            raise InputError("a draw gives NaN or infinite logits", "finite logits", "lower alpha")
-        self.report.unreached = tuple(n for n, hit in zip(layout.names, layout.reached(), strict=True) if not hit)
-        if self.report.unreached:
-            self.report.messages.append(
-                f"{len(self.report.unreached)} norm sites are never called by the network, e.g. {self.report.unreached[0]}"
+        if not report.shared:
+            report.messages.append(
+                f"what is common to all draws cannot be shared on this network (the logits change by {found.shared:.1e} of "
+                "the largest); everything is computed for every draw"
             )
-
-
-def _shrunk(image: Tensor) -> Tensor:
-    """An image ``[1, 3, H, W]`` with sides of at most :data:`SELF_CHECK_SIDE` pixels; whether draws mix does not depend on it."""
-    height, width = image.shape[-2:]
-    scale = SELF_CHECK_SIDE / max(height, width)
-    if scale >= 1:
-        return image
-    # Whole multiples of the usual stride, so that a bare smp network takes them.
-    size = [max(64, 32 * round(side * scale / 32)) for side in (height, width)]
-    return F.interpolate(image, size, mode="bilinear", align_corners=False).contiguous(
-        memory_format=torch.channels_last
-    )
-
-
-def _finish(sums: DrawAccumulator, base: dict[str, Tensor], size: tuple[int, int], keep: bool) -> Prediction:
-    """One frame's maps at (height, width) ``size``."""
-    resize: Callable[[Tensor], Tensor]
-    own = (sums.entropy.shape[0], sums.entropy.shape[1])
-    scores = {**sums.scores(), **base}
-    probabilities = sums.probabilities.div_(sums.draws)
-    if own != size:
-        resize = lambda t: F.interpolate(t[None], size, mode="bilinear", align_corners=False)[0]  # noqa: E731
-        stacked = resize(torch.stack(list(scores.values())))
-        scores = dict(zip(scores, stacked, strict=True))
-        probabilities = resize(probabilities)
-        # The confidence must be that of the class that is predicted at this resolution.
-        scores["msp"] = 1.0 - probabilities.amax(0)
-        scores["epistemic"] = (scores["entropy"] - scores["aleatoric"]).clamp_min_(0.0)
-    return Prediction(probabilities.argmax(0).to(torch.uint8), scores, probabilities if keep else None)
+        reached = exact.require_layout().reached()
+        self._reached = reached
+        names = exact.require_layout().names
+        report.unreached = tuple(name for name, hit in zip(names, reached, strict=True) if not hit)
+        if report.unreached:
+            report.messages.append(
+                f"{len(report.unreached)} norm sites are never called by the network, e.g. {report.unreached[0]}"
+            )

@@ -62,8 +62,9 @@ MAKE: dict[str, Callable[[str], Posterior]] = {
 }
 
 
-def test_every_stored_posterior_is_tested_here() -> None:
-    assert set(MAKE) == set(METHODS)
+def test_every_stored_posterior_is_tested() -> None:
+    """Chains have other promises about their draws, which tests/bayes/test_chain.py holds."""
+    assert set(MAKE) | {"sgld", "sghmc", "hmc"} == set(METHODS)
 
 
 @pytest.mark.parametrize("name", MAKE)

@@ -1,0 +1,147 @@
+"""What is the same for all draws is computed once.
+
+Everything before the first site whose draws differ depends on the frames alone. A torch function mode follows every
+operation of a forward pass and marks its results: from frames only, or from draws too. The first pass over some
+frames remembers the results that later meet draws; further passes over the same frames take them from there and
+skip what led to them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them,
+so no part of the network is entered or left by name, and skip connections need no special case.
+
+A network for which this does not hold (it takes results out of in-place operations by other names, or calls scripted
+code) is found by the sampler's self-check, which compares with the plain computation.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from segunc.bayes.sites import FRAMES, ORIGIN
+
+DRAWS = "draws"
+"""Mark of tensors that depend on draws and have one row for each draw and frame."""
+_CALL = "segunc_call"
+_JOINS = (torch.cat, torch.concat, torch.concatenate)
+
+
+def mark(tensor: Tensor, origin: str) -> Tensor:
+    """The tensor itself, marked as coming from :data:`~segunc.bayes.sites.FRAMES` or :data:`DRAWS`."""
+    setattr(tensor, ORIGIN, origin)
+    return tensor
+
+
+class Prefix:
+    """Results of one set of frames that all draws share; empty before the first pass.
+
+    Attributes:
+        results: what each skipped operation returns, by its number among those on frames. Tensors that no draw meets
+            are placeholders of their shape without memory.
+        kept: those results that meet draws, with their memory.
+        complete: whether a pass has been recorded.
+    """
+
+    def __init__(self) -> None:
+        self.results: dict[int, Any] = {}
+        self.kept: dict[int, Any] = {}
+        self.complete = False
+
+
+class SharePrefix(TorchFunctionMode):
+    """Runs one forward pass with a :class:`Prefix`; for use as a context around it.
+
+    Args:
+        prefix: recorded if it is empty, used otherwise.
+        draws: k, the number of draws of this pass.
+    """
+
+    def __init__(self, prefix: Prefix, draws: int) -> None:
+        super().__init__()
+        self._prefix, self._draws = prefix, draws
+        self._replay = prefix.complete
+        self._calls = 0
+        self._seen: dict[int, Any] = {}
+        self._needed: dict[int, Any] = {}
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        if not self._replay and kind is None:
+            self._prefix.results = {**self._seen, **self._needed}
+            self._prefix.kept = self._needed
+            self._prefix.complete = True
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        marked = [t for t in _tensors((*args, *kwargs.values())) if hasattr(t, ORIGIN)]
+        if not marked:
+            return func(*args, **kwargs)
+        shared = [t for t in marked if getattr(t, ORIGIN) == FRAMES]
+        if len(shared) < len(marked):
+            if shared:
+                self._keep(shared)
+                in_place = func.__name__.rstrip("_") != func.__name__ or "inplace" in kwargs
+                args = tuple(self._repeat(a, in_place) for a in args)
+                kwargs = {name: self._repeat(value, in_place) for name, value in kwargs.items()}
+            if func in _JOINS and self._draws > 1:
+                args = (self._as_many_rows(args[0]), *args[1:])
+            output = func(*args, **kwargs)
+            for tensor in _tensors([output]):
+                mark(tensor, DRAWS)
+            return output
+        # Only operations on frames are counted: how many there are on draws may depend on their number.
+        number = self._calls
+        self._calls += 1
+        if self._replay:
+            return self._prefix.results[number]
+        output = func(*args, **kwargs)
+        for tensor in _tensors([output]):
+            mark(tensor, FRAMES)
+            setattr(tensor, _CALL, (number, weakref.ref(output) if isinstance(output, Tensor) else output))
+        self._seen[number] = _placeholder(output)
+        return output
+
+    def _keep(self, shared: Iterable[Tensor]) -> None:
+        for tensor in shared:
+            number, output = getattr(tensor, _CALL, (None, None))
+            if number is not None:
+                self._needed[number] = output() if isinstance(output, weakref.ref) else output
+
+    def _repeat(self, value: Any, in_place: bool) -> Any:
+        """The argument with one row for each draw and frame in place of one for each frame."""
+        if isinstance(value, Tensor) and getattr(value, ORIGIN, None) == FRAMES:
+            # cat keeps the memory format, repeat does not.
+            return torch.cat([value] * self._draws) if self._draws > 1 or in_place else value
+        if isinstance(value, list | tuple):
+            return type(value)(self._repeat(v, in_place) for v in value)
+        return value
+
+    def _as_many_rows(self, joined: Any) -> Any:
+        """Tensors that are joined, constants that a network made for the number of frames repeated like the frames."""
+        if not isinstance(joined, list | tuple):
+            return joined
+        rows = max(t.shape[0] for t in joined)
+        return [torch.cat([t] * self._draws) if t.shape[0] * self._draws == rows else t for t in joined]
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _placeholder(output: Any) -> Any:
+    """The same value with tensors that have a shape but no memory."""
+    if isinstance(output, Tensor):
+        return mark(torch.empty((), dtype=output.dtype, device=output.device).expand(output.shape), FRAMES)
+    if isinstance(output, list | tuple) and any(True for _ in _tensors(output)):
+        held = [_placeholder(value) for value in output]
+        # torch.return_types take one sequence, named tuples take their fields.
+        return output._make(held) if hasattr(output, "_make") else type(output)(held)
+    return output

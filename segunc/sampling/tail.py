@@ -1,0 +1,105 @@
+"""The tail of the sampler: low-resolution logits of draws become sums of p and H(p) at full resolution.
+
+One signature, several ways: a reference in plain torch, compiled code on a CPU, Triton on CUDA. Logits at full
+resolution never exist for more than one draw (reference) or one tile (the others). Draws are added in their order,
+so the sums do not depend on how many come at a time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from segunc.bayes.attachments import MaxLogitStatistics
+from segunc.sampling.accumulate import DrawAccumulator, base_scores
+from segunc.sampling.tail_native import native_tail
+from segunc.sampling.upsampling import Upsampling
+
+Backend = Literal["reference", "native", "triton"]
+
+
+def choose_backend(device: torch.device) -> tuple[Backend, str]:
+    """The fastest way on a device, and why not a faster one (or an empty string)."""
+    if device.type == "cpu":
+        native = native_tail()
+        if native.library is not None:
+            return "native", ""
+        return "reference", f"{native.reason}: upsampling and softmax run in plain PyTorch, which is slower"
+    if device.type == "cuda":
+        if importlib.util.find_spec("triton") is not None:
+            return "triton", ""
+        return "reference", "Triton is not installed: upsampling and softmax run in plain PyTorch, which is slower"
+    return "reference", ""
+
+
+def add_draws(logits: Tensor, upsampling: Upsampling, sums: DrawAccumulator, backend: Backend) -> None:
+    """Add draws of one frame to its sums.
+
+    Args:
+        logits: ``[S, C, h, w]`` of any floating type.
+        upsampling: from (h, w) to the size of the sums.
+        sums: of the same device; its sum of p, sum of H(p) and number of draws grow, and what further sums it keeps.
+        backend: see :func:`choose_backend`. Further sums need each draw's probabilities, which only the reference has.
+    """
+    if backend == "reference" or sums.disagreement is not None:
+        for draw in logits:
+            sums.add(upsampling.apply(draw[None].float())[0])
+        return
+    if backend == "triton":
+        from segunc.sampling.tail_triton import add_draws_triton  # importing Triton takes seconds
+
+        add_draws_triton(logits, upsampling, sums.probabilities, sums.entropy, sums.temperature)
+    else:
+        logits = _native_dtype(logits)
+        native_tail().add_draws(logits, upsampling, sums.entropy, sums.probabilities, temperature=sums.temperature)
+    sums.draws += len(logits)
+
+
+def finish(sums: DrawAccumulator, backend: Backend) -> tuple[Tensor, dict[str, Tensor]]:
+    """Prediction uint8 and the scores that the sums allow of the draws so far, each ``[H, W]``."""
+    if backend == "native":
+        prediction, scores = native_tail().finish(sums.probabilities, sums.entropy, sums.draws)
+        scores |= sums.disagreement.scores(sums.draws) if sums.disagreement is not None else {}
+    else:
+        prediction, scores = sums.probabilities.argmax(0).to(torch.uint8), sums.scores()
+    if sums.draws == 1:
+        # The two entropies are sums in different orders, and the stored code is so fine near 0 that it would show it.
+        scores |= {"aleatoric": scores["entropy"].clone(), "epistemic": torch.zeros_like(scores["entropy"])}
+    return prediction, scores
+
+
+def base_maps(
+    logits: Tensor,
+    upsampling: Upsampling,
+    backend: Backend,
+    temperature: float = 1.0,
+    statistics: MaxLogitStatistics | None = None,
+) -> dict[str, Tensor]:
+    """The scores of one deterministic pass from its logits ``[C, h, w]``, each ``[H, W]`` float32.
+
+    See :func:`segunc.sampling.accumulate.base_scores`; standardized-max-logit needs the logits at full resolution.
+    """
+    if backend != "native" or statistics is not None:
+        return base_scores(upsampling.apply(logits[None].float())[0], temperature, statistics)
+    entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
+    maximum, normaliser = torch.empty(upsampling.kept), torch.empty(upsampling.kept)
+    native_tail().add_draws(
+        _native_dtype(logits)[None], upsampling, entropy, extremes=(maximum, normaliser), temperature=temperature
+    )
+    classes = logits.shape[0]
+    scale = 1.0 / math.log(classes) if classes > 1 else 1.0
+    return {
+        # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
+        "deterministic-msp": -torch.expm1(-normaliser),
+        "deterministic-entropy": entropy.mul_(scale).float(),
+        "max-logit": maximum * -temperature,
+        "energy": (maximum + normaliser) * -temperature,
+    }
+
+
+def _native_dtype(logits: Tensor) -> Tensor:
+    return logits if logits.dtype in (torch.float32, torch.bfloat16) else logits.float()

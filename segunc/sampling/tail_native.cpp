@@ -1,0 +1,235 @@
+// The tail of the sampler on a CPU: upsample low-resolution logits of several draws, take the softmax, and add each
+// draw's probabilities and entropy to running sums. Full-resolution logits exist only for one row of a block of columns.
+//
+// Nothing here is written for one instruction set: the inner loops run along columns and are left to the compiler's
+// vectoriser. Draws are added one after the other, so that it does not matter in how many calls they come.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr int64_t BLOCK = 128;  // output columns at a time: 150 classes of them, twice, stay in the second-level cache
+
+inline float from_bits(int32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline int32_t to_bits(float value) {
+    int32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+// exp(x) for x <= 0, relative error below 2e-7 down to x = -80; what lies lower gives exp(-80) = 1.8e-35, so that no
+// denormal number arises further on. Range reduction by ln 2 in two parts, Taylor polynomial of degree 6 on |r| <= ln(2) / 2.
+inline float exponential(float x) {
+    const float clamped = x < -80.0f ? -80.0f : x;
+    const float shifted = clamped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's last bits are the rounded integer
+    const int32_t power = to_bits(shifted) - 0x4B400000;
+    const float whole = shifted - 12582912.0f;
+    const float r = (clamped - whole * 0.693359375f) + whole * 2.12194440e-4f;
+    float p = 1.3888889e-3f;
+    p = p * r + 8.3333333e-3f;
+    p = p * r + 4.16666667e-2f;
+    p = p * r + 1.66666667e-1f;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return p * from_bits((power + 127) << 23);
+}
+
+// ln(x) for normal x > 0 in double precision, absolute error below 1e-13 for x in 1e-38 .. 1e38:
+// x = m 2^k with m in [sqrt(1/2), sqrt(2)), ln m = 2 artanh((m - 1) / (m + 1)).
+inline double logarithm(double x) {
+    int64_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const int64_t exponent = (bits - 0x3FE6A09E667F3BCDll) >> 52;
+    const int64_t mantissa = bits - (exponent << 52);
+    double m;
+    std::memcpy(&m, &mantissa, sizeof m);
+    const double s = (m - 1.0) / (m + 1.0), q = s * s;
+    double p = 1.0 / 19.0;
+    p = p * q + 1.0 / 17.0;
+    p = p * q + 1.0 / 15.0;
+    p = p * q + 1.0 / 13.0;
+    p = p * q + 1.0 / 11.0;
+    p = p * q + 1.0 / 9.0;
+    p = p * q + 1.0 / 7.0;
+    p = p * q + 1.0 / 5.0;
+    p = p * q + 1.0 / 3.0;
+    p = p * q + 1.0;
+    return static_cast<double>(static_cast<int32_t>(exponent)) * 0.69314718055994531 + 2.0 * s * p;
+}
+
+template <typename T>
+inline float widen(T value);
+template <>
+inline float widen(float value) {
+    return value;
+}
+template <>
+inline float widen(uint16_t value) {  // bfloat16
+    return from_bits(static_cast<int32_t>(value) << 16);
+}
+
+// One low-resolution row of all classes, upsampled along its width: out[c][x] for x in the block.
+template <typename T>
+void widen_row(const T* row, const int64_t* strides, int64_t classes, const int32_t* left, const int32_t* right,
+               const float* weight, int64_t width, float scale, float* narrow, float* out) {
+    const int64_t first = left[0], count = right[width - 1] - first + 1;
+    for (int64_t x = 0; x < count; ++x)
+        for (int64_t c = 0; c < classes; ++c)
+            narrow[c * (BLOCK + 2) + x] = widen<T>(row[c * strides[0] + (first + x) * strides[1]]) * scale;
+    for (int64_t c = 0; c < classes; ++c) {
+        const float* source = narrow + c * (BLOCK + 2);
+        float* target = out + c * BLOCK;
+        for (int64_t x = 0; x < width; ++x) {
+            const float a = source[left[x] - first];
+            target[x] = a + weight[x] * (source[right[x] - first] - a);
+        }
+    }
+}
+
+struct Planes {
+    float* probabilities;  // [C, H, W] sums, or null
+    double* entropy;       // [H, W] sums
+    float* maximum;        // [H, W] largest logit, or null
+    float* normaliser;     // [H, W] ln sum exp of the logits minus their maximum, or null
+    int64_t height, width;
+};
+
+// One row of one draw: `upper` and `lower` are the two widened rows [C][BLOCK].
+void add_row(const float* __restrict upper, const float* __restrict lower, float weight, int64_t classes, int64_t y,
+             int64_t left, int64_t width, const Planes& planes, float* __restrict z) {
+    float maximum[BLOCK], total[BLOCK], dot[BLOCK], inverse[BLOCK];
+    for (int64_t x = 0; x < BLOCK; ++x) {
+        maximum[x] = -INFINITY;
+        total[x] = dot[x] = 0.0f;
+    }
+    for (int64_t c = 0; c < classes; ++c) {
+        const float *a = upper + c * BLOCK, *b = lower + c * BLOCK;
+        float* row = z + c * BLOCK;
+        for (int64_t x = 0; x < BLOCK; ++x) {
+            row[x] = a[x] + weight * (b[x] - a[x]);
+            maximum[x] = row[x] > maximum[x] ? row[x] : maximum[x];
+        }
+    }
+    for (int64_t c = 0; c < classes; ++c) {
+        float* row = z + c * BLOCK;
+        for (int64_t x = 0; x < BLOCK; ++x) {
+            const float shifted = row[x] - maximum[x];
+            const float e = exponential(shifted);
+            total[x] += e;
+            dot[x] += e * shifted;
+            row[x] = e;
+        }
+    }
+    for (int64_t x = 0; x < BLOCK; ++x) inverse[x] = 1.0f / total[x];
+    const int64_t at = y * planes.width + left;
+    if (planes.probabilities != nullptr)
+        for (int64_t c = 0; c < classes; ++c) {
+            const float* row = z + c * BLOCK;
+            float* sum = planes.probabilities + c * planes.height * planes.width + at;
+            for (int64_t x = 0; x < width; ++x) sum[x] += row[x] * inverse[x];
+        }
+    // H = ln sum exp z - sum p z, with z shifted by its maximum.
+    for (int64_t x = 0; x < width; ++x) {
+        const double h = logarithm(total[x]) - static_cast<double>(dot[x] * inverse[x]);
+        planes.entropy[at + x] += h > 0.0 ? h : 0.0;
+    }
+    if (planes.maximum != nullptr)
+        for (int64_t x = 0; x < width; ++x) {
+            planes.maximum[at + x] = maximum[x];
+            planes.normaliser[at + x] = static_cast<float>(logarithm(total[x]));
+        }
+}
+
+template <typename T>
+void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes, float scale, const int32_t* above,
+         const int32_t* below, const float* down, const int32_t* left, const int32_t* right, const float* across,
+         int64_t top, int64_t bottom, const Planes& planes) {
+    std::vector<float> narrow(classes * (BLOCK + 2)), upper(classes * BLOCK), lower(classes * BLOCK), z(classes * BLOCK);
+    for (int64_t first = top; first < bottom;) {
+        int64_t last = first + 1;  // output rows between the same two low-resolution rows
+        while (last < bottom && above[last] == above[first] && below[last] == below[first]) ++last;
+        for (int64_t x = 0; x < planes.width; x += BLOCK) {
+            const int64_t width = std::min(BLOCK, planes.width - x);
+            for (int64_t s = 0; s < draws; ++s) {
+                const T* plane = logits + s * strides[0];
+                const int64_t inner[2] = {strides[1], strides[3]};
+                widen_row(plane + above[first] * strides[2], inner, classes, left + x, right + x, across + x, width,
+                          scale, narrow.data(), upper.data());
+                if (below[first] != above[first])
+                    widen_row(plane + below[first] * strides[2], inner, classes, left + x, right + x, across + x,
+                              width, scale, narrow.data(), lower.data());
+                const float* second = below[first] != above[first] ? lower.data() : upper.data();
+                for (int64_t y = first; y < last; ++y)
+                    add_row(upper.data(), second, down[y], classes, y, x, width, planes, z.data());
+            }
+        }
+        first = last;
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+// Adds `draws` draws to the sums for output rows top..bottom-1. Strides are in elements, of draw, class, row and column.
+void segunc_add_draws(const void* logits, int32_t bfloat16, const int64_t* strides, int64_t draws, int64_t classes,
+                      float scale, const int32_t* above, const int32_t* below, const float* down, const int32_t* left,
+                      const int32_t* right, const float* across, int64_t top, int64_t bottom, int64_t height,
+                      int64_t width, float* probabilities, double* entropy, float* maximum, float* normaliser) {
+    const Planes planes{probabilities, entropy, maximum, normaliser, height, width};
+    if (bfloat16 != 0)
+        add(static_cast<const uint16_t*>(logits), strides, draws, classes, scale, above, below, down, left, right,
+            across, top, bottom, planes);
+    else
+        add(static_cast<const float*>(logits), strides, draws, classes, scale, above, below, down, left, right, across,
+            top, bottom, planes);
+}
+
+// Maps of pixels first..last-1 from the sums over draws: class, 1 - largest mean probability, and the entropies times
+// `scale`. Everything is float64 until it is stored: epistemic is a small difference of two entropies.
+void segunc_finish(const float* probabilities, const double* entropy, int64_t classes, int64_t pixels, int64_t draws,
+                   double scale, int64_t first, int64_t last, uint8_t* prediction, float* msp, float* total,
+                   float* aleatoric, float* epistemic) {
+    const double share = 1.0 / static_cast<double>(draws);
+    for (int64_t from = first; from < last; from += BLOCK) {
+        const int64_t width = std::min(BLOCK, last - from);
+        float best[BLOCK];
+        int32_t winner[BLOCK];
+        double h[BLOCK];
+        for (int64_t x = 0; x < BLOCK; ++x) {
+            best[x] = -1.0f;
+            winner[x] = 0;
+            h[x] = 0.0;
+        }
+        for (int64_t c = 0; c < classes; ++c) {
+            const float* sum = probabilities + c * pixels + from;
+            for (int64_t x = 0; x < width; ++x) {
+                winner[x] = sum[x] > best[x] ? static_cast<int32_t>(c) : winner[x];
+                best[x] = sum[x] > best[x] ? sum[x] : best[x];
+                const double p = static_cast<double>(sum[x]) * share;
+                const double safe = p < 1e-300 ? 1e-300 : p;
+                h[x] -= p * logarithm(safe);
+            }
+        }
+        for (int64_t x = 0; x < width; ++x) {
+            const double expected = entropy[from + x] * (scale * share), whole = h[x] * scale;
+            const double difference = whole - expected;
+            prediction[from + x] = static_cast<uint8_t>(winner[x]);
+            msp[from + x] = classes == 1 ? 0.0f : 1.0f - best[x] / static_cast<float>(draws);
+            total[from + x] = static_cast<float>(whole > 0.0 ? whole : 0.0);
+            aleatoric[from + x] = static_cast<float>(expected);
+            epistemic[from + x] = static_cast<float>(difference > 0.0 ? difference : 0.0);
+        }
+    }
+}
+}

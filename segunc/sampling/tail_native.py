@@ -1,0 +1,184 @@
+"""The compiled tail on a CPU: built with the machine's C++ compiler at first use, kept on disk, called without the GIL."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import math
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from segunc.sampling.upsampling import Upsampling
+
+SOURCE = Path(__file__).with_name("tail_native.cpp")
+FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
+TUNINGS = (("-march=native", "-mprefer-vector-width=512"), ("-march=native",), ("-mcpu=native",), ())
+"""Tried in this order: not every compiler knows every option."""
+BUILD_SECONDS = 120
+PIECES_PER_THREAD = 4
+"""The work is cut finer than there are threads, so that a core that is busy elsewhere does not hold up the others."""
+
+
+@dataclass(frozen=True)
+class NativeTail:
+    """The compiled functions, or why there are none.
+
+    Attributes:
+        library: None without a compiler.
+        reason: in words, empty when there is a library.
+    """
+
+    library: ctypes.CDLL | None
+    reason: str = ""
+
+    def add_draws(
+        self,
+        logits: Tensor,
+        upsampling: Upsampling,
+        entropy: Tensor,
+        probabilities: Tensor | None = None,
+        extremes: tuple[Tensor, Tensor] | None = None,
+        temperature: float = 1.0,
+    ) -> None:
+        """Add draws to sums, in their order.
+
+        Args:
+            logits: ``[S, C, h, w]`` float32 or bfloat16 on the CPU, any strides.
+            upsampling: of the logits to (H, W), its ``kept`` size.
+            entropy: ``[H, W]`` float64 contiguous, gains sum H(p) in nats.
+            probabilities: ``[C, H, W]`` float32 contiguous, gains sum p; or None.
+            extremes: two ``[H, W]`` float32 that are set to the last draw's largest logit and to
+                ``ln sum exp(z - max z)``; or None.
+            temperature: divides the logits.
+        """
+        assert self.library is not None
+        draws, classes = logits.shape[:2]
+        height, width = upsampling.kept
+        above, below, down = upsampling.taps(0)
+        left, right, across = upsampling.taps(1)
+        strides = (ctypes.c_int64 * 4)(*logits.stride())
+        function = self.library.segunc_add_draws
+
+        def rows(first: int, last: int) -> None:
+            function(
+                _pointer(logits),
+                ctypes.c_int32(logits.dtype == torch.bfloat16),
+                strides,
+                ctypes.c_int64(draws),
+                ctypes.c_int64(classes),
+                ctypes.c_float(1.0 / temperature),
+                *(_pointer(taps) for taps in (above, below, down, left, right, across)),
+                *(ctypes.c_int64(number) for number in (first, last, height, width)),
+                _pointer(probabilities),
+                _pointer(entropy),
+                *((None, None) if extremes is None else (_pointer(extremes[0]), _pointer(extremes[1]))),
+            )
+
+        _in_threads(rows, height)
+
+    def finish(self, probabilities: Tensor, entropy: Tensor, draws: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Prediction (uint8) and msp, entropy, aleatoric and epistemic in 0..1, each ``[H, W]``, from the sums."""
+        assert self.library is not None
+        classes, height, width = probabilities.shape
+        prediction = torch.empty(height, width, dtype=torch.uint8)
+        names = ("msp", "entropy", "aleatoric", "epistemic")
+        maps = {name: torch.empty(height, width) for name in names}
+        scale = 1.0 / math.log(classes) if classes > 1 else 1.0
+        function = self.library.segunc_finish
+
+        def rows(first: int, last: int) -> None:
+            function(
+                _pointer(probabilities),
+                _pointer(entropy),
+                *(ctypes.c_int64(number) for number in (classes, height * width, draws)),
+                ctypes.c_double(scale),
+                ctypes.c_int64(first * width),
+                ctypes.c_int64(last * width),
+                _pointer(prediction),
+                *(_pointer(maps[name]) for name in names),
+            )
+
+        _in_threads(rows, height)
+        return prediction, maps
+
+
+@functools.cache
+def native_tail() -> NativeTail:
+    """The compiled tail of this machine, built once for each version of its source, compiler and kind of CPU."""
+    compiler = os.environ.get("CXX") or next((c for c in ("c++", "g++", "clang++") if shutil.which(c)), None)
+    if compiler is None:
+        return NativeTail(None, "no C++ compiler was found")
+    try:
+        version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+        key = hashlib.sha256("\0".join([SOURCE.read_text("utf-8"), version, *FLAGS, _cpu()]).encode()).hexdigest()[:16]
+        path = _cache_folder() / f"tail-{key}.so"
+        if not path.exists():
+            _build(compiler, path)
+        return NativeTail(ctypes.CDLL(str(path)))
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = getattr(error, "stderr", None) or str(error)
+        return NativeTail(None, f"{compiler} cannot build it ({detail.strip().splitlines()[0]})")
+
+
+def _build(compiler: str, path: Path) -> None:
+    for tuning in TUNINGS:
+        # Built beside its place and renamed: two processes may build at once, and a killed one leaves nothing half.
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            command = [compiler, *FLAGS, *tuning, str(SOURCE), "-o", str(made)]
+            try:
+                subprocess.run(command, capture_output=True, text=True, check=True, timeout=BUILD_SECONDS)
+            except subprocess.CalledProcessError:
+                if not tuning:
+                    raise
+                continue
+            made.replace(path)
+            return
+
+
+def _cache_folder() -> Path:
+    """A folder of this user's own; one for this process alone where the home cannot be written to."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "segunc"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="segunc-"))
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="segunc-"))
+
+
+def _cpu() -> str:
+    """What decides the instructions of this CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor() + platform.machine()
+    kept = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(kept)))
+
+
+def _pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
+    return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
+
+
+def _in_threads(rows: Callable[[int, int], None], height: int) -> None:
+    """Call ``rows(first, last)`` for pieces of 0..height; what a row gives does not depend on the pieces."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        rows(0, height)
+        return
+    step = max(1, math.ceil(height / (threads * PIECES_PER_THREAD)))
+    pieces = [(first, min(first + step, height)) for first in range(0, height, step)]
+    with ThreadPoolExecutor(threads) as pool:
+        for piece in [pool.submit(rows, *p) for p in pieces]:
+            piece.result()

@@ -1,0 +1,296 @@
+"""The engine against plain passes: shared prefix, early end, bfloat16, compilation, and what it does when they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segunc.bayes.abnn import ABNN
+from segunc.bayes.convert import convert
+from segunc.bayes.draws import AffineLayout
+from segunc.sampling import Sampler
+from segunc.sampling.engine import Engine
+from segunc.sampling.prefix import Prefix
+from segunc.sampling.tail_native import native_tail
+from segunc.uncertainty import decompose_draws
+from tests.bayes.networks import LAYERS, Pixelwise, randomise, small_network
+from tools.identity_table import TorchvisionDeepLab, architectures, build
+from tools.identity_table import randomise as randomise_real
+
+IMAGES = torch.rand(2, 3, 64, 96, generator=torch.Generator().manual_seed(0))
+VIT = "tu-vit_tiny_patch16_224"
+
+
+class Headed(nn.Module):
+    """An encoder and a decoder with a skip connection, and any end."""
+
+    def __init__(self, end: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.deep = nn.Sequential(nn.Conv2d(8, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+        self.head = nn.Conv2d(16, 4, 1)
+        self.end = end
+        randomise(self.eval())
+
+    def forward(self, x: Tensor) -> Tensor:
+        skip = self.encoder(x)
+        deep = F.interpolate(self.deep(skip), skip.shape[-2:], mode="nearest")
+        return self.end(x, 4 * self.head(torch.cat([skip, deep], 1)))
+
+
+def upsampled(x: Tensor, logits: Tensor) -> Tensor:
+    return F.interpolate(logits, x.shape[-2:], mode="bilinear", align_corners=False)
+
+
+ENDS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], bool]] = {
+    "to the size of the input": (upsampled, True),
+    "by a factor, corners aligned": (
+        lambda x, z: F.interpolate(z, scale_factor=2, mode="bilinear", align_corners=True),
+        True,
+    ),
+    "cropped": (
+        lambda x, z: F.interpolate(z, scale_factor=2, mode="bilinear")[..., : x.shape[2] - 3, : x.shape[3] - 1],
+        True,
+    ),
+    "cropped elsewhere": (lambda x, z: upsampled(x, z)[..., 3:, :], False),
+    "scaled after": (lambda x, z: upsampled(x, z) * 2, False),
+    "nearest": (lambda x, z: F.interpolate(z, scale_factor=2, mode="nearest"), False),
+    "bicubic": (lambda x, z: F.interpolate(z, scale_factor=2, mode="bicubic"), False),
+    "none": (lambda x, z: z, False),
+}
+
+
+def posterior_of(network: nn.Module, alpha: float = 0.3, members: int = 2) -> tuple[AffineLayout, ABNN]:
+    convert(network)
+    layout = AffineLayout(network)
+    return layout, ABNN.around(layout, alpha, members)
+
+
+def assert_maps_of_a_plain_loop(
+    sampler: Sampler, layout: AffineLayout, posterior: ABNN, images: Tensor, atol: float, scope: str | None = None
+) -> None:
+    with torch.no_grad():
+        stacked = []
+        for draw in range(sampler.draws):
+            with layout.active(posterior.affine(layout, [draw], sampler.seed, scope)):
+                stacked.append(sampler.network(images).softmax(1))
+    probabilities = torch.stack(stacked)
+    expected = decompose_draws(probabilities)
+    result = sampler(images, keep_probabilities=True)
+    torch.testing.assert_close(result.probabilities, probabilities.mean(0), atol=atol, rtol=0)
+    for name in ("entropy", "aleatoric", "epistemic"):
+        torch.testing.assert_close(result.scores[name], getattr(expected, name), atol=atol, rtol=0)
+    # Where two classes are as good as equal, either is right.
+    best = probabilities.mean(0)
+    chosen = best.gather(1, result.prediction.long()[:, None])
+    assert float((best.amax(1, keepdim=True) - chosen).max()) <= 2 * atol
+
+
+@pytest.mark.parametrize("chunk", [1, 2])
+@pytest.mark.parametrize("end", ENDS)
+def test_every_ending(end: str, chunk: int) -> None:
+    function, taken = ENDS[end]
+    network = Headed(function)
+    layout, posterior = posterior_of(network)
+    sampler = Sampler(network, posterior, draws=5, chunk=chunk)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5)
+    assert sampler.report.upsampled is taken
+    assert sampler.report.shared
+
+
+def test_frames_of_several_sizes_end_each_in_its_own_way() -> None:
+    # At 32 columns the network needs no upsampling at its end, so that another interpolation is the last one.
+    network = Headed(lambda x, z: z if x.shape[3] == 32 else upsampled(x, z))
+    layout, posterior = posterior_of(network)
+    sampler = Sampler(network, posterior, draws=3)
+    for columns, taken in ((96, True), (32, False), (96, True)):
+        assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES[..., :columns], 1e-5)
+        assert sampler.report.upsampled is taken
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_kind_of_site_shares_its_prefix(name: str) -> None:
+    torch.manual_seed(0)
+    network = randomise(Pixelwise(LAYERS[name]()).eval())
+    layout, posterior = posterior_of(network)
+    sampler = Sampler(network, posterior, draws=4, chunk=3)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, torch.rand(3, 3, 6, 8), 1e-5)
+    assert sampler.report.shared
+
+
+@pytest.mark.parametrize(("scope", "deep_rows"), [("all", [2, 4, 4, 4]), ("deep", [2])])
+def test_what_is_common_runs_once(scope: str, deep_rows: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Headed(upsampled)
+    layout, posterior = posterior_of(network)
+    sampler = Sampler(network, posterior, draws=6, chunk=2, scope=scope)
+    sampler(IMAGES)
+    rows: dict[int, list[int]] = {id(network.encoder[0].weight): [], id(network.deep[0].weight): []}
+    convolution = torch.conv2d
+
+    def counted(x: Tensor, weight: Tensor, *rest: object) -> Tensor:
+        rows.get(id(weight), []).append(x.shape[0])
+        return convolution(x, weight, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(F, "conv2d", counted)
+    sampler(IMAGES)
+    stem, deep = rows.values()
+    # The base network comes first, then three chunks of two draws of two frames.
+    assert stem == [2], "the stem lies before every site"
+    assert deep == deep_rows
+    monkeypatch.undo()
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5, scope)
+
+
+class Mutating(nn.Module):
+    """Changes in place what was taken before: results that were kept are other ones by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.head = nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shared = self.stem(x)
+        drawn = self.norm(shared)
+        shared.add_(drawn)
+        logits: Tensor = self.head(shared)
+        return logits
+
+
+def test_a_network_that_cannot_share_is_noticed() -> None:
+    network = randomise(Mutating().eval())
+    layout, posterior = posterior_of(network)
+    sampler = Sampler(network, posterior, draws=3)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5)
+    assert not sampler.report.shared
+    assert sampler.report.batched
+    assert any("cannot be shared" in message for message in sampler.report.messages)
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
+    torch.set_flush_denormal(True)
+    torch.manual_seed(0)
+    network = build(architecture, VIT if architecture == "DPT" else "mobilenet_v2")
+    assert network is not None
+    randomise_real(network.eval())
+    layout, posterior = posterior_of(network, alpha=0.1, members=1)
+    size = (128, 128) if architecture == "PAN" else (64, 96)
+    images = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(1))
+    sampler = Sampler(network, posterior, draws=3, chunk=2)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, images, 2e-5)
+    exact = sampler(images)
+    half = Sampler(network, posterior, draws=3, chunk=2, precision="bfloat16")
+    rounded = half(images)
+    assert not any("autocast" in message for message in half.report.messages)
+    for name in ("entropy", "aleatoric", "epistemic"):
+        assert float((rounded.scores[name] - exact.scores[name]).abs().mean()) < BFLOAT16_BOUND, name
+
+
+BFLOAT16_BOUND = 0.02
+"""Mean difference of a map in 0..1 between bfloat16 and float32."""
+
+
+def test_torchvision_ends_in_an_upsampling_too() -> None:
+    torch.set_flush_denormal(True)
+    torch.manual_seed(0)
+    network = TorchvisionDeepLab().eval()
+    randomise_real(network)
+    layout, posterior = posterior_of(network, alpha=0.1, members=1)
+    sampler = Sampler(network, posterior, draws=2)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES[:1, :, :33, :47], 2e-5)
+    assert sampler.report.upsampled
+
+
+def test_a_bfloat16_copy_computes_in_bfloat16_and_leaves_the_network_alone() -> None:
+    network = small_network()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    _, posterior = posterior_of(network)
+    seen = []
+    hook = nn.modules.module.register_module_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    try:
+        engine = Engine(network, "bfloat16")
+        folded = engine.fold(posterior.affine(engine.require_layout(), [0, 1], 0), share=True)
+        logits, _ = engine.logits(IMAGES, folded, None, Prefix())
+    finally:
+        hook.remove()
+    assert set(seen) == {torch.bfloat16}
+    assert logits.dtype == torch.bfloat16
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+class Float32Inside(nn.Module):
+    """Insists on float32 in the middle, which bfloat16 weights do not take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+        self.head = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.norm(x).float())
+        return logits
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_what_a_copy_cannot_do_runs_under_autocast(replaced: bool) -> None:
+    network = small_network() if replaced else randomise(Float32Inside().eval())
+    if replaced:
+        inner = network.forward
+        network.forward = lambda x: inner(x)  # type: ignore[method-assign]
+    _, posterior = posterior_of(network)
+    sampler = Sampler(network, posterior, draws=3, precision="bfloat16")
+    result = sampler(IMAGES)
+    assert any("autocast" in message for message in sampler.report.messages)
+    exact = Sampler(network, posterior, draws=3)(IMAGES)
+    assert float(result.scores["epistemic"].mean()) > 0.2 * float(exact.scores["epistemic"].mean()) > 0
+    assert float((result.scores["entropy"] - exact.scores["entropy"]).abs().mean()) < BFLOAT16_BOUND
+
+
+@pytest.mark.skipif(native_tail().library is None, reason="compilation on a CPU needs a C++ compiler")
+def test_compiled_draws_are_the_same_and_the_graph_serves_all() -> None:
+    network = Headed(upsampled)
+    layout, posterior = posterior_of(network)
+    sampler = Sampler(network, posterior, draws=5, chunk=2, compiled=True)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES.flip(2), 1e-5)
+    assert not sampler.report.messages
+
+
+def test_what_does_not_compile_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("no compiler today")
+
+    monkeypatch.setattr(torch, "compile", fail)
+    network = Headed(upsampled)
+    layout, posterior = posterior_of(network)
+    sampler = Sampler(network, posterior, draws=4, compiled=True)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5)
+    assert sampler.report.messages == ["the network could not be compiled and runs as it is (no compiler today)"]
+
+
+def test_out_of_memory_halves_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Headed(upsampled)
+    layout, posterior = posterior_of(network)
+    sampler = Sampler(network, posterior, draws=7, chunk=4)
+    plain = Engine.logits
+
+    def limited(self: Engine, images: Tensor, draws: object, *rest: object) -> object:
+        if draws is not None and len(draws) > 1 and images.shape[-1] == IMAGES.shape[-1] and len(rest) > 1:  # type: ignore[arg-type]
+            raise torch.OutOfMemoryError("too much")
+        return plain(self, images, draws, *rest)  # type: ignore[arg-type]
+
+    sampler(IMAGES)
+    monkeypatch.setattr(Engine, "logits", limited)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5)
+    assert sampler.chunk == 1
+    assert [m for m in sampler.report.messages if "halved" in m] == [
+        "out of memory: chunk halved to 2",
+        "out of memory: chunk halved to 1",
+    ]

@@ -1,0 +1,241 @@
+"""The tail in all its forms against PyTorch's own interpolation and softmax in float64."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from segunc.sampling.accumulate import DrawAccumulator, base_scores
+from segunc.sampling.tail import Backend, add_draws, base_maps, choose_backend, finish
+from segunc.sampling.tail_native import native_tail
+from segunc.sampling.upsampling import Upsampling
+
+CPU = torch.device("cpu")
+native = pytest.mark.skipif(native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}")
+BACKENDS = ["reference", pytest.param("native", marks=native)]
+CASES = {
+    "smp": (19, Upsampling((16, 24), (64, 96), (64, 96), True, (4.0, 4.0))),
+    "torchvision": (21, Upsampling((9, 13), (65, 97), (65, 97), False)),
+    "factor": (4, Upsampling((5, 7), (11, 16), (11, 16), False, (2.3, 2.3))),
+    "cropped": (5, Upsampling((8, 8), (32, 32), (27, 31), True, (4.0, 4.0))),
+    "one class": (1, Upsampling((3, 5), (12, 20), (12, 20), True)),
+    "150 classes": (150, Upsampling((3, 9), (9, 31), (9, 31), False)),
+    "one pixel": (3, Upsampling((1, 1), (8, 8), (8, 8), True)),
+    "none": (7, Upsampling.none((11, 301))),
+    "shrinking": (3, Upsampling((20, 20), (9, 150), (9, 150), False)),
+}
+
+
+def logits_for(name: str, draws: int = 3) -> tuple[Tensor, Upsampling]:
+    classes, upsampling = CASES[name]
+    generator = torch.Generator().manual_seed(len(name))
+    return torch.randn(draws, classes, *upsampling.source, generator=generator) * 5, upsampling
+
+
+def oracle(logits: Tensor, upsampling: Upsampling, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Sums of p and H(p) by PyTorch in float64, except that the interpolation's positions are those of float32."""
+    full = upsampling.apply(logits.float()).double() / temperature
+    p = full.softmax(1)
+    return p.sum(0), torch.special.entr(p).sum((0, 1))
+
+
+def sums_of(logits: Tensor, upsampling: Upsampling, backend: Backend, temperature: float = 1.0) -> DrawAccumulator:
+    sums = DrawAccumulator(logits.shape[1], upsampling.kept, CPU, temperature=temperature)
+    add_draws(logits, upsampling, sums, backend)
+    return sums
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CASES)
+def test_sums_are_those_of_the_upsampled_softmax(name: str, backend: Backend) -> None:
+    logits, upsampling = logits_for(name)
+    for temperature in (1.0, 1.7):
+        sums = sums_of(logits, upsampling, backend, temperature)
+        probabilities, entropy = oracle(logits, upsampling, temperature)
+        assert sums.draws == 3
+        torch.testing.assert_close(sums.probabilities.double(), probabilities, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(sums.entropy, entropy, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["smp", "torchvision", "150 classes"])
+def test_layout_and_bfloat16_do_not_matter(name: str, backend: Backend) -> None:
+    logits, upsampling = logits_for(name)
+    logits = logits.bfloat16()
+    expected = sums_of(logits.float(), upsampling, backend)
+    for other in (
+        logits,
+        logits.contiguous(memory_format=torch.channels_last),
+        logits.float().transpose(2, 3).contiguous(),
+    ):
+        given = other.transpose(2, 3) if other.dtype == torch.float32 else other
+        found = sums_of(given, upsampling, backend)
+        torch.testing.assert_close(found.probabilities, expected.probabilities, atol=3e-6, rtol=1e-5)
+        torch.testing.assert_close(found.entropy, expected.entropy, atol=3e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_draws_in_any_chunks_give_the_same_bits(backend: Backend) -> None:
+    logits, upsampling = logits_for("smp", draws=7)
+    whole = sums_of(logits, upsampling, backend)
+    for chunk in (1, 3):
+        parts = DrawAccumulator(19, upsampling.kept, CPU)
+        for part in logits.split(chunk):
+            add_draws(part, upsampling, parts, backend)
+        assert torch.equal(parts.probabilities, whole.probabilities)
+        assert torch.equal(parts.entropy, whole.entropy)
+
+
+@native
+def test_threads_do_not_change_a_bit() -> None:
+    logits, upsampling = logits_for("torchvision")
+    threads = torch.get_num_threads()
+    try:
+        found = []
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            found.append(sums_of(logits, upsampling, "native"))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found[0].probabilities, found[1].probabilities)
+    assert torch.equal(found[0].entropy, found[1].entropy)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_certain_and_uniform_pixels(backend: Backend) -> None:
+    logits = torch.zeros(2, 4, 1, 3)
+    logits[0, 1, 0, 0], logits[1, 2, 0, 0] = 1e4, 1e4
+    sums = sums_of(logits, Upsampling.none((1, 3)), backend)
+    prediction, maps = finish(sums, backend)
+    assert float(sums.entropy[0, 0]) == pytest.approx(0.0, abs=1e-12)
+    assert sums.probabilities[:, 0, 0].tolist() == pytest.approx([0, 1, 1, 0], abs=1e-12)
+    assert maps["epistemic"][0].tolist() == pytest.approx([0.5, 0, 0], abs=1e-6), (
+        "two certain draws of four classes: ln 2 / ln 4"
+    )
+    assert maps["aleatoric"][0].tolist() == pytest.approx([0, 1, 1], abs=1e-6)
+    assert maps["msp"][0].tolist() == pytest.approx([0.5, 0.75, 0.75], abs=1e-6)
+    assert prediction.tolist() == [[1, 0, 0]], "of equal classes the first, as argmax does"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 140)),
+    st.tuples(st.integers(1, 30), st.integers(1, 300)),
+    st.booleans(),
+)
+def test_taps_are_those_of_interpolate(source: tuple[int, int], full: tuple[int, int], corners: bool) -> None:
+    upsampling = Upsampling(source, full, full, corners)
+    image = torch.rand(1, 1, *source, generator=torch.Generator().manual_seed(0))
+    (y0, y1, wy), (x0, x1, wx) = upsampling.taps(0), upsampling.taps(1)
+    rows = image[0, 0][y0.long()] * (1 - wy)[:, None] + image[0, 0][y1.long()] * wy[:, None]
+    found = rows[:, x0.long()] * (1 - wx) + rows[:, x1.long()] * wx
+    expected = F.interpolate(image, full, mode="bilinear", align_corners=corners)[0, 0]
+    torch.testing.assert_close(found, expected, atol=3e-6, rtol=1e-5)
+
+
+@native
+@pytest.mark.parametrize("name", CASES)
+def test_maps_of_the_compiled_code_are_those_of_the_sums(name: str) -> None:
+    logits, upsampling = logits_for(name)
+    sums = sums_of(logits, upsampling, "reference")
+    (expected, maps), (prediction, found) = finish(sums, "reference"), finish(sums, "native")
+    assert torch.equal(prediction, expected)
+    assert found.keys() == maps.keys()
+    for score in maps:
+        torch.testing.assert_close(found[score], maps[score], atol=1e-7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CASES)
+def test_scores_of_the_base_network(name: str, backend: Backend) -> None:
+    logits, upsampling = logits_for(name, draws=1)
+    expected = base_scores(upsampling.apply(logits)[0])
+    found = base_maps(logits[0], upsampling, backend)
+    assert found.keys() == expected.keys()
+    for score in expected:
+        torch.testing.assert_close(found[score], expected[score], atol=2e-5, rtol=1e-5)
+
+
+@native
+def test_entropy_near_zero_keeps_its_order() -> None:
+    # p = 1 - q: H is about q (1 - ln q); float32 alone would lose it below 1e-7.
+    gaps = torch.linspace(5, 15, 200)
+    logits = torch.stack([gaps, torch.zeros(200)])[None, :, None]
+    entropy = sums_of(logits, Upsampling.none((1, 200)), "native").entropy[0]
+    p = torch.sigmoid(-gaps.double())
+    exact = -(p * p.log() + (1 - p) * torch.log1p(-p))
+    assert float((entropy - exact).abs().max()) < 2e-7
+    assert math.isclose(float(entropy[0]), float(exact[0]), rel_tol=1e-5)
+
+
+def test_without_a_compiler_the_reference_runs_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    broken = native_tail.__wrapped__()
+    assert broken.library is None
+    assert "/nonexistent/c++" in broken.reason
+    monkeypatch.setattr("segunc.sampling.tail.native_tail", lambda: broken)
+    backend, why = choose_backend(CPU)
+    assert backend == "reference"
+    assert "slower" in why
+
+
+@native
+def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    assert native_tail.__wrapped__().library is not None
+
+
+TRITON = """
+import torch
+from tests.sampling.test_tail import CASES, logits_for, oracle
+from segunc.sampling.tail_triton import add_draws_triton
+for name in ("smp", "cropped", "one class", "torchvision"):
+    logits, upsampling = logits_for(name, draws=2)
+    p = torch.zeros(logits.shape[1], *upsampling.kept)
+    h = torch.zeros(upsampling.kept, dtype=torch.float64)
+    for draw in logits.contiguous(memory_format=torch.channels_last).split(1):
+        add_draws_triton(draw, upsampling, p, h, 1.3)
+    expected = oracle(logits, upsampling, 1.3)
+    torch.testing.assert_close(p.double(), expected[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(h, expected[1], atol=1e-5, rtol=1e-5)
+print("equal")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_the_triton_kernel_in_the_interpreter() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", TRITON],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.stdout.strip() == "equal", done.stderr[-2000:]
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", CASES)
+def test_the_triton_kernel_on_a_device(name: str) -> None:
+    logits, upsampling = logits_for(name)
+    sums = DrawAccumulator(logits.shape[1], upsampling.kept, torch.device("cuda"), temperature=1.3)
+    add_draws(logits.cuda(), upsampling, sums, "triton")
+    probabilities, entropy = oracle(logits, upsampling, 1.3)
+    torch.testing.assert_close(sums.probabilities.double().cpu(), probabilities, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sums.entropy.cpu(), entropy, atol=2e-5, rtol=1e-5)

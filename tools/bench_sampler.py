@@ -1,0 +1,244 @@
+"""How near the sampler comes to the limit: S times the best network pass to low-resolution logits.
+
+    python tools/bench_sampler.py --network DeepLabV3Plus --encoder resnet18 --size 512x1024 --draws 16 --json out.json
+
+Every row runs in a process of its own, for its peak memory, and is the best of --repeats after a warm-up. The weights are
+random: time and memory do not depend on them. Rows:
+
+network_pass          one image to logits before the last upsampling: the best of eager, compiled (inductor, frozen
+                      weights) and batch sizes, each of which is a row too
+limit                 S times network_pass
+deterministic         one image to an entropy map at full resolution, S times it is deterministic_times_draws
+maps                  the sampler: prediction, msp, entropy, aleatoric, epistemic and the base network's scores
+maps_SCOPE            the same with fewer stochastic sites
+loop                  what people write by hand: S forward passes in float32, one noise a channel, a stack of softmaxes
+loop_element          the same with one noise for each element of every normalisation's output, as public code does
+
+Ratios: maps_over_limit = maps / limit, maps_over_deterministic = maps / (S x deterministic), loop_over_maps =
+loop_element / maps, loop_over_decoder_maps = loop_element / maps_decoder, extra_gib = peak memory of maps above that of
+deterministic, in GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
+from segunc.cli import image_size
+from segunc.commands.device import describe_device, resolve_device, resolve_precision
+from segunc.sampling.engine import Engine, bfloat16_copy
+from segunc.uncertainty import entropy_from_logits, entropy_from_probabilities
+
+ALPHA = 0.1
+SCOPES = ("encoder", "decoder", "last:8", "every:4")
+BATCHES = (1, 2, 4)
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class ElementNoise(nn.Module):
+    """A batch norm with ``gamma (1 + alpha eps) x_hat + beta`` and one eps an element, as written by hand."""
+
+    def __init__(self, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        norm = self.norm
+        normalised = F.batch_norm(x, norm.running_mean, norm.running_var, eps=norm.eps)
+        weight, bias = norm.weight.view(1, -1, 1, 1), norm.bias.view(1, -1, 1, 1)
+        return weight * (1 + ALPHA * torch.randn_like(normalised)) * normalised + bias
+
+
+def hand_written_norms(module: nn.Module) -> None:
+    """Replace every batch norm by its noisy form."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.BatchNorm2d):
+            setattr(module, name, ElementNoise(child))
+        else:
+            hand_written_norms(child)
+
+
+def by_hand(passes: Callable[[int], Tensor], draws: int) -> None:
+    """Entropy, aleatoric and epistemic from a stack of softmaxes."""
+    stack = torch.stack([passes(s).softmax(1) for s in range(draws)])
+    entropy = entropy_from_probabilities(stack.mean(0))
+    aleatoric = entropy_from_probabilities(stack, dim=2).mean(0)
+    (entropy - aleatoric).clamp_min_(0)
+
+
+def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], None], int]:
+    """What a row runs, and how many images one run is worth."""
+    torch.manual_seed(0)
+    classes = tuple(f"class {i}" for i in range(arguments.classes))
+    device = resolve_device(arguments.device)
+    network = build_network(NetworkDescription(arguments.network, arguments.encoder, classes)).eval().to(device)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images = torch.rand(1, 3, *arguments.size, device=device)
+    precision = resolve_precision(arguments.precision, device)
+    kind, _, rest = row.partition(" ")
+    if kind == "pass":
+        mode, batch = rest.split(" x")
+        images = torch.cat([images] * int(batch)).contiguous(memory_format=torch.channels_last)
+        if mode == "eager":
+            engine = Engine(network, precision)
+            ending = engine.ending(images, None)
+            return lambda: engine.logits(images, None, ending)[0], int(batch)  # type: ignore[return-value]
+        compiled = compiled_pass(network, precision)
+        return lambda: compiled(images), int(batch)
+    if kind == "deterministic":
+        engine = Engine(network, precision)
+        return lambda: entropy_from_logits(engine.logits(images, None, None)[0]), 1  # type: ignore[return-value]
+    if kind == "loop_element":
+        hand_written_norms(network)
+        return lambda: by_hand(lambda s: network(images), arguments.draws), 1
+    convert(network.body)
+    layout = AffineLayout(network)
+    posterior = ABNN.around(layout, ALPHA)
+    if kind == "loop":
+
+        def one(draw: int) -> Tensor:
+            with layout.active(posterior.affine(layout, [draw], 0)):
+                logits: Tensor = network(images)
+                return logits
+
+        return lambda: by_hand(one, arguments.draws), 1
+    sampler = Sampler(network, posterior, draws=arguments.draws, scope=rest or None, precision=precision)
+    return lambda: sampler(images), 1  # type: ignore[return-value]
+
+
+def compiled_pass(network: nn.Module, precision: str) -> Callable[[Tensor], Tensor]:
+    """The network without its last upsampling through torch.compile, weights frozen on a CPU."""
+    import torch._inductor.config as inductor
+
+    inductor.freezing = next(network.parameters()).device.type == "cpu"
+    run: Any = bfloat16_copy(network) if precision == "bfloat16" else network
+    run.body.segmentation_head[1] = nn.Identity()
+    return torch.compile(run, dynamic=False)  # type: ignore[no-any-return]
+
+
+def measure(row: str, arguments: argparse.Namespace) -> dict[str, float]:
+    """Seconds of the best repeat (for one image) and the peak memory of this process in bytes."""
+    torch.set_flush_denormal(True)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    run, images = job(row, arguments)
+    cuda = resolve_device(arguments.device).type == "cuda"
+    best = math.inf
+    with torch.inference_mode(not row.startswith("pass compiled")), torch.no_grad():
+        for repeat in range(arguments.repeats + 1):
+            start = time.perf_counter()
+            run()
+            if cuda:
+                torch.cuda.synchronize()
+            if repeat:  # the first is the warm-up
+                best = min(best, time.perf_counter() - start)
+    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": best / images, "peak_bytes": peak}
+
+
+def run_row(row: str, words: list[str]) -> dict[str, float]:
+    """One row in a fresh process; empty if it fails, with the reason on stderr."""
+    command = [sys.executable, __file__, *words, "--row", row]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        print(f"{row}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
+        return {}
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{row:28s} {found['seconds']:9.3f} s {found['peak_bytes'] / 2**30:7.2f} GiB", flush=True)
+    return found
+
+
+def ratios(rows: dict[str, dict[str, float]]) -> dict[str, float | None]:
+    """The ratios of the module's text; None where a row is missing."""
+
+    def over(above: str, below: str) -> float | None:
+        return rows[above]["seconds"] / rows[below]["seconds"] if above in rows and below in rows else None
+
+    extra = None
+    if "maps" in rows and "deterministic" in rows:
+        extra = (rows["maps"]["peak_bytes"] - rows["deterministic"]["peak_bytes"]) / 2**30
+    return {
+        "maps_over_limit": over("maps", "limit"),
+        "maps_over_deterministic": over("maps", "deterministic_times_draws"),
+        "loop_over_maps": over("loop_element", "maps"),
+        "loop_over_decoder_maps": over("loop_element", "maps_decoder"),
+        "extra_gib": extra,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="DeepLabV3Plus")
+    parser.add_argument("--encoder", default="resnet18")
+    parser.add_argument("--size", type=image_size, default=(512, 1024), metavar="HxW")
+    parser.add_argument("--draws", type=int, default=16, metavar="S")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--classes", type=int, default=19)
+    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--no-compile", action="store_true", help="leave the compiled passes out of the limit")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.row:
+        print(json.dumps(measure(arguments.row, arguments)))
+        return
+    modes = ("eager",) if arguments.no_compile else ("eager", "compiled")
+    passes = [f"pass {mode} x{batch}" for mode in modes for batch in BATCHES]
+    names = [*passes, "deterministic", "maps", *(f"maps {scope}" for scope in SCOPES), "loop", "loop_element"]
+    found = {name.replace("maps ", "maps_"): run_row(name, sys.argv[1:]) for name in names}
+    rows = {name: row for name, row in found.items() if row}
+    best = min((name for name in passes if name in rows), key=lambda name: rows[name]["seconds"], default=None)
+    if best is not None:
+        rows["network_pass"] = rows[best]
+        rows["limit"] = {**rows[best], "seconds": arguments.draws * rows[best]["seconds"]}
+    if "deterministic" in rows:
+        alone = rows["deterministic"]
+        rows["deterministic_times_draws"] = {**alone, "seconds": arguments.draws * alone["seconds"]}
+    result = {
+        "command": " ".join(["python", "tools/bench_sampler.py", *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": f"{platform.processor() or platform.machine()}, {describe_device(resolve_device(arguments.device))}",
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "commit": commit(),
+        "draws": arguments.draws,
+        "precision": resolve_precision(arguments.precision, resolve_device(arguments.device)),
+        "best_pass": best,
+        "rows": rows,
+        "ratios": ratios(rows),
+    }
+    print(f"best pass: {best}; limit {rows['limit']['seconds']:.3f} s" if best else "no pass ran")
+    for name, value in ratios(rows).items():
+        print(f"{name:28s} {'not measured' if value is None else f'{value:9.2f}'}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def commit() -> str | None:
+    """The commit of the working tree, or None outside one."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or None
+
+
+if __name__ == "__main__":
+    main()
