@@ -84,7 +84,7 @@ def by_hand(passes: Callable[[int], Tensor], draws: int) -> None:
     (entropy - aleatoric).clamp_min_(0)
 
 
-def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], None], int]:
+def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], int]:
     """What a row runs, and how many images one run is worth."""
     torch.manual_seed(0)
     classes = tuple(f"class {i}" for i in range(arguments.classes))
@@ -100,12 +100,12 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], None], in
         if mode == "eager":
             engine = Engine(network, precision)
             ending = engine.ending(images, None)
-            return lambda: engine.logits(images, None, ending)[0], int(batch)  # type: ignore[return-value]
+            return lambda: engine.logits(images, None, ending)[0], int(batch)
         compiled = compiled_pass(network, precision)
         return lambda: compiled(images), int(batch)
     if kind == "deterministic":
         engine = Engine(network, precision)
-        return lambda: entropy_from_logits(engine.logits(images, None, None)[0]), 1  # type: ignore[return-value]
+        return lambda: entropy_from_logits(engine.logits(images, None, None)[0]), 1
     if kind == "loop_element":
         hand_written_norms(network)
         return lambda: by_hand(lambda s: network(images), arguments.draws), 1
@@ -120,11 +120,15 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], None], in
                 return logits
 
         return lambda: by_hand(one, arguments.draws), 1
-    compiled = kind == "maps" and not arguments.no_compile
     sampler = Sampler(
-        network, posterior, draws=arguments.draws, scope=rest or None, precision=precision, compiled=compiled
+        network,
+        posterior,
+        draws=arguments.draws,
+        scope=rest or None,
+        precision=precision,
+        compiled=kind == "maps" and not arguments.no_compile,
     )
-    return lambda: sampler(images), 1  # type: ignore[return-value]
+    return lambda: sampler(images), 1
 
 
 def compiled_pass(network: nn.Module, precision: str) -> Callable[[Tensor], Tensor]:
