@@ -9,8 +9,10 @@ network_pass          one image to logits before the last upsampling: the best o
                       weights) and batch sizes, each of which is a row too
 limit                 S times network_pass
 deterministic         one image to an entropy map at full resolution, S times it is deterministic_times_draws
-maps                  the sampler: prediction, msp, entropy, aleatoric, epistemic and the base network's scores
-maps_SCOPE            the same with fewer stochastic sites
+maps                  the sampler with compiled draws: prediction, msp, entropy, aleatoric, epistemic and the base
+                      network's scores (one more pass)
+maps_eager            the same without compilation
+maps_SCOPE            maps with fewer stochastic sites
 loop                  what people write by hand: S forward passes in float32, one noise a channel, a stack of softmaxes
 loop_element          the same with one noise for each element of every normalisation's output, as public code does
 
@@ -82,7 +84,7 @@ def by_hand(passes: Callable[[int], Tensor], draws: int) -> None:
     (entropy - aleatoric).clamp_min_(0)
 
 
-def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], None], int]:
+def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], int]:
     """What a row runs, and how many images one run is worth."""
     torch.manual_seed(0)
     classes = tuple(f"class {i}" for i in range(arguments.classes))
@@ -98,12 +100,12 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], None], in
         if mode == "eager":
             engine = Engine(network, precision)
             ending = engine.ending(images, None)
-            return lambda: engine.logits(images, None, ending)[0], int(batch)  # type: ignore[return-value]
+            return lambda: engine.logits(images, None, ending)[0], int(batch)
         compiled = compiled_pass(network, precision)
         return lambda: compiled(images), int(batch)
     if kind == "deterministic":
         engine = Engine(network, precision)
-        return lambda: entropy_from_logits(engine.logits(images, None, None)[0]), 1  # type: ignore[return-value]
+        return lambda: entropy_from_logits(engine.logits(images, None, None)[0]), 1
     if kind == "loop_element":
         hand_written_norms(network)
         return lambda: by_hand(lambda s: network(images), arguments.draws), 1
@@ -118,8 +120,15 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], None], in
                 return logits
 
         return lambda: by_hand(one, arguments.draws), 1
-    sampler = Sampler(network, posterior, draws=arguments.draws, scope=rest or None, precision=precision)
-    return lambda: sampler(images), 1  # type: ignore[return-value]
+    sampler = Sampler(
+        network,
+        posterior,
+        draws=arguments.draws,
+        scope=rest or None,
+        precision=precision,
+        compiled=kind == "maps" and not arguments.no_compile,
+    )
+    return lambda: sampler(images), 1
 
 
 def compiled_pass(network: nn.Module, precision: str) -> Callable[[Tensor], Tensor]:
@@ -195,7 +204,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--no-compile", action="store_true", help="leave the compiled passes out of the limit")
+    parser.add_argument("--no-compile", action="store_true", help="compile nothing, neither for the limit nor for maps")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.row:
@@ -203,7 +212,7 @@ def main() -> None:
         return
     modes = ("eager",) if arguments.no_compile else ("eager", "compiled")
     passes = [f"pass {mode} x{batch}" for mode in modes for batch in BATCHES]
-    names = [*passes, "deterministic", "maps", *(f"maps {scope}" for scope in SCOPES), "loop", "loop_element"]
+    names = [*passes, "deterministic", "maps", "maps_eager", *(f"maps {s}" for s in SCOPES), "loop", "loop_element"]
     found = {name.replace("maps ", "maps_"): run_row(name, sys.argv[1:]) for name in names}
     rows = {name: row for name, row in found.items() if row}
     best = min((name for name in passes if name in rows), key=lambda name: rows[name]["seconds"], default=None)

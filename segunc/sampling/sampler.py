@@ -129,6 +129,7 @@ class Sampler:
         self._engine: Engine | None = None
         self._folded: FoldedDraws | None = None
         self._reached: list[bool] | None = None
+        self._share_one = False
         self._backend, why = choose_backend(self.device)
         if why:
             self.report.messages.append(why)
@@ -151,7 +152,9 @@ class Sampler:
         images = images.to(self.device).contiguous(memory_format=torch.channels_last)
         engine = self._prepared(images)
         base_draw = None if self._folded is None else self._folded.part(0, 1).without_element_noise()
-        prefix = Prefix() if self._folded is not None and self.report.shared else None
+        shape = (images.shape[-2], images.shape[-1])
+        share = self.report.shared or (self._share_one and self.chunk_for(len(images), shape, 1) == 1)
+        prefix = Prefix() if self._folded is not None and share else None
         ending = engine.ending(images, base_draw, self._reached)
         self.report.upsampled = ending is not None
         base, upsampling = engine.logits(images, base_draw, ending, prefix)
@@ -205,8 +208,8 @@ class Sampler:
         engine = Engine(self.network, self.precision, self.report.messages, compiled=self.compiled)
         if self.posterior is not None:
             draws = self._all_draws()
-            self._check(images, draws, engine)
-            self._folded = engine.fold(draws, share=self.report.shared)
+            self._check(images, draws)
+            self._folded = engine.fold(draws, share=self.report.shared or self._share_one)
         self._engine = engine
         return engine
 
@@ -233,6 +236,8 @@ class Sampler:
         assert self._folded is not None
         frames = len(images)
         chunk = self.chunk_for(frames, (images.shape[-2], images.shape[-1]), sums[0].probabilities.shape[0])
+        if prefix is not None and not self.report.shared:
+            chunk = 1
         pending: list[Tensor] = []
         first = 0
         while first < self.draws:
@@ -259,12 +264,13 @@ class Sampler:
             draws = [logits[index :: len(sums)] for logits in chunks]
             add_draws(draws[0] if len(draws) == 1 else torch.cat(draws), upsampling, frame, self._backend)
 
-    def _check(self, images: Tensor, draws: AffineDraws, engine: Engine) -> None:
+    def _check(self, images: Tensor, draws: AffineDraws) -> None:
         """Find out in float32 how draws may run on this network."""
-        exact = engine if self.precision == "float32" else Engine(self.network, "float32")
+        exact = Engine(self.network, "float32")
         found = check(exact, images, draws)
         report = self.report
         report.self_check, report.batched, report.shared = found.batched, found.batched_passed, found.shared_passed
+        self._share_one = found.shared_one_passed
         if not report.batched:
             report.messages.append(
                 f"self-check failed: two draws as a batch differ from the same two one by one by {found.batched:.1e} of "
@@ -272,8 +278,10 @@ class Sampler:
             )
         if not report.shared:
             report.messages.append(
-                f"what is common to all draws cannot be shared on this network (the logits change by {found.shared:.1e} of "
-                "the largest); everything is computed for every draw"
+                "what is common to all draws can be shared on this network by one draw at a time only"
+                if self._share_one
+                else f"what is common to all draws cannot be shared on this network (the logits change by {found.shared:.1e} "
+                "of the largest); everything is computed for every draw"
             )
         reached = exact.require_layout().reached()
         self._reached = reached

@@ -26,10 +26,13 @@ class SelfCheck:
     Attributes:
         batched: largest difference of two draws as a batch from the same two one by one, relative to the largest logit.
         shared: the same for passes that share what is common to all draws.
+        shared_one: the same for passes of one draw. Networks that take the size of the batch from a tensor before the
+            first draw, and use it after, can share in no others.
     """
 
     batched: float
     shared: float
+    shared_one: float
 
     @property
     def batched_passed(self) -> bool:
@@ -38,6 +41,10 @@ class SelfCheck:
     @property
     def shared_passed(self) -> bool:
         return self.shared <= TOLERANCE
+
+    @property
+    def shared_one_passed(self) -> bool:
+        return self.shared_one <= TOLERANCE
 
 
 def check(engine: Engine, images: Tensor, draws: AffineDraws) -> SelfCheck:
@@ -83,17 +90,17 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     except (InputError, RuntimeError):
         batched = float("inf")
     prefix = Prefix()
+    shared_one = shared = float("inf")
     try:
         found = [engine.logits(frames, common.part(0, 1).without_element_noise(), None, prefix)[0]]
         found += [engine.logits(frames, common.part(s, s + 1), None, prefix)[0] for s in range(1, last)]
-        expected = list(single)
+        shared_one = difference(found, single)
         if batched <= TOLERANCE:
-            found.append(engine.logits(frames, common.part(1, last), None, prefix)[0])
-            expected.append(torch.cat(single[1:]))
-        shared = difference(found, expected)
+            together = engine.logits(frames, common.part(1, last), None, prefix)[0]
+            shared = max(shared_one, difference([together], [torch.cat(single[1:])]))
     except (InputError, RuntimeError, TypeError, ValueError, IndexError):
-        shared = float("inf")
-    return SelfCheck(batched, shared)
+        pass  # the differences that are not known stay infinite
+    return SelfCheck(batched, shared if batched <= TOLERANCE else shared_one, shared_one)
 
 
 def _two_frames(image: Tensor, side: int) -> Tensor:

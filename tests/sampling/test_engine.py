@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from segunc.bayes.abnn import ABNN
 from segunc.bayes.convert import convert
@@ -118,31 +120,37 @@ def test_every_kind_of_site_shares_its_prefix(name: str) -> None:
     torch.manual_seed(0)
     network = randomise(Pixelwise(LAYERS[name]()).eval())
     layout, posterior = posterior_of(network)
-    sampler = Sampler(network, posterior, draws=4, chunk=3)
-    assert_maps_of_a_plain_loop(sampler, layout, posterior, torch.rand(3, 3, 6, 8), 1e-5)
-    assert sampler.report.shared
+    for chunk in (1, 3):
+        sampler = Sampler(network, posterior, draws=4, chunk=chunk)
+        assert_maps_of_a_plain_loop(sampler, layout, posterior, torch.rand(3, 3, 6, 8), 1e-5)
+        # Windows are cut with the batch size of a tensor before the site.
+        assert sampler.report.shared is (name != "windows in the batch")
+        assert not any("cannot be shared" in message for message in sampler.report.messages)
 
 
-@pytest.mark.parametrize(("scope", "deep_rows"), [("all", [2, 4, 4, 4]), ("deep", [2])])
-def test_what_is_common_runs_once(scope: str, deep_rows: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+class ConvolutionRows(TorchDispatchMode):
+    """Collects the rows of the batch of every convolution that is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in (torch.ops.aten.convolution, torch.ops.aten.conv2d):
+            self.rows.append(args[0].shape[0])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("scope", "rows"), [("all", [2, 2, 2] + 3 * [4, 4]), ("deep", [2, 2, 2] + 3 * [4])])
+def test_what_is_common_runs_once(scope: str, rows: list[int]) -> None:
     network = Headed(upsampled)
     layout, posterior = posterior_of(network)
     sampler = Sampler(network, posterior, draws=6, chunk=2, scope=scope)
     sampler(IMAGES)
-    rows: dict[int, list[int]] = {id(network.encoder[0].weight): [], id(network.deep[0].weight): []}
-    convolution = torch.conv2d
-
-    def counted(x: Tensor, weight: Tensor, *rest: object) -> Tensor:
-        rows.get(id(weight), []).append(x.shape[0])
-        return convolution(x, weight, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(F, "conv2d", counted)
-    sampler(IMAGES)
-    stem, deep = rows.values()
-    # The base network comes first, then three chunks of two draws of two frames.
-    assert stem == [2], "the stem lies before every site"
-    assert deep == deep_rows
-    monkeypatch.undo()
+    with ConvolutionRows() as watch:
+        sampler(IMAGES)
+    # Two convolutions and the head for the base network, which comes first; then what is left for each chunk.
+    assert watch.rows == rows
     assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5, scope)
 
 
@@ -177,7 +185,7 @@ def test_a_network_that_cannot_share_is_noticed() -> None:
 def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
     torch.set_flush_denormal(True)
     torch.manual_seed(0)
-    network = build(architecture, VIT if architecture == "DPT" else "mobilenet_v2")
+    network = build(architecture, VIT if architecture == "DPT" else "resnet18")
     assert network is not None
     randomise_real(network.eval())
     layout, posterior = posterior_of(network, alpha=0.1, members=1)

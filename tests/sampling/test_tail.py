@@ -202,7 +202,7 @@ TRITON = """
 import torch
 from tests.sampling.test_tail import CASES, logits_for, oracle
 from segunc.sampling.tail_triton import add_draws_triton
-for name in ("smp", "cropped", "one class", "torchvision"):
+for name in ("cropped", "one class", "150 classes"):
     logits, upsampling = logits_for(name, draws=2)
     p = torch.zeros(logits.shape[1], *upsampling.kept)
     h = torch.zeros(upsampling.kept, dtype=torch.float64)
