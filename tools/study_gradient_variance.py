@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise, mix_seed
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import draw_noise, mix_seed
 from segunc.commands.device import describe_device
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule

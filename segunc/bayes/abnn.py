@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise, mix_seed
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import NoiseSource, mix_seed
 from segunc.bayes.posterior import stochastic
 from segunc.errors import InputError
 
@@ -63,21 +64,23 @@ class ABNN:
     def members(self) -> int:
         return len(self.gamma)
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: int, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
+    ) -> AffineDraws:
         member = torch.tensor([s % self.members for s in draws])
         mask = stochastic(layout, self.scope, scope).float()
         gamma = self.gamma[member].to(layout.device)
         beta = self.beta[member].to(layout.device)
         element_alpha = None
         if self.noise == "channel":
-            noise = draw_noise(seed, draws, layout.total).to(layout.device)
+            noise = NoiseSource.of(seed).normal(draws, layout.total, members=self.members).to(layout.device)
             gamma = gamma * (1.0 + self.alpha * mask * noise)
         else:
             element_alpha = self.alpha * mask
         if self.rescale is not None and self.reshift is not None:
             beta = beta + gamma * self.reshift[member].to(layout.device)
             gamma = gamma * self.rescale[member].to(layout.device)
-        seeds = tuple(mix_seed(seed, s) for s in draws) if element_alpha is not None else ()
+        seeds = tuple(mix_seed(NoiseSource.of(seed).seed, s) for s in draws) if element_alpha is not None else ()
         return AffineDraws(gamma, beta, element_alpha, seeds)
 
     def with_alpha(self, alpha: float) -> ABNN:

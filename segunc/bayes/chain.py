@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from segunc.bayes.draws import AffineDraws, AffineLayout, mix_seed
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import NoiseSource, mix_seed
 from segunc.bayes.scope import in_scope
 from segunc.errors import InputError
 
@@ -50,9 +51,11 @@ class ChainStates:
     def members(self) -> int:
         return self.chains
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: int, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
+    ) -> AffineDraws:
         """See :class:`segunc.bayes.posterior.Posterior`; outside a narrower scope a draw has the mean of its chain."""
-        states = torch.tensor([self._state(s, seed) for s in draws])
+        states = torch.tensor([self._state(s, NoiseSource.of(seed).seed) for s in draws])
         gamma, beta = self.gamma[states], self.beta[states]
         if scope is not None:
             mask = layout.site_mask(in_scope(scope, layout.names)).cpu()

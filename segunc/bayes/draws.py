@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from segunc.bayes.noise import mix_seed
 from segunc.bayes.sites import SiteState, StochasticSite, fold, own_affine, statistics
 from segunc.errors import InputError
 
@@ -132,12 +132,12 @@ class AffineLayout:
         """For each site whether a drawn forward came through it."""
         return [state.reached for state in self._states]
 
-    def fold(self, draws: AffineDraws, dtype: torch.dtype = torch.float32, *, share: bool = False) -> FoldedDraws:
+    def fold(self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False) -> FoldedDraws:
         """Statistics folded into the affine and cut by site, once for a run.
 
         Args:
             draws: of this layout.
-            dtype: of the activations.
+            dtype: of the activations; None is that of the draws.
             share: keep one row where all draws agree, so that what lies before the first other site is the same for
                 all draws and can be computed once.
 
@@ -151,6 +151,7 @@ class AffineLayout:
                 "make them from its layout",
             )
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
+        dtype = scale.dtype if dtype is None else dtype
         sites = []
         start = 0
         for index, width in enumerate(self.channels):
@@ -192,25 +193,3 @@ class AffineLayout:
             torch.backends.mha.set_fastpath_enabled(fast_path)
             for state in self._states:
                 state.clear()
-
-
-def mix_seed(*parts: int) -> int:
-    """One 63-bit seed from several integers (numpy's SeedSequence hash); the order matters."""
-    return int(np.random.SeedSequence([p & 0xFFFFFFFFFFFFFFFF for p in parts]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def draw_noise(seed: int, draws: Sequence[int], length: int) -> Tensor:
-    """Standard normal ``[len(draws), length]`` float32 on the CPU; row i depends on (seed, draws[i]) alone.
-
-    A counter-based generator keyed by both, so that any draw can be made anywhere, in any order.
-    """
-    return torch.from_numpy(np.stack([_generator(seed, s).standard_normal(length, dtype=np.float32) for s in draws]))
-
-
-def draw_uniform(seed: int, draws: Sequence[int], length: int) -> Tensor:
-    """Uniform numbers in [0, 1) as :func:`draw_noise` makes normal ones: ``[len(draws), length]`` float32."""
-    return torch.from_numpy(np.stack([_generator(seed, s).random(length, dtype=np.float32) for s in draws]))
-
-
-def _generator(seed: int, draw: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=mix_seed(seed, draw)))

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import NoiseSource
 from segunc.bayes.posterior import stochastic
 from segunc.errors import InputError
 
@@ -69,9 +70,11 @@ class Laplace:
         self.temperature = float(temperature)
         self._factor: Tensor | None = None
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: int, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
+    ) -> AffineDraws:
         mask = stochastic(layout, self.scope, scope).cpu()
-        noise = draw_noise(seed, draws, 2 * layout.total).double().view(len(draws), 2, -1)
+        noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
         spread = torch.where(torch.stack([mask, mask & layout.has_bias.cpu()]), self._spread(noise), 0.0)
         values = self.mean.cpu() + self.temperature**0.5 * spread.float()
         values = values.to(layout.device)

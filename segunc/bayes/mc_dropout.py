@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from segunc.bayes.draws import AffineDraws, AffineLayout, draw_uniform
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import NoiseSource
 from segunc.bayes.posterior import stochastic
 from segunc.errors import InputError
 
@@ -46,8 +47,10 @@ class ChannelDropout:
         """Dropout on the trained affine parameters of a network."""
         return cls(torch.stack([layout.weight, layout.bias]), p, scope)
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: int, scope: str | None = None) -> AffineDraws:
-        kept = (draw_uniform(seed, draws, layout.total) >= self.p).float().to(layout.device) / (1.0 - self.p)
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
+    ) -> AffineDraws:
+        kept = (NoiseSource.of(seed).uniform(draws, layout.total) >= self.p).float().to(layout.device) / (1.0 - self.p)
         factor = torch.where(stochastic(layout, self.scope, scope), kept, 1.0)
         gamma, beta = self.gamma_beta.to(layout.device)
         return AffineDraws(gamma * factor, beta * factor)

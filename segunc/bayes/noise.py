@@ -15,12 +15,26 @@ from segunc.errors import InputError
 
 Scheme = Literal["independent", "antithetic", "latin-hypercube"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
-Floats = npt.NDArray[np.float32]
 
 
 def mix_seed(*parts: int) -> int:
     """One 63-bit seed from several integers (numpy's SeedSequence hash); the order matters."""
     return int(np.random.SeedSequence([p & 0xFFFFFFFFFFFFFFFF for p in parts]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def draw_noise(seed: int, draws: Sequence[int], length: int) -> Tensor:
+    """Standard normal ``[len(draws), length]`` float32 on the CPU; row i depends on (seed, draws[i]) alone."""
+    return torch.from_numpy(np.stack([_generator(seed, s).standard_normal(length, dtype=np.float32) for s in draws]))
+
+
+def draw_uniform(seed: int, draws: Sequence[int], length: int) -> Tensor:
+    """Uniform numbers in [0, 1) as :func:`draw_noise` makes normal ones: ``[len(draws), length]`` float32."""
+    return torch.from_numpy(np.stack([_generator(seed, s).random(length, dtype=np.float32) for s in draws]))
+
+
+def _generator(*key: int) -> np.random.Generator:
+    # A counter-based generator: any draw can be made anywhere, in any order.
+    return np.random.Generator(np.random.Philox(key=mix_seed(*key)))
 
 
 @dataclass(frozen=True)
@@ -55,60 +69,47 @@ class NoiseSource:
         if self.scheme == "latin-hypercube" and self.total is None:
             raise InputError("a Latin hypercube without its number of draws", "total", "give the number of draws")
 
-    def normal(self, draws: Sequence[int], length: int, *, members: int = 1, stream: int = 0) -> Tensor:
+    @classmethod
+    def of(cls, seed: int | NoiseSource) -> NoiseSource:
+        """Independent draws from a seed; a source as it is."""
+        return seed if isinstance(seed, NoiseSource) else cls(seed)
+
+    def normal(self, draws: Sequence[int], length: int, *, members: int = 1) -> Tensor:
         """Standard normal numbers, float32 ``[len(draws), length]`` on the CPU.
 
         Args:
             draws: draw numbers, each at least 0.
             length: numbers a draw.
             members: M.
-            stream: posteriors that need several vectors a draw number them.
         """
         if self.scheme == "latin-hypercube":
             # torch's inverse normal distribution function is vectorised and exact to float64's rounding.
-            uniform = torch.from_numpy(np.stack([self._stratified(s, length, members, stream) for s in draws]))
+            uniform = torch.from_numpy(np.stack([self._stratified(s, length, members) for s in draws]))
             normal: Tensor = torch.special.ndtri(uniform)
             return normal.float()
-        rows = [self._normal_row(s, length, members, stream) for s in draws]
-        return torch.from_numpy(np.stack(rows))
+        sources, odd = self._sources(draws, members)
+        return draw_noise(self.seed, sources, length) * torch.where(odd, -1.0, 1.0)
 
-    def uniform(self, draws: Sequence[int], length: int, *, members: int = 1, stream: int = 0) -> Tensor:
-        """Numbers uniform in (0, 1), float32 ``[len(draws), length]``; arguments as in :meth:`normal`."""
+    def uniform(self, draws: Sequence[int], length: int, *, members: int = 1) -> Tensor:
+        """Numbers uniform in 0..1, float32 ``[len(draws), length]``; arguments as in :meth:`normal`."""
         if self.scheme == "latin-hypercube":
-            rows = [self._stratified(s, length, members, stream).astype(np.float32) for s in draws]
-        else:
-            rows = [self._uniform_row(s, length, members, stream) for s in draws]
-        return torch.from_numpy(np.stack(rows))
+            return torch.from_numpy(np.stack([self._stratified(s, length, members) for s in draws])).float()
+        sources, odd = self._sources(draws, members)
+        uniform = draw_uniform(self.seed, sources, length)
+        return torch.where(odd, 1.0 - uniform, uniform)
 
-    def _normal_row(self, draw: int, length: int, members: int, stream: int) -> Floats:
-        source, sign = self._source(draw, members)
-        return np.float32(sign) * self._generator(source, stream).standard_normal(length, dtype=np.float32)
+    def _sources(self, draws: Sequence[int], members: int) -> tuple[list[int], Tensor]:
+        """The draws whose numbers are used, and ``[len(draws), 1]`` whether they are mirrored."""
+        odd = [self.scheme == "antithetic" and (s // members) % 2 == 1 for s in draws]
+        return [s - members if o else s for s, o in zip(draws, odd, strict=True)], torch.tensor(odd)[:, None]
 
-    def _uniform_row(self, draw: int, length: int, members: int, stream: int) -> Floats:
-        source, sign = self._source(draw, members)
-        row = self._generator(source, stream).random(length, dtype=np.float32)
-        return row if sign > 0 else np.float32(1.0) - row
-
-    def _source(self, draw: int, members: int) -> tuple[int, int]:
-        """The draw whose numbers are used, and their sign."""
-        if self.scheme == "antithetic" and (draw // members) % 2 == 1:
-            return draw - members, -1
-        return draw, 1
-
-    def _stratified(self, draw: int, length: int, members: int, stream: int) -> npt.NDArray[np.float64]:
+    def _stratified(self, draw: int, length: int, members: int) -> npt.NDArray[np.float64]:
         assert self.total is not None
         member, index = draw % members, draw // members
         strata = len(range(member, self.total, members))
         if index >= strata:
             raise InputError(f"draw {draw} of {self.total}", f"draws 0 to {self.total - 1}")
         # One permutation of the strata for each channel, the same for all draws of the member.
-        order = (
-            self._generator(member, stream, 1).random((length, strata), dtype=np.float32).argsort(axis=1, kind="stable")
-        )
-        inside = self._generator(draw, stream, 2).random(length)
-        uniform: npt.NDArray[np.float64] = (order[:, index] + inside) / strata
+        order = _generator(self.seed, member, 1).random((length, strata), dtype=np.float32).argsort(1, kind="stable")
+        uniform: npt.NDArray[np.float64] = (order[:, index] + _generator(self.seed, draw, 2).random(length)) / strata
         return np.clip(uniform, 2.0**-53, 1.0 - 2.0**-53)
-
-    def _generator(self, draw: int, *stream: int) -> np.random.Generator:
-        # A counter-based generator: any draw can be made anywhere, in any order. Stream 0 has no mark of its own.
-        return np.random.Generator(np.random.Philox(key=mix_seed(self.seed, draw, *(n for n in stream if n))))

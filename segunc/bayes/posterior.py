@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import NoiseSource
 from segunc.bayes.scope import in_scope
 
 
@@ -25,13 +26,15 @@ class Posterior(Protocol):
     @property
     def members(self) -> int: ...
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: int, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
+    ) -> AffineDraws:
         """The draws with the given numbers; each depends on (seed, number) alone.
 
         Args:
             layout: of the network that the posterior belongs to.
             draws: draw numbers, each at least 0.
-            seed: of the noise.
+            seed: of the noise, or where the noise comes from (a scheme that couples the draws).
             scope: narrower than the posterior's own, or None.
         """
         ...
@@ -60,7 +63,9 @@ class Deterministic:
     method: ClassVar[str] = "deterministic"
     members = 1
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: int, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
+    ) -> AffineDraws:
         rows = torch.ones(len(draws), 1, device=layout.device)
         return AffineDraws(rows * layout.weight, rows * layout.bias)
 

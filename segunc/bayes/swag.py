@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import NoiseSource
 from segunc.bayes.posterior import stochastic
 from segunc.errors import InputError
 
@@ -48,10 +49,12 @@ class Swag:
         self.mean, self.variance, self.deviations = mean, variance, deviations
         self.scale, self.scope = float(scale), scope
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: int, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
+    ) -> AffineDraws:
         mask = stochastic(layout, self.scope, scope)
         columns, width = len(self.deviations), 2 * layout.total
-        noise = draw_noise(seed, draws, width + columns)
+        noise = NoiseSource.of(seed).normal(draws, width + columns)
         diagonal = (self.variance.cpu() / 2.0).sqrt() * noise[:, :width].view(len(draws), 2, -1)
         low_rank = (noise[:, width:] @ self.deviations.cpu().flatten(1)).view(len(draws), 2, -1)
         spread = self.scale**0.5 * (diagonal + low_rank / (2.0 * (columns - 1)) ** 0.5)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import NoiseSource
 from segunc.bayes.posterior import stochastic
 from segunc.errors import InputError
 
@@ -34,9 +35,11 @@ class MeanField:
             raise InputError("a negative or NaN sigma", "standard deviations of at least 0")
         self.mean, self.sigma, self.scope = mean, sigma, scope
 
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: int, scope: str | None = None) -> AffineDraws:
+    def affine(
+        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
+    ) -> AffineDraws:
         mask = stochastic(layout, self.scope, scope)
-        noise = draw_noise(seed, draws, 2 * layout.total).view(len(draws), 2, -1).to(layout.device)
+        noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).view(len(draws), 2, -1).to(layout.device)
         values = self.mean.to(layout.device) + self.sigma.to(layout.device) * mask * noise
         return AffineDraws(values[:, 0], values[:, 1])
 

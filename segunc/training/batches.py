@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from segunc.bayes.draws import mix_seed
+from segunc.bayes.noise import mix_seed
 from segunc.data.samples import SegmentationDataset
 from segunc.errors import InputError
 

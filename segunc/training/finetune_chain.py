@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 from torch import Tensor
 
 from segunc.bayes.chain import HMC, SGHMC, SGLD, ChainStates
-from segunc.bayes.draws import draw_noise, mix_seed
+from segunc.bayes.noise import draw_noise, mix_seed
 from segunc.data.labels import IGNORE
 from segunc.errors import InputError
 from segunc.training.batches import Batch, Minibatches, load_batches

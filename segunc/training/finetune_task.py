@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from segunc.bayes.abnn import ABNN, Noise
-from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise, mix_seed
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import draw_noise, mix_seed
 from segunc.errors import InputError
 from segunc.training.affine_task import AffineTask
 from segunc.training.schedules import Schedule

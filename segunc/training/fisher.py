@@ -31,8 +31,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.bayes.draws import AffineDraws, AffineLayout, mix_seed
+from segunc.bayes.draws import AffineDraws, AffineLayout
 from segunc.bayes.laplace import Structure
+from segunc.bayes.noise import mix_seed
 from segunc.bayes.posterior import stochastic
 from segunc.data.labels import IGNORE
 from segunc.errors import InputError

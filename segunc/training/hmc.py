@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from segunc.bayes.draws import draw_noise, draw_uniform, mix_seed
+from segunc.bayes.noise import draw_noise, draw_uniform, mix_seed
 from segunc.errors import InputError
 from segunc.training.chain import ChainFailure
 from segunc.training.target import LogDensity

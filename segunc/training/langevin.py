@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from segunc.bayes.draws import draw_noise
+from segunc.bayes.noise import draw_noise
 from segunc.errors import InputError
 from segunc.training.chain import ChainFailure
 

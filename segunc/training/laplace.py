@@ -14,8 +14,8 @@ from jsonargparse import Namespace
 from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from safetensors.torch import load_file, save
 
-from segunc.bayes.draws import mix_seed
 from segunc.bayes.laplace import Laplace, Structure
+from segunc.bayes.noise import mix_seed
 from segunc.errors import InputError
 from segunc.files import write_atomically
 from segunc.training.config import AffineTrainingConfig

@@ -22,8 +22,8 @@ from jsonargparse.typing import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from segunc.bayes.attachments import Calibration
-from segunc.bayes.draws import mix_seed
 from segunc.bayes.files import Model, copy_model
+from segunc.bayes.noise import mix_seed
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.errors import InputError

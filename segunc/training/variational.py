@@ -13,7 +13,8 @@ from jsonargparse import Namespace
 from jsonargparse.typing import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise, mix_seed
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import draw_noise, mix_seed
 from segunc.bayes.variational import MeanField
 from segunc.errors import InputError
 from segunc.training.affine_task import AffineTask

@@ -10,7 +10,8 @@ from torch import nn
 
 from segunc.bayes.abnn import ABNN
 from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineDraws, AffineLayout, draw_noise
+from segunc.bayes.draws import AffineDraws, AffineLayout
+from segunc.bayes.noise import draw_noise
 from segunc.bayes.scope import in_scope
 from segunc.errors import InputError
 from segunc.training.statistics import reestimate

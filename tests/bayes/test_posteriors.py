@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from segunc.bayes.abnn import ABNN
 from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout, draw_noise, draw_uniform
+from segunc.bayes.draws import AffineLayout
 from segunc.bayes.files import METHODS
 from segunc.bayes.laplace import Laplace
 from segunc.bayes.mc_dropout import ChannelDropout
+from segunc.bayes.noise import draw_noise, draw_uniform
 from segunc.bayes.posterior import Posterior
 from segunc.bayes.swag import Swag
 from segunc.bayes.variational import MeanField
