@@ -11,10 +11,8 @@ Prints markdown tables; `--json` writes the same with date, hardware, versions a
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -27,8 +25,8 @@ from typing import Any
 import cv2
 import numpy as np
 
+from segunc.commands.provenance import provenance
 from segunc.maps.encoding import encode_unit
-from segunc.maps.manifest import environment, tool_commit
 from segunc.metrics.components import component_counts
 from segunc.metrics.counting import count_scores
 from segunc.metrics.pixel_curves import auroc, average_precision, detection_curve, empty_counts, fpr_at_recall
@@ -160,15 +158,6 @@ def measure(what: str, frames: int) -> dict[str, Any]:
     return measure_scikit_learn(frames) if what == "scikit-learn" else measure_segunc(what, frames)
 
 
-def hardware() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def curve_table(frames: int) -> dict[str, dict[str, Any]]:
     """Measure and print the pooled curves.
 
@@ -211,13 +200,8 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(measure(arguments.one, arguments.frames)))
         return
-    about = {
-        "date": datetime.date.today().isoformat(),
-        "hardware": f"{hardware()}, one thread of {os.cpu_count()}",
-        "versions": environment()
-        | {name: metadata.version(name) for name in ("scikit-learn", "opencv-python-headless")},
-        "commit": tool_commit(),
-    }
+    about = provenance() | {"threads": 1}
+    about["versions"] |= {name: metadata.version(name) for name in ("scikit-learn", "opencv-python-headless")}
     print(f"{about['date']}, {about['hardware']}, commit {about['commit']}\n")
     found = {"about": about, "curves": curve_table(frames_of(arguments.megapixels)), "components": component_table()}
     if arguments.json:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,10 @@ from torch import Tensor
 from segunc.bayes.convert import convert
 from segunc.bayes.draws import AffineDraws, AffineLayout
 from segunc.bayes.noise import draw_noise, mix_seed
-from segunc.commands.device import describe_device
+from segunc.commands.provenance import provenance
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.files import write_json
-from segunc.maps.manifest import environment, tool_commit
 from segunc.networks.files import load_network
 from segunc.training.batches import Batch, Minibatches
 
@@ -149,10 +147,7 @@ def main() -> None:
     result = {
         "rows": rows,
         "made": {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "device": describe_device(torch.device("cpu")),
-            "commit": tool_commit(),
-            "environment": environment(),
+            **provenance(),
             "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(arguments).items()},
         },
     }

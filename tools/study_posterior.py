@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,14 @@ from torch import Tensor
 
 from segunc.bayes.chain import ChainStates
 from segunc.bayes.files import Model, load_model
-from segunc.commands.device import describe_device, resolve_device
+from segunc.commands.device import resolve_device
 from segunc.commands.finetune import METHODS, load, section
+from segunc.commands.provenance import provenance
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.data.toy import ToyConfig, generate_toy
 from segunc.errors import InputError
 from segunc.files import write_json
-from segunc.maps.manifest import environment, tool_commit
 from segunc.metrics.agreement import predictive_agreement, total_variation
 from segunc.sampling.sampler import Sampler
 from segunc.training.base import train_network
@@ -244,10 +243,7 @@ def main() -> None:
     data = SegmentationDataModule("toy", str(root))
     result = compare(folders, reference, data, arguments.draws, arguments.device)
     result["made"] = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": describe_device(resolve_device(arguments.device)),
-        "commit": tool_commit(),
-        "environment": environment(),
+        **provenance(resolve_device(arguments.device)),
         "seconds": round(time.perf_counter() - start, 1),
         "target": None if arguments.models else TARGET,
         "runs": None if arguments.models else RUNS,

@@ -15,6 +15,7 @@ from segunc.errors import InputError
 
 Scheme = Literal["independent", "antithetic", "latin-hypercube"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+DEFAULT_SCHEME: Scheme = "independent"
 
 
 def mix_seed(*parts: int) -> int:

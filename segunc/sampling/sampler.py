@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from segunc.bayes.attachments import MaxLogitStatistics
 from segunc.bayes.convert import is_converted
 from segunc.bayes.draws import AffineDraws, AffineLayout, FoldedDraws
+from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.bayes.posterior import Deterministic, Posterior
 from segunc.errors import InputError
 from segunc.sampling.accumulate import DrawAccumulator
@@ -68,6 +69,7 @@ class Sampler:
         posterior: makes the draws; None is the deterministic network itself.
         draws: S in total; draw s belongs to member s mod M. Ignored by a deterministic posterior, which has one.
         seed: of the noise.
+        scheme: how draws of one member are spread, see :class:`segunc.bayes.noise.NoiseSource`.
         scope: sample fewer sites than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory.
         precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With
@@ -90,6 +92,7 @@ class Sampler:
         *,
         draws: int = 24,
         seed: int = 0,
+        scheme: Scheme = DEFAULT_SCHEME,
         scope: str | None = None,
         chunk: int | None = None,
         precision: Precision = "float32",
@@ -122,6 +125,7 @@ class Sampler:
         self.temperature = temperature
         self.max_logit_statistics = max_logit_statistics
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
+        self.noise = NoiseSource(seed, scheme, self.draws)
         self.compiled = compiled
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
@@ -217,7 +221,7 @@ class Sampler:
         """The base network's own affine, and then the S draws."""
         assert self._layout is not None
         assert self.posterior is not None
-        drawn = self.posterior.affine(self._layout, range(self.draws), self.seed, self.scope)
+        drawn = self.posterior.affine(self._layout, range(self.draws), self.noise, self.scope)
         return AffineDraws(
             torch.cat([self._layout.weight[None], drawn.weight]),
             torch.cat([self._layout.bias[None], drawn.bias]),
