@@ -130,9 +130,26 @@ def build_parser() -> Parser:
         help="which posterior (default abnn), or what is fitted on a finished model",
     )
 
-    predict = _verb(verbs, "predict", "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay")
+    predict = _verb(
+        verbs,
+        "predict",
+        "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay\n"
+        "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps",
+    )
     predict.add_argument("--model", required=True, metavar="DIR", help="model folder")
-    predict.add_argument("--input", required=True, metavar="PATH", help="an image, a folder, a glob pattern or a video")
+    predict.add_argument(
+        "--input",
+        required=True,
+        nargs="+",
+        metavar="PATH",
+        help="images, folders, glob patterns or videos; of several, each has a sub-folder of --out",
+    )
+    predict.add_argument("--every", type=int, default=1, metavar="N", help="take every N-th frame (default 1)")
+    predict.add_argument("--start", metavar="TIME", help="first moment of a video, in seconds or as HH:MM:SS")
+    predict.add_argument("--end", metavar="TIME", help="moment of a video to stop before")
+    predict.add_argument(
+        "--shard", metavar="I/N", help="only part I of N of the frames; all N share --out, at once or one by one"
+    )
     predict.add_argument(
         "--out", required=True, metavar="DIR", help="the maps folder; the same command continues a killed run"
     )

@@ -13,10 +13,13 @@ import torch
 
 from segunc.bayes.files import Model, load_model
 from segunc.commands.device import describe_device, make_sampler
-from segunc.errors import InputError
-from segunc.maps.manifest import build_manifest, read_run
+from segunc.errors import InputError, PartialFailure
+from segunc.maps.inputs import Input, plan_inputs
+from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.progress import ConsoleProgress
+from segunc.maps.selection import Selection, parse_time
+from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.sources import Frame, FrameSource, open_source
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import inference_size
@@ -24,22 +27,50 @@ from segunc.sampling.frames import sample_frames
 from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, check_scores
 from segunc.sampling.sampler import Sampler
 
-RECORDED = ("chunk", "threads")
-"""Settings that a continued run takes from the folder's manifest: they decide the order of sums."""
-
 
 def run(arguments: argparse.Namespace) -> None:
-    """Write the maps of an input, or continue a run that was killed."""
-    out = Path(arguments.out)
-    before = None if arguments.overwrite else read_run(out)
-    for key in RECORDED:
-        if before is not None and getattr(arguments, key) is None:
-            setattr(arguments, key, before.get(key))
+    """Write the maps of every input, or continue a run that was killed."""
+    selection = Selection(arguments.every, *(parse_time(t) if t else None for t in (arguments.start, arguments.end)))
+    shard = parse_shard(arguments.shard) if arguments.shard else Shard()
+    inputs = plan_inputs(arguments.input, Path(arguments.out))
+    _take_recorded(arguments, inputs)
     scores = check_scores(arguments.scores or DEFAULT_SCORES)
     check_scores([arguments.overlay_score])
-    source = open_source(arguments.input, out=out)
+    sources = [open_source(given.spec, out=given.out, selection=selection) for given in inputs]
     model = load_model(Path(arguments.model))
     sampler = make_sampler(model, arguments, scores)
+    failures = []
+    for given, source in zip(inputs, sources, strict=True):
+        try:
+            _predict_input(arguments, model, sampler, given, source, shard, scores)
+        except (InputError, PartialFailure) as error:
+            if len(inputs) == 1:
+                raise
+            failures.append(f"{given.label}: {error}")
+    for message in sampler.report.messages:
+        print(f"note: {message}")
+    if failures:
+        raise PartialFailure(f"{len(failures)} of {len(inputs)} inputs failed; {'; '.join(failures)}")
+
+
+def _take_recorded(arguments: argparse.Namespace, inputs: Sequence[Input]) -> None:
+    """The thread count, which holds for the whole process, is that of the first input that was begun."""
+    if arguments.threads is None and not arguments.overwrite:
+        runs = (read_run(given.out) for given in inputs)
+        arguments.threads = next((run.get("threads") for run in runs if run is not None), None)
+
+
+def _predict_input(
+    arguments: argparse.Namespace,
+    model: Model,
+    sampler: Sampler,
+    given: Input,
+    source: FrameSource,
+    shard: Shard,
+    scores: Sequence[str],
+) -> None:
+    before = None if arguments.overwrite else read_run(given.out)
+    sampler.chunk = arguments.chunk or (before or {}).get("chunk")
     if sampler.chunk is None:
         sampler.chunk = _choose_chunk(sampler, model, source, arguments.size)
     manifest = build_manifest(
@@ -58,18 +89,24 @@ def run(arguments: argparse.Namespace) -> None:
         },
     )
     overlay = _overlay_drawer(arguments, manifest) if arguments.overlay else None
-    writer = MapsWriter(out, manifest, overwrite=arguments.overwrite)
-    summary = predict_frames(sampler, source, writer, scores, size=arguments.size, draw_overlay=overlay)
-    for message in sampler.report.messages:
-        print(f"note: {message}")
+    writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard)
+    summary = predict_frames(
+        sampler, source, writer, scores, size=arguments.size, draw_overlay=overlay, label=given.label
+    )
     done = summary.finished + summary.skipped
     print(
-        f"{done} frames in {out}: {summary.finished} in {summary.seconds:.1f} s ({summary.frames_per_second:.2f} frames/s), "
+        f"{done} frames in {given.out}{'' if shard.whole else f' (shard {shard})'}: {summary.finished} in "
+        f"{summary.seconds:.1f} s ({summary.frames_per_second:.2f} frames/s), "
         f"{summary.skipped} were finished before; {sampler.draws} draws, chunk {sampler.chunk}, {sampler.precision}, "
         f"{describe_device(sampler.device)}"
     )
-    if arguments.overlay and source.kind == "video" and done:
-        print(f"overlay video: {_write_overlay_video(out, source)}")
+    if (
+        arguments.overlay
+        and source.kind == "video"
+        and done
+        and (read_manifest(given.out) or {})["status"] == "finished"
+    ):
+        print(f"overlay video: {_write_overlay_video(given.out, source)}")
     summary.raise_failures()
 
 
@@ -81,6 +118,7 @@ def predict_frames(
     *,
     size: tuple[int, int] | None = None,
     draw_overlay: DrawOverlay | None = None,
+    label: str = "",
 ) -> Summary:
     """Run every unfinished frame of a source through the sampler and write its maps."""
 
@@ -94,7 +132,7 @@ def predict_frames(
         stacked["prediction"] = result.prediction.cpu().numpy()
         return [{name: values[index] for name, values in stacked.items()} for index in range(len(frames))]
 
-    with ConsoleProgress() as show:
+    with ConsoleProgress(label=label) as show:
         return run_pipeline(source, process, writer, draw_overlay=draw_overlay, on_progress=show, raise_failures=False)
 
 
@@ -113,7 +151,7 @@ def _run_settings(
 ) -> dict[str, Any]:
     statistics = sampler.max_logit_statistics
     return {
-        "input": str(source.path),
+        **source.identity(),
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         "temperature": sampler.temperature,
@@ -154,4 +192,6 @@ def _overlay_drawer(arguments: argparse.Namespace, manifest: dict[str, Any]) -> 
 def _write_overlay_video(out: Path, source: FrameSource) -> Path:
     from segunc.review.video import write_video
 
-    return write_video(sorted((out / "overlay").glob("*.jpg")), out / "overlay.webm", source.fps or 25.0)
+    return write_video(
+        sorted((out / "overlay").glob("*.jpg")), out / "overlay.webm", (source.fps or 25.0) / source.selection.every
+    )

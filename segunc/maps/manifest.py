@@ -18,9 +18,12 @@ import segunc
 from segunc.errors import InputError
 from segunc.files import write_json
 from segunc.maps.encoding import UNIT_SCORES
+from segunc.maps.shards import Shard, joined_state
 
 MANIFEST_NAME = "manifest.json"
 FRAMES_NAME = "frames.jsonl"
+STATE_KEYS = ("status", "finished", "failed", "missing_shards")
+"""How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
 FORMAT = "segunc-maps"
 FORMAT_VERSION = 1
 UNIT_VALUE = "(code / 65535)^2"
@@ -126,7 +129,7 @@ def tool_commit() -> str | None:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a maps folder, None where there is none.
+    """The manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
 
     Raises:
         InputError: the file is there but is no manifest of this tool, or of another version of the format.
@@ -150,7 +153,7 @@ def read_manifest(folder: Path) -> Manifest | None:
             f"version {FORMAT_VERSION}",
             "use the segunc that wrote it, or predict again",
         )
-    return manifest
+    return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
 
 
 def is_ours(folder: Path) -> bool:
@@ -202,6 +205,21 @@ def refuse_other_run(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any
             "the same settings, to continue it",
             "give another --out, or --overwrite",
         )
+
+
+def refuse_other_shards(folder: Path, before: Manifest, shard: Shard) -> None:
+    """Raise InputError where a folder was begun in another number of shards."""
+    count = int(before.get("shards", 1))
+    if count == shard.count:
+        return
+    if count == 1:
+        raise InputError(f"{folder} was begun without shards", "the same command without --shard", "give another --out")
+    missing = ", ".join(before["missing_shards"]) or "none"
+    raise InputError(
+        f"{folder} was begun in {count} shards (now {shard})",
+        f"--shard 1/{count} to {count}/{count}",
+        f"not finished: {missing}",
+    )
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -17,7 +17,7 @@ from itertools import groupby
 
 from segunc.data.images import Image
 from segunc.errors import InputError, PartialFailure
-from segunc.maps.folder import Record
+from segunc.maps.frame_log import Record
 from segunc.maps.sources import Frame, FrameSource
 from segunc.maps.store import Maps, MapsWriter
 
@@ -107,8 +107,9 @@ def run_pipeline(
     """
     if group < 1:
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
-    run = _Run(source, writer, group, prefetch, draw_overlay, on_progress)
     try:
+        writer.begin(source)
+        run = _Run(source, writer, group, prefetch, draw_overlay, on_progress)
         with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
             run.start()
             try:
@@ -118,9 +119,9 @@ def run_pipeline(
                 run.stop()
     except BaseException:
         with contextlib.suppress(OSError):  # on a full disk the manifest stays as it was; the first error is the news
-            writer.close("interrupted", position=source.position)
+            writer.close("interrupted")
         raise
-    writer.close("finished", position=source.position)
+    writer.close("finished")
     summary = run.summary()
     if raise_failures:
         summary.raise_failures()
@@ -142,7 +143,7 @@ class _Run:
         self.source, self.writer, self.group = source, writer, group
         self.draw_overlay, self.on_progress = draw_overlay, on_progress
         self.started = time.monotonic()
-        self.skipped = len(writer.finished)
+        self.skipped = writer.finished
         self.written = 0
         self.decoded: queue.Queue[list[Frame] | None] = queue.Queue(prefetch)
         self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(prefetch)
@@ -181,7 +182,7 @@ class _Run:
             if len(results) != len(batch):
                 raise RuntimeError(f"process gave {len(results)} results for {len(batch)} frames")
             for frame, maps in zip(batch, results, strict=True):
-                if self.writer.is_finished(frame.name):
+                if self.writer.is_finished(frame.index):
                     continue  # computed again only for the sake of its group
                 if isinstance(maps, Exception):
                     self._fail(frame.name, str(maps))
@@ -222,15 +223,21 @@ class _Run:
         return False
 
     def _skip(self, index: int, name: str) -> bool:
-        if not self.writer.is_finished(name):
-            return False
+        if not self.writer.shard.owns(index, self.group):
+            return True
         first = index - index % self.group
-        names = [self.source.name_of(place) for place in range(first, first + self.group)]
-        return all(other is None or self.writer.is_finished(other) for other in names)
+        group = range(first, first + self.group)
+        return all(self.writer.is_finished(place) or self.source.name_of(place) is None for place in group)
 
     def _store(self, frame: Frame, maps: Maps) -> Record:
         overlay = None if self.draw_overlay is None else self.draw_overlay(frame, maps)
-        return self.writer.store(frame.name, maps, overlay)
+        record = self.writer.store(frame.name, maps, overlay)
+        origin: Record = {"name": frame.name, "index": frame.index}
+        if frame.time is not None:
+            origin["time"] = frame.time
+        if frame.stamp is not None:
+            origin["stamp"] = frame.stamp
+        return origin | record
 
     def _commit(self) -> None:
         while (item := self.pending.get()) is not None:
@@ -250,7 +257,7 @@ class _Run:
 
     def _cannot_write(self, error: OSError) -> PartialFailure:
         failure = PartialFailure(
-            f"writing to {self.writer.out} failed ({error.strerror or error}); {len(self.writer.finished)} finished "
+            f"writing to {self.writer.out} failed ({error.strerror or error}); {self.writer.finished} finished "
             "frames are kept and the same command continues after them"
         )
         failure.__cause__ = error
@@ -263,6 +270,8 @@ class _Run:
     def _report(self) -> None:
         if self.on_progress is not None:
             total = self.source.length or self.source.length_hint
+            if total is not None:
+                total = self.writer.shard.share(total, self.group)
             with self.reporting:
                 seconds = time.monotonic() - self.started
                 self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, total, seconds))

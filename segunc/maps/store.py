@@ -8,9 +8,7 @@ again. The state of a run is those lines and nothing else.
 from __future__ import annotations
 
 import io
-import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,21 +23,24 @@ from segunc.maps.encoding import UNIT_SCORES, decode_unit, encode_score
 from segunc.maps.folder import (
     OVERLAY,
     PREDICTION,
-    Record,
     clear_folder,
     continued_manifest,
-    lock_folder,
-    recover_frames,
+    place_finder,
     remove_partial_files,
 )
+from segunc.maps.frame_log import FrameLog, Record
+from segunc.maps.locks import Lock, short_lock
 from segunc.maps.manifest import (
-    FRAMES_NAME,
     MANIFEST_NAME,
+    STATE_KEYS,
     Manifest,
     read_manifest,
     refuse_other_run,
+    refuse_other_shards,
     write_manifest,
 )
+from segunc.maps.shards import LOCK_STEM, Shard, read_shard_record, write_shard_record
+from segunc.maps.sources import FrameSource
 
 # Measured on three uint16 maps of 960 x 540 (a noisy, a smooth and a real one), process time of one core: run lengths
 # at level 1 take 17 to 19 ms, the general strategy 25 to 35 ms at level 1 and 35 ms at level 3, for sizes within 3 % of
@@ -47,71 +48,89 @@ from segunc.maps.manifest import (
 _PNG = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
 _JPEG = [cv2.IMWRITE_JPEG_QUALITY, 90]
 
+WHOLE = Shard()
+START_LOCK = f"{LOCK_STEM}-start"
+"""Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
+
 Array = npt.NDArray[Any]
 Maps = Mapping[str, Array]
 """The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their stored form."""
 
 
 class MapsWriter:
-    """Writes a maps folder, or continues one.
+    """Writes a maps folder or a shard of one, or continues it.
 
     Args:
         out: the folder; made if missing.
         manifest: :func:`segunc.maps.manifest.build_manifest`; its ``run`` part must equal that of an existing folder.
         overwrite: remove the maps of an existing maps folder first. A folder without a manifest is never cleared.
+        shard: which part of the frames is written here; the others may be written at the same time.
 
     Attributes:
         out: the folder.
-        finished: names of the frames that have a line in ``frames.jsonl``.
+        shard: the part.
         failed: name -> reason of the frames that failed in this run.
-        was_complete: the folder had been finished without a failure before this run.
+        was_complete: the folder (or shard) had been finished without a failure before this run.
 
     Raises:
-        InputError: the folder holds other files, was written with other settings, or is being written by another run.
+        InputError: the folder holds other files, was written with other settings or in other shards, or is being written
+            by another run.
     """
 
-    def __init__(self, out: Path, manifest: Mapping[str, Any], *, overwrite: bool = False) -> None:
-        self.out = out
+    def __init__(
+        self, out: Path, manifest: Mapping[str, Any], *, overwrite: bool = False, shard: Shard = WHOLE
+    ) -> None:
+        self.out, self.shard = out, shard
         self.failed: dict[str, str] = {}
-        self._closed = False
-        before = read_manifest(out)
-        if before is None and out.is_dir() and any(out.iterdir()):
-            raise InputError(
-                f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
-            )
+        self._log = FrameLog(out / shard.frames_name)
+        self._begun = self._closed = False
+        if overwrite and not shard.whole:
+            raise InputError("--overwrite of one shard", "a whole folder", f"remove {out} before the first shard")
+        if read_manifest(out) is None:
+            _refuse_foreign(out)
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(
                 f"output {out} cannot be made ({error.strerror})", "a folder that can be written", "give another --out"
             ) from error
-        self._lock = lock_folder(out)
+        self._lock = Lock(out / shard.lock_name, f"output {out}" if shard.whole else f"shard {shard} of output {out}")
         try:
-            if before is not None and overwrite:
-                clear_folder(out, before)
-                before = None
-            if before is not None:
-                refuse_other_run(out, before.get("run", {}), manifest.get("run", {}))
-                remove_partial_files(out)
-            self._manifest = continued_manifest(before, manifest)
-            self._scores = [name for name in self._manifest["maps"] if name != PREDICTION]
-            self.finished = recover_frames(out) if before is not None else []
-            self._known = set(self.finished)
-            self.was_complete = before is not None and before.get("status") == "finished" and not before.get("failed")
-            self._lines = (out / FRAMES_NAME).open("ab", buffering=0)
-            self._write_manifest("running")
+            with short_lock(out / START_LOCK, f"output {out}"):
+                self._start(manifest, overwrite)
         except BaseException:
-            self._unlock()
+            self._lock.release()
             raise
+        self._scores = [name for name in self._manifest["maps"] if name != PREDICTION]
 
     @property
     def manifest(self) -> Manifest:
         """The manifest as it stands."""
         return self._manifest
 
-    def is_finished(self, name: str) -> bool:
-        """Whether a frame's maps are all in place."""
-        return name in self._known
+    @property
+    def finished(self) -> int:
+        """How many frames are finished, those of earlier runs included."""
+        self._ensure_begun()
+        return self._log.count
+
+    def begin(self, source: FrameSource | None = None) -> None:
+        """Take up what an earlier run left; call it before the first frame.
+
+        Args:
+            source: tells which frames have changed since, and where each stands; without one, places are those of the lines.
+
+        Raises:
+            InputError: ``frames.jsonl`` is damaged, or the source lacks a finished frame.
+        """
+        self._begun = True
+        self._log.recover(place_finder(self.out, source))
+        self._log.open()
+
+    def is_finished(self, place: int) -> bool:
+        """Whether the maps of the frame at a place of the source are all there."""
+        self._ensure_begun()
+        return place in self._log
 
     def store(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
         """Write the files of one frame and return its record; safe from several threads for different frames.
@@ -154,12 +173,12 @@ class MapsWriter:
         return {"name": name, "size": [height, width], "files": files, "mean": mean, "max": peak}
 
     def commit(self, record: Record) -> None:
-        """Append a stored frame's line; call it in source order, from one thread."""
-        line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-        # One write to an unbuffered file: the line is with the operating system when this returns.
-        self._lines.write(line.encode())
-        self.finished.append(record["name"])
-        self._known.add(record["name"])
+        """Append a stored frame's line; call it in source order, from one thread.
+
+        The record's ``index`` is the frame's place in the source, the next one where it is absent.
+        """
+        self._ensure_begun()
+        self._log.append(record)
         self.failed.pop(record["name"], None)
 
     def write(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
@@ -172,24 +191,21 @@ class MapsWriter:
         """Note that a frame failed; the manifest lists it and the next run tries it again."""
         self.failed[name] = reason
 
-    def close(self, status: str = "finished", *, position: Callable[[str], int] | None = None) -> None:
+    def close(self, status: str = "finished") -> None:
         """End the run: bring the lines into source order, write the manifest with its status and failures.
 
         Args:
             status: ``finished`` (every frame was reached) or ``interrupted``.
-            position: the place of a frame name in the source. Frames that failed in an earlier run and succeeded in
-                this one have their line at the end; they are moved to where an unbroken run has them.
         """
         if self._closed:
             return
         self._closed = True
         try:
-            self._lines.close()
-            if position is not None:
-                self._sort_lines(position)
-            self._write_manifest(status)
+            self._ensure_begun()
+            self._log.close()
+            self._write_state(status, self._log.count)
         finally:
-            self._unlock()
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -197,30 +213,51 @@ class MapsWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close("finished" if kind is None else "interrupted")
 
+    def _start(self, manifest: Mapping[str, Any], overwrite: bool) -> None:
+        before = read_manifest(self.out)
+        if before is not None and overwrite:
+            clear_folder(self.out, before)
+            before = None
+        if before is not None:
+            refuse_other_shards(self.out, before, self.shard)
+            refuse_other_run(self.out, before.get("run", {}), manifest.get("run", {}))
+            if self.shard.whole:  # other shards may be writing
+                remove_partial_files(self.out)
+        self._manifest = continued_manifest(before, manifest)
+        if self.shard.whole:
+            state = before
+        else:
+            self._manifest["shards"] = self.shard.count
+            state = read_shard_record(self.out, self.shard)
+            write_manifest(self.out, {k: v for k, v in self._manifest.items() if k not in STATE_KEYS})
+        self.was_complete = state is not None and state.get("status") == "finished" and not state.get("failed")
+        self._write_state("running", int((state or {}).get("finished", 0)))
+
+    def _ensure_begun(self) -> None:
+        if not self._begun:
+            self.begin()
+
     def _write_file(self, relative: str, data: bytes) -> None:
         path = self.out / relative
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
 
-    def _sort_lines(self, position: Callable[[str], int]) -> None:
-        places = [position(name) for name in self.finished]
-        if places == sorted(places):
-            return
-        lines = (self.out / FRAMES_NAME).read_bytes().splitlines(keepends=True)
-        order = sorted(range(len(lines)), key=places.__getitem__)
-        write_atomically(self.out / FRAMES_NAME, b"".join(lines[i] for i in order))
-        self.finished = [self.finished[i] for i in order]
+    def _write_state(self, status: str, finished: int) -> None:
+        failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
+        state = {"status": status, "finished": finished, "failed": failed}
+        if self.shard.whole:
+            self._manifest |= state
+            write_manifest(self.out, self._manifest)
+        else:
+            makers = {key: self._manifest.get(key) for key in ("tool", "environment", "device")}
+            write_shard_record(self.out, self.shard, {**state, **makers})
 
-    def _write_manifest(self, status: str) -> None:
-        self._manifest["status"] = status
-        self._manifest["finished"] = len(self.finished)
-        self._manifest["failed"] = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
-        write_manifest(self.out, self._manifest)
 
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+def _refuse_foreign(out: Path) -> None:
+    if out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
+        raise InputError(
+            f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
+        )
 
 
 def encode_png(values: Array) -> bytes:
