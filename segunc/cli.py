@@ -19,6 +19,7 @@ VERBS = {
     "predict": "write uncertainty maps of images, folders or a video; resumable",
     "evaluate": "metrics from maps on disk, or from a model in one pass",
     "review": "a static HTML page of the maps",
+    "summary": "the worst moments of maps on disk, and frames ranked for labelling",
     "export": "score maps in the files of a public benchmark",
     "compare": "results side by side, with intervals and paired tests; their place on a public leaderboard",
     "doctor": "is the uncertainty alive and the conversion sound?",
@@ -56,6 +57,18 @@ def image_size(text: str) -> tuple[int, int]:
 def names(text: str) -> list[str]:
     """``a,b`` as a list."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def thresholds(text: str) -> dict[str, float]:
+    """``a=0.5,b=0.1`` as a dictionary."""
+    found = {}
+    for part in names(text):
+        name, _, number = part.partition("=")
+        try:
+            found[name.strip()] = float(number)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"'{part}' is not SCORE=VALUE, e.g. entropy=0.5") from None
+    return found
 
 
 def _verb(subparsers: argparse._SubParsersAction[Parser], name: str, example: str) -> Parser:
@@ -165,6 +178,13 @@ def build_parser() -> Parser:
         metavar="A,B",
         help="scores to write (default: those that need no further sums or statistics)",
     )
+    predict.add_argument(
+        "--component-threshold",
+        type=thresholds,
+        default={},
+        metavar="A=X,B=Y",
+        help="values from which on pixels form a component in the statistics (default entropy=0.5,epistemic=0.1,...)",
+    )
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
     _sampling(predict)
 
@@ -212,6 +232,26 @@ def build_parser() -> Parser:
     review.add_argument("--dataset", metavar="NAME", help="data set whose anomaly label values the masks have")
     review.add_argument("--metrics", metavar="JSON", help="a result of evaluate to show")
     review.add_argument("--out", required=True, metavar="DIR", help="folder of the page")
+
+    summary = _verb(
+        verbs,
+        "summary",
+        "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
+    )
+    summary.add_argument("--maps", required=True, metavar="DIR", help="a maps folder, or the folder of several")
+    summary.add_argument("--score", default="entropy", help="score of the worst moments (default entropy)")
+    summary.add_argument(
+        "--statistic",
+        default="mean",
+        choices=("mean", "p99", "max", "component"),
+        help="of each frame: mean, 99th percentile, maximum or largest component above the threshold (default mean)",
+    )
+    summary.add_argument("--label-score", default="epistemic", help="score whose mean ranks frames (default epistemic)")
+    summary.add_argument("--top", type=int, default=10, metavar="N", help="moments and frames to list (default 10)")
+    summary.add_argument(
+        "--apart", type=float, default=5.0, metavar="SECONDS", help="between two moments of a video (default 5)"
+    )
+    summary.add_argument("--out", metavar="CSV", help="also write both lists as a table")
 
     export = _verb(
         verbs,

@@ -21,6 +21,7 @@ from segunc.maps.progress import ConsoleProgress
 from segunc.maps.selection import Selection, parse_time
 from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.sources import Frame, FrameSource, open_source
+from segunc.maps.statistics import COMPONENT_THRESHOLDS
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import inference_size
 from segunc.sampling.frames import sample_frames
@@ -87,6 +88,7 @@ def _predict_input(
             "alpha": model.record.get("alpha"),
             "calibration": None if model.calibration is None else asdict(model.calibration),
         },
+        component_thresholds=_component_thresholds(arguments, scores),
     )
     overlay = _overlay_drawer(arguments, manifest) if arguments.overlay else None
     writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard)
@@ -167,7 +169,16 @@ def _run_settings(
         "device": sampler.device.type,
         "maps": list(scores),
         "overlay": arguments.overlay_score if arguments.overlay else None,
+        "component_thresholds": _component_thresholds(arguments, scores),
     }
+
+
+def _component_thresholds(arguments: argparse.Namespace, scores: Sequence[str]) -> dict[str, float]:
+    given: dict[str, float] = arguments.component_threshold
+    unknown = sorted(set(given) - set(scores))
+    if unknown:
+        raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")
+    return {score: value for score, value in {**COMPONENT_THRESHOLDS, **given}.items() if score in scores}
 
 
 def _overlay_drawer(arguments: argparse.Namespace, manifest: dict[str, Any]) -> DrawOverlay:

@@ -19,6 +19,7 @@ from segunc.errors import InputError
 from segunc.files import write_json
 from segunc.maps.encoding import UNIT_SCORES
 from segunc.maps.shards import Shard, joined_state
+from segunc.maps.statistics import COMPONENT_THRESHOLDS
 
 MANIFEST_NAME = "manifest.json"
 FRAMES_NAME = "frames.jsonl"
@@ -56,6 +57,7 @@ def build_manifest(
     palette: Sequence[tuple[int, int, int]],
     source: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
+    component_thresholds: Mapping[str, float] = COMPONENT_THRESHOLDS,
 ) -> Manifest:
     """The manifest of a run that is about to start.
 
@@ -68,6 +70,7 @@ def build_manifest(
         palette: their colours as (red, green, blue).
         source: :meth:`segunc.maps.sources.FrameSource.describe`.
         model: what a reader wants to know of the model (method, architecture, members, ...).
+        component_thresholds: score -> the value from which on its pixels form components.
     """
     return {
         "format": FORMAT,
@@ -80,16 +83,17 @@ def build_manifest(
         "source": dict(source or {}),
         "classes": {"names": list(classes), "palette": [list(colour) for colour in palette]},
         "maps": {"prediction": {"file": "png", "dtype": "uint8", "unit": "class id", "range": [0, len(classes) - 1]}}
-        | {score: describe_score(score) for score in scores},
+        | {score: describe_score(score, component_thresholds.get(score)) for score in scores},
     }
 
 
-def describe_score(score: str) -> dict[str, Any]:
+def describe_score(score: str, component_threshold: float | None = None) -> dict[str, Any]:
     """File type, stored type, unit and range of a score map; range None is unbounded."""
     unit = _UNITS.get(score, "unknown")
+    components = {} if component_threshold is None else {"component_threshold": component_threshold}
     if score in UNIT_SCORES:
-        return {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]}
-    return {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
+        return {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]} | components
+    return {"file": "npy", "dtype": "float16", "unit": unit, "range": None} | components
 
 
 def environment() -> dict[str, str]:

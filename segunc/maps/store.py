@@ -19,7 +19,7 @@ import numpy.typing as npt
 from segunc.data.images import Image
 from segunc.errors import InputError
 from segunc.files import write_atomically
-from segunc.maps.encoding import UNIT_SCORES, decode_unit, encode_score
+from segunc.maps.encoding import UNIT_SCORES, encode_score
 from segunc.maps.folder import (
     OVERLAY,
     PREDICTION,
@@ -39,8 +39,10 @@ from segunc.maps.manifest import (
     refuse_other_shards,
     write_manifest,
 )
-from segunc.maps.shards import LOCK_STEM, Shard, read_shard_record, write_shard_record
+from segunc.maps.shards import LOCK_STEM, Shard, all_shards, read_shard_record, write_shard_record
 from segunc.maps.sources import FrameSource
+from segunc.maps.statistics import MapStatistics, map_statistics
+from segunc.maps.table import write_frame_table
 
 # Measured on three uint16 maps of 960 x 540 (a noisy, a smooth and a real one), process time of one core: run lengths
 # at level 1 take 17 to 19 ms, the general strategy 25 to 35 ms at level 1 and 35 ms at level 3, for sizes within 3 % of
@@ -101,7 +103,9 @@ class MapsWriter:
         except BaseException:
             self._lock.release()
             raise
-        self._scores = [name for name in self._manifest["maps"] if name != PREDICTION]
+        described = {name: entry for name, entry in self._manifest["maps"].items() if name != PREDICTION}
+        self._scores = list(described)
+        self._thresholds = {name: entry.get("component_threshold") for name, entry in described.items()}
 
     @property
     def manifest(self) -> Manifest:
@@ -135,8 +139,8 @@ class MapsWriter:
     def store(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
         """Write the files of one frame and return its record; safe from several threads for different frames.
 
-        Scores in 0..1 are encoded here (a uint16 array is taken as encoded), unbounded ones become float16; mean and
-        max in the record are of the stored values, in real units.
+        Scores in 0..1 are encoded here (a uint16 array is taken as encoded), unbounded ones become float16; the record's
+        statistics are of the stored values, in real units.
 
         Args:
             name: the frame's name.
@@ -152,8 +156,7 @@ class MapsWriter:
             raise InputError(f"frame {name} has the maps {sorted(maps)}", f"{sorted(expected)}", "repair the process")
         height, width = maps[PREDICTION].shape
         files: dict[str, str] = {}
-        mean: dict[str, float] = {}
-        peak: dict[str, float] = {}
+        found: dict[str, MapStatistics] = {}
         for score in (PREDICTION, *self._scores):
             values = maps[score]
             if values.shape != (height, width):
@@ -164,13 +167,21 @@ class MapsWriter:
                 stored: Array = _class_ids(values, name)
             else:
                 stored = _stored_score(score, values)
-                mean[score], peak[score] = _mean_and_max(score, stored)
+                found[score] = map_statistics(score, stored, self._thresholds.get(score))
             files[score] = f"{score}/{name}.{'npy' if stored.dtype == np.float16 else 'png'}"
             self._write_file(files[score], encode_npy(stored) if stored.dtype == np.float16 else encode_png(stored))
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
             self._write_file(files[OVERLAY], encode_jpeg(overlay))
-        return {"name": name, "size": [height, width], "files": files, "mean": mean, "max": peak}
+        return {
+            "name": name,
+            "size": [height, width],
+            "files": files,
+            "mean": {score: statistics.mean for score, statistics in found.items()},
+            "max": {score: statistics.maximum for score, statistics in found.items()},
+            "p99": {score: statistics.p99 for score, statistics in found.items()},
+            "component": {score: s.component for score, s in found.items() if s.component is not None},
+        }
 
     def commit(self, record: Record) -> None:
         """Append a stored frame's line; call it in source order, from one thread.
@@ -204,6 +215,7 @@ class MapsWriter:
             self._ensure_begun()
             self._log.close()
             self._write_state(status, self._log.count)
+            self._write_table()
         finally:
             self._lock.release()
 
@@ -252,6 +264,12 @@ class MapsWriter:
             makers = {key: self._manifest.get(key) for key in ("tool", "environment", "device")}
             write_shard_record(self.out, self.shard, {**state, **makers})
 
+    def _write_table(self) -> None:
+        """``frames.csv``, by the run that has the last word on the folder."""
+        with short_lock(self.out / START_LOCK, f"output {self.out}"):
+            if self.shard.whole or (read_manifest(self.out) or {}).get("status") == "finished":
+                write_frame_table(self.out, all_shards(self._manifest), self._scores)
+
 
 def _refuse_foreign(out: Path) -> None:
     if out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
@@ -292,9 +310,3 @@ def _stored_score(score: str, values: Array) -> Array:
     raise InputError(
         f"map {score} is {values.dtype}", "floating values, or uint16 codes of a score in 0..1", "repair the process"
     )
-
-
-def _mean_and_max(score: str, stored: Array) -> tuple[float, float]:
-    values = decode_unit(stored) if score in UNIT_SCORES else stored
-    # Nine digits hold a float32; more would be rounding noise of the summation.
-    return float(f"{values.mean(dtype=np.float64):.9g}"), float(f"{float(values.max()):.9g}")
