@@ -179,6 +179,23 @@ def build_parser() -> Parser:
         help="scores to write (default: those that need no further sums or statistics)",
     )
     predict.add_argument(
+        "--smooth",
+        type=float,
+        metavar="TAU",
+        help="average probabilities along the video with this time constant, in seconds (images: in frames)",
+    )
+    predict.add_argument(
+        "--tile", type=image_size, metavar="HxW", help="cut frames into tiles of this size, blended without seams"
+    )
+    predict.add_argument(
+        "--overlap", type=int, metavar="N", help="pixels that neighbouring tiles share (default a quarter of a tile)"
+    )
+    predict.add_argument(
+        "--mask",
+        metavar="PNG",
+        help="region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing",
+    )
+    predict.add_argument(
         "--component-threshold",
         type=thresholds,
         default={},

@@ -12,24 +12,31 @@ from segunc.errors import InputError
 from segunc.files import PARTIAL_SUFFIX
 from segunc.maps.frame_log import Record
 from segunc.maps.manifest import MANIFEST_NAME, Manifest
+from segunc.maps.region import MASK_NAME
 from segunc.maps.shards import SHARD_FRAMES, all_shards
 from segunc.maps.sources import FrameSource
+from segunc.maps.table import TABLE_NAME
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
+SMOOTHING_FOLDER = "smoothing"
+"""Where a run that smooths along the video keeps the states that it would go on from."""
 
 
-def place_finder(out: Path, source: FrameSource | None) -> Callable[[Record], int | None]:
+def place_finder(
+    out: Path, source: FrameSource | None, holds: Callable[[Record], bool]
+) -> Callable[[Record], int | None]:
     """Says of a record that an earlier run left where its frame stands now, None where it has to be computed again.
 
-    Computed again are frames whose maps are gone or empty and frames whose image file was replaced. Without a source the record's own place counts.
+    Computed again are frames whose maps are gone or empty and frames whose image file was replaced. Without a source
+    the record's own place counts.
 
     Raises (the function returned):
         InputError: the input does not hold the frame any more.
     """
 
     def place_of(record: Record) -> int | None:
-        if not all(_is_whole(out / file) for file in record["files"].values()):
+        if not holds(record):
             return None
         if source is None:
             return int(record["index"])
@@ -45,11 +52,6 @@ def place_finder(out: Path, source: FrameSource | None) -> Callable[[Record], in
         return place if source.stamp(name) == record.get("stamp") else None
 
     return place_of
-
-
-def _is_whole(path: Path) -> bool:
-    # After a power failure a file system may hold the name of a renamed file without its bytes.
-    return path.is_file() and path.stat().st_size > 0
 
 
 def continued_manifest(before: Manifest | None, manifest: Mapping[str, Any]) -> Manifest:
@@ -75,11 +77,12 @@ def clear_folder(out: Path, manifest: Manifest) -> None:
     for path in out.iterdir():
         if SHARD_FRAMES.fullmatch(path.name):
             path.unlink()
-    for folder in (*manifest.get("maps", {}), PREDICTION, OVERLAY):
+    for folder in (*manifest.get("maps", {}), PREDICTION, OVERLAY, SMOOTHING_FOLDER):
         if folder == Path(folder).name:  # never outside of the maps folder
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(out / folder)
-    (out / f"{OVERLAY}.webm").unlink(missing_ok=True)
+    for name in (f"{OVERLAY}.webm", MASK_NAME, TABLE_NAME):
+        (out / name).unlink(missing_ok=True)
     remove_partial_files(out)
     for shard in all_shards(manifest):
         (out / shard.record_name).unlink(missing_ok=True)

@@ -65,44 +65,56 @@ class FrameLog:
     def __contains__(self, place: int) -> bool:
         return 0 <= place < len(self._finished) and self._finished[place] == 1
 
-    def recover(self, place_of: Callable[[Record], int | None]) -> None:
+    @property
+    def next(self) -> int:
+        """The place behind the last one."""
+        return self._last + 1
+
+    def recover(self, place_of: Callable[[Record], int | None], *, in_sequence: bool = False) -> bool:
         """Read what an earlier run left: cut a torn last line, and forget frames that have no place any more.
 
         Args:
             place_of: the place of a record in the source, None to forget it.
+            in_sequence: keep frames only while they follow one another without a gap, because each depends on those
+                before it.
+
+        Returns:
+            whether every frame of the earlier run was kept.
         """
+        if not self.path.exists():
+            return True
         partial = self.path.with_name(f".{self.path.name}{PARTIAL_SUFFIX}")
-        intact = not self.path.exists()
-        if not intact:
-            size, kept = self.path.stat().st_size, 0
-            with partial.open("wb") as file:
-                for line, record in iterate_lines(self.path):
-                    place = place_of(record)
-                    if place is None or place in self:
-                        continue
-                    if record.get("index") != place:
-                        line = encode_record({**record, "index": place})
-                    self._mark(place)
-                    file.write(line)
-                    kept += len(line)
-                    size -= len(line)
-            intact = size == 0
-            if intact:
-                partial.unlink()
-            else:
-                os.replace(partial, self.path)
+        whole, moved, kept = True, False, 0
+        with partial.open("wb") as file:
+            for line, record in iterate_lines(self.path):
+                place = place_of(record)
+                if place is None or place in self:
+                    whole = False
+                    continue
+                if in_sequence and self.count and place != self.next:
+                    whole = False
+                    break
+                if record.get("index") != place:
+                    line, moved = encode_record({**record, "index": place}), True
+                self._mark(place)
+                file.write(line)
+                kept += len(line)
+        if whole and not moved and kept == self.path.stat().st_size:
+            partial.unlink()
+        else:
+            os.replace(partial, self.path)
+        return whole
 
     def open(self) -> None:
         """Open the file for appending."""
         self._file = self.path.open("ab", buffering=0)
 
     def append(self, record: Record) -> None:
-        """Append the line of a finished frame; ``index`` is its place, the next one where it is absent."""
+        """Append the line of a finished frame; ``index`` is its place."""
         assert self._file is not None
-        place = record.setdefault("index", self._last + 1)
         # One write to an unbuffered file: the line is with the operating system when this returns.
         self._file.write(encode_record(record))
-        self._mark(place)
+        self._mark(record["index"])
 
     def close(self) -> None:
         """Close the file and bring its lines into the order of their places."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Protocol
 
 from segunc.data.images import Image
 from segunc.errors import InputError, PartialFailure
@@ -27,6 +28,16 @@ DrawOverlay = Callable[[Frame, Maps], Image]
 """The picture for ``overlay/`` from a frame and the maps that ``process`` gave."""
 
 _POLL_SECONDS = 0.1
+
+
+class Sequential(Protocol):
+    """What a process remembers of earlier frames; frames then come one after the other, in one shard."""
+
+    def resume(self, place: int) -> int:
+        """Take up a state from before a place; returns the first place to compute, finished or not."""
+
+    def finish(self) -> None:
+        """The last frame has been computed."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ def run_pipeline(
     draw_overlay: DrawOverlay | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     raise_failures: bool = True,
+    sequence: Sequential | None = None,
 ) -> Summary:
     """Write the maps of every frame of a source that the writer has not finished, and close the writer.
 
@@ -100,6 +112,7 @@ def run_pipeline(
         draw_overlay: makes ``overlay/F.jpg``, in the writers' threads.
         on_progress: called after each frame, from one thread at a time, not always this one.
         raise_failures: end with PartialFailure where frames failed; without it look at ``Summary.failed``.
+        sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
     Raises:
         PartialFailure: frames failed, or a file could not be written; what was finished is kept.
@@ -108,8 +121,10 @@ def run_pipeline(
     if group < 1:
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
     try:
-        writer.begin(source)
+        writer.begin(source, in_sequence=sequence is not None)
         run = _Run(source, writer, group, prefetch, draw_overlay, on_progress)
+        if sequence is not None:
+            run.again_from = sequence.resume(writer.next_place)
         with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
             run.start()
             try:
@@ -121,6 +136,8 @@ def run_pipeline(
         with contextlib.suppress(OSError):  # on a full disk the manifest stays as it was; the first error is the news
             writer.close("interrupted")
         raise
+    if sequence is not None:
+        sequence.finish()
     writer.close("finished")
     summary = run.summary()
     if raise_failures:
@@ -144,6 +161,7 @@ class _Run:
         self.draw_overlay, self.on_progress = draw_overlay, on_progress
         self.started = time.monotonic()
         self.skipped = writer.finished
+        self.again_from: int | None = None
         self.written = 0
         self.decoded: queue.Queue[list[Frame] | None] = queue.Queue(prefetch)
         self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(prefetch)
@@ -225,19 +243,17 @@ class _Run:
     def _skip(self, index: int, name: str) -> bool:
         if not self.writer.shard.owns(index, self.group):
             return True
+        if self.again_from is not None and not self.writer.was_complete:
+            return index < self.again_from
         first = index - index % self.group
         group = range(first, first + self.group)
         return all(self.writer.is_finished(place) or self.source.name_of(place) is None for place in group)
 
     def _store(self, frame: Frame, maps: Maps) -> Record:
-        overlay = None if self.draw_overlay is None else self.draw_overlay(frame, maps)
-        record = self.writer.store(frame.name, maps, overlay)
-        origin: Record = {"name": frame.name, "index": frame.index}
-        if frame.time is not None:
-            origin["time"] = frame.time
-        if frame.stamp is not None:
-            origin["stamp"] = frame.stamp
-        return origin | record
+        overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))
+        record = self.writer.store(frame.name, maps, overlay, place=frame.index)
+        origin = {"time": frame.time, "stamp": frame.stamp}
+        return record | {key: value for key, value in origin.items() if value is not None}
 
     def _commit(self) -> None:
         while (item := self.pending.get()) is not None:

@@ -15,6 +15,7 @@ from segunc.maps.frame_log import Record
 from segunc.maps.layouts import FoundMaps, find_maps
 from segunc.maps.manifest import FRAMES_NAME, MANIFEST_NAME, UNIT_VALUE, is_ours, read_manifest
 from segunc.maps.records import FrameRecords
+from segunc.maps.region import MASK_NAME, Region
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, read_score_file
 from segunc.maps.shards import all_shards
 
@@ -35,6 +36,7 @@ class MapsReader:
         frames: names of all frames.
         scores: names of the score maps, in the manifest's order or sorted; empty where only class ids are there.
         skipped: folder -> why it is not taken for a score; empty with a manifest.
+        region: the pixels that count; None where all do.
         unfinished: one line on a run that has not (or not yet) reached its end; None where it has, and for other tools.
 
     Raises:
@@ -60,6 +62,8 @@ class MapsReader:
             )
         else:
             found = find_maps(folder)
+        masked = self.manifest is not None and "mask" in self.manifest
+        self.region = Region(folder / MASK_NAME) if masked else None
         self._files, self.skipped = found.files, found.skipped
         self.unfinished = self._why_unfinished()
         self.scores = [score for score in self._files if score != PREDICTION]

@@ -7,19 +7,12 @@ again. The state of a run is those lines and nothing else.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import cv2
-import numpy as np
-import numpy.typing as npt
-
 from segunc.data.images import Image
 from segunc.errors import InputError
-from segunc.files import write_atomically
-from segunc.maps.encoding import UNIT_SCORES, encode_score
 from segunc.maps.folder import (
     OVERLAY,
     PREDICTION,
@@ -28,6 +21,7 @@ from segunc.maps.folder import (
     place_finder,
     remove_partial_files,
 )
+from segunc.maps.frame_files import Array, SingleFiles, encode_jpeg, encode_npy, encode_png, write_file
 from segunc.maps.frame_log import FrameLog, Record
 from segunc.maps.locks import Lock, short_lock
 from segunc.maps.manifest import (
@@ -39,22 +33,19 @@ from segunc.maps.manifest import (
     refuse_other_shards,
     write_manifest,
 )
+from segunc.maps.region import MASK_NAME, Region
 from segunc.maps.shards import LOCK_STEM, Shard, all_shards, read_shard_record, write_shard_record
 from segunc.maps.sources import FrameSource
-from segunc.maps.statistics import MapStatistics, map_statistics
+from segunc.maps.statistics import map_statistics
+from segunc.maps.stored_forms import class_ids, stored_score
 from segunc.maps.table import write_frame_table
 
-# Measured on three uint16 maps of 960 x 540 (a noisy, a smooth and a real one), process time of one core: run lengths
-# at level 1 take 17 to 19 ms, the general strategy 25 to 35 ms at level 1 and 35 ms at level 3, for sizes within 3 % of
-# each other. Every parameter is fixed, because a resumed run must give the same bytes.
-_PNG = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
-_JPEG = [cv2.IMWRITE_JPEG_QUALITY, 90]
+__all__ = ["Maps", "MapsWriter", "encode_jpeg", "encode_npy", "encode_png"]
 
 WHOLE = Shard()
 START_LOCK = f"{LOCK_STEM}-start"
 """Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
 
-Array = npt.NDArray[Any]
 Maps = Mapping[str, Array]
 """The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their stored form."""
 
@@ -67,6 +58,7 @@ class MapsWriter:
         manifest: :func:`segunc.maps.manifest.build_manifest`; its ``run`` part must equal that of an existing folder.
         overwrite: remove the maps of an existing maps folder first. A folder without a manifest is never cleared.
         shard: which part of the frames is written here; the others may be written at the same time.
+        region: pixels that count; the others are stored as 0 and no statistic knows them.
 
     Attributes:
         out: the folder.
@@ -80,9 +72,16 @@ class MapsWriter:
     """
 
     def __init__(
-        self, out: Path, manifest: Mapping[str, Any], *, overwrite: bool = False, shard: Shard = WHOLE
+        self,
+        out: Path,
+        manifest: Mapping[str, Any],
+        *,
+        overwrite: bool = False,
+        shard: Shard = WHOLE,
+        region: Region | None = None,
     ) -> None:
-        self.out, self.shard = out, shard
+        self.out, self.shard, self._region = out, shard, region
+        self._files = SingleFiles(out)
         self.failed: dict[str, str] = {}
         self._log = FrameLog(out / shard.frames_name)
         self._begun = self._closed = False
@@ -118,25 +117,42 @@ class MapsWriter:
         self._ensure_begun()
         return self._log.count
 
-    def begin(self, source: FrameSource | None = None) -> None:
+    def begin(self, source: FrameSource | None = None, *, in_sequence: bool = False) -> None:
         """Take up what an earlier run left; call it before the first frame.
 
         Args:
             source: tells which frames have changed since, and where each stands; without one, places are those of the lines.
+            in_sequence: each frame depends on those before it, so what follows a gap is forgotten.
 
         Raises:
             InputError: ``frames.jsonl`` is damaged, or the source lacks a finished frame.
         """
         self._begun = True
-        self._log.recover(place_finder(self.out, source))
+        place_of = place_finder(self.out, source, self._files.holds)
+        whole = self._log.recover(place_of, in_sequence=in_sequence)
+        self.was_complete = self.was_complete and whole
         self._log.open()
+
+    @property
+    def next_place(self) -> int:
+        """The place behind the last finished frame."""
+        self._ensure_begun()
+        return self._log.next
 
     def is_finished(self, place: int) -> bool:
         """Whether the maps of the frame at a place of the source are all there."""
         self._ensure_begun()
         return place in self._log
 
-    def store(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
+    def visible(self, maps: Maps) -> Maps:
+        """The maps of a frame with 0 outside of the region.
+
+        Raises:
+            InputError: the region does not fit the frame.
+        """
+        return maps if self._region is None else self._region.clear(maps)
+
+    def store(self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None) -> Record:
         """Write the files of one frame and return its record; safe from several threads for different frames.
 
         Scores in 0..1 are encoded here (a uint16 array is taken as encoded), unbounded ones become float16; the record's
@@ -146,6 +162,7 @@ class MapsWriter:
             name: the frame's name.
             maps: ``prediction`` as integers ``[H, W]`` and every score of the manifest ``[H, W]``.
             overlay: RGB uint8 picture for ``overlay/``.
+            place: the frame's place in the source; the next one where None.
 
         Raises:
             InputError: a map is missing, has another size or type, or holds NaN.
@@ -155,26 +172,24 @@ class MapsWriter:
         if set(maps) != expected:
             raise InputError(f"frame {name} has the maps {sorted(maps)}", f"{sorted(expected)}", "repair the process")
         height, width = maps[PREDICTION].shape
-        files: dict[str, str] = {}
-        found: dict[str, MapStatistics] = {}
-        for score in (PREDICTION, *self._scores):
-            values = maps[score]
+        for score, values in maps.items():
             if values.shape != (height, width):
                 raise InputError(
                     f"map {score} of frame {name} is {values.shape}", f"{(height, width)}", "repair the process"
                 )
-            if score == PREDICTION:
-                stored: Array = _class_ids(values, name)
-            else:
-                stored = _stored_score(score, values)
-                found[score] = map_statistics(score, stored, self._thresholds.get(score))
-            files[score] = f"{score}/{name}.{'npy' if stored.dtype == np.float16 else 'png'}"
-            self._write_file(files[score], encode_npy(stored) if stored.dtype == np.float16 else encode_png(stored))
+        stored = {PREDICTION: class_ids(maps[PREDICTION], name)}
+        stored |= {score: stored_score(score, maps[score]) for score in self._scores}
+        stored = dict(self.visible(stored))
+        kept = None if self._region is None else self._region.at(height, width)
+        found = {score: map_statistics(score, stored[score], self._thresholds[score], kept) for score in self._scores}
+        place = self.next_place if place is None else place
+        files = self._files.write(name, place, stored)
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
-            self._write_file(files[OVERLAY], encode_jpeg(overlay))
+            write_file(self.out / files[OVERLAY], encode_jpeg(overlay))
         return {
             "name": name,
+            "index": place,
             "size": [height, width],
             "files": files,
             "mean": {score: statistics.mean for score, statistics in found.items()},
@@ -186,14 +201,16 @@ class MapsWriter:
     def commit(self, record: Record) -> None:
         """Append a stored frame's line; call it in source order, from one thread.
 
-        The record's ``index`` is the frame's place in the source, the next one where it is absent.
+        The record's ``index`` is the frame's place in the source.
         """
         self._ensure_begun()
         self._log.append(record)
+        self._files.commit(record["index"])
         self.failed.pop(record["name"], None)
 
     def write(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
         """:meth:`store` and :meth:`commit` in one step."""
+        self._ensure_begun()
         record = self.store(name, maps, overlay)
         self.commit(record)
         return record
@@ -236,6 +253,10 @@ class MapsWriter:
             if self.shard.whole:  # other shards may be writing
                 remove_partial_files(self.out)
         self._manifest = continued_manifest(before, manifest)
+        if self._region is not None:
+            described = {"file": MASK_NAME, "sha256": self._region.sha256, "kept": float(self._region.kept.mean())}
+            self._manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
+            write_file(self.out / MASK_NAME, encode_png(self._region.picture))
         if self.shard.whole:
             state = before
         else:
@@ -248,11 +269,6 @@ class MapsWriter:
     def _ensure_begun(self) -> None:
         if not self._begun:
             self.begin()
-
-    def _write_file(self, relative: str, data: bytes) -> None:
-        path = self.out / relative
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
 
     def _write_state(self, status: str, finished: int) -> None:
         failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
@@ -276,37 +292,3 @@ def _refuse_foreign(out: Path) -> None:
         raise InputError(
             f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
         )
-
-
-def encode_png(values: Array) -> bytes:
-    """PNG bytes of a ``[H, W]`` uint8 or uint16 map, or of an RGB uint8 ``[H, W, 3]`` picture."""
-    pixels = cv2.cvtColor(values, cv2.COLOR_RGB2BGR) if values.ndim == 3 else values
-    return cv2.imencode(".png", pixels, _PNG)[1].tobytes()
-
-
-def encode_jpeg(picture: Image) -> bytes:
-    """JPEG bytes (quality 90) of an RGB uint8 ``[H, W, 3]`` picture."""
-    return cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), _JPEG)[1].tobytes()
-
-
-def encode_npy(values: Array) -> bytes:
-    """``.npy`` bytes of an array."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(values), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
-    if not np.issubdtype(values.dtype, np.integer) or values.min(initial=0) < 0 or values.max(initial=0) > 255:
-        raise InputError(f"the prediction of frame {name} is {values.dtype}", "class ids 0..255", "repair the process")
-    return np.ascontiguousarray(values, np.uint8)
-
-
-def _stored_score(score: str, values: Array) -> Array:
-    if np.issubdtype(values.dtype, np.floating):
-        return encode_score(score, values)
-    if values.dtype == np.uint16 and score in UNIT_SCORES:
-        return values
-    raise InputError(
-        f"map {score} is {values.dtype}", "floating values, or uint16 codes of a score in 0..1", "repair the process"
-    )

@@ -71,7 +71,7 @@ def main() -> None:
                 lines.close()
 
         writer._log._file = Torn()  # type: ignore[assignment]
-    writer.begin = lambda source: None  # type: ignore[method-assign,assignment]  # begun above, to be torn
+    writer.begin = lambda source, **_: None  # type: ignore[method-assign,assignment]  # begun above, to be torn
     run_pipeline(source, compute, writer, group=int(group))
 
 

@@ -67,6 +67,22 @@ def test_an_intact_file_is_not_written_again(tmp_path: Path) -> None:
     assert path.stat().st_ino == before
 
 
+def test_a_moved_place_is_written_though_no_length_changes(tmp_path: Path) -> None:
+    path = tmp_path / "frames.jsonl"
+    path.write_bytes(b"".join(encode_record(record(place)) for place in range(3)))
+    assert FrameLog(path).recover(lambda found: found["index"] + 1)
+    assert [found["index"] for _, found in iterate_lines(path)] == [1, 2, 3]
+
+
+def test_in_sequence_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
+    path = tmp_path / "frames.jsonl"
+    path.write_bytes(b"".join(encode_record(record(place)) for place in (5, 6, 8, 9)))
+    log = FrameLog(path)
+    assert not log.recover(lambda found: found["index"], in_sequence=True)
+    assert (log.count, log.next) == (2, 7)
+    assert [found["index"] for _, found in iterate_lines(path)] == [5, 6]
+
+
 def test_a_hundred_thousand_frames_take_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "frames.jsonl"
     line = encode_record(record(0))
