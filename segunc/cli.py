@@ -179,6 +179,12 @@ def build_parser() -> Parser:
         help="scores to write (default: those that need no further sums or statistics)",
     )
     predict.add_argument(
+        "--store",
+        choices=("png", "hdf5"),
+        default="png",
+        help="a file for each map, or HDF5 files of 64 frames each (default png)",
+    )
+    predict.add_argument(
         "--smooth",
         type=float,
         metavar="TAU",

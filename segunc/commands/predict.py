@@ -14,6 +14,7 @@ import torch
 from segunc.bayes.files import Model, load_model
 from segunc.commands.device import describe_device, make_sampler
 from segunc.errors import InputError, PartialFailure
+from segunc.maps.hdf5_files import Hdf5Files
 from segunc.maps.inputs import Input, plan_inputs
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
@@ -129,7 +130,8 @@ def _predict_input(
         component_thresholds=_component_thresholds(arguments, scores),
     )
     overlay = _overlay_drawer(arguments, manifest) if arguments.overlay else None
-    writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=region)
+    files = Hdf5Files(given.out) if arguments.store == "hdf5" else None
+    writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=region, files=files)
     process = FrameProcess(
         sampler, scores, size=arguments.size, tiling=_tiling(arguments), smoother=_smoother(arguments, given, source)
     )
@@ -204,6 +206,7 @@ def _run_settings(
         "size": None if arguments.size is None else list(arguments.size),
         "tile": None if (tiling := _tiling(arguments)) is None else [*tiling.size, tiling.overlap],
         "smooth": arguments.smooth,
+        "store": arguments.store,
         "precision": sampler.precision,
         "chunk": sampler.chunk,
         "group": 1,

@@ -11,9 +11,10 @@ from typing import Any
 from segunc.errors import InputError
 from segunc.files import PARTIAL_SUFFIX
 from segunc.maps.frame_log import Record
+from segunc.maps.hdf5_files import STORE_FOLDER
 from segunc.maps.manifest import MANIFEST_NAME, Manifest
 from segunc.maps.region import MASK_NAME
-from segunc.maps.shards import SHARD_FRAMES, all_shards
+from segunc.maps.shards import LOCK_STEM, SHARD_FRAMES, all_shards
 from segunc.maps.sources import FrameSource
 from segunc.maps.table import TABLE_NAME
 
@@ -54,6 +55,14 @@ def place_finder(
     return place_of
 
 
+def refuse_foreign(out: Path) -> None:
+    """Raise InputError where a folder without a manifest holds anything but the locks of runs that begin just now."""
+    if out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
+        raise InputError(
+            f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
+        )
+
+
 def continued_manifest(before: Manifest | None, manifest: Mapping[str, Any]) -> Manifest:
     """The manifest to write: the first run's, with a note of every environment that continued it with other versions."""
     if before is None:
@@ -77,7 +86,7 @@ def clear_folder(out: Path, manifest: Manifest) -> None:
     for path in out.iterdir():
         if SHARD_FRAMES.fullmatch(path.name):
             path.unlink()
-    for folder in (*manifest.get("maps", {}), PREDICTION, OVERLAY, SMOOTHING_FOLDER):
+    for folder in (*manifest.get("maps", {}), PREDICTION, OVERLAY, SMOOTHING_FOLDER, STORE_FOLDER):
         if folder == Path(folder).name:  # never outside of the maps folder
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(out / folder)

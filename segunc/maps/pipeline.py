@@ -241,7 +241,7 @@ class _Run:
         return False
 
     def _skip(self, index: int, name: str) -> bool:
-        if not self.writer.shard.owns(index, self.group):
+        if not self.writer.owns(index, self.group):
             return True
         if self.again_from is not None and not self.writer.was_complete:
             return index < self.again_from
@@ -287,7 +287,7 @@ class _Run:
         if self.on_progress is not None:
             total = self.source.length or self.source.length_hint
             if total is not None:
-                total = self.writer.shard.share(total, self.group)
+                total = self.writer.share(total, self.group)
             with self.reporting:
                 seconds = time.monotonic() - self.started
                 self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, total, seconds))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.errors import InputError
+from segunc.maps import hdf5_files
 from segunc.maps.folder import OVERLAY, PREDICTION
 from segunc.maps.frame_log import Record
 from segunc.maps.layouts import FoundMaps, find_maps
@@ -101,7 +102,7 @@ class MapsReader:
         Raises:
             InputError: there is no such map, or its file is damaged or no single-channel map.
         """
-        return as_score(read_score_file(self._path(name, score)))
+        return as_score(self._read(name, score))
 
     def read(self, name: str, score: str) -> npt.NDArray[np.float32]:
         """A score map in real units, float32 ``[H, W]``; whole numbers by :meth:`form`, floats as they are."""
@@ -109,7 +110,7 @@ class MapsReader:
 
     def prediction(self, name: str) -> npt.NDArray[np.uint8]:
         """The class ids of a frame, uint8 ``[H, W]``; any whole-numbered file whose values are 0..255."""
-        stored = read_score_file(self._path(name, PREDICTION))
+        stored = self._read(name, PREDICTION)
         if stored.dtype == np.uint8:
             return stored.astype(np.uint8, copy=False)
         if stored.dtype.kind not in "iu" or stored.min(initial=0) < 0 or stored.max(initial=0) > 255:
@@ -120,6 +121,12 @@ class MapsReader:
         """The overlay picture of a frame, None where there is none."""
         path = self.folder / OVERLAY / f"{name}.jpg"
         return path if path.is_file() else None
+
+    def _read(self, name: str, score: str) -> npt.NDArray[Any]:
+        path = self._path(name, score)
+        if self.manifest is not None and path.suffix == hdf5_files.SUFFIX:
+            return hdf5_files.read_map(path, self.records[name]["index"], name, score)
+        return read_score_file(path)
 
     def _path(self, name: str, score: str) -> Path:
         path = self._find(name, score)

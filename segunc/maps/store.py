@@ -7,6 +7,7 @@ again. The state of a run is those lines and nothing else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -19,13 +20,13 @@ from segunc.maps.folder import (
     clear_folder,
     continued_manifest,
     place_finder,
+    refuse_foreign,
     remove_partial_files,
 )
-from segunc.maps.frame_files import Array, SingleFiles, encode_jpeg, encode_npy, encode_png, write_file
+from segunc.maps.frame_files import Array, FrameFiles, SingleFiles, encode_jpeg, encode_npy, encode_png, write_file
 from segunc.maps.frame_log import FrameLog, Record
 from segunc.maps.locks import Lock, short_lock
 from segunc.maps.manifest import (
-    MANIFEST_NAME,
     STATE_KEYS,
     Manifest,
     read_manifest,
@@ -59,6 +60,7 @@ class MapsWriter:
         overwrite: remove the maps of an existing maps folder first. A folder without a manifest is never cleared.
         shard: which part of the frames is written here; the others may be written at the same time.
         region: pixels that count; the others are stored as 0 and no statistic knows them.
+        files: how maps are stored; as single files where None.
 
     Attributes:
         out: the folder.
@@ -79,16 +81,18 @@ class MapsWriter:
         overwrite: bool = False,
         shard: Shard = WHOLE,
         region: Region | None = None,
+        files: FrameFiles | None = None,
     ) -> None:
         self.out, self.shard, self._region = out, shard, region
-        self._files = SingleFiles(out)
+        self._files: FrameFiles = SingleFiles(out) if files is None else files
         self.failed: dict[str, str] = {}
+        self.was_complete = False
         self._log = FrameLog(out / shard.frames_name)
         self._begun = self._closed = False
         if overwrite and not shard.whole:
             raise InputError("--overwrite of one shard", "a whole folder", f"remove {out} before the first shard")
         if read_manifest(out) is None:
-            _refuse_foreign(out)
+            refuse_foreign(out)
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -132,6 +136,14 @@ class MapsWriter:
         whole = self._log.recover(place_of, in_sequence=in_sequence)
         self.was_complete = self.was_complete and whole
         self._log.open()
+
+    def owns(self, place: int, group: int = 1) -> bool:
+        """Whether the frame at a place is written here, where frames are computed in groups of so many."""
+        return self.shard.owns(place, math.lcm(group, self._files.block))
+
+    def share(self, frames: int, group: int = 1) -> int:
+        """How many of the first so many frames are written here."""
+        return self.shard.share(frames, math.lcm(group, self._files.block))
 
     @property
     def next_place(self) -> int:
@@ -230,6 +242,7 @@ class MapsWriter:
         self._closed = True
         try:
             self._ensure_begun()
+            self._files.close()
             self._log.close()
             self._write_state(status, self._log.count)
             self._write_table()
@@ -285,10 +298,3 @@ class MapsWriter:
         with short_lock(self.out / START_LOCK, f"output {self.out}"):
             if self.shard.whole or (read_manifest(self.out) or {}).get("status") == "finished":
                 write_frame_table(self.out, all_shards(self._manifest), self._scores)
-
-
-def _refuse_foreign(out: Path) -> None:
-    if out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
-        raise InputError(
-            f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
-        )
