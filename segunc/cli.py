@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from segunc.commands.finetune import METHODS
+from segunc.commands.video_options import add_summary_options, add_video_options
 from segunc.errors import InputError, PartialFailure
 
 VERBS = {
@@ -57,18 +58,6 @@ def image_size(text: str) -> tuple[int, int]:
 def names(text: str) -> list[str]:
     """``a,b`` as a list."""
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def thresholds(text: str) -> dict[str, float]:
-    """``a=0.5,b=0.1`` as a dictionary."""
-    found = {}
-    for part in names(text):
-        name, _, number = part.partition("=")
-        try:
-            found[name.strip()] = float(number)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"'{part}' is not SCORE=VALUE, e.g. entropy=0.5") from None
-    return found
 
 
 def _verb(subparsers: argparse._SubParsersAction[Parser], name: str, example: str) -> Parser:
@@ -157,12 +146,6 @@ def build_parser() -> Parser:
         metavar="PATH",
         help="images, folders, glob patterns or videos; of several, each has a sub-folder of --out",
     )
-    predict.add_argument("--every", type=int, default=1, metavar="N", help="take every N-th frame (default 1)")
-    predict.add_argument("--start", metavar="TIME", help="first moment of a video, in seconds or as HH:MM:SS")
-    predict.add_argument("--end", metavar="TIME", help="moment of a video to stop before")
-    predict.add_argument(
-        "--shard", metavar="I/N", help="only part I of N of the frames; all N share --out, at once or one by one"
-    )
     predict.add_argument(
         "--out", required=True, metavar="DIR", help="the maps folder; the same command continues a killed run"
     )
@@ -178,36 +161,7 @@ def build_parser() -> Parser:
         metavar="A,B",
         help="scores to write (default: those that need no further sums or statistics)",
     )
-    predict.add_argument(
-        "--store",
-        choices=("png", "hdf5"),
-        default="png",
-        help="a file for each map, or HDF5 files of 64 frames each (default png)",
-    )
-    predict.add_argument(
-        "--smooth",
-        type=float,
-        metavar="TAU",
-        help="average probabilities along the video with this time constant, in seconds (images: in frames)",
-    )
-    predict.add_argument(
-        "--tile", type=image_size, metavar="HxW", help="cut frames into tiles of this size, blended without seams"
-    )
-    predict.add_argument(
-        "--overlap", type=int, metavar="N", help="pixels that neighbouring tiles share (default a quarter of a tile)"
-    )
-    predict.add_argument(
-        "--mask",
-        metavar="PNG",
-        help="region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing",
-    )
-    predict.add_argument(
-        "--component-threshold",
-        type=thresholds,
-        default={},
-        metavar="A=X,B=Y",
-        help="values from which on pixels form a component in the statistics (default entropy=0.5,epistemic=0.1,...)",
-    )
+    add_video_options(predict, image_size)
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
     _sampling(predict)
 
@@ -261,20 +215,7 @@ def build_parser() -> Parser:
         "summary",
         "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     )
-    summary.add_argument("--maps", required=True, metavar="DIR", help="a maps folder, or the folder of several")
-    summary.add_argument("--score", default="entropy", help="score of the worst moments (default entropy)")
-    summary.add_argument(
-        "--statistic",
-        default="mean",
-        choices=("mean", "p99", "max", "component"),
-        help="of each frame: mean, 99th percentile, maximum or largest component above the threshold (default mean)",
-    )
-    summary.add_argument("--label-score", default="epistemic", help="score whose mean ranks frames (default epistemic)")
-    summary.add_argument("--top", type=int, default=10, metavar="N", help="moments and frames to list (default 10)")
-    summary.add_argument(
-        "--apart", type=float, default=5.0, metavar="SECONDS", help="between two moments of a video (default 5)"
-    )
-    summary.add_argument("--out", metavar="CSV", help="also write both lists as a table")
+    add_summary_options(summary)
 
     export = _verb(
         verbs,

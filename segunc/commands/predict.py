@@ -109,6 +109,7 @@ def _predict_input(
     region: Region | None,
 ) -> None:
     before = None if arguments.overwrite else read_run(given.out)
+    sampler.reseed(arguments.seed)
     sampler.chunk = arguments.chunk or (before or {}).get("chunk")
     if sampler.chunk is None:
         sampler.chunk = _choose_chunk(sampler, model, source, arguments.size, arguments.tile)
@@ -133,7 +134,12 @@ def _predict_input(
     files = Hdf5Files(given.out) if arguments.store == "hdf5" else None
     writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=region, files=files)
     process = FrameProcess(
-        sampler, scores, size=arguments.size, tiling=_tiling(arguments), smoother=_smoother(arguments, given, source)
+        sampler,
+        scores,
+        size=arguments.size,
+        tiling=_tiling(arguments),
+        smoother=_smoother(arguments, given, source),
+        redraw=arguments.redraw,
     )
     summary = predict_frames(process, source, writer, draw_overlay=overlay, label=given.label)
     done = summary.finished + summary.skipped
@@ -207,6 +213,7 @@ def _run_settings(
         "tile": None if (tiling := _tiling(arguments)) is None else [*tiling.size, tiling.overlap],
         "smooth": arguments.smooth,
         "store": arguments.store,
+        "redraw": arguments.redraw,
         "precision": sampler.precision,
         "chunk": sampler.chunk,
         "group": 1,

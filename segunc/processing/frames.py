@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +27,8 @@ class FrameProcess:
         size: (height, width) the network sees; None for its inference size, and with tiles for the frame's own size.
         tiling: cut frames (after resizing to ``size``) into tiles.
         smoother: average along the video; frames must then come in order.
+        redraw: new draws for every frame, from the sampler's seed and the frame's name, so that a frame has the same maps
+            in any shard, after any kill and with any selection. Maps of a video flicker then.
     """
 
     def __init__(
@@ -36,14 +39,22 @@ class FrameProcess:
         size: tuple[int, int] | None = None,
         tiling: Tiling | None = None,
         smoother: Smoother | None = None,
+        redraw: bool = False,
     ) -> None:
         self.sampler, self.scores, self.size = sampler, tuple(scores), size
         self.tiling, self.smoother = tiling, smoother
+        self._redraw_from = sampler.seed if redraw else None
 
     def __call__(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
-        if self.tiling is None and self.smoother is None:
+        by_means = self.tiling is not None or self.smoother is not None
+        if not by_means and self._redraw_from is None:
             return self._at_once(frames)
-        return [self._by_means(frame) for frame in frames]
+        results: list[Maps | Exception] = []
+        for frame in frames:
+            if self._redraw_from is not None:
+                self.sampler.reseed(frame_seed(self._redraw_from, frame.name))
+            results.extend([self._by_means(frame)] if by_means else self._at_once([frame]))
+        return results
 
     def _at_once(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
         try:
@@ -76,3 +87,9 @@ class FrameProcess:
             return sample_means(self.sampler, network_input([frame.image], seen))
         image = network_input([frame.image], self.size or own)
         return self.tiling.run(image, lambda tile: sample_means(self.sampler, tile))
+
+
+def frame_seed(seed: int, name: str) -> int:
+    """The seed of one frame's draws, in 0..2^63 - 1."""
+    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

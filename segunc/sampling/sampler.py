@@ -160,6 +160,10 @@ class Sampler:
             else None,
         )
 
+    def reseed(self, seed: int) -> None:
+        """Make new draws from another seed, for the frames that follow."""
+        self.seed, self._affine = seed, None
+
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Draws in a batch for ``frames`` frames of (height, width) ``size``."""
         if not self.report.batched:
