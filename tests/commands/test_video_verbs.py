@@ -7,9 +7,13 @@ import json
 import shutil
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
-from tests.commands.processes import refuse, segunc, succeed
+from segunc.maps.reader import MapsReader
+from tests.commands.processes import Command, refuse, segunc, succeed
+from tests.commands.test_interrupted import kill_when, tree
 from tests.conftest import Job
 
 FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,aleatoric,epistemic")
@@ -76,3 +80,39 @@ def test_a_replaced_image_is_computed_again(finetuned: Job, tmp_path: Path) -> N
     assert entropy[0].read_bytes() == entropy[1].read_bytes()
     first.unlink()
     assert "holds maps of frame" in refuse(*command)
+
+
+def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
+    mask = np.full((64, 128), 255, np.uint8)
+    mask[48:] = 0
+    cv2.imwrite(str(tmp_path / "mask.png"), mask)
+    words = ("--tile", "64x64", "--overlap", 32, "--smooth", 0.2, "--store", "hdf5", "--redraw", "--overlay")
+    words = (*words, "--mask", tmp_path / "mask.png", "--component-threshold", "entropy=0.2")
+    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *FAST, *words)
+    succeed(*command, "--out", tmp_path / "whole")
+    lines = tmp_path / "killed" / "frames.jsonl"
+    kill_when(
+        Command(*command, "--out", tmp_path / "killed"), lambda: lines.exists() and lines.read_bytes().count(b"\n") > 2
+    )
+    succeed(*command, "--out", tmp_path / "killed")
+    assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
+    reader = MapsReader(tmp_path / "whole")
+    assert len(reader) == 12
+    for score in ("prediction", "entropy", "aleatoric", "epistemic"):
+        assert not reader.read_stored("000005", score)[48:].any()
+    run = json.loads((tmp_path / "whole/manifest.json").read_text())["run"]
+    assert (run["tile"], run["smooth"], run["store"], run["redraw"]) == ([64, 64, 32], 0.2, "hdf5", True)
+    assert run["component_thresholds"]["entropy"] == 0.2
+    assert "redraw = True (now False)" in refuse(*(w for w in command if w != "--redraw"), "--out", tmp_path / "whole")
+
+
+def test_maps_in_hdf5_give_the_same_metrics_and_page(predicted: Job, tmp_path: Path) -> None:
+    words = ("--draws", 4, "--precision", "float32", "--device", "cpu", "--store", "hdf5")
+    succeed("predict", "--model", predicted.abnn, "--input", predicted.frames, "--out", tmp_path / "maps", *words)
+    results = []
+    for maps in (predicted.maps, tmp_path / "maps"):
+        out = tmp_path / f"{len(results)}.json"
+        succeed("evaluate", "--maps", maps, "--anomaly-labels", predicted.masks, "--out", out)
+        results.append(json.loads(out.read_text())["scores"])
+    assert results[0] == results[1]
+    succeed("review", "--maps", tmp_path / "maps", "--out", tmp_path / "review")

@@ -45,13 +45,15 @@ def write_video(path: Path, count: int, *, fps: float = 25.0, size: tuple[int, i
     writer.release()
 
 
-def write_timed_video(path: Path, times: Sequence[float], size: tuple[int, int] = (48, 64)) -> None:
+def write_timed_video(
+    path: Path, times: Sequence[float], size: tuple[int, int] = (48, 64), options: dict[str, str] | None = None
+) -> None:
     """A video whose frames stand at these seconds; a growing white bar says which frame it is. Needs PyAV."""
     av = pytest.importorskip("av")
     codec = {".webm": "libvpx", ".mkv": "mpeg4", ".mp4": "mpeg4"}[path.suffix]
     generator = np.random.default_rng(0)
     texture = cv2.resize(generator.integers(0, 256, (6, 8, 3), np.uint8), size[::-1])
-    with av.open(str(path), "w") as container:
+    with av.open(str(path), "w", options=options or {}) as container:
         stream = container.add_stream(codec, rate=25)
         stream.width, stream.height, stream.pix_fmt = size[1], size[0], "yuv420p"
         stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)

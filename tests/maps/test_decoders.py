@@ -10,6 +10,8 @@ import pytest
 
 from segunc.errors import InputError
 from segunc.maps.decoders import DecoderName, open_decoder
+from segunc.maps.pipeline import Progress
+from segunc.maps.progress import describe
 from segunc.maps.selection import Selection
 from segunc.maps.sources import Frame, open_source
 from tests.maps.fakes import write_timed_video, write_video
@@ -119,6 +121,16 @@ def test_bad_videos_are_one_line(tmp_path: Path, decoder: DecoderName, capfd: py
     with pytest.raises(InputError, match=r"ends at 0:00:00\.200"):
         read(path, decoder, Selection(start=3.0))
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_video_without_a_frame_count_is_read_to_its_end(tmp_path: Path, decoder: DecoderName) -> None:
+    path = tmp_path / "live.webm"
+    write_timed_video(path, TIMES, options={"live": "1"})
+    source = open_source(path, decoder=decoder)
+    assert (source.length, source.length_hint) == (None, None)
+    assert [frame.time for frame in source] == list(TIMES)
+    assert describe(Progress(3, 0, 0, source.length_hint, 2.0)) == "3 frames, 1.50 frames/s"
 
 
 def test_a_replaced_video_has_another_identity(tmp_path: Path) -> None:
