@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from segunc.commands.finetune import METHODS
+from segunc.commands.video_options import add_summary_options, add_video_options
 from segunc.errors import InputError, PartialFailure
 
 VERBS = {
@@ -19,6 +20,7 @@ VERBS = {
     "predict": "write uncertainty maps of images, folders or a video; resumable",
     "evaluate": "metrics from maps on disk, or from a model in one pass",
     "review": "a static HTML page of the maps",
+    "summary": "the worst moments of maps on disk, and frames ranked for labelling",
     "export": "score maps in the files of a public benchmark",
     "compare": "results side by side, with intervals and paired tests; their place on a public leaderboard",
     "doctor": "is the uncertainty alive and the conversion sound?",
@@ -75,6 +77,11 @@ def _sampling(parser: Parser) -> None:
     parser.add_argument("--draws", type=int, default=24, metavar="S", help="draws in total (default 24)")
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default 0)")
     parser.add_argument(
+        "--scheme",
+        choices=("independent", "antithetic", "latin-hypercube"),
+        help="how the draws of a member are spread (default: see docs/results.md)",
+    )
+    parser.add_argument(
         "--scope", metavar="SCOPE", help="sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern"
     )
     parser.add_argument(
@@ -121,9 +128,20 @@ def build_parser() -> Parser:
     methods = "which posterior (default abnn), or what is fitted on a finished model"
     tune.add_argument("--method", choices=tuple(METHODS), default="abnn", help=methods)
 
-    predict = _verb(verbs, "predict", "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay")
+    predict = _verb(
+        verbs,
+        "predict",
+        "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay\n"
+        "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps",
+    )
     predict.add_argument("--model", required=True, metavar="DIR", help="model folder")
-    predict.add_argument("--input", required=True, metavar="PATH", help="an image, a folder, a glob pattern or a video")
+    predict.add_argument(
+        "--input",
+        required=True,
+        nargs="+",
+        metavar="PATH",
+        help="images, folders, glob patterns or videos; of several, each has a sub-folder of --out",
+    )
     predict.add_argument(
         "--out", required=True, metavar="DIR", help="the maps folder; the same command continues a killed run"
     )
@@ -133,6 +151,7 @@ def build_parser() -> Parser:
     )
     scores = "scores to write (default: those that need no further sums or statistics)"
     predict.add_argument("--scores", "--maps", dest="scores", type=names, metavar="A,B", help=scores)
+    add_video_options(predict, image_size)
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
     _sampling(predict)
 
@@ -172,35 +191,7 @@ def build_parser() -> Parser:
         metavar="A,B",
         help="scores to evaluate (default: all maps; with --model those that predict writes by default)",
     )
-    evaluate.add_argument(
-        "--protocols",
-        type=names,
-        default=["pooled", "per-image"],
-        metavar="A,B",
-        help="how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)",
-    )
-    evaluate.add_argument(
-        "--components",
-        type=names,
-        metavar="A,B",
-        help="component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass",
-    )
-    evaluate.add_argument(
-        "--component-mode",
-        default="smiyc",
-        choices=("smiyc", "inclusive"),
-        help="score > threshold as the benchmark cuts (default), or >=",
-    )
-    evaluate.add_argument(
-        "--replicates", type=int, default=200, metavar="R", help="of the bootstrap intervals (default 200; 0: none)"
-    )
-    evaluate.add_argument(
-        "--resample",
-        default="frame",
-        metavar="UNIT",
-        help="what is resampled: frame (default), folder, or a regular expression; frames with one match stay together",
-    )
-    evaluate.add_argument("--plots", metavar="DIR", help="folder for figures (PDF, SVG, PNG)")
+    add_metric_options(evaluate, names)
     _sampling(evaluate)
 
     review = _verb(verbs, "review", "segunc review --maps maps --out review")
@@ -209,6 +200,13 @@ def build_parser() -> Parser:
     review.add_argument("--dataset", metavar="NAME", help="data set whose anomaly label values the masks have")
     review.add_argument("--metrics", metavar="JSON", help="a result of evaluate to show")
     review.add_argument("--out", required=True, metavar="DIR", help="folder of the page")
+
+    summary = _verb(
+        verbs,
+        "summary",
+        "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
+    )
+    add_summary_options(summary)
 
     export = _verb(
         verbs,

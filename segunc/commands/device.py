@@ -9,6 +9,7 @@ import torch
 
 from segunc.bayes.draws import AffineLayout
 from segunc.bayes.files import Model
+from segunc.bayes.noise import DEFAULT_SCHEME
 from segunc.bayes.scope import in_scope
 from segunc.errors import InputError
 from segunc.sampling.prediction import DEFAULT_SCORES
@@ -70,6 +71,7 @@ def make_sampler(model: Model, arguments: argparse.Namespace, scores: Sequence[s
         model.posterior if model.bayesian else None,
         draws=arguments.draws,
         seed=arguments.seed,
+        scheme=arguments.scheme or DEFAULT_SCHEME,
         scope=arguments.scope,
         chunk=arguments.chunk,
         precision=resolve_precision(arguments.precision, device),

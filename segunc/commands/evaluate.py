@@ -146,6 +146,7 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, optio
         "temperature": sampler.temperature,
         "draws": sampler.draws,
         "seed": sampler.seed,
+        "scheme": sampler.noise.scheme,
         "scope": sampler.scope,
         "precision": sampler.precision,
         "size": arguments.size,

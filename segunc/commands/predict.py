@@ -13,37 +13,109 @@ import torch
 
 from segunc.bayes.files import Model, load_model
 from segunc.commands.device import describe_device, make_sampler
-from segunc.errors import InputError
-from segunc.maps.manifest import build_manifest, read_run
+from segunc.errors import InputError, PartialFailure
+from segunc.maps.hdf5_files import Hdf5Files
+from segunc.maps.inputs import Input, plan_inputs
+from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.progress import ConsoleProgress
+from segunc.maps.region import Region
+from segunc.maps.selection import Selection, parse_time
+from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.sources import Frame, FrameSource, open_source
+from segunc.maps.statistics import COMPONENT_THRESHOLDS
 from segunc.maps.store import Maps, MapsWriter
 from segunc.networks.network import inference_size
-from segunc.sampling.frames import sample_frames
+from segunc.processing.frames import FrameProcess
+from segunc.processing.means import NEEDED
+from segunc.processing.smoothing import Smoother, check_time_constant
+from segunc.processing.tiles import Tiling
 from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, check_scores
 from segunc.sampling.sampler import Sampler
 
-RECORDED = ("chunk", "threads")
-"""Settings that a continued run takes from the folder's manifest: they decide the order of sums."""
-
 
 def run(arguments: argparse.Namespace) -> None:
-    """Write the maps of an input, or continue a run that was killed."""
-    out = Path(arguments.out)
-    before = None if arguments.overwrite else read_run(out)
-    for key in RECORDED:
-        if before is not None and getattr(arguments, key) is None:
-            setattr(arguments, key, before.get(key))
+    """Write the maps of every input, or continue a run that was killed."""
+    selection = Selection(arguments.every, *(parse_time(t) if t else None for t in (arguments.start, arguments.end)))
+    shard = parse_shard(arguments.shard) if arguments.shard else Shard()
+    region = Region(Path(arguments.mask)) if arguments.mask else None
+    inputs = plan_inputs(arguments.input, Path(arguments.out))
+    _take_recorded(arguments, inputs)
+    _check_processing(arguments, shard)
     scores = check_scores(arguments.scores or DEFAULT_SCORES)
     check_scores([arguments.overlay_score])
-    source = open_source(arguments.input, out=out)
+    sources = [open_source(given.spec, out=given.out, selection=selection) for given in inputs]
     model = load_model(Path(arguments.model))
-    sampler = make_sampler(model, arguments, scores)
+    by_means = arguments.tile is not None or arguments.smooth is not None
+    sampler = make_sampler(model, arguments, check_scores([*scores, NEEDED]) if by_means else scores)
+    failures = []
+    for given, source in zip(inputs, sources, strict=True):
+        try:
+            _predict_input(arguments, model, sampler, given, source, shard, scores, region)
+        except (InputError, PartialFailure) as error:
+            if len(inputs) == 1:
+                raise
+            failures.append(f"{given.label}: {error}")
+    for message in sampler.report.messages:
+        print(f"note: {message}")
+    if failures:
+        raise PartialFailure(f"{len(failures)} of {len(inputs)} inputs failed; {'; '.join(failures)}")
+
+
+def _check_processing(arguments: argparse.Namespace, shard: Shard) -> None:
+    """Refuse settings of tiles and smoothing that cannot work, before anything is loaded."""
+    _tiling(arguments)
+    if arguments.smooth is None:
+        return
+    check_time_constant(arguments.smooth)
+    if not shard.whole:
+        raise InputError(
+            f"--smooth with --shard {shard}: each frame needs all before it",
+            "one of the two",
+            "give every process videos of its own",
+        )
+
+
+def _tiling(arguments: argparse.Namespace) -> Tiling | None:
+    if arguments.tile is None:
+        if arguments.overlap is not None:
+            raise InputError(f"--overlap {arguments.overlap} without --tile", "both", "add --tile HxW")
+        return None
+    default = min(arguments.tile) // 4
+    return Tiling(arguments.tile, default if arguments.overlap is None else arguments.overlap)
+
+
+def _smoother(arguments: argparse.Namespace, given: Input, source: FrameSource) -> Smoother | None:
+    if arguments.smooth is None:
+        return None
+    return Smoother(arguments.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
+
+
+def _take_recorded(arguments: argparse.Namespace, inputs: Sequence[Input]) -> None:
+    """The thread count, which holds for the whole process, is that of the first input that was begun."""
+    if arguments.threads is None and not arguments.overwrite:
+        runs = (read_run(given.out) for given in inputs)
+        arguments.threads = next((run.get("threads") for run in runs if run is not None), None)
+
+
+def _predict_input(
+    arguments: argparse.Namespace,
+    model: Model,
+    sampler: Sampler,
+    given: Input,
+    source: FrameSource,
+    shard: Shard,
+    scores: Sequence[str],
+    region: Region | None,
+) -> None:
+    before = None if arguments.overwrite else read_run(given.out)
+    sampler.reseed(arguments.seed)
+    sampler.chunk = arguments.chunk or (before or {}).get("chunk")
     if sampler.chunk is None:
-        sampler.chunk = _choose_chunk(sampler, model, source, arguments.size)
+        sampler.chunk = _choose_chunk(sampler, model, source, arguments.size, arguments.tile)
     manifest = build_manifest(
-        _run_settings(arguments, model, sampler, source, scores),
+        _run_settings(arguments, model, sampler, source, scores)
+        | {"mask_sha256": None if region is None else region.sha256},
         scores,
         device=describe_device(sampler.device),
         classes=model.network.description.classes,
@@ -56,55 +128,71 @@ def run(arguments: argparse.Namespace) -> None:
             "alpha": model.record.get("alpha"),
             "calibration": None if model.calibration is None else asdict(model.calibration),
         },
+        component_thresholds=_component_thresholds(arguments, scores),
     )
     overlay = _overlay_drawer(arguments, manifest) if arguments.overlay else None
-    writer = MapsWriter(out, manifest, overwrite=arguments.overwrite)
-    summary = predict_frames(sampler, source, writer, scores, size=arguments.size, draw_overlay=overlay)
-    for message in sampler.report.messages:
-        print(f"note: {message}")
+    files = Hdf5Files(given.out) if arguments.store == "hdf5" else None
+    writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=region, files=files)
+    process = FrameProcess(
+        sampler,
+        scores,
+        size=arguments.size,
+        tiling=_tiling(arguments),
+        smoother=_smoother(arguments, given, source),
+        redraw=arguments.redraw,
+    )
+    summary = predict_frames(process, source, writer, draw_overlay=overlay, label=given.label)
     done = summary.finished + summary.skipped
     print(
-        f"{done} frames in {out}: {summary.finished} in {summary.seconds:.1f} s ({summary.frames_per_second:.2f} frames/s), "
+        f"{done} frames in {given.out}{'' if shard.whole else f' (shard {shard})'}: {summary.finished} in "
+        f"{summary.seconds:.1f} s ({summary.frames_per_second:.2f} frames/s), "
         f"{summary.skipped} were finished before; {sampler.draws} draws, chunk {sampler.chunk}, {sampler.precision}, "
         f"{describe_device(sampler.device)}"
     )
-    if arguments.overlay and source.kind == "video" and done:
-        print(f"overlay video: {_write_overlay_video(out, source)}")
+    if (
+        arguments.overlay
+        and source.kind == "video"
+        and done
+        and (read_manifest(given.out) or {})["status"] == "finished"
+    ):
+        print(f"overlay video: {_write_overlay_video(given.out, source)}")
     summary.raise_failures()
 
 
 def predict_frames(
-    sampler: Sampler,
+    process: FrameProcess,
     source: FrameSource,
     writer: MapsWriter,
-    scores: Sequence[str],
     *,
-    size: tuple[int, int] | None = None,
     draw_overlay: DrawOverlay | None = None,
+    label: str = "",
 ) -> Summary:
-    """Run every unfinished frame of a source through the sampler and write its maps."""
-
-    def process(frames: list[Frame]) -> Sequence[Maps | Exception]:
-        try:
-            images = [frame.image for frame in frames if frame.image is not None]
-            result = sample_frames(sampler, images, size=size)
-        except InputError as error:
-            return [error] * len(frames)
-        stacked = {name: result.scores[name].cpu().numpy() for name in scores}
-        stacked["prediction"] = result.prediction.cpu().numpy()
-        return [{name: values[index] for name, values in stacked.items()} for index in range(len(frames))]
-
-    with ConsoleProgress() as show:
-        return run_pipeline(source, process, writer, draw_overlay=draw_overlay, on_progress=show, raise_failures=False)
+    """Compute and write the maps of every unfinished frame of a source."""
+    with ConsoleProgress(label=label) as show:
+        return run_pipeline(
+            source,
+            process,
+            writer,
+            draw_overlay=draw_overlay,
+            on_progress=show,
+            raise_failures=False,
+            sequence=process.smoother,
+        )
 
 
-def _choose_chunk(sampler: Sampler, model: Model, source: FrameSource, size: tuple[int, int] | None) -> int:
+def _choose_chunk(
+    sampler: Sampler,
+    model: Model,
+    source: FrameSource,
+    size: tuple[int, int] | None,
+    tile: tuple[int, int] | None,
+) -> int:
     """Draws in a batch for the first readable frame, fixed for the run so that its bytes can be made again."""
     description = model.network.description
     first = next((frame.image for frame in source.frames() if frame.image is not None), None)
     if first is None:
         raise InputError(f"no frame of {source.path} can be read", "at least one readable image", "check the files")
-    seen = inference_size(description, (first.shape[0], first.shape[1]), size)
+    seen = tile or inference_size(description, (first.shape[0], first.shape[1]), size)
     return sampler.chunk_for(1, seen, description.num_classes)
 
 
@@ -113,15 +201,20 @@ def _run_settings(
 ) -> dict[str, Any]:
     statistics = sampler.max_logit_statistics
     return {
-        "input": str(source.path),
+        **source.identity(),
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         "temperature": sampler.temperature,
         "max_logit_statistics_sha256": statistics.sha256 if statistics and STANDARDIZED_MAX_LOGIT in scores else None,
         "draws": sampler.draws,
         "seed": sampler.seed,
+        "scheme": sampler.noise.scheme,
         "scope": sampler.scope,
         "size": None if arguments.size is None else list(arguments.size),
+        "tile": None if (tiling := _tiling(arguments)) is None else [*tiling.size, tiling.overlap],
+        "smooth": arguments.smooth,
+        "store": arguments.store,
+        "redraw": arguments.redraw,
         "precision": sampler.precision,
         "chunk": sampler.chunk,
         "group": 1,
@@ -129,7 +222,16 @@ def _run_settings(
         "device": sampler.device.type,
         "maps": list(scores),
         "overlay": arguments.overlay_score if arguments.overlay else None,
+        "component_thresholds": _component_thresholds(arguments, scores),
     }
+
+
+def _component_thresholds(arguments: argparse.Namespace, scores: Sequence[str]) -> dict[str, float]:
+    given: dict[str, float] = arguments.component_threshold
+    unknown = sorted(set(given) - set(scores))
+    if unknown:
+        raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")
+    return {score: value for score, value in {**COMPONENT_THRESHOLDS, **given}.items() if score in scores}
 
 
 def _overlay_drawer(arguments: argparse.Namespace, manifest: dict[str, Any]) -> DrawOverlay:
@@ -154,4 +256,6 @@ def _overlay_drawer(arguments: argparse.Namespace, manifest: dict[str, Any]) -> 
 def _write_overlay_video(out: Path, source: FrameSource) -> Path:
     from segunc.review.video import write_video
 
-    return write_video(sorted((out / "overlay").glob("*.jpg")), out / "overlay.webm", source.fps or 25.0)
+    return write_video(
+        sorted((out / "overlay").glob("*.jpg")), out / "overlay.webm", (source.fps or 25.0) / source.selection.every
+    )

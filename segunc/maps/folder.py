@@ -1,64 +1,66 @@
-"""The state of a maps folder between runs: who holds it, what is finished, what an earlier run left behind."""
+"""The state of a maps folder between runs: what is finished, what an earlier run left behind."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from segunc.errors import InputError
-from segunc.files import PARTIAL_SUFFIX, write_atomically
-from segunc.maps.manifest import FRAMES_NAME, MANIFEST_NAME, Manifest
+from segunc.files import PARTIAL_SUFFIX
+from segunc.maps.frame_log import Record
+from segunc.maps.hdf5_files import STORE_FOLDER
+from segunc.maps.manifest import MANIFEST_NAME, Manifest
+from segunc.maps.region import MASK_NAME
+from segunc.maps.shards import LOCK_STEM, SHARD_FRAMES, all_shards
+from segunc.maps.sources import FrameSource
+from segunc.maps.table import TABLE_NAME
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
-Record = dict[str, Any]
-"""One line of ``frames.jsonl``."""
+SMOOTHING_FOLDER = "smoothing"
+"""Where a run that smooths along the video keeps the states that it would go on from."""
 
 
-def read_lines(path: Path) -> tuple[list[Record], int]:
-    """The complete records of a ``frames.jsonl`` and the number of bytes they take; a torn last line is left out.
+def place_finder(
+    out: Path, source: FrameSource | None, holds: Callable[[Record], bool]
+) -> Callable[[Record], int | None]:
+    """Says of a record that an earlier run left where its frame stands now, None where it has to be computed again.
 
-    Raises:
-        InputError: a line before the last is no record.
+    Computed again are frames whose maps are gone or empty and frames whose image file was replaced. Without a source
+    the record's own place counts.
+
+    Raises (the function returned):
+        InputError: the input does not hold the frame any more.
     """
-    data = path.read_bytes() if path.exists() else b""
-    records: list[Record] = []
-    end = data.rfind(b"\n") + 1
-    for number, line in enumerate(data[:end].splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            record["name"], record["files"]
-        except (ValueError, KeyError, TypeError) as error:
+
+    def place_of(record: Record) -> int | None:
+        if not holds(record):
+            return None
+        if source is None:
+            return int(record["index"])
+        place, name = record.get("index"), record["name"]
+        if not isinstance(place, int) or source.name_of(place) != name:
+            place = source.position(name)
+        if place is None:
             raise InputError(
-                f"{path}, line {number}, is no record of a frame", "JSON with a name and files", "--overwrite"
-            ) from error
-        records.append(record)
-    return records, end
+                f"{out} holds maps of frame {name}, which {source.path} does not hold",
+                "an input that still has every finished frame",
+                "restore it, give another --out, or --overwrite",
+            )
+        return place if source.stamp(name) == record.get("stamp") else None
+
+    return place_of
 
 
-def recover_frames(out: Path) -> list[str]:
-    """Names of the finished frames; cuts a torn last line and forgets frames whose files are gone or empty."""
-    path = out / FRAMES_NAME
-    records, end = read_lines(path)
-    kept = [record for record in records if all(_is_whole(out / file) for file in record["files"].values())]
-    if len(kept) < len(records):
-        lines = path.read_bytes()[:end].splitlines(keepends=True)
-        whole = {record["name"] for record in kept}
-        write_atomically(path, b"".join(line for line, r in zip(lines, records, strict=True) if r["name"] in whole))
-    elif path.exists() and path.stat().st_size > end:
-        with path.open("r+b") as file:
-            file.truncate(end)
-    return [record["name"] for record in kept]
-
-
-def _is_whole(path: Path) -> bool:
-    # After a power failure a file system may hold the name of a renamed file without its bytes.
-    return path.is_file() and path.stat().st_size > 0
+def refuse_foreign(out: Path) -> None:
+    """Raise InputError where a folder without a manifest holds anything but the locks of runs that begin just now."""
+    if out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
+        raise InputError(
+            f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
+        )
 
 
 def continued_manifest(before: Manifest | None, manifest: Mapping[str, Any]) -> Manifest:
@@ -73,26 +75,6 @@ def continued_manifest(before: Manifest | None, manifest: Mapping[str, Any]) -> 
     return {**before, "continued_by": [*before.get("continued_by", []), now]}
 
 
-def lock_folder(out: Path) -> int | None:
-    """Hold the folder for this process (released by its end, however it ends); None where there is no such lock."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    handle = os.open(out, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise InputError(
-            f"output {out} is being written by another run", "one run at a time", "wait, or give another --out"
-        ) from error
-    except OSError:  # some network file systems know no locks
-        os.close(handle)
-        return None
-    return handle
-
-
 def remove_partial_files(out: Path) -> None:
     """Remove what a killed run was writing."""
     for path in out.rglob(f".*{PARTIAL_SUFFIX}*"):
@@ -101,11 +83,16 @@ def remove_partial_files(out: Path) -> None:
 
 def clear_folder(out: Path, manifest: Manifest) -> None:
     """Remove the maps of an earlier run; the lines go first, so that a kill in between leaves no false claim."""
-    (out / FRAMES_NAME).unlink(missing_ok=True)
-    for folder in (*manifest.get("maps", {}), PREDICTION, OVERLAY):
+    for path in out.iterdir():
+        if SHARD_FRAMES.fullmatch(path.name):
+            path.unlink()
+    for folder in (*manifest.get("maps", {}), PREDICTION, OVERLAY, SMOOTHING_FOLDER, STORE_FOLDER):
         if folder == Path(folder).name:  # never outside of the maps folder
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(out / folder)
-    (out / f"{OVERLAY}.webm").unlink(missing_ok=True)
+    for name in (f"{OVERLAY}.webm", MASK_NAME, TABLE_NAME):
+        (out / name).unlink(missing_ok=True)
     remove_partial_files(out)
+    for shard in all_shards(manifest):
+        (out / shard.record_name).unlink(missing_ok=True)
     (out / MANIFEST_NAME).unlink(missing_ok=True)

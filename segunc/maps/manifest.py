@@ -18,9 +18,13 @@ import segunc
 from segunc.errors import InputError
 from segunc.files import write_json
 from segunc.maps.encoding import UNIT_SCORES
+from segunc.maps.shards import Shard, joined_state
+from segunc.maps.statistics import COMPONENT_THRESHOLDS
 
 MANIFEST_NAME = "manifest.json"
 FRAMES_NAME = "frames.jsonl"
+STATE_KEYS = ("status", "finished", "failed", "missing_shards")
+"""How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
 FORMAT = "segunc-maps"
 FORMAT_VERSION = 1
 UNIT_VALUE = "(code / 65535)^2"
@@ -53,6 +57,7 @@ def build_manifest(
     palette: Sequence[tuple[int, int, int]],
     source: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
+    component_thresholds: Mapping[str, float] = COMPONENT_THRESHOLDS,
 ) -> Manifest:
     """The manifest of a run that is about to start.
 
@@ -65,6 +70,7 @@ def build_manifest(
         palette: their colours as (red, green, blue).
         source: :meth:`segunc.maps.sources.FrameSource.describe`.
         model: what a reader wants to know of the model (method, architecture, members, ...).
+        component_thresholds: score -> the value from which on its pixels form components.
     """
     return {
         "format": FORMAT,
@@ -77,16 +83,17 @@ def build_manifest(
         "source": dict(source or {}),
         "classes": {"names": list(classes), "palette": [list(colour) for colour in palette]},
         "maps": {"prediction": {"file": "png", "dtype": "uint8", "unit": "class id", "range": [0, len(classes) - 1]}}
-        | {score: describe_score(score) for score in scores},
+        | {score: describe_score(score, component_thresholds.get(score)) for score in scores},
     }
 
 
-def describe_score(score: str) -> dict[str, Any]:
+def describe_score(score: str, component_threshold: float | None = None) -> dict[str, Any]:
     """File type, stored type, unit and range of a score map; range None is unbounded."""
     unit = _UNITS.get(score, "unknown")
+    components = {} if component_threshold is None else {"component_threshold": component_threshold}
     if score in UNIT_SCORES:
-        return {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]}
-    return {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
+        return {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]} | components
+    return {"file": "npy", "dtype": "float16", "unit": unit, "range": None} | components
 
 
 def environment() -> dict[str, str]:
@@ -126,7 +133,7 @@ def tool_commit() -> str | None:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a maps folder, None where there is none.
+    """The manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
 
     Raises:
         InputError: the file is there but is no manifest of this tool, or of another version of the format.
@@ -150,7 +157,7 @@ def read_manifest(folder: Path) -> Manifest | None:
             f"version {FORMAT_VERSION}",
             "use the segunc that wrote it, or predict again",
         )
-    return manifest
+    return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
 
 
 def is_ours(folder: Path) -> bool:
@@ -202,6 +209,21 @@ def refuse_other_run(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any
             "the same settings, to continue it",
             "give another --out, or --overwrite",
         )
+
+
+def refuse_other_shards(folder: Path, before: Manifest, shard: Shard) -> None:
+    """Raise InputError where a folder was begun in another number of shards."""
+    count = int(before.get("shards", 1))
+    if count == shard.count:
+        return
+    if count == 1:
+        raise InputError(f"{folder} was begun without shards", "the same command without --shard", "give another --out")
+    missing = ", ".join(before["missing_shards"]) or "none"
+    raise InputError(
+        f"{folder} was begun in {count} shards (now {shard})",
+        f"--shard 1/{count} to {count}/{count}",
+        f"not finished: {missing}",
+    )
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

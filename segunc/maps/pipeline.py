@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Protocol
 
 from segunc.data.images import Image
 from segunc.errors import InputError, PartialFailure
-from segunc.maps.folder import Record
+from segunc.maps.frame_log import Record
 from segunc.maps.sources import Frame, FrameSource
 from segunc.maps.store import Maps, MapsWriter
 
@@ -27,6 +28,16 @@ DrawOverlay = Callable[[Frame, Maps], Image]
 """The picture for ``overlay/`` from a frame and the maps that ``process`` gave."""
 
 _POLL_SECONDS = 0.1
+
+
+class Sequential(Protocol):
+    """What a process remembers of earlier frames; frames then come one after the other, in one shard."""
+
+    def resume(self, place: int) -> int:
+        """Take up a state from before a place; returns the first place to compute, finished or not."""
+
+    def finish(self) -> None:
+        """The last frame has been computed."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ def run_pipeline(
     draw_overlay: DrawOverlay | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     raise_failures: bool = True,
+    sequence: Sequential | None = None,
 ) -> Summary:
     """Write the maps of every frame of a source that the writer has not finished, and close the writer.
 
@@ -100,6 +112,7 @@ def run_pipeline(
         draw_overlay: makes ``overlay/F.jpg``, in the writers' threads.
         on_progress: called after each frame, from one thread at a time, not always this one.
         raise_failures: end with PartialFailure where frames failed; without it look at ``Summary.failed``.
+        sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
     Raises:
         PartialFailure: frames failed, or a file could not be written; what was finished is kept.
@@ -107,8 +120,11 @@ def run_pipeline(
     """
     if group < 1:
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
-    run = _Run(source, writer, group, prefetch, draw_overlay, on_progress)
     try:
+        writer.begin(source, in_sequence=sequence is not None)
+        run = _Run(source, writer, group, prefetch, draw_overlay, on_progress)
+        if sequence is not None:
+            run.again_from = sequence.resume(writer.next_place)
         with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
             run.start()
             try:
@@ -118,9 +134,11 @@ def run_pipeline(
                 run.stop()
     except BaseException:
         with contextlib.suppress(OSError):  # on a full disk the manifest stays as it was; the first error is the news
-            writer.close("interrupted", position=source.position)
+            writer.close("interrupted")
         raise
-    writer.close("finished", position=source.position)
+    if sequence is not None:
+        sequence.finish()
+    writer.close("finished")
     summary = run.summary()
     if raise_failures:
         summary.raise_failures()
@@ -142,7 +160,8 @@ class _Run:
         self.source, self.writer, self.group = source, writer, group
         self.draw_overlay, self.on_progress = draw_overlay, on_progress
         self.started = time.monotonic()
-        self.skipped = len(writer.finished)
+        self.skipped = writer.finished
+        self.again_from: int | None = None
         self.written = 0
         self.decoded: queue.Queue[list[Frame] | None] = queue.Queue(prefetch)
         self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(prefetch)
@@ -181,7 +200,7 @@ class _Run:
             if len(results) != len(batch):
                 raise RuntimeError(f"process gave {len(results)} results for {len(batch)} frames")
             for frame, maps in zip(batch, results, strict=True):
-                if self.writer.is_finished(frame.name):
+                if self.writer.is_finished(frame.index):
                     continue  # computed again only for the sake of its group
                 if isinstance(maps, Exception):
                     self._fail(frame.name, str(maps))
@@ -222,15 +241,19 @@ class _Run:
         return False
 
     def _skip(self, index: int, name: str) -> bool:
-        if not self.writer.is_finished(name):
-            return False
+        if not self.writer.owns(index, self.group):
+            return True
+        if self.again_from is not None and not self.writer.was_complete:
+            return index < self.again_from
         first = index - index % self.group
-        names = [self.source.name_of(place) for place in range(first, first + self.group)]
-        return all(other is None or self.writer.is_finished(other) for other in names)
+        group = range(first, first + self.group)
+        return all(self.writer.is_finished(place) or self.source.name_of(place) is None for place in group)
 
     def _store(self, frame: Frame, maps: Maps) -> Record:
-        overlay = None if self.draw_overlay is None else self.draw_overlay(frame, maps)
-        return self.writer.store(frame.name, maps, overlay)
+        overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))
+        record = self.writer.store(frame.name, maps, overlay, place=frame.index)
+        origin = {"time": frame.time, "stamp": frame.stamp}
+        return record | {key: value for key, value in origin.items() if value is not None}
 
     def _commit(self) -> None:
         while (item := self.pending.get()) is not None:
@@ -250,7 +273,7 @@ class _Run:
 
     def _cannot_write(self, error: OSError) -> PartialFailure:
         failure = PartialFailure(
-            f"writing to {self.writer.out} failed ({error.strerror or error}); {len(self.writer.finished)} finished "
+            f"writing to {self.writer.out} failed ({error.strerror or error}); {self.writer.finished} finished "
             "frames are kept and the same command continues after them"
         )
         failure.__cause__ = error
@@ -263,6 +286,8 @@ class _Run:
     def _report(self) -> None:
         if self.on_progress is not None:
             total = self.source.length or self.source.length_hint
+            if total is not None:
+                total = self.writer.share(total, self.group)
             with self.reporting:
                 seconds = time.monotonic() - self.started
                 self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, total, seconds))

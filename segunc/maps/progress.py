@@ -16,11 +16,16 @@ class ConsoleProgress:
     """Shows :class:`Progress` on a stream: tqdm's bar on a terminal, a line every five seconds elsewhere.
 
     Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints the last line.
+
+    Args:
+        stream: standard error when not given.
+        interval: seconds between two plain lines.
+        label: what is under way, in front of the bar and of every line.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, interval: float = PLAIN_INTERVAL) -> None:
+    def __init__(self, stream: TextIO | None = None, *, interval: float = PLAIN_INTERVAL, label: str = "") -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._interval = interval
+        self._interval, self._label = interval, label
         self._bar: Any = None
         self._last: Progress | None = None
         self._printed: Progress | None = None
@@ -48,7 +53,12 @@ class ConsoleProgress:
         if self._bar is None:
             # `initial` keeps frames of an earlier run out of the rate.
             self._bar = tqdm(
-                total=progress.total, initial=progress.skipped, unit="frame", file=self._stream, dynamic_ncols=True
+                total=progress.total,
+                initial=progress.skipped,
+                unit="frame",
+                file=self._stream,
+                dynamic_ncols=True,
+                desc=self._label or None,
             )
         self._bar.update(progress.skipped + progress.finished + progress.failed - self._bar.n)
         if progress.failed:
@@ -56,7 +66,8 @@ class ConsoleProgress:
 
     def _print(self, progress: Progress) -> None:
         self._printed, self._printed_at = progress, time.monotonic()
-        print(describe(progress), file=self._stream, flush=True)
+        label = f"{self._label}: " if self._label else ""
+        print(label + describe(progress), file=self._stream, flush=True)
 
 
 def describe(progress: Progress) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.errors import InputError
-from segunc.maps.folder import OVERLAY, PREDICTION, Record, read_lines
+from segunc.maps import hdf5_files
+from segunc.maps.folder import OVERLAY, PREDICTION
+from segunc.maps.frame_log import Record
 from segunc.maps.layouts import FoundMaps, find_maps
 from segunc.maps.manifest import FRAMES_NAME, MANIFEST_NAME, UNIT_VALUE, is_ours, read_manifest
+from segunc.maps.records import FrameRecords
+from segunc.maps.region import MASK_NAME, Region
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, read_score_file
+from segunc.maps.shards import all_shards
 
 _EXPECTED = f"files SCORE/FRAME or FRAME with one of {', '.join(SUFFIXES)}"
 
@@ -27,10 +33,11 @@ class MapsReader:
     Attributes:
         folder: the folder.
         manifest: its manifest, None where there is none.
-        records: frame name -> line of ``frames.jsonl``; empty where there is none.
+        records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
         frames: names of all frames.
         scores: names of the score maps, in the manifest's order or sorted; empty where only class ids are there.
         skipped: folder -> why it is not taken for a score; empty with a manifest.
+        region: the pixels that count; None where all do.
         unfinished: one line on a run that has not (or not yet) reached its end; None where it has, and for other tools.
 
     Raises:
@@ -43,10 +50,10 @@ class MapsReader:
             raise InputError(f"maps folder {folder} does not exist", "a folder of maps", "check the path")
         self.folder = folder
         self.manifest = read_manifest(folder) if is_ours(folder) else None
-        self.records: dict[str, Record] = {}
+        self.records: Mapping[str, Record] = {}
         if self.manifest is not None:
-            self.records = {record["name"]: record for record in read_lines(folder / FRAMES_NAME)[0]}
-            found = FoundMaps(self._from_records())
+            self.records = FrameRecords(folder, all_shards(self.manifest))
+            found = FoundMaps({score: {} for score in self.manifest.get("maps", {})})
         elif (folder / FRAMES_NAME).exists():
             # Read as another tool's, uint16 codes would silently get other values.
             raise InputError(
@@ -56,6 +63,8 @@ class MapsReader:
             )
         else:
             found = find_maps(folder)
+        masked = self.manifest is not None and "mask" in self.manifest
+        self.region = Region(folder / MASK_NAME) if masked else None
         self._files, self.skipped = found.files, found.skipped
         self.unfinished = self._why_unfinished()
         self.scores = [score for score in self._files if score != PREDICTION]
@@ -69,7 +78,7 @@ class MapsReader:
 
     def has(self, name: str, score: str) -> bool:
         """Whether a frame has a map of a score (or ``prediction``)."""
-        return name in self._files.get(score, {})
+        return self._find(name, score) is not None
 
     def missing(self, score: str) -> list[str]:
         """The frames that have no map of a score (or ``prediction``)."""
@@ -93,7 +102,7 @@ class MapsReader:
         Raises:
             InputError: there is no such map, or its file is damaged or no single-channel map.
         """
-        return as_score(read_score_file(self._path(name, score)))
+        return as_score(self._read(name, score))
 
     def read(self, name: str, score: str) -> npt.NDArray[np.float32]:
         """A score map in real units, float32 ``[H, W]``; whole numbers by :meth:`form`, floats as they are."""
@@ -101,7 +110,7 @@ class MapsReader:
 
     def prediction(self, name: str) -> npt.NDArray[np.uint8]:
         """The class ids of a frame, uint8 ``[H, W]``; any whole-numbered file whose values are 0..255."""
-        stored = read_score_file(self._path(name, PREDICTION))
+        stored = self._read(name, PREDICTION)
         if stored.dtype == np.uint8:
             return stored.astype(np.uint8, copy=False)
         if stored.dtype.kind not in "iu" or stored.min(initial=0) < 0 or stored.max(initial=0) > 255:
@@ -113,22 +122,24 @@ class MapsReader:
         path = self.folder / OVERLAY / f"{name}.jpg"
         return path if path.is_file() else None
 
-    def _path(self, name: str, score: str) -> Path:
-        try:
-            return self._files[score][name]
-        except KeyError:
-            known = ", ".join(self._files)
-            raise InputError(
-                f"frame {name} has no map '{score}' in {self.folder}", f"one of {known}", "check the name"
-            ) from None
+    def _read(self, name: str, score: str) -> npt.NDArray[Any]:
+        path = self._path(name, score)
+        if self.manifest is not None and path.suffix == hdf5_files.SUFFIX:
+            return hdf5_files.read_map(path, self.records[name]["index"], name, score)
+        return read_score_file(path)
 
-    def _from_records(self) -> dict[str, dict[str, Path]]:
-        files: dict[str, dict[str, Path]] = {score: {} for score in (self.manifest or {}).get("maps", {})}
-        for name, record in self.records.items():
-            for score, relative in record["files"].items():
-                if score != OVERLAY:
-                    files.setdefault(score, {})[name] = self.folder / relative
-        return files
+    def _path(self, name: str, score: str) -> Path:
+        path = self._find(name, score)
+        if path is None:
+            known = ", ".join(self._files)
+            raise InputError(f"frame {name} has no map '{score}' in {self.folder}", f"one of {known}", "check the name")
+        return path
+
+    def _find(self, name: str, score: str) -> Path | None:
+        if self.manifest is None:
+            return self._files.get(score, {}).get(name)
+        relative = self.records[name]["files"].get(score) if name in self.records and score != OVERLAY else None
+        return None if relative is None else self.folder / relative
 
     def _why_unfinished(self) -> str | None:
         if self.manifest is None or self.manifest.get("status") == "finished":

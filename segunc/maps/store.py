@@ -7,122 +7,174 @@ again. The state of a run is those lines and nothing else.
 
 from __future__ import annotations
 
-import io
-import json
-import os
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import cv2
-import numpy as np
-import numpy.typing as npt
-
 from segunc.data.images import Image
 from segunc.errors import InputError
-from segunc.files import write_atomically
-from segunc.maps.encoding import UNIT_SCORES, decode_unit, encode_score
 from segunc.maps.folder import (
     OVERLAY,
     PREDICTION,
-    Record,
     clear_folder,
     continued_manifest,
-    lock_folder,
-    recover_frames,
+    place_finder,
+    refuse_foreign,
     remove_partial_files,
 )
+from segunc.maps.frame_files import Array, FrameFiles, SingleFiles, encode_jpeg, encode_npy, encode_png, write_file
+from segunc.maps.frame_log import FrameLog, Record
+from segunc.maps.locks import Lock, short_lock
 from segunc.maps.manifest import (
-    FRAMES_NAME,
-    MANIFEST_NAME,
+    STATE_KEYS,
     Manifest,
     read_manifest,
     refuse_other_run,
+    refuse_other_shards,
     write_manifest,
 )
+from segunc.maps.region import MASK_NAME, Region
+from segunc.maps.shards import LOCK_STEM, Shard, all_shards, read_shard_record, write_shard_record
+from segunc.maps.sources import FrameSource
+from segunc.maps.statistics import map_statistics
+from segunc.maps.stored_forms import class_ids, stored_score
+from segunc.maps.table import write_frame_table
 
-# Measured on three uint16 maps of 960 x 540 (a noisy, a smooth and a real one), process time of one core: run lengths
-# at level 1 take 17 to 19 ms, the general strategy 25 to 35 ms at level 1 and 35 ms at level 3, for sizes within 3 % of
-# each other. Every parameter is fixed, because a resumed run must give the same bytes.
-_PNG = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
-_JPEG = [cv2.IMWRITE_JPEG_QUALITY, 90]
+__all__ = ["Maps", "MapsWriter", "encode_jpeg", "encode_npy", "encode_png"]
 
-Array = npt.NDArray[Any]
+WHOLE = Shard()
+START_LOCK = f"{LOCK_STEM}-start"
+"""Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
+
 Maps = Mapping[str, Array]
 """The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their stored form."""
 
 
 class MapsWriter:
-    """Writes a maps folder, or continues one.
+    """Writes a maps folder or a shard of one, or continues it.
 
     Args:
         out: the folder; made if missing.
         manifest: :func:`segunc.maps.manifest.build_manifest`; its ``run`` part must equal that of an existing folder.
         overwrite: remove the maps of an existing maps folder first. A folder without a manifest is never cleared.
+        shard: which part of the frames is written here; the others may be written at the same time.
+        region: pixels that count; the others are stored as 0 and no statistic knows them.
+        files: how maps are stored; as single files where None.
 
     Attributes:
         out: the folder.
-        finished: names of the frames that have a line in ``frames.jsonl``.
+        shard: the part.
         failed: name -> reason of the frames that failed in this run.
-        was_complete: the folder had been finished without a failure before this run.
+        was_complete: the folder (or shard) had been finished without a failure before this run.
 
     Raises:
-        InputError: the folder holds other files, was written with other settings, or is being written by another run.
+        InputError: the folder holds other files, was written with other settings or in other shards, or is being written
+            by another run.
     """
 
-    def __init__(self, out: Path, manifest: Mapping[str, Any], *, overwrite: bool = False) -> None:
-        self.out = out
+    def __init__(
+        self,
+        out: Path,
+        manifest: Mapping[str, Any],
+        *,
+        overwrite: bool = False,
+        shard: Shard = WHOLE,
+        region: Region | None = None,
+        files: FrameFiles | None = None,
+    ) -> None:
+        self.out, self.shard, self._region = out, shard, region
+        self._files: FrameFiles = SingleFiles(out) if files is None else files
         self.failed: dict[str, str] = {}
-        self._closed = False
-        before = read_manifest(out)
-        if before is None and out.is_dir() and any(out.iterdir()):
-            raise InputError(
-                f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
-            )
+        self.was_complete = False
+        self._log = FrameLog(out / shard.frames_name)
+        self._begun = self._closed = False
+        if overwrite and not shard.whole:
+            raise InputError("--overwrite of one shard", "a whole folder", f"remove {out} before the first shard")
+        if read_manifest(out) is None:
+            refuse_foreign(out)
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(
                 f"output {out} cannot be made ({error.strerror})", "a folder that can be written", "give another --out"
             ) from error
-        self._lock = lock_folder(out)
+        self._lock = Lock(out / shard.lock_name, f"output {out}" if shard.whole else f"shard {shard} of output {out}")
         try:
-            if before is not None and overwrite:
-                clear_folder(out, before)
-                before = None
-            if before is not None:
-                refuse_other_run(out, before.get("run", {}), manifest.get("run", {}))
-                remove_partial_files(out)
-            self._manifest = continued_manifest(before, manifest)
-            self._scores = [name for name in self._manifest["maps"] if name != PREDICTION]
-            self.finished = recover_frames(out) if before is not None else []
-            self._known = set(self.finished)
-            self.was_complete = before is not None and before.get("status") == "finished" and not before.get("failed")
-            self._lines = (out / FRAMES_NAME).open("ab", buffering=0)
-            self._write_manifest("running")
+            with short_lock(out / START_LOCK, f"output {out}"):
+                self._start(manifest, overwrite)
         except BaseException:
-            self._unlock()
+            self._lock.release()
             raise
+        described = {name: entry for name, entry in self._manifest["maps"].items() if name != PREDICTION}
+        self._scores = list(described)
+        self._thresholds = {name: entry.get("component_threshold") for name, entry in described.items()}
 
     @property
     def manifest(self) -> Manifest:
         """The manifest as it stands."""
         return self._manifest
 
-    def is_finished(self, name: str) -> bool:
-        """Whether a frame's maps are all in place."""
-        return name in self._known
+    @property
+    def finished(self) -> int:
+        """How many frames are finished, those of earlier runs included."""
+        self._ensure_begun()
+        return self._log.count
 
-    def store(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
+    def begin(self, source: FrameSource | None = None, *, in_sequence: bool = False) -> None:
+        """Take up what an earlier run left; call it before the first frame.
+
+        Args:
+            source: tells which frames have changed since, and where each stands; without one, places are those of the lines.
+            in_sequence: each frame depends on those before it, so what follows a gap is forgotten.
+
+        Raises:
+            InputError: ``frames.jsonl`` is damaged, or the source lacks a finished frame.
+        """
+        self._begun = True
+        place_of = place_finder(self.out, source, self._files.holds)
+        whole = self._log.recover(place_of, in_sequence=in_sequence)
+        self.was_complete = self.was_complete and whole
+        self._log.open()
+
+    def owns(self, place: int, group: int = 1) -> bool:
+        """Whether the frame at a place is written here, where frames are computed in groups of so many."""
+        return self.shard.owns(place, math.lcm(group, self._files.block))
+
+    def share(self, frames: int, group: int = 1) -> int:
+        """How many of the first so many frames are written here."""
+        return self.shard.share(frames, math.lcm(group, self._files.block))
+
+    @property
+    def next_place(self) -> int:
+        """The place behind the last finished frame."""
+        self._ensure_begun()
+        return self._log.next
+
+    def is_finished(self, place: int) -> bool:
+        """Whether the maps of the frame at a place of the source are all there."""
+        self._ensure_begun()
+        return place in self._log
+
+    def visible(self, maps: Maps) -> Maps:
+        """The maps of a frame with 0 outside of the region.
+
+        Raises:
+            InputError: the region does not fit the frame.
+        """
+        return maps if self._region is None else self._region.clear(maps)
+
+    def store(self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None) -> Record:
         """Write the files of one frame and return its record; safe from several threads for different frames.
 
-        Scores in 0..1 are encoded here (a uint16 array is taken as encoded), unbounded ones become float16; mean and
-        max in the record are of the stored values, in real units.
+        Scores in 0..1 are encoded here (a uint16 array is taken as encoded), unbounded ones become float16; the record's
+        statistics are of the stored values, in real units.
 
         Args:
             name: the frame's name.
             maps: ``prediction`` as integers ``[H, W]`` and every score of the manifest ``[H, W]``.
             overlay: RGB uint8 picture for ``overlay/``.
+            place: the frame's place in the source; the next one where None.
 
         Raises:
             InputError: a map is missing, has another size or type, or holds NaN.
@@ -132,38 +184,45 @@ class MapsWriter:
         if set(maps) != expected:
             raise InputError(f"frame {name} has the maps {sorted(maps)}", f"{sorted(expected)}", "repair the process")
         height, width = maps[PREDICTION].shape
-        files: dict[str, str] = {}
-        mean: dict[str, float] = {}
-        peak: dict[str, float] = {}
-        for score in (PREDICTION, *self._scores):
-            values = maps[score]
+        for score, values in maps.items():
             if values.shape != (height, width):
                 raise InputError(
                     f"map {score} of frame {name} is {values.shape}", f"{(height, width)}", "repair the process"
                 )
-            if score == PREDICTION:
-                stored: Array = _class_ids(values, name)
-            else:
-                stored = _stored_score(score, values)
-                mean[score], peak[score] = _mean_and_max(score, stored)
-            files[score] = f"{score}/{name}.{'npy' if stored.dtype == np.float16 else 'png'}"
-            self._write_file(files[score], encode_npy(stored) if stored.dtype == np.float16 else encode_png(stored))
+        stored = {PREDICTION: class_ids(maps[PREDICTION], name)}
+        stored |= {score: stored_score(score, maps[score]) for score in self._scores}
+        stored = dict(self.visible(stored))
+        kept = None if self._region is None else self._region.at(height, width)
+        found = {score: map_statistics(score, stored[score], self._thresholds[score], kept) for score in self._scores}
+        place = self.next_place if place is None else place
+        files = self._files.write(name, place, stored)
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
-            self._write_file(files[OVERLAY], encode_jpeg(overlay))
-        return {"name": name, "size": [height, width], "files": files, "mean": mean, "max": peak}
+            write_file(self.out / files[OVERLAY], encode_jpeg(overlay))
+        return {
+            "name": name,
+            "index": place,
+            "size": [height, width],
+            "files": files,
+            "mean": {score: statistics.mean for score, statistics in found.items()},
+            "max": {score: statistics.maximum for score, statistics in found.items()},
+            "p99": {score: statistics.p99 for score, statistics in found.items()},
+            "component": {score: s.component for score, s in found.items() if s.component is not None},
+        }
 
     def commit(self, record: Record) -> None:
-        """Append a stored frame's line; call it in source order, from one thread."""
-        line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-        # One write to an unbuffered file: the line is with the operating system when this returns.
-        self._lines.write(line.encode())
-        self.finished.append(record["name"])
-        self._known.add(record["name"])
+        """Append a stored frame's line; call it in source order, from one thread.
+
+        The record's ``index`` is the frame's place in the source.
+        """
+        self._ensure_begun()
+        self._log.append(record)
+        self._files.commit(record["index"])
         self.failed.pop(record["name"], None)
 
     def write(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
         """:meth:`store` and :meth:`commit` in one step."""
+        self._ensure_begun()
         record = self.store(name, maps, overlay)
         self.commit(record)
         return record
@@ -172,24 +231,23 @@ class MapsWriter:
         """Note that a frame failed; the manifest lists it and the next run tries it again."""
         self.failed[name] = reason
 
-    def close(self, status: str = "finished", *, position: Callable[[str], int] | None = None) -> None:
+    def close(self, status: str = "finished") -> None:
         """End the run: bring the lines into source order, write the manifest with its status and failures.
 
         Args:
             status: ``finished`` (every frame was reached) or ``interrupted``.
-            position: the place of a frame name in the source. Frames that failed in an earlier run and succeeded in
-                this one have their line at the end; they are moved to where an unbroken run has them.
         """
         if self._closed:
             return
         self._closed = True
         try:
-            self._lines.close()
-            if position is not None:
-                self._sort_lines(position)
-            self._write_manifest(status)
+            self._ensure_begun()
+            self._files.close()
+            self._log.close()
+            self._write_state(status, self._log.count)
+            self._write_table()
         finally:
-            self._unlock()
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -197,67 +255,46 @@ class MapsWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close("finished" if kind is None else "interrupted")
 
-    def _write_file(self, relative: str, data: bytes) -> None:
-        path = self.out / relative
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
+    def _start(self, manifest: Mapping[str, Any], overwrite: bool) -> None:
+        before = read_manifest(self.out)
+        if before is not None and overwrite:
+            clear_folder(self.out, before)
+            before = None
+        if before is not None:
+            refuse_other_shards(self.out, before, self.shard)
+            refuse_other_run(self.out, before.get("run", {}), manifest.get("run", {}))
+            if self.shard.whole:  # other shards may be writing
+                remove_partial_files(self.out)
+        self._manifest = continued_manifest(before, manifest)
+        if self._region is not None:
+            described = {"file": MASK_NAME, "sha256": self._region.sha256, "kept": float(self._region.kept.mean())}
+            self._manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
+            write_file(self.out / MASK_NAME, encode_png(self._region.picture))
+        if self.shard.whole:
+            state = before
+        else:
+            self._manifest["shards"] = self.shard.count
+            state = read_shard_record(self.out, self.shard)
+            write_manifest(self.out, {k: v for k, v in self._manifest.items() if k not in STATE_KEYS})
+        self.was_complete = state is not None and state.get("status") == "finished" and not state.get("failed")
+        self._write_state("running", int((state or {}).get("finished", 0)))
 
-    def _sort_lines(self, position: Callable[[str], int]) -> None:
-        places = [position(name) for name in self.finished]
-        if places == sorted(places):
-            return
-        lines = (self.out / FRAMES_NAME).read_bytes().splitlines(keepends=True)
-        order = sorted(range(len(lines)), key=places.__getitem__)
-        write_atomically(self.out / FRAMES_NAME, b"".join(lines[i] for i in order))
-        self.finished = [self.finished[i] for i in order]
+    def _ensure_begun(self) -> None:
+        if not self._begun:
+            self.begin()
 
-    def _write_manifest(self, status: str) -> None:
-        self._manifest["status"] = status
-        self._manifest["finished"] = len(self.finished)
-        self._manifest["failed"] = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
-        write_manifest(self.out, self._manifest)
+    def _write_state(self, status: str, finished: int) -> None:
+        failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
+        state = {"status": status, "finished": finished, "failed": failed}
+        if self.shard.whole:
+            self._manifest |= state
+            write_manifest(self.out, self._manifest)
+        else:
+            makers = {key: self._manifest.get(key) for key in ("tool", "environment", "device")}
+            write_shard_record(self.out, self.shard, {**state, **makers})
 
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-def encode_png(values: Array) -> bytes:
-    """PNG bytes of a ``[H, W]`` uint8 or uint16 map, or of an RGB uint8 ``[H, W, 3]`` picture."""
-    pixels = cv2.cvtColor(values, cv2.COLOR_RGB2BGR) if values.ndim == 3 else values
-    return cv2.imencode(".png", pixels, _PNG)[1].tobytes()
-
-
-def encode_jpeg(picture: Image) -> bytes:
-    """JPEG bytes (quality 90) of an RGB uint8 ``[H, W, 3]`` picture."""
-    return cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), _JPEG)[1].tobytes()
-
-
-def encode_npy(values: Array) -> bytes:
-    """``.npy`` bytes of an array."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(values), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
-    if not np.issubdtype(values.dtype, np.integer) or values.min(initial=0) < 0 or values.max(initial=0) > 255:
-        raise InputError(f"the prediction of frame {name} is {values.dtype}", "class ids 0..255", "repair the process")
-    return np.ascontiguousarray(values, np.uint8)
-
-
-def _stored_score(score: str, values: Array) -> Array:
-    if np.issubdtype(values.dtype, np.floating):
-        return encode_score(score, values)
-    if values.dtype == np.uint16 and score in UNIT_SCORES:
-        return values
-    raise InputError(
-        f"map {score} is {values.dtype}", "floating values, or uint16 codes of a score in 0..1", "repair the process"
-    )
-
-
-def _mean_and_max(score: str, stored: Array) -> tuple[float, float]:
-    values = decode_unit(stored) if score in UNIT_SCORES else stored
-    # Nine digits hold a float32; more would be rounding noise of the summation.
-    return float(f"{values.mean(dtype=np.float64):.9g}"), float(f"{float(values.max()):.9g}")
+    def _write_table(self) -> None:
+        """``frames.csv``, by the run that has the last word on the folder."""
+        with short_lock(self.out / START_LOCK, f"output {self.out}"):
+            if self.shard.whole or (read_manifest(self.out) or {}).get("status") == "finished":
+                write_frame_table(self.out, all_shards(self._manifest), self._scores)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -189,6 +189,12 @@ class Sampler:
             if keep_probabilities
             else None,
         )
+
+    def reseed(self, seed: int) -> None:
+        """Make new draws from another seed, for the frames that follow."""
+        self.seed, self.noise = seed, replace(self.noise, seed=seed)
+        if self._folded is not None and self._engine is not None:
+            self._folded = self._engine.fold(self._all_draws(), share=self.report.shared)
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Draws in a batch for ``frames`` frames of (height, width) ``size``."""

@@ -34,6 +34,7 @@ _PRELOADED = (
     "segunc.commands.doctor",
     "segunc.commands.export",
     "segunc.commands.compare",
+    "segunc.commands.summary",
     "segunc.training.base",
     "segunc.training.finetune",
     "segunc.training.max_logit",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+import pytest
 
 from segunc.maps.manifest import build_manifest
 from segunc.maps.sources import Frame
@@ -40,6 +43,28 @@ def write_video(path: Path, count: int, *, fps: float = 25.0, size: tuple[int, i
         picture[: size[0] // 2] = 128
         writer.write(picture)
     writer.release()
+
+
+def write_timed_video(
+    path: Path, times: Sequence[float], size: tuple[int, int] = (48, 64), options: dict[str, str] | None = None
+) -> None:
+    """A video whose frames stand at these seconds; a growing white bar says which frame it is. Needs PyAV."""
+    av = pytest.importorskip("av")
+    codec = {".webm": "libvpx", ".mkv": "mpeg4", ".mp4": "mpeg4"}[path.suffix]
+    generator = np.random.default_rng(0)
+    texture = cv2.resize(generator.integers(0, 256, (6, 8, 3), np.uint8), size[::-1])
+    with av.open(str(path), "w", options=options or {}) as container:
+        stream = container.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = size[1], size[0], "yuv420p"
+        stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
+        for index, time in enumerate(times):
+            picture = texture.copy()
+            picture[: size[0] // 3] = 0
+            picture[: size[0] // 3, : 4 * index + 4] = 255
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame.pts, frame.time_base = round(1000 * time), Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
 
 
 def process(frames: list[Frame]) -> list[Maps]:

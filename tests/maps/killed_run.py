@@ -40,6 +40,7 @@ def main() -> None:
     due = Countdown(int(count))
     source = open_source(given)
     writer = MapsWriter(Path(out), manifest(group=int(group)))
+    writer.begin(source)
 
     def compute(frames: list[Any]) -> Any:
         if moment == "compute" and due():
@@ -56,7 +57,8 @@ def main() -> None:
 
         files_module.os.replace = replace_or_die  # type: ignore[attr-defined]
     if moment == "line":
-        lines = writer._lines
+        lines = writer._log._file
+        assert lines is not None
 
         class Torn:
             def write(self, data: bytes) -> None:
@@ -68,7 +70,8 @@ def main() -> None:
             def close(self) -> None:
                 lines.close()
 
-        writer._lines = Torn()  # type: ignore[assignment]
+        writer._log._file = Torn()  # type: ignore[assignment]
+    writer.begin = lambda source, **_: None  # type: ignore[method-assign,assignment]  # begun above, to be torn
     run_pipeline(source, compute, writer, group=int(group))
 
 

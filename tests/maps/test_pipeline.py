@@ -33,7 +33,7 @@ class EndlessSource(FrameSource):
     def name_of(self, index: int) -> str | None:
         return f"{index:06d}"
 
-    def position(self, name: str) -> int:
+    def position(self, name: str) -> int | None:
         return int(name)
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:

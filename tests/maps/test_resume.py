@@ -82,7 +82,7 @@ def test_video_continues_inside_a_group(tmp_path: Path) -> None:
     expected = unbroken(video, tmp_path / "unbroken", 4)
     out = tmp_path / "killed"
     assert start(video, out, 4, "line", 6) == -signal.SIGKILL
-    assert len(finish(video, out, 4).finished) == 10
+    assert finish(video, out, 4).finished == 10
     assert folder_bytes(out) == expected
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from segunc.data.images import find_damage, read_image
 from segunc.errors import InputError
+from segunc.maps.selection import Selection
 from segunc.maps.sources import ImageSource, open_source
 from tests.maps.fakes import write_pictures, write_video
 
@@ -193,6 +195,42 @@ def test_truncated_video_ends_with_an_error_frame(tmp_path: Path) -> None:
     frames = list(open_source(cut))
     assert frames[-1].image is None
     assert frames[-1].index == len(frames) - 1
-    assert f"video ends at frame {len(frames) - 1} of" in (frames[-1].error or "")
+    assert f"video ends at frame {len(frames) - 1}, 0:00:0" in (frames[-1].error or "")
     assert all(f.image is not None for f in frames[:-1])
     assert len(frames) > 5
+
+
+def test_every_nth_image_is_taken_in_name_order(tmp_path: Path) -> None:
+    names = write_pictures(tmp_path, 7)
+    source = open_source(tmp_path, selection=Selection(3))
+    assert [(f.index, f.name) for f in source] == [(0, names[0]), (1, names[3]), (2, names[6])]
+    assert source.length == 3
+    assert [source.position(name) for name in (names[3], names[4], "zebra")] == [1, None, None]
+    with pytest.raises(InputError, match="a start or end in time for the images"):
+        open_source(tmp_path, selection=Selection(start=1.0))
+
+
+def test_names_sort_before_suffixes(tmp_path: Path) -> None:
+    """``a-1.png`` stands before ``a.png`` in a listing, but frame ``a`` before frame ``a-1``."""
+    for name in ("a.png", "a-1.png", "a.b.png", "a/c.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        cv2.imwrite(str(tmp_path / name), picture())
+    source = open_source(tmp_path)
+    assert isinstance(source, ImageSource)
+    assert source.names() == ["a", "a-1", "a.b", "a/c"]
+    assert [source.position(name) for name in source.names()] == [0, 1, 2, 3]
+
+
+def test_a_stamp_tells_a_replaced_file_from_a_touched_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.bmp"
+    cv2.imwrite(str(path), np.zeros((90, 90, 3), np.uint8))
+    source = open_source(path)
+    before = source.stamp("x")
+    assert before == next(source.frames()).stamp
+    os.utime(path, ns=(1, 1))
+    assert source.stamp("x") == before
+    other = np.zeros((90, 90, 3), np.uint8)
+    other[0, 0] = 1
+    cv2.imwrite(str(path), other)  # of the same size in bytes
+    assert source.stamp("x") != before
+    assert source.stamp("y") is None

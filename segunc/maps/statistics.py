@@ -1,0 +1,73 @@
+"""What a line of ``frames.jsonl`` says of each map: mean, maximum, 99th percentile and largest component."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.maps.encoding import CODE_MAX, UNIT_SCORES, decode_unit, keys_to_half, score_keys
+
+Array = npt.NDArray[Any]
+COMPONENT_THRESHOLDS: Mapping[str, float] = {score: 0.5 for score in UNIT_SCORES} | {"epistemic": 0.1, "variance": 0.05}
+"""From which value on a pixel belongs to a component, in the score's own unit. Epistemic and variance are small numbers:
+an epistemic of 0.1 ln C is a strong disagreement of the draws. Unbounded scores have no threshold of their own."""
+PERCENT = 99
+STATISTICS = ("mean", "max", "p99", "component")
+"""Their names in ``frames.jsonl``, each an object of numbers by score."""
+
+
+class MapStatistics(NamedTuple):
+    """Statistics of one map, of its stored values in real units.
+
+    Attributes:
+        mean: over all pixels.
+        maximum: the largest value.
+        p99: the smallest stored value that at least 99 % of the pixels do not exceed.
+        component: pixels of the largest 8-connected component of values at or above the threshold; None without one.
+    """
+
+    mean: float
+    maximum: float
+    p99: float
+    component: int | None
+
+
+def map_statistics(
+    score: str, stored: Array, threshold: float | None = None, kept: npt.NDArray[np.bool_] | None = None
+) -> MapStatistics:
+    """The statistics of one map.
+
+    Args:
+        score: its name, which decides how codes become values.
+        stored: uint16 codes or float16 values ``[H, W]``.
+        threshold: of the component, in the score's unit.
+        kept: pixels that count ``[H, W]``; all where None.
+    """
+    pixels = stored if kept is None else stored[kept]
+    counts = np.bincount(score_keys(pixels).ravel(), minlength=CODE_MAX + 1)
+    present = np.flatnonzero(counts)
+    needed = -(-PERCENT * pixels.size // 100)
+    middle = int(np.searchsorted(np.cumsum(counts[present]), needed))
+    keys = present[[middle, -1]].astype(np.uint16)
+    percentile, maximum = decode_unit(keys) if score in UNIT_SCORES else keys_to_half(keys)
+    values = decode_unit(stored) if score in UNIT_SCORES else stored
+    mean = (values if kept is None else values[kept]).mean(dtype=np.float64)
+    component = None if threshold is None else largest_component(values >= threshold, kept)
+    return MapStatistics(_short(mean), _short(maximum), _short(percentile), component)
+
+
+def largest_component(high: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_] | None = None) -> int:
+    """Pixels of the largest 8-connected component of a mask ``[H, W]``, 0 where it is empty."""
+    mask = (high if kept is None else high & kept).astype(np.uint8)
+    if not mask.any():
+        return 0
+    return int(cv2.connectedComponentsWithStats(mask, connectivity=8)[2][1:, cv2.CC_STAT_AREA].max())
+
+
+def _short(value: float) -> float:
+    # Nine digits hold a float32; more would be rounding noise of the summation.
+    return float(f"{float(value):.9g}")

@@ -1,0 +1,95 @@
+"""From frames to maps: the process that the pipeline calls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from segunc.errors import InputError
+from segunc.maps.sources import Frame
+from segunc.maps.store import Maps
+from segunc.networks.network import SegmentationNetwork, inference_size
+from segunc.processing.means import FrameMeans, finish_maps, sample_means
+from segunc.processing.smoothing import Smoother
+from segunc.processing.tiles import Tiling
+from segunc.sampling.frames import network_input, sample_frames
+from segunc.sampling.sampler import Sampler
+
+
+class FrameProcess:
+    """Maps of frames of one size; a frame that the network refuses fails alone.
+
+    Args:
+        sampler: over a :class:`SegmentationNetwork`; with tiles or smoothing it must return aleatoric.
+        scores: names of the maps to return.
+        size: (height, width) the network sees; None for its inference size, and with tiles for the frame's own size.
+        tiling: cut frames (after resizing to ``size``) into tiles.
+        smoother: average along the video; frames must then come in order.
+        redraw: new draws for every frame, from the sampler's seed and the frame's name, so that a frame has the same maps
+            in any shard, after any kill and with any selection. Maps of a video flicker then.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        scores: Sequence[str],
+        *,
+        size: tuple[int, int] | None = None,
+        tiling: Tiling | None = None,
+        smoother: Smoother | None = None,
+        redraw: bool = False,
+    ) -> None:
+        self.sampler, self.scores, self.size = sampler, tuple(scores), size
+        self.tiling, self.smoother = tiling, smoother
+        self._redraw_from = sampler.seed if redraw else None
+
+    def __call__(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
+        by_means = self.tiling is not None or self.smoother is not None
+        if not by_means and self._redraw_from is None:
+            return self._at_once(frames)
+        results: list[Maps | Exception] = []
+        for frame in frames:
+            if self._redraw_from is not None:
+                self.sampler.reseed(frame_seed(self._redraw_from, frame.name))
+            results.extend([self._by_means(frame)] if by_means else self._at_once([frame]))
+        return results
+
+    def _at_once(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
+        try:
+            images = [frame.image for frame in frames if frame.image is not None]
+            result = sample_frames(self.sampler, images, size=self.size)
+        except InputError as error:
+            return [error] * len(frames)
+        stacked = {name: result.scores[name].cpu().numpy() for name in self.scores}
+        stacked["prediction"] = result.prediction.cpu().numpy()
+        return [{name: values[index] for name, values in stacked.items()} for index in range(len(frames))]
+
+    def _by_means(self, frame: Frame) -> Maps | Exception:
+        assert frame.image is not None
+        own = (frame.image.shape[0], frame.image.shape[1])
+        try:
+            means = self._means(frame, own)
+        except InputError as error:
+            return error
+        if self.smoother is not None:
+            means = self.smoother.update(frame, means)
+        maps = finish_maps(means, own)
+        return {name: np.asarray(maps[name].cpu().numpy()) for name in ("prediction", *self.scores)}
+
+    def _means(self, frame: Frame, own: tuple[int, int]) -> FrameMeans:
+        network = self.sampler.network
+        assert isinstance(network, SegmentationNetwork)
+        assert frame.image is not None
+        if self.tiling is None:
+            seen = inference_size(network.description, own, self.size)
+            return sample_means(self.sampler, network_input([frame.image], seen))
+        image = network_input([frame.image], self.size or own)
+        return self.tiling.run(image, lambda tile: sample_means(self.sampler, tile))
+
+
+def frame_seed(seed: int, name: str) -> int:
+    """The seed of one frame's draws, in 0..2^63 - 1."""
+    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

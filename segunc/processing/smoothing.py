@@ -1,0 +1,118 @@
+"""Exponential averaging of the means along a video, with states on disk from which a killed run goes on exactly."""
+
+from __future__ import annotations
+
+import io
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from segunc.errors import InputError
+from segunc.files import write_atomically
+from segunc.maps.folder import SMOOTHING_FOLDER
+from segunc.maps.sources import Frame
+from segunc.processing.means import FrameMeans
+
+EVERY = 64
+"""Frames between two states on disk. Far more than are on their way through the pipeline at once, so that the last but one
+state is always older than the first unfinished frame."""
+
+
+def check_time_constant(tau: float) -> None:
+    """Raise InputError for a time constant that is not positive."""
+    if not (tau > 0 and math.isfinite(tau)):
+        raise InputError(f"a time constant of {tau}", "a positive number", "leave --smooth out to smooth nothing")
+
+
+@dataclass
+class _State:
+    sequence: str
+    place: int
+    time: float | None
+    probabilities: Tensor
+    aleatoric: Tensor
+
+
+class Smoother:
+    """``m_t = a f_t + (1 - a) m_{t-1}`` with ``a = 1 - exp(-dt / tau)`` for the mean probabilities and the mean entropy f.
+
+    dt is the time between two frames in seconds (so a variable frame rate and ``--every`` are accounted for), for images the
+    number of frames. The first frame of a sequence is taken as it is; another folder of images, or another size, begins a
+    new sequence. A frame that failed leaves a gap in time, nothing else. Scores of the base network and of the disagreement
+    of draws are not smoothed.
+
+    Args:
+        tau: time constant, in seconds for videos and in frames for images.
+        out: the maps folder, where states are kept until the run has finished.
+        interval: seconds between two frames where time stamps do not advance.
+
+    Raises:
+        InputError: a time constant that is not positive.
+    """
+
+    def __init__(self, tau: float, out: Path, interval: float = 1.0) -> None:
+        check_time_constant(tau)
+        self.tau, self.interval = tau, interval
+        self._folder = out / SMOOTHING_FOLDER
+        self._state: _State | None = None
+
+    def update(self, frame: Frame, means: FrameMeans) -> FrameMeans:
+        """The smoothed means of the next frame."""
+        state, sequence = self._state, frame.name.rpartition("/")[0]
+        probabilities, aleatoric = means.probabilities, means.aleatoric
+        if state is not None and state.sequence == sequence and state.probabilities.shape == probabilities.shape:
+            weight = -math.expm1(-self._passed(state, frame) / self.tau)
+            probabilities = torch.lerp(state.probabilities.to(probabilities.device), probabilities, weight)
+            aleatoric = torch.lerp(state.aleatoric.to(aleatoric.device), aleatoric, weight)
+        self._state = _State(sequence, frame.index, frame.time, probabilities, aleatoric)
+        if (frame.index + 1) % EVERY == 0:
+            self._save(self._state)
+        return FrameMeans(probabilities, aleatoric, means.others)
+
+    def resume(self, place: int) -> int:
+        """Take up the last state before a place; returns the first place to compute from there, 0 without a state."""
+        states = sorted(self._folder.glob("*.npz")) if self._folder.is_dir() else []
+        older = [path for path in states if int(path.stem) < place]
+        for path in states:
+            if path not in older:  # made from frames that are computed again now
+                path.unlink()
+        if not older:
+            return 0
+        with np.load(io.BytesIO(older[-1].read_bytes()), allow_pickle=False) as saved:
+            self._state = _State(
+                str(saved["sequence"]),
+                int(older[-1].stem),
+                None if np.isnan(saved["time"]) else float(saved["time"]),
+                torch.from_numpy(saved["probabilities"]),
+                torch.from_numpy(saved["aleatoric"]),
+            )
+        return self._state.place + 1
+
+    def finish(self) -> None:
+        """Remove the states; call it when the run has finished."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _passed(self, state: _State, frame: Frame) -> float:
+        if frame.time is None or state.time is None:
+            return float(max(1, frame.index - state.place))
+        passed = frame.time - state.time
+        return passed if passed > 0 else self.interval
+
+    def _save(self, state: _State) -> None:
+        self._folder.mkdir(exist_ok=True)
+        buffer = io.BytesIO()
+        np.savez(
+            buffer,
+            sequence=np.array(state.sequence),
+            time=np.array(math.nan if state.time is None else state.time),
+            probabilities=state.probabilities.cpu().numpy(),
+            aleatoric=state.aleatoric.cpu().numpy(),
+        )
+        write_atomically(self._folder / f"{state.place:012d}.npz", buffer.getvalue())
+        for path in sorted(self._folder.glob("*.npz"))[:-2]:
+            path.unlink()

@@ -1,0 +1,116 @@
+"""The lines of finished frames: order, recovery, and memory that does not grow with their number."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segunc.maps.frame_log import FrameLog, encode_record, iterate_lines
+from segunc.maps.records import FrameRecords
+from segunc.maps.shards import Shard
+
+
+def record(place: int) -> dict[str, Any]:
+    numbers = {f"score-{i}": 0.123456789 for i in range(2)}
+    files = {f"score-{i}": f"score-{i}/{place:06d}.png" for i in range(2)}
+    return {"name": f"{place:06d}", "index": place, "files": files, "mean": numbers, "max": numbers}
+
+
+def opened(path: Path) -> FrameLog:
+    log = FrameLog(path)
+    log.recover(lambda found: found["index"])
+    log.open()
+    return log
+
+
+@given(st.permutations(range(12)), st.integers(0, 12))
+def test_any_order_over_two_runs_ends_sorted(
+    tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "frames.jsonl"
+    for part in (order[:cut], order[cut:]):
+        log = opened(path)
+        for place in part:
+            assert place not in log
+            log.append(record(place))
+            assert place in log
+        log.close()
+    assert [found["index"] for _, found in iterate_lines(path)] == list(range(12))
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_torn_lines_forgotten_frames_and_moved_places(tmp_path: Path) -> None:
+    path = tmp_path / "frames.jsonl"
+    lines = [encode_record(record(place)) for place in range(5)]
+    path.write_bytes(b"".join(lines[:4]) + lines[4][:30])
+    log = FrameLog(path)
+    log.recover(lambda found: {0: 0, 1: None, 2: 7, 3: 3}[found["index"]])
+    assert log.count == 3
+    assert [place for place in range(9) if place in log] == [0, 3, 7]
+    log.open()
+    log.close()
+    assert [found["name"] for _, found in iterate_lines(path)] == ["000000", "000003", "000002"]
+    assert [found["index"] for _, found in iterate_lines(path)] == [0, 3, 7]
+
+
+def test_an_intact_file_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "frames.jsonl"
+    path.write_bytes(b"".join(encode_record(record(place)) for place in range(4)))
+    before = path.stat().st_ino
+    opened(path).close()
+    assert path.stat().st_ino == before
+
+
+def test_a_moved_place_is_written_though_no_length_changes(tmp_path: Path) -> None:
+    path = tmp_path / "frames.jsonl"
+    path.write_bytes(b"".join(encode_record(record(place)) for place in range(3)))
+    assert FrameLog(path).recover(lambda found: found["index"] + 1)
+    assert [found["index"] for _, found in iterate_lines(path)] == [1, 2, 3]
+
+
+def test_in_sequence_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
+    path = tmp_path / "frames.jsonl"
+    path.write_bytes(b"".join(encode_record(record(place)) for place in (5, 6, 8, 9)))
+    log = FrameLog(path)
+    assert not log.recover(lambda found: found["index"], in_sequence=True)
+    assert (log.count, log.next) == (2, 7)
+    assert [found["index"] for _, found in iterate_lines(path)] == [5, 6]
+
+
+def test_a_hundred_thousand_frames_take_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "frames.jsonl"
+    line = encode_record(record(0))
+    tail = line[line.index(b',"files"') :]
+    with path.open("wb") as file:
+        for place in range(100_000):
+            file.write(b'{"name":"%06d","index":%d' % (place, place) + tail)
+    assert path.stat().st_size > 20e6
+    tracemalloc.start()
+    log = opened(path)
+    for place in range(100_000, 100_100):
+        log.append(record(place))
+    log.close()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert log.count == 100_100
+    assert peak < 1e6
+
+
+def test_records_are_read_when_asked_for(tmp_path: Path) -> None:
+    for number in (1, 2):
+        shard = Shard(number, 2)
+        lines = [encode_record(record(place)) for place in range(6) if shard.owns(place)]
+        (tmp_path / shard.frames_name).write_bytes(b"".join(lines))
+    records = FrameRecords(tmp_path, [Shard(1, 2), Shard(2, 2)])
+    assert list(records) == [f"{place:06d}" for place in range(6)]
+    for place in (3, 0, 0, 5):
+        assert records[f"{place:06d}"] == json.loads(encode_record(record(place)))
+    assert "000009" not in records
+    with pytest.raises(KeyError):
+        records["000009"]

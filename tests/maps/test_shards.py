@@ -1,0 +1,162 @@
+"""Shards: together they are one run, to the byte, whatever the order, the kills and the number of processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from segunc.errors import InputError, PartialFailure
+from segunc.maps.locks import Lock
+from segunc.maps.manifest import read_manifest
+from segunc.maps.pipeline import Summary, run_pipeline
+from segunc.maps.reader import MapsReader
+from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
+from segunc.maps.sources import open_source
+from segunc.maps.store import MapsWriter
+from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
+
+
+def run(given: Path, out: Path, shard: Shard = Shard(), group: int = 1) -> Summary:  # noqa: B008
+    writer = MapsWriter(out, manifest(group=group), shard=shard)
+    return run_pipeline(open_source(given), process, writer, group=group)
+
+
+def maps_of(out: Path) -> dict[str, bytes]:
+    """The bytes of all maps, and the lines of all shards in source order."""
+    found = {name: data for name, data in folder_bytes(out).items() if "/" in name}
+    records = iterate_records(out, all_shards(read_manifest(out)))
+    return found | {"lines": json.dumps(list(records)).encode()}
+
+
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 200))
+def test_every_frame_belongs_to_one_shard(count: int, block: int, frames: int) -> None:
+    shards = [Shard(number, count) for number in range(1, count + 1)]
+    owners = [[shard.number for shard in shards if shard.owns(place, block)] for place in range(frames)]
+    assert all(len(found) == 1 for found in owners)
+    for shard in shards:
+        assert shard.share(frames, block) == sum(found == [shard.number] for found in owners)
+    shares = [shard.share(frames, block) for shard in shards]
+    assert max(shares) - min(shares) <= block
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1/0", "1", "a/b", "1/2/3", "-1/2"])
+def test_impossible_shards_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="shard"):
+        parse_shard(text)
+
+
+@pytest.mark.parametrize("group", [1, 3])
+def test_shards_one_by_one_are_one_run(tmp_path: Path, group: int) -> None:
+    write_pictures(tmp_path / "in", 11)
+    run(tmp_path / "in", tmp_path / "one", group=group)
+    for number in (3, 1, 2):
+        summary = run(tmp_path / "in", tmp_path / "three", Shard(number, 3), group)
+        assert 0 < summary.finished < 11
+    assert maps_of(tmp_path / "three") == maps_of(tmp_path / "one")
+    reader = MapsReader(tmp_path / "three")
+    assert reader.frames == MapsReader(tmp_path / "one").frames
+    assert reader.unfinished is None
+    assert reader.manifest is not None
+    assert (reader.manifest["status"], reader.manifest["finished"]) == ("finished", 11)
+    assert run(tmp_path / "in", tmp_path / "three", Shard(2, 3), group).finished == 0
+
+
+def test_shards_at_once_in_processes_are_one_run(tmp_path: Path) -> None:
+    video = tmp_path / "drive.avi"
+    write_video(video, 12)
+    run(video, tmp_path / "one", group=2)
+    context = multiprocessing.get_context("fork")
+    shards = [Shard(number, 4) for number in range(1, 5)]
+    workers = [context.Process(target=run, args=(video, tmp_path / "four", shard, 2)) for shard in shards]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert maps_of(tmp_path / "four") == maps_of(tmp_path / "one")
+    assert not list((tmp_path / "four").glob(".*"))
+
+
+def test_an_unfinished_shard_is_named(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 6)
+    out = tmp_path / "out"
+    run(tmp_path / "in", out, Shard(2, 3))
+    assert (read_manifest(out) or {})["missing_shards"] == ["1/3", "3/3"]
+    assert "has not finished (status interrupted, 2 frames so far)" in (MapsReader(out).unfinished or "")
+    with pytest.raises(InputError, match=r"begun in 3 shards .*not finished: 1/3, 3/3"):
+        run(tmp_path / "in", out)
+    with pytest.raises(InputError, match="begun in 3 shards"):
+        run(tmp_path / "in", out, Shard(1, 2))
+    with pytest.raises(InputError, match="--overwrite of one shard"):
+        MapsWriter(out, manifest(group=1), shard=Shard(1, 3), overwrite=True)
+    run(tmp_path / "in", tmp_path / "whole")
+    with pytest.raises(InputError, match="begun without shards"):
+        run(tmp_path / "in", tmp_path / "whole", Shard(1, 2))
+
+
+def test_overwrite_removes_all_shards(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 4)
+    for number in (1, 2):
+        run(tmp_path / "in", tmp_path / "out", Shard(number, 2))
+    writer = MapsWriter(tmp_path / "out", manifest(group=1), overwrite=True)
+    run_pipeline(open_source(tmp_path / "in"), process, writer)
+    run(tmp_path / "in", tmp_path / "whole")
+    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+
+
+def test_failures_of_all_shards_are_listed(tmp_path: Path) -> None:
+    names = write_pictures(tmp_path / "in", 4)
+    for name in names[:2]:
+        (tmp_path / "in" / f"{name}.png").write_bytes(b"broken")
+    for number in (1, 2):
+        with pytest.raises(PartialFailure, match="1 of 2 frames failed"):
+            run(tmp_path / "in", tmp_path / "out", Shard(number, 2))
+    found = read_manifest(tmp_path / "out") or {}
+    assert [failure["name"] for failure in found["failed"]] == names[:2]
+
+
+def test_a_shard_is_held_by_one_run(tmp_path: Path) -> None:
+    writer = MapsWriter(tmp_path, manifest(), shard=Shard(1, 2))
+    with pytest.raises(InputError, match=rf"shard 1/2 of output .* another run \(process {os.getpid()} on "):
+        MapsWriter(tmp_path, manifest(), shard=Shard(1, 2))
+    MapsWriter(tmp_path, manifest(), shard=Shard(2, 2)).close()
+    writer.close()
+    MapsWriter(tmp_path, manifest(), shard=Shard(1, 2)).close()
+
+
+def dead_process() -> int:
+    return int(subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True).stdout)
+
+
+@pytest.mark.parametrize("system_locks", [True, False])
+def test_the_lock_of_a_dead_process_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system_locks: bool
+) -> None:
+    if not system_locks:
+        monkeypatch.setattr("segunc.maps.locks.fcntl", None)
+    path = tmp_path / ".lock"
+    path.write_text(f"{dead_process()} {socket.gethostname()}\n")
+    lock = Lock(path, "it")
+    assert path.read_text().split()[0] == str(os.getpid())
+    with pytest.raises(InputError, match="it is being written by another run"):
+        Lock(path, "it")
+    lock.release()
+    assert not path.exists()
+    Lock(path, "it").release()
+
+
+def test_without_system_locks_another_host_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("segunc.maps.locks.fcntl", None)
+    path = tmp_path / ".lock"
+    path.write_text("17 elsewhere\n")
+    with pytest.raises(InputError, match=r"process 17 on elsewhere.*if that run is gone, remove"):
+        Lock(path, "it")

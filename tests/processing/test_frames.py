@@ -1,0 +1,98 @@
+"""The process of the pipeline: its ways give one another's maps, and frames that cannot be fail alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from segunc.bayes.abnn import ABNN
+from segunc.bayes.convert import convert
+from segunc.bayes.draws import AffineLayout
+from segunc.maps.sources import Frame
+from segunc.networks import NetworkDescription, SegmentationNetwork
+from segunc.processing.frames import FrameProcess, frame_seed
+from segunc.processing.smoothing import Smoother
+from segunc.processing.tiles import Tiling
+from segunc.sampling import Sampler
+from segunc.sampling.prediction import DEFAULT_SCORES
+
+
+def sampler(seed: int = 0, *, inference_size: tuple[int, int] | None = None) -> Sampler:
+    torch.manual_seed(1)
+    body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1))
+    description = NetworkDescription("body", "none", ("road", "car", "sky"), inference_size=inference_size)
+    network = SegmentationNetwork(body, description, stride=1).eval()
+    convert(network)
+    return Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=4, seed=seed)
+
+
+def frames(count: int = 3, size: tuple[int, int] = (40, 56)) -> list[Frame]:
+    generator = np.random.default_rng(0)
+    return [Frame(f"{i:06d}", i, generator.integers(0, 256, (*size, 3), np.uint8), time=i / 10) for i in range(count)]
+
+
+def assert_equal_maps(first: FrameProcess, second: FrameProcess, given: list[Frame]) -> None:
+    for one, other in zip(first(given), second(given), strict=True):
+        assert not isinstance(one, Exception)
+        assert not isinstance(other, Exception)
+        assert set(one) == set(other) == {"prediction", *DEFAULT_SCORES}
+        np.testing.assert_array_equal(one["prediction"], other["prediction"])
+        for score in DEFAULT_SCORES:
+            assert other[score].dtype == np.float32
+            np.testing.assert_allclose(one[score], other[score], rtol=1e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("size", [None, (32, 48)])
+def test_tiles_and_a_short_time_constant_change_nothing(tmp_path: Path, size: tuple[int, int] | None) -> None:
+    whole = FrameProcess(sampler(), DEFAULT_SCORES, size=size)
+    assert_equal_maps(whole, FrameProcess(sampler(), DEFAULT_SCORES, size=size, tiling=Tiling((40, 40), 8)), frames())
+    smoothed = FrameProcess(sampler(), DEFAULT_SCORES, size=size, smoother=Smoother(1e-6, tmp_path))
+    assert_equal_maps(whole, smoothed, frames())
+
+
+def test_smoothing_is_at_the_size_the_network_sees(tmp_path: Path) -> None:
+    whole = FrameProcess(sampler(inference_size=(20, 28)), DEFAULT_SCORES)
+    smoothed = FrameProcess(sampler(inference_size=(20, 28)), DEFAULT_SCORES, smoother=Smoother(1e-6, tmp_path))
+    assert_equal_maps(whole, smoothed, frames())
+
+
+def test_redrawn_frames_have_their_own_draws_in_any_company() -> None:
+    given = frames()
+    same = [Frame(name, 0, given[0].image) for name in ("000000", "000001")]
+    first, second = FrameProcess(sampler(7), ("epistemic",), redraw=True)(same)
+    assert not isinstance(first, Exception)
+    assert not isinstance(second, Exception)
+    assert np.abs(first["epistemic"] - second["epistemic"]).max() > 1e-3
+    fixed = FrameProcess(sampler(7), ("epistemic",))(same)
+    assert not isinstance(fixed[0], Exception)
+    assert not isinstance(fixed[1], Exception)
+    np.testing.assert_array_equal(fixed[0]["epistemic"], fixed[1]["epistemic"])
+    (alone,) = FrameProcess(sampler(7), ("epistemic",), redraw=True)(same[1:])
+    assert not isinstance(alone, Exception)
+    np.testing.assert_array_equal(alone["epistemic"], second["epistemic"])
+    (own,) = FrameProcess(sampler(frame_seed(7, "000001")), ("epistemic",))(same[1:])
+    assert not isinstance(own, Exception)
+    np.testing.assert_array_equal(own["epistemic"], second["epistemic"])
+
+
+def test_seeds_of_frames_differ_and_stay() -> None:
+    seeds = {frame_seed(seed, f"{number:06d}") for seed in range(3) for number in range(500)}
+    assert len(seeds) == 1500
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert frame_seed(0, "000000") == 6029157275481174940
+
+
+def test_a_frame_that_the_network_refuses_fails_alone(tmp_path: Path) -> None:
+    broken = sampler()
+    with torch.no_grad():
+        next(broken.network.parameters()).fill_(float("nan"))
+    for process in (
+        FrameProcess(broken, ("entropy",), tiling=Tiling((64, 64), 0)),
+        FrameProcess(broken, ("entropy",), redraw=True),
+    ):
+        results = process(frames(2))
+        assert all(isinstance(result, Exception) and "NaN" in str(result) for result in results)

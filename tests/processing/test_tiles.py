@@ -1,0 +1,126 @@
+"""Tiles: weights that add up to one, and maps that are those of the whole frame where the network sees no farther."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from segunc.bayes.abnn import ABNN
+from segunc.bayes.convert import convert
+from segunc.bayes.draws import AffineLayout
+from segunc.errors import InputError
+from segunc.processing.means import FrameMeans, finish_maps, sample_means
+from segunc.processing.tiles import STRIDE, Tiling, spans
+from segunc.sampling import Sampler
+
+REACH = 3
+"""Pixels to each side that decide a pixel of the network below: three convolutions of 3 x 3."""
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(),
+            nn.Conv2d(6, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(),
+            nn.Conv2d(6, 4, 3, padding=1),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layers(x)
+        return logits
+
+
+def sampler() -> Sampler:
+    torch.manual_seed(0)
+    network = Convolutions().eval()
+    convert(network)
+    return Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=3, scores=("aleatoric", "max-logit"))
+
+
+@given(st.integers(1, 400), st.integers(STRIDE, 160), st.integers(0, 120))
+def test_weights_add_up_to_one_at_every_pixel(length: int, tile: int, overlap: int) -> None:
+    if tile - overlap < STRIDE:
+        with pytest.raises(InputError, match="an overlap of"):
+            Tiling((tile, tile), overlap)
+        return
+    found = spans(length, tile, overlap)
+    total = torch.zeros(length)
+    for span in found:
+        assert span.start % STRIDE == 0
+        assert 0 < span.end - span.start <= tile
+        assert (span.weights >= 0).all()
+        total[span.start : span.end] += span.weights
+    torch.testing.assert_close(total, torch.ones(length), rtol=0, atol=1e-6)
+    assert (found[0].start, found[-1].end) == (0, length)
+    for first, second in pairwise(found):
+        assert first.end - second.start >= min(overlap, length - tile)
+        quarter = (first.end - second.start) // 4
+        # What lies near a tile's border counts for nothing.
+        assert not first.weights[len(first.weights) - quarter :].any()
+        assert not second.weights[:quarter].any()
+
+
+def test_a_strip_without_overlap_changes_hands_at_once() -> None:
+    first, second = spans(64, 32, 0)
+    assert first.weights.tolist() == second.weights.tolist() == [1.0] * 32
+
+
+@pytest.mark.parametrize("size", [(64, 96), (100, 130), (40, 200)])
+def test_tiled_maps_are_those_of_the_whole_frame(size: tuple[int, int]) -> None:
+    image = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(1))
+    whole_sampler = sampler()
+    whole = finish_maps(sample_means(whole_sampler, image), size)
+    tiling = Tiling((48, 64), 4 * REACH)
+    tiled = finish_maps(tiling.run(image, lambda tile: sample_means(whole_sampler, tile)), size)
+    assert len(list(tiling.tiles(*size))) > 2
+    assert set(whole) == {"prediction", "msp", "entropy", "aleatoric", "epistemic", "max-logit"}
+    assert torch.equal(whole["prediction"], tiled["prediction"])
+    for score in ("msp", "entropy", "aleatoric", "epistemic", "max-logit"):
+        torch.testing.assert_close(tiled[score], whole[score], rtol=1e-5, atol=2e-6)
+
+
+def test_too_small_an_overlap_shows_at_the_seams() -> None:
+    """Guards the test above: without an overlap the borders of the tiles must differ."""
+    image = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(1))
+    whole_sampler = sampler()
+    whole = sample_means(whole_sampler, image)
+    tiled = Tiling((32, 32), 0).run(image, lambda tile: sample_means(whole_sampler, tile))
+    difference = (tiled.aleatoric - whole.aleatoric).abs()
+    assert difference[:, 31:33].max() > 1e-3
+    assert difference[:24, 8:24].max() < 1e-5
+
+
+def test_means_give_the_samplers_own_maps() -> None:
+    """At another size too: entropies are resized as maps, msp comes from resized probabilities."""
+    image = torch.rand(1, 3, 40, 56, generator=torch.Generator().manual_seed(2))
+    network = sampler().network
+    own = Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=3)
+    for size in ((40, 56), (61, 90)):
+        expected = own(image, size=size)
+        found = finish_maps(sample_means(own, image), size)
+        assert torch.equal(found["prediction"], expected.prediction[0])
+        for score in expected.scores:
+            torch.testing.assert_close(found[score], expected.scores[score][0], rtol=1e-5, atol=2e-6)
+
+
+def test_blended_epistemic_is_never_negative() -> None:
+    generator = torch.Generator().manual_seed(3)
+
+    def certain(tile: Tensor) -> FrameMeans:
+        """One-hot probabilities without entropy, of another class for every tile: blending makes epistemic."""
+        height, width = tile.shape[-2:]
+        winner = torch.randint(0, 4, (1,), generator=generator)
+        probabilities = torch.zeros(4, height, width)
+        probabilities[winner] = 1.0
+        return FrameMeans(probabilities, torch.zeros(height, width), {})
+
+    maps = finish_maps(Tiling((64, 64), 32).run(torch.zeros(1, 3, 200, 200), certain), (200, 200))
+    assert float(maps["epistemic"].min()) == 0.0
+    assert float(maps["epistemic"].max()) > 0.3
+    torch.testing.assert_close(maps["epistemic"], maps["entropy"])
