@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from segunc.commands.finetune import METHODS
+from segunc.commands.metric_options import add_metric_options
+from segunc.commands.sampling_options import add_sampling_options, image_size
 from segunc.commands.video_options import add_summary_options, add_video_options
 from segunc.errors import InputError, PartialFailure
 
@@ -44,17 +46,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
-def image_size(text: str) -> tuple[int, int]:
-    """``HxW`` as (height, width)."""
-    parts = text.lower().split("x")
-    if len(parts) != 2 or not all(p.isdigit() and int(p) > 0 for p in parts):
-        raise argparse.ArgumentTypeError(f"'{text}' is not HxW, e.g. 512x1024")
-    height, width = int(parts[0]), int(parts[1])
-    if min(height, width) < SMALLEST_SIDE:
-        raise argparse.ArgumentTypeError(f"'{text}' is too small, each side must be at least {SMALLEST_SIDE}")
-    return height, width
-
-
 def names(text: str) -> list[str]:
     """``a,b`` as a list."""
     return [part.strip() for part in text.split(",") if part.strip()]
@@ -71,30 +62,6 @@ def _verb(subparsers: argparse._SubParsersAction[Parser], name: str, example: st
     parser.add_argument("--debug", action="store_true", help="show a traceback when something fails")
     parser.add_argument("--device", default="auto", metavar="auto|cpu|cuda[:N]", help="where to compute (default auto)")
     return parser
-
-
-def _sampling(parser: Parser) -> None:
-    parser.add_argument("--draws", type=int, default=24, metavar="S", help="draws in total (default 24)")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws (default 0)")
-    parser.add_argument(
-        "--scheme",
-        choices=("independent", "antithetic", "latin-hypercube"),
-        help="how the draws of a member are spread (default: see docs/results.md)",
-    )
-    parser.add_argument(
-        "--scope", metavar="SCOPE", help="sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern"
-    )
-    parser.add_argument(
-        "--size", type=image_size, metavar="HxW", help="size the network sees; maps keep the frame's own size"
-    )
-    parser.add_argument("--chunk", type=int, metavar="N", help="draws in a batch (default: by memory)")
-    parser.add_argument(
-        "--precision",
-        choices=("auto", "float32", "bfloat16"),
-        default="auto",
-        help="of the network (default: bfloat16 where it is fast)",
-    )
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of the network (default: all cores)")
 
 
 def build_parser() -> Parser:
@@ -153,7 +120,7 @@ def build_parser() -> Parser:
     predict.add_argument("--scores", "--maps", dest="scores", type=names, metavar="A,B", help=scores)
     add_video_options(predict, image_size)
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
-    _sampling(predict)
+    add_sampling_options(predict)
 
     evaluate = _verb(
         verbs,
@@ -192,7 +159,7 @@ def build_parser() -> Parser:
         help="scores to evaluate (default: all maps; with --model those that predict writes by default)",
     )
     add_metric_options(evaluate, names)
-    _sampling(evaluate)
+    add_sampling_options(evaluate)
 
     review = _verb(verbs, "review", "segunc review --maps maps --out review")
     review.add_argument("--maps", required=True, metavar="DIR", help="a maps folder")
@@ -271,7 +238,7 @@ def build_parser() -> Parser:
     doctor.add_argument(
         "--frames", type=int, default=8, metavar="N", help="labelled frames of the calibration check (default 8)"
     )
-    _sampling(doctor)
+    add_sampling_options(doctor)
     return parser
 
 

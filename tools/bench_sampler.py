@@ -42,8 +42,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
-from segunc.cli import image_size
 from segunc.commands.device import describe_device, resolve_device, resolve_precision
+from segunc.commands.sampling_options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
 from segunc.uncertainty import entropy_from_logits, entropy_from_probabilities
 
