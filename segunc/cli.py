@@ -31,8 +31,6 @@ VERBS = {
 
 LONGEST_MESSAGE = 600
 """Characters of an unexpected error that still make one readable line; ``--debug`` shows all of it."""
-SMALLEST_SIDE = 32
-"""Stride of the deepest feature map of the usual encoders: a smaller input leaves it nothing."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+SMALLEST_SIDE = 32
+"""Stride of the deepest feature map of the usual encoders: a smaller input leaves it nothing."""
+
 
 def image_size(text: str) -> tuple[int, int]:
     """``HxW`` as (height, width)."""
