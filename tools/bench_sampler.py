@@ -90,7 +90,7 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
     classes = tuple(f"class {i}" for i in range(arguments.classes))
     device = resolve_device(arguments.device)
     network = build_network(NetworkDescription(arguments.network, arguments.encoder, classes)).eval().to(device)
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(memory_format=torch.channels_last)
     images = torch.rand(1, 3, *arguments.size, device=device)
     precision = resolve_precision(arguments.precision, device)
     kind, _, rest = row.partition(" ")
@@ -138,7 +138,7 @@ def compiled_pass(network: nn.Module, precision: str) -> Callable[[Tensor], Tens
     inductor.freezing = next(network.parameters()).device.type == "cpu"
     run: Any = bfloat16_copy(network) if precision == "bfloat16" else network
     run.body.segmentation_head[1] = nn.Identity()
-    return torch.compile(run, dynamic=False)  # type: ignore[no-any-return]
+    return torch.compile(run, dynamic=False)
 
 
 def measure(row: str, arguments: argparse.Namespace) -> dict[str, float]:
