@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from segunc.maps.selection import Selection
 from segunc.maps.sources import open_source
 
 
@@ -47,3 +48,15 @@ def test_cut_mp4_without_its_index_cannot_be_opened(clip: Path, tmp_path: Path) 
     else:
         *_, last = source.frames(lambda index, name: True)
         assert "video ends at frame" in (last.error or "")
+
+
+def test_both_decoders_give_the_same_bytes(clip: Path) -> None:
+    pytest.importorskip("av")
+    selection = Selection(every=25, start=1.0, end=6.0)
+    ours, theirs = (
+        open_source(clip, decoder="opencv", selection=selection),
+        open_source(clip, decoder="pyav", selection=selection),
+    )
+    for first, second in zip(ours, theirs, strict=True):
+        assert (first.name, first.time) == (second.name, second.time)
+        assert (first.image == second.image).all()

@@ -130,6 +130,19 @@ def test_a_broken_run_goes_on_to_the_same_bytes(
     assert run(open_source(video), tmp_path / "broken") == []
 
 
+def test_a_state_newer_than_the_last_line_is_not_taken(
+    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smoothing, "EVERY", 3)
+    run(open_source(video), tmp_path / "whole")
+    run(open_source(video), tmp_path / "broken", 8)
+    assert [path.stem for path in sorted((tmp_path / "broken/smoothing").iterdir())] == ["000000000002", "000000000005"]
+    lines = tmp_path / "broken/frames.jsonl"
+    lines.write_bytes(b"".join(lines.read_bytes().splitlines(keepends=True)[:4]))  # the kill came before the others
+    assert run(open_source(video), tmp_path / "broken") == list(range(3, 12))
+    assert folder_bytes(tmp_path / "broken") == folder_bytes(tmp_path / "whole")
+
+
 def test_a_retried_frame_computes_all_that_follow_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smoothing, "EVERY", 2)
     names = write_pictures(tmp_path / "in", 8)
