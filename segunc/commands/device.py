@@ -75,6 +75,7 @@ def make_sampler(model: Model, arguments: argparse.Namespace, scores: Sequence[s
         scope=arguments.scope,
         chunk=arguments.chunk,
         precision=resolve_precision(arguments.precision, device),
+        compiled=arguments.compile,
         scores=scores,
         temperature=model.temperature,
         max_logit_statistics=model.max_logit_statistics,

@@ -216,6 +216,7 @@ def _run_settings(
         "store": arguments.store,
         "redraw": arguments.redraw,
         "precision": sampler.precision,
+        "compiled": arguments.compile,
         "chunk": sampler.chunk,
         "group": 1,
         "threads": torch.get_num_threads(),

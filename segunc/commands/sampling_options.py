@@ -42,3 +42,8 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
         help="of the network (default: bfloat16 where it is fast)",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of the network (default: all cores)")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="torch.compile the draws: a tenth faster after seconds of compiling for each size of frame",
+    )
