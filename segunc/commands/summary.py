@@ -20,6 +20,10 @@ def run(arguments: argparse.Namespace) -> None:
             print(
                 f"note: {folder} is not finished (status {manifest.get('status', 'unknown')}); the list is of what is there"
             )
+        if manifest.get("run", {}).get("smooth") is not None:
+            print(
+                f"note: {folder} is smoothed along the video; its epistemic also holds how much successive frames disagree"
+            )
         if manifest.get("failed"):
             print(f"note: {len(manifest['failed'])} frames of {folder} failed and are in no list")
     apart, count = arguments.apart, arguments.top

@@ -29,7 +29,7 @@ def add_video_options(parser: argparse.ArgumentParser, image_size: Callable[[str
         "--smooth",
         type=float,
         metavar="TAU",
-        help="average probabilities along the video with this time constant, in seconds (images: in frames)",
+        help="average probabilities along the video with this time constant, in seconds (images: in frames); epistemic then also holds how much successive frames disagree",
     )
     parser.add_argument(
         "--tile", type=image_size, metavar="HxW", help="cut frames into tiles of this size, blended without seams"

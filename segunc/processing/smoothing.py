@@ -46,6 +46,9 @@ class Smoother:
     new sequence. A frame that failed leaves a gap in time, nothing else. Scores of the base network and of the disagreement
     of draws are not smoothed.
 
+    Epistemic of averaged means, ``H(m) - mean entropy``, also holds how much successive frames disagree: where the scene
+    moves, it is several times that of a frame alone, and then says less about the network than without smoothing.
+
     Args:
         tau: time constant, in seconds for videos and in frames for images.
         out: the maps folder, where states are kept until the run has finished.

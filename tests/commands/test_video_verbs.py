@@ -103,6 +103,7 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
     run = json.loads((tmp_path / "whole/manifest.json").read_text())["run"]
     assert (run["tile"], run["smooth"], run["store"], run["redraw"]) == ([64, 64, 32], 0.2, "hdf5", True)
     assert run["component_thresholds"]["entropy"] == 0.2
+    assert "is smoothed along the video" in succeed("summary", "--maps", tmp_path / "whole").stdout
     assert "redraw = True (now False)" in refuse(*(w for w in command if w != "--redraw"), "--out", tmp_path / "whole")
 
 
