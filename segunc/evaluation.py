@@ -12,9 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from segunc.data.anomaly_labels import BINARY, AnomalyEncoding
 from segunc.data.label_images import read_label_image
-from segunc.data.labels import LabelMap
+from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.pairing import find_labels, list_images
 from segunc.errors import InputError
 from segunc.maps.folder import PREDICTION
@@ -184,5 +186,11 @@ class _FrameInputs:
             needed.update(name for name in (*self.scores, CONFIDENCE) if self.reader.has(frame, name))
         if anomaly is None and labels is None:
             raise InputError(NO_LABEL)
+        if self.reader.region is not None:
+            # What lies outside was not predicted: its maps hold zeros, which are no scores.
+            anomaly, labels = (
+                None if given is None else np.where(self.reader.region.at(*given.shape), given, IGNORE).astype(np.uint8)
+                for given in (anomaly, labels)
+            )
         stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}
         return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}

@@ -17,6 +17,7 @@ from segunc.errors import InputError
 from segunc.evaluation import evaluate_maps
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.maps.manifest import build_manifest
+from segunc.maps.region import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.components import component_counts, component_result
 from segunc.metrics.evaluator import Evaluator
@@ -343,3 +344,22 @@ def test_every_figure_of_an_evaluation_is_written(folder, tmp_path):
     stems |= {"class-iou", "reliability", "risk-coverage", "sparsification", "patches"}
     assert {path.name for path in files} == {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg", "png")}
     assert all(path.stat().st_size > 2000 for path in files)
+
+
+def test_pixels_outside_the_mask_of_a_run_are_not_counted(tmp_path, run):
+    write_labels(tmp_path, run)
+    kept = np.zeros((24, 36), np.uint8)
+    kept[:, :20] = 255
+    write_png(tmp_path / "mask.png", kept)
+    manifest = build_manifest({"draws": 5}, SCORES, device="cpu", classes=CLASSES, palette=PALETTE)
+    with MapsWriter(tmp_path / "maps", manifest, region=Region(tmp_path / "mask.png")) as writer:
+        for name, frame in run.items():
+            writer.write(name, {"prediction": frame.prediction, **frame.stored})
+    evaluator = Evaluator(SCORES, CITY)
+    for name, frame in run.items():
+        anomaly, labels = (np.where(kept > 0, given, 255).astype(np.uint8) for given in (frame.anomaly, frame.labels))
+        evaluator.update(name, frame.stored, frame.prediction, None, labels, anomaly)
+    result, expected = evaluate(tmp_path), evaluator.result()
+    for section in ("scores", "segmentation", "calibration", "selective"):
+        assert result[section] == expected[section]
+    assert result["counts"]["pixels"] + result["counts"]["ignored_pixels"] == 4 * kept.size
