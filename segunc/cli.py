@@ -49,6 +49,13 @@ def names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def whole_numbers(text: str) -> list[int]:
+    """``0,1,2`` as a list."""
+    if not all(part.isdigit() for part in names(text)) or not names(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of whole numbers, e.g. 0,1,2,3")
+    return [int(part) for part in names(text)]
+
+
 def _verb(subparsers: argparse._SubParsersAction[Parser], name: str, example: str) -> Parser:
     parser = subparsers.add_parser(
         name,
@@ -79,16 +86,18 @@ def build_parser() -> Parser:
     train.add_argument(
         "--out", required=True, metavar="DIR", help="the model folder; the same command continues a killed run"
     )
+    seeds = "train one network for each seed, into DIR/seed-A and so on: the members of an ensemble"
+    train.add_argument("--seeds", type=whole_numbers, metavar="A,B", help=seeds)
 
     tune = _verb(
         verbs,
         "finetune",
         "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn",
     )
-    tune.add_argument("--base", required=True, metavar="DIR", help="model folder; abnn takes a deterministic network")
-    tune.add_argument(
-        "--config", required=True, metavar="YAML", help="see configs/; any key can be overruled as --key.subkey VALUE"
-    )
+    bases = "model folder; abnn takes a deterministic network, ensemble several folders or one of several seeds"
+    tune.add_argument("--base", required=True, nargs="+", metavar="DIR", help=bases)
+    config = "see configs/; any key can be overruled as --key.subkey VALUE; ensemble takes none, tta needs none"
+    tune.add_argument("--config", metavar="YAML", help=config)
     tune.add_argument("--out", required=True, metavar="DIR", help="the new model folder")
     methods = "which posterior (default abnn), or what is fitted on a finished model"
     tune.add_argument("--method", choices=tuple(METHODS), default="abnn", help=methods)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import revert
+from segunc.bayes.convert import ConversionReport, is_converted, revert
 from segunc.bayes.draws import AffineLayout
 from segunc.bayes.files import Model
 from segunc.bayes.sites import StochasticSite
@@ -52,18 +52,26 @@ def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]
         size: (height, width) at which the network sees it.
     """
     frame = network_input([image], size).to(sampler.device)
-    findings = [_sites(model), _dead_channels(model.network), _identity(model.network, frame)]
+    findings = []
+    networks = model.networks
+    for index, network in enumerate(networks):
+        if not is_converted(network):
+            continue
+        part = [_dead_channels(network), _identity(network, frame)]
+        findings += part if len(networks) == 1 else [replace(f, check=f"member {index}: {f.check}") for f in part]
+    if model.report is not None:
+        findings.insert(0, _sites(model.report))
     clean = sampler(frame)
     report = sampler.report
-    check = report.self_check or 0.0
-    findings.append(
-        Finding(
-            "two draws as a batch against one by one",
-            "ok" if report.batched else "warn",
-            f"largest difference {check:.1e} of the largest logit"
-            + ("" if report.batched else "; draws run one at a time"),
+    if report.self_check is not None:
+        findings.append(
+            Finding(
+                "two draws as a batch against one by one",
+                "ok" if report.batched else "warn",
+                f"largest difference {report.self_check:.1e} of the largest logit"
+                + ("" if report.batched else "; draws run one at a time"),
+            )
         )
-    )
     if report.unreached:
         findings.append(
             Finding(
@@ -72,17 +80,14 @@ def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]
                 f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing",
             )
         )
-    findings += [
-        _alive(clean.scores["epistemic"]),
-        _convergence(sampler, frame, clean.scores),
-        _noise(sampler, frame, clean.scores),
-    ]
-    return findings
+    findings.append(_alive(clean.scores["epistemic"]))
+    if report.self_check is not None:  # draws without noise are all there are
+        findings.append(_convergence(sampler, frame, clean.scores))
+    return [*findings, _noise(sampler, frame, clean.scores)]
 
 
-def _sites(model: Model) -> Finding:
-    assert model.report is not None
-    return Finding("conversion", "warn" if model.report.left else "ok", str(model.report))
+def _sites(report: ConversionReport) -> Finding:
+    return Finding("conversion", "warn" if report.left else "ok", str(report))
 
 
 def _dead_channels(network: nn.Module) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,12 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}", what, "write it again")
     return content
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A hard link to a file in place of whatever is there, or a copy where the file system has none."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from segunc.bayes.dropout_sites import DropoutSite, DropoutState
 from segunc.bayes.noise import mix_seed
 from segunc.bayes.sites import SiteState, StochasticSite, fold, own_affine, statistics
 from segunc.errors import InputError
@@ -23,15 +24,30 @@ class AffineDraws:
         weight, bias: ``[S, T]`` gamma and beta of every site, concatenated in the order of the layout.
         element_alpha: ``[T]`` noise scale of the per-element variant (constant over a site), or None.
         element_seeds: S seeds of the per-element noise.
+        dropout: for each drawn dropout layer its probability, or empty for none.
+        dropout_seeds: S seeds of the masks, None for a draw that drops nothing.
     """
 
     weight: Tensor
     bias: Tensor
     element_alpha: Tensor | None = None
     element_seeds: tuple[int, ...] = ()
+    dropout: tuple[float, ...] = ()
+    dropout_seeds: tuple[int | None, ...] = ()
 
     def __len__(self) -> int:
         return self.weight.shape[0]
+
+    def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
+        """The same draws with one without any noise before them, of the affine ``[T]`` given."""
+        return AffineDraws(
+            torch.cat([weight[None], self.weight]),
+            torch.cat([bias[None], self.bias]),
+            self.element_alpha,
+            (0, *self.element_seeds) if self.element_seeds else (),
+            self.dropout,
+            (None, *self.dropout_seeds) if self.dropout else (),
+        )
 
 
 @dataclass(frozen=True)
@@ -67,22 +83,36 @@ class FoldedSite:
 
 
 @dataclass(frozen=True)
+class FoldedDropout:
+    """One dropout layer's part of S draws: its probability, and the seed of each draw's mask (None: nothing dropped)."""
+
+    p: float
+    seeds: tuple[int | None, ...]
+
+    def part(self, first: int, last: int) -> FoldedDropout:
+        """The draws first..last-1."""
+        return FoldedDropout(self.p, self.seeds[first:last])
+
+
+@dataclass(frozen=True)
 class FoldedDraws:
     """S draws of a whole network, site by site; see :meth:`AffineLayout.fold`."""
 
     sites: tuple[FoldedSite, ...]
     draws: int
+    dropout: tuple[FoldedDropout, ...] = ()
 
     def __len__(self) -> int:
         return self.draws
 
     def without_element_noise(self) -> FoldedDraws:
         """The same affine, and nothing drawn for single elements."""
-        return FoldedDraws(tuple(replace(site, element_alpha=0.0) for site in self.sites), self.draws)
+        return replace(self, sites=tuple(replace(site, element_alpha=0.0) for site in self.sites))
 
     def part(self, first: int, last: int) -> FoldedDraws:
         """The draws first..last-1."""
-        return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first)
+        dropout = tuple(layer.part(first, last) for layer in self.dropout)
+        return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first, dropout)
 
 
 class AffineLayout:
@@ -94,6 +124,7 @@ class AffineLayout:
         weight, bias: ``[T]`` the trained gamma and beta.
         has_bias: ``[T]`` bool, False where a layer has no beta (it stays 0).
         mean, inverse: ``[T]`` statistics that fold into the affine; 0 and 1 where none do.
+        dropout_names: the drawn dropout layers, in the order of ``named_modules``.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -114,6 +145,9 @@ class AffineLayout:
         folded = [statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)]
         self.mean = torch.cat([m for m, _ in folded])
         self.inverse = torch.cat([i for _, i in folded])
+        dropout = [(name, module) for name, module in network.named_modules() if isinstance(module, DropoutSite)]
+        self.dropout_names = tuple(name for name, _ in dropout)
+        self._dropout: list[DropoutState] = [module.segunc_dropout for _, module in dropout]
 
     @property
     def total(self) -> int:
@@ -131,6 +165,16 @@ class AffineLayout:
     def reached(self) -> list[bool]:
         """For each site whether a drawn forward came through it."""
         return [state.reached for state in self._states]
+
+    @torch.no_grad()
+    def store(self, weight: Tensor, bias: Tensor) -> None:
+        """Make gamma and beta ``[T]`` the network's own; a layer without beta keeps none."""
+        parts = (torch.split(values, list(self.channels)) for values in (weight, bias))
+        for layer, w, b in zip(self._layers, *parts, strict=True):
+            layer.weight.copy_(w.view_as(layer.weight))
+            if getattr(layer, "bias", None) is not None:
+                layer.bias.copy_(b.view_as(layer.bias))
+        self.weight, self.bias = weight.to(self.device), torch.where(self.has_bias, bias.to(self.device), 0.0)
 
     def fold(self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False) -> FoldedDraws:
         """Statistics folded into the affine and cut by site, once for a run.
@@ -167,7 +211,11 @@ class AffineLayout:
                 )
             )
             start += width
-        return FoldedDraws(tuple(sites), len(draws))
+        dropout = tuple(
+            FoldedDropout(p, tuple(None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds))
+            for index, p in enumerate(draws.dropout)
+        )
+        return FoldedDraws(tuple(sites), len(draws), dropout)
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
@@ -188,8 +236,13 @@ class AffineLayout:
                 if site.element_alpha:
                     state.element_alpha, state.element_offset = site.element_alpha, site.element_offset
                     state.element_seeds = site.element_seeds
+            for dropped, layer in zip(self._dropout if folded.dropout else (), folded.dropout, strict=True):
+                # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.prefix).
+                dropped.p, dropped.seeds, dropped.active = layer.p, layer.seeds, layer.p > 0
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)
             for state in self._states:
                 state.clear()
+            for dropped in self._dropout:
+                dropped.active = False

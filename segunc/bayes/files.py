@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from segunc.bayes.abnn import ABNN
 from segunc.bayes.attachments import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
-from segunc.bayes.chain import HMC, SGHMC, SGLD
+from segunc.bayes.branches import AnyPosterior, branches_of
 from segunc.bayes.convert import ConversionReport, convert
 from segunc.bayes.draws import AffineLayout
-from segunc.bayes.laplace import Laplace
-from segunc.bayes.mc_dropout import ChannelDropout
+from segunc.bayes.dropout_sites import convert_dropout
+from segunc.bayes.ensemble import Ensemble, EnsembleMember
+from segunc.bayes.own_dropout import OwnDropout
 from segunc.bayes.posterior import Deterministic, Posterior
-from segunc.bayes.swag import Swag
-from segunc.bayes.variational import MeanField
+from segunc.bayes.registry import restore
+from segunc.bayes.tta import TestTimeAugmentation
 from segunc.errors import InputError
-from segunc.files import read_json, write_atomically, write_json
+from segunc.files import link_or_copy, read_json, write_atomically, write_json
 from segunc.networks.files import (
     DESCRIPTION,
     POSTERIOR,
@@ -37,9 +37,8 @@ from segunc.networks.network import SegmentationNetwork
 
 FORMAT = 1
 TENSORS = "posterior.safetensors"
-STORED: tuple[type[Posterior], ...] = (ABNN, MeanField, Swag, Laplace, ChannelDropout, SGLD, SGHMC, HMC)
-METHODS = {posterior.method: posterior for posterior in STORED}
-"""The posteriors that model folders hold, by name; the deterministic one is a folder without any."""
+MEMBERS = "members"
+"""Folder of an ensemble's members, each a model folder named by its number."""
 
 
 @dataclass
@@ -47,10 +46,11 @@ class Model:
     """A network with its posterior, ready for the sampler.
 
     Attributes:
-        network: in eval mode; converted when the posterior is not deterministic.
+        network: in eval mode; converted when its own posterior is not deterministic. Member 0 of an ensemble.
         posterior: how draws are made.
         sha256: of the base network's weights.
-        posterior_sha256: of the posterior's tensors and settings, or None for a deterministic network.
+        posterior_sha256: of the posterior's tensors and settings (of an ensemble all members' networks too), or None for a
+            deterministic network.
         report: what the conversion did, None for a deterministic network.
         record: the content of ``posterior.json``, empty for a deterministic network.
         calibration: the temperature that was fitted on this model, or None.
@@ -58,7 +58,7 @@ class Model:
     """
 
     network: SegmentationNetwork
-    posterior: Posterior
+    posterior: AnyPosterior
     sha256: str
     posterior_sha256: str | None
     report: ConversionReport | None
@@ -74,6 +74,17 @@ class Model:
     def temperature(self) -> float:
         """T, by which logits are divided before the softmax; 1 for a model that was not calibrated."""
         return 1.0 if self.calibration is None else self.calibration.temperature
+
+    @property
+    def networks(self) -> list[SegmentationNetwork]:
+        """The network, or those of all members of an ensemble."""
+        found = {id(b.network): b.network for b in branches_of(self.network, self.posterior)}
+        return [network for network in found.values() if isinstance(network, SegmentationNetwork)]
+
+    def place(self, device: torch.device) -> None:
+        """Put all networks on a device, channels last."""
+        for network in self.networks:
+            network.to(device).to(memory_format=torch.channels_last)
 
 
 def save_posterior(
@@ -99,7 +110,7 @@ def save_posterior(
     folder.mkdir(parents=True, exist_ok=True)
     if folder.resolve() != base.resolve():
         for name in (WEIGHTS, DESCRIPTION):
-            _link_or_copy(base / name, folder / name)
+            link_or_copy(base / name, folder / name)
     tensors = {name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()}
     check_finite(tensors, "the posterior to save")
     write_atomically(folder / TENSORS, save(tensors))
@@ -121,8 +132,25 @@ def save_posterior(
     )
 
 
-def copy_model(source: Path, folder: Path) -> None:
+def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
+    """The files of a model folder that make the model, those of an ensemble's members included.
+
+    Args:
+        folder: that may not be there.
+        fitted: also what was fitted on the model as a whole.
+    """
+    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *([CALIBRATION, MAX_LOGIT_STATISTICS] if fitted else [])]
+    own = [folder / name for name in names if (folder / name).exists()]
+    members = sorted(folder.glob(f"{MEMBERS}/*/"))
+    return own + [path for member in members for path in model_files(member, fitted=False)]
+
+
+def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
     """Link (or copy) all files of a model into another folder; what is fitted on the model may then be added there.
+
+    Args:
+        source, folder: model folders.
+        fitted: also what was fitted on the model.
 
     Raises:
         InputError: the model is deterministic and the folder holds a Bayesian one.
@@ -135,10 +163,10 @@ def copy_model(source: Path, folder: Path) -> None:
             "a folder of its own",
             "give another --out",
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in (WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, CALIBRATION, MAX_LOGIT_STATISTICS):
-        if (source / name).exists():
-            _link_or_copy(source / name, folder / name)
+    for path in model_files(source, fitted=fitted):
+        target = folder / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(path, target)
 
 
 def load_model(folder: Path | str) -> Model:
@@ -158,15 +186,12 @@ def load_model(folder: Path | str) -> Model:
 
 def _load_posterior(folder: Path) -> Model:
     """The network and its posterior, without what was fitted on them."""
-    bayesian = (folder / POSTERIOR).exists()
-    if not bayesian and (folder / TENSORS).exists():
-        raise InputError(
-            f"{folder} holds {TENSORS} without {POSTERIOR}", "both files of a Bayesian model", "restore the file"
-        )
-    network = load_network(folder, ignore_posterior=True)
-    digest = state_sha256(network.body)
-    if not bayesian:
-        return Model(network, Deterministic(), digest, None, None, {})
+    if not (folder / POSTERIOR).exists():
+        if (folder / TENSORS).exists():
+            raise InputError(
+                f"{folder} holds {TENSORS} without {POSTERIOR}", "both files of a Bayesian model", "restore the file"
+            )
+        return _load_recorded(folder, None)
     record = read_json(folder / POSTERIOR, "the description of a posterior")
     if record.get("format") != FORMAT:
         raise InputError(
@@ -174,13 +199,52 @@ def _load_posterior(folder: Path) -> Model:
             "a posterior.json that this version wrote",
             "make it again",
         )
-    if record.get("base_sha256") != digest:
-        raise InputError(
-            f"the posterior in {folder} belongs to a base network with the hash {str(record.get('base_sha256'))[:12]}, "
-            f"the network beside it has {digest[:12]}",
-            "a posterior beside its own base",
-            "fine-tune this base, or restore the other",
-        )
+    try:
+        return _load_recorded(folder, record)
+    except KeyError as error:
+        raise InputError(f"{folder / POSTERIOR} lacks {error}", "the record of a posterior", "make it again") from error
+
+
+def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
+    """The model in a folder as a record describes it; None is the network itself."""
+    if record is None:
+        network = load_network(folder, ignore_posterior=True)
+        return Model(network, Deterministic(), state_sha256(network.body), None, None, {})
+    if record.get("method") == Ensemble.method:
+        return _load_ensemble(folder, record)
+    if record.get("method") == TestTimeAugmentation.method:
+        model = _load_recorded(folder, record["inner"])
+        _check_base(folder, record, model.sha256)
+        posterior = TestTimeAugmentation(model.posterior, record["scales"], record["flip"])
+        digest = _hash(model.posterior_sha256, posterior.method, posterior.settings())
+        return Model(model.network, posterior, model.sha256, digest, model.report, record)
+    return _load_single(folder, record)
+
+
+def _load_ensemble(folder: Path, record: dict[str, Any]) -> Model:
+    models = []
+    for part in record["parts"]:
+        member = folder / part["folder"]
+        model = _load_posterior(member)
+        if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
+            raise InputError(
+                f"{member} has changed since {POSTERIOR} was written", "the members of the ensemble", "make it again"
+            )
+        models.append(model)
+    members = [EnsembleMember(m.network, m.posterior) for m in models if isinstance(m.posterior, Posterior)]
+    if len(members) < len(models):
+        raise InputError(f"{folder}: a member is a mixture itself", "members of one network each", "make it again")
+    posterior = Ensemble(members)
+    hashes = [[m.sha256, m.posterior_sha256] for m in models]
+    digest = _hash(json.dumps(hashes), posterior.method, posterior.settings())
+    return Model(models[0].network, posterior, models[0].sha256, digest, models[0].report, record)
+
+
+def _load_single(folder: Path, record: dict[str, Any]) -> Model:
+    """A posterior over one network."""
+    network = load_network(folder, ignore_posterior=True)
+    digest = state_sha256(network.body)
+    _check_base(folder, record, digest)
     try:
         tensors = load_file(folder / TENSORS)
     except (OSError, SafetensorError) as error:
@@ -194,8 +258,10 @@ def _load_posterior(folder: Path) -> Model:
         )
     check_finite(tensors, str(folder / TENSORS))
     report = convert(network.body)
+    posterior = restore(record, tensors, folder / POSTERIOR)
+    if isinstance(posterior, OwnDropout):
+        convert_dropout(network)
     layout = AffineLayout(network)
-    posterior = _restore(record, tensors, folder)
     recorded = [(s["name"], s["channels"]) for s in record["conversion"]["sites"]]
     if recorded != [(s.name, s.channels) for s in report.sites]:
         raise InputError(
@@ -204,32 +270,24 @@ def _load_posterior(folder: Path) -> Model:
             "a library has changed the network; use the versions in posterior.json or fine-tune again",
         )
     assert layout.total == report.channels
-    return Model(network, posterior, digest, _posterior_hash(actual, posterior), report, record)
+    # Over all that decides the draws: the same members with another alpha are another posterior.
+    sha256 = _hash(actual, posterior.method, posterior.settings())
+    return Model(network, posterior, digest, sha256, report, record)
 
 
-def _restore(record: dict[str, Any], tensors: dict[str, Any], folder: Path) -> Posterior:
-    method = record.get("method")
-    if method not in METHODS:
-        raise InputError(f"posterior method '{method}' in {folder}", ", ".join(METHODS), "a newer version may know it")
-    try:
-        return METHODS[method].from_tensors(tensors, record)
-    except KeyError as error:
-        raise InputError(f"{folder / POSTERIOR} lacks {error}", "the record of a posterior", "make it again") from error
+def _check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
+    if record.get("base_sha256") != digest:
+        raise InputError(
+            f"the posterior in {folder} belongs to a base network with the hash {str(record.get('base_sha256'))[:12]}, "
+            f"the network beside it has {digest[:12]}",
+            "a posterior beside its own base",
+            "fine-tune this base, or restore the other",
+        )
 
 
-def _posterior_hash(tensors_sha256: str, posterior: Posterior) -> str:
-    """Over all that decides the draws: the same members with another alpha are another posterior."""
-    settings = json.dumps([tensors_sha256, posterior.method, posterior.settings()], sort_keys=True)
-    return hashlib.sha256(settings.encode()).hexdigest()
+def _hash(inner: str | None, method: str, settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([inner, method, settings], sort_keys=True).encode()).hexdigest()
 
 
 def _file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source.resolve(), target)
-    except OSError:
-        shutil.copy2(source, target)

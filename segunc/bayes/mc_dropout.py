@@ -13,9 +13,6 @@ from segunc.bayes.noise import NoiseSource
 from segunc.bayes.posterior import stochastic
 from segunc.errors import InputError
 
-WHERE = "norm"
-"""What is dropped, as the record says it: the channels of norm sites, not the network's own dropout layers."""
-
 
 class ChannelDropout:
     """Draw s: ``gamma z / (1 - p)`` and ``beta z / (1 - p)``, one ``z ~ Bernoulli(1 - p)`` for each channel.
@@ -33,6 +30,7 @@ class ChannelDropout:
     """
 
     method: ClassVar[str] = "mc-dropout"
+    where: ClassVar[str] = "norm"
     members = 1
 
     def __init__(self, affine: Tensor, p: float, scope: str = "all") -> None:
@@ -63,10 +61,8 @@ class ChannelDropout:
         return {"affine": self.gamma_beta}
 
     def settings(self) -> dict[str, Any]:
-        return {"p": self.p, "scope": self.scope, "where": WHERE}
+        return {"p": self.p, "scope": self.scope, "where": self.where}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        if settings["where"] != WHERE:
-            raise InputError(f"dropout at '{settings['where']}'", f"'{WHERE}'", "a newer version may know it")
         return cls(tensors["affine"], settings["p"], settings["scope"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from segunc.bayes.noise import NoiseSource
 from segunc.bayes.scope import in_scope
 
 
+@runtime_checkable
 class Posterior(Protocol):
     """A way to make affine draws over one network.
 

@@ -23,8 +23,9 @@ from segunc.errors import InputError
 KINDS = ("batch", "group", "layer", "layer-2d", "instance")
 ORIGIN = "segunc_origin"
 """Attribute by which the engine marks tensors (:mod:`segunc.sampling.prefix`): those with the value :data:`FRAMES` have
-one row for each frame, the same for all draws."""
+one row for each frame, the same for all draws, those with :data:`DRAWS` one for each draw and frame."""
 FRAMES = "frames"
+DRAWS = "draws"
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from segunc.bayes.branches import branches_of
 from segunc.bayes.draws import AffineLayout
 from segunc.bayes.files import Model
 from segunc.bayes.noise import DEFAULT_SCHEME
@@ -64,8 +65,8 @@ def make_sampler(model: Model, arguments: argparse.Namespace, scores: Sequence[s
             raise InputError(
                 f"--scope {arguments.scope} with a deterministic model", "a Bayesian model", "leave --scope out"
             )
-        in_scope(arguments.scope, AffineLayout(model.network).names)  # fails here, not at every frame
-    model.network.to(device).to(memory_format=torch.channels_last)
+        _check_scope(arguments.scope, model)
+    model.place(device)
     return Sampler(
         model.network,
         model.posterior if model.bayesian else None,
@@ -80,6 +81,20 @@ def make_sampler(model: Model, arguments: argparse.Namespace, scores: Sequence[s
         temperature=model.temperature,
         max_logit_statistics=model.max_logit_statistics,
     )
+
+
+def _check_scope(scope: str, model: Model) -> None:
+    """Fail here, not at every frame."""
+    drawn = [b for b in branches_of(model.network, model.posterior) if b.stochastic]
+    if not drawn:
+        raise InputError(
+            f"--scope {scope} with the method {model.posterior.method} of networks without noise",
+            "a posterior over the affine parameters",
+            "leave --scope out",
+        )
+    for branch in drawn:
+        layout = AffineLayout(branch.network)
+        in_scope(scope, layout.dropout_names or layout.names)
 
 
 def describe_device(device: torch.device) -> str:

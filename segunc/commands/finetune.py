@@ -7,6 +7,8 @@ import importlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from segunc.errors import InputError
+
 
 class Method(NamedTuple):
     """Where a method's code lies, as ``module:name``.
@@ -15,17 +17,23 @@ class Method(NamedTuple):
         run: ``(base, config, out, *, device) -> what was measured``.
         options: the dataclass of its section in a configuration.
         key: of that section; empty for the method's own name.
-        finished: whether it is fitted on a finished model of any kind; the others make one from a deterministic base.
+        finished: whether it is made of a finished model of any kind; the others make one from a deterministic base.
+        data: whether it looks at data; without, a configuration need not be given.
     """
 
     run: str
     options: str
     key: str = ""
     finished: bool = False
+    data: bool = True
 
 
 METHODS = {
     "abnn": Method("segunc.training.finetune:finetune_abnn", "segunc.training.config:AbnnConfig"),
+    "deterministic": Method(
+        "segunc.training.deterministic:finetune_deterministic", "segunc.training.deterministic:DeterministicConfig"
+    ),
+    "ensemble": Method("segunc.training.ensemble:make_ensemble", "", finished=True, data=False),
     "hmc": Method("segunc.training.finetune_chain:finetune_hmc", "segunc.training.chain_config:HmcConfig"),
     "laplace": Method("segunc.training.laplace:finetune_laplace", "segunc.training.laplace:LaplaceConfig"),
     "mc-dropout": Method(
@@ -34,6 +42,7 @@ METHODS = {
     "sghmc": Method("segunc.training.finetune_chain:finetune_sghmc", "segunc.training.chain_config:SghmcConfig"),
     "sgld": Method("segunc.training.finetune_chain:finetune_sgld", "segunc.training.chain_config:SgldConfig"),
     "swag": Method("segunc.training.swag:finetune_swag", "segunc.training.swag:SwagConfig"),
+    "tta": Method("segunc.training.tta:augment_model", "segunc.training.tta:TtaConfig", finished=True, data=False),
     "variational": Method(
         "segunc.training.variational:finetune_variational", "segunc.training.variational:VariationalConfig"
     ),
@@ -64,16 +73,40 @@ def load(place: str) -> Any:
 def run(arguments: argparse.Namespace) -> None:
     """Make a model folder from another one, by the method that was asked for."""
     from segunc.commands.device import resolve_device
-    from segunc.training.config import parse_fit_config
+    from segunc.training.config import parse_fit_config, parse_settings
 
     device = resolve_device(arguments.device)
     method = METHODS[arguments.method]
+    if arguments.method == "ensemble":
+        _ensemble(arguments)
+        return
+    if len(arguments.base) > 1:
+        raise InputError(
+            f"--method {arguments.method} with {len(arguments.base)} folders at --base",
+            "one",
+            "only ensemble takes more",
+        )
+    arguments.base = arguments.base[0]
+    if not method.data:
+        given = Path(arguments.config) if arguments.config else None
+        settings = parse_settings(given, arguments.overrides, section(arguments.method), load(method.options))
+        load(method.run)(Path(arguments.base), settings, Path(arguments.out))
+        return
+    if arguments.config is None:
+        raise InputError(f"--method {arguments.method} without --config", "a YAML file", "see configs/ for examples")
     if not method.finished:
         _finetune(arguments)
         return
     options = load(method.options)
     config = parse_fit_config(Path(arguments.config), arguments.overrides, section(arguments.method), options)
     load(method.run)(Path(arguments.base), config, Path(arguments.out), device=device)
+
+
+def _ensemble(arguments: argparse.Namespace) -> None:
+    unused = [*([f"--config {arguments.config}"] if arguments.config else []), *arguments.overrides]
+    if unused:
+        raise InputError(f"--method ensemble with {' '.join(unused)}", "--base and --out", "it has no settings")
+    load(METHODS["ensemble"].run)([Path(base) for base in arguments.base], Path(arguments.out))
 
 
 def _finetune(arguments: argparse.Namespace) -> None:

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Train the network of a configuration and write its model folder."""
+    """Train the network of a configuration, once or for several seeds, and write its model folder."""
     from segunc.commands.device import resolve_device
     from segunc.commands.quiet import quiet_lightning
     from segunc.training.base import train_network
     from segunc.training.config import parse_train_config
+    from segunc.training.ensemble import train_members
     from segunc.training.progress import is_first_process
 
     quiet_lightning()
     out = Path(arguments.out)
     resolve_device(arguments.device)
     config = parse_train_config(Path(arguments.config), arguments.overrides)
-    _, measured = train_network(config, out, device=arguments.device)
+    if arguments.seeds is None:
+        _report(out, train_network(config, out, device=arguments.device)[1])
+        return
+    for folder, measured in train_members(config, arguments.seeds, out, device=arguments.device):
+        _report(folder, measured)
+    if is_first_process():
+        print(f"{len(arguments.seeds)} networks in {out}; as one model: segunc finetune --method ensemble --base {out}")
+
+
+def _report(out: Path, measured: dict[str, Any]) -> None:
+    from segunc.training.progress import is_first_process
+
     if not is_first_process():
         return
     if measured["epochs"] == 0:

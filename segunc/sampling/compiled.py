@@ -45,8 +45,10 @@ class CompiledPasses:
         Only the first number of draws that comes with a shape is compiled, not the smaller last chunk.
         """
         key = tuple(images.shape)
-        fits = all(site.element_alpha == 0.0 for site in draws.sites) and all(
-            isinstance(kept, Tensor) for kept in prefix.kept.values()
+        fits = (
+            not draws.dropout
+            and all(site.element_alpha == 0.0 for site in draws.sites)
+            and all(isinstance(kept, Tensor) for kept in prefix.kept.values())
         )
         if not fits or (key not in self._graphs and len(self._graphs) == MOST_GRAPHS):
             return None

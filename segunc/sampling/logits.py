@@ -7,14 +7,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from segunc.bayes.branches import AnyPosterior, branches_of, draws_of
 from segunc.bayes.draws import AffineLayout
-from segunc.bayes.posterior import Deterministic, Posterior
+from segunc.bayes.noise import NoiseSource
 from segunc.errors import InputError
 
 
 @torch.no_grad()
 def draw_logits(
-    network: nn.Module, posterior: Posterior, images: Tensor, draws: int, seed: int = 0
+    network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
 ) -> Iterator[Tensor]:
     """Logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one draw at a time.
 
@@ -23,7 +24,7 @@ def draw_logits(
 
     Args:
         network: in eval mode; converted, unless the posterior is deterministic.
-        posterior: makes the draws; a deterministic one gives the logits of the network itself, once.
+        posterior: makes the draws; one without noise gives one draw for each of its branches.
         images: ``[n, 3, H, W]`` on the network's device.
         draws: S in total.
         seed: of the noise.
@@ -31,19 +32,32 @@ def draw_logits(
     Raises:
         InputError: fewer draws than members, or a draw with NaN or infinite logits.
     """
-    if isinstance(posterior, Deterministic):
-        yield _finite(network(images))
-        return
-    if draws < posterior.members:
-        raise InputError(f"{draws} draws for {posterior.members} members", f"at least {posterior.members} draws")
-    layout = AffineLayout(network)
-    for draw in range(draws):
-        with layout.active(posterior.affine(layout, [draw], seed)):
-            logits = network(images)
-        yield _finite(logits)
+    branches = branches_of(network, posterior)
+    count = draws_of(branches, posterior, draws)
+    layouts = {id(b.network): AffineLayout(b.network) for b in branches if b.stochastic}
+    size: tuple[int, int] | None = None
+    for draw in range(count):
+        branch = branches[draw % len(branches)]
+        seen = branch.transform.apply(images)
+        if branch.stochastic:
+            layout = layouts[id(branch.network)]
+            (number,) = branch.numbers(range(draw, draw + 1))
+            with layout.active(branch.posterior.affine(layout, [number], branch.noise(NoiseSource(seed)))):
+                logits = branch.network(seen)
+        else:
+            logits = branch.network(seen)
+        if not branch.transform.identity:
+            if size is None:
+                size = _grid(network, images)
+            logits = branch.transform.undo(logits, size)
+        if not torch.isfinite(logits).all():
+            raise InputError(
+                "a draw gives NaN or infinite logits", "finite logits", "check the model with segunc doctor"
+            )
+        yield logits
 
 
-def _finite(logits: Tensor) -> Tensor:
-    if not torch.isfinite(logits).all():
-        raise InputError("a draw gives NaN or infinite logits", "finite logits", "check the model with segunc doctor")
-    return logits
+def _grid(network: nn.Module, images: Tensor) -> tuple[int, int]:
+    """(height, width) of the network's logits of these images."""
+    logits = network(images[:1])
+    return logits.shape[-2], logits.shape[-1]

@@ -20,16 +20,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from segunc.bayes.sites import FRAMES, ORIGIN
+from segunc.bayes.sites import DRAWS, FRAMES, ORIGIN
 
-DRAWS = "draws"
-"""Mark of tensors that depend on draws and have one row for each draw and frame."""
 _CALL = "segunc_call"
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
 
 
 def mark(tensor: Tensor, origin: str) -> Tensor:
-    """The tensor itself, marked as coming from :data:`~segunc.bayes.sites.FRAMES` or :data:`DRAWS`."""
+    """The tensor itself, marked as coming from :data:`~segunc.bayes.sites.FRAMES` or :data:`~segunc.bayes.sites.DRAWS`."""
     setattr(tensor, ORIGIN, origin)
     return tensor
 

@@ -10,20 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from segunc.bayes.attachments import MaxLogitStatistics
+from segunc.bayes.branches import AnyPosterior, branches_of, draws_of
 from segunc.bayes.convert import is_converted
-from segunc.bayes.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource, Scheme
-from segunc.bayes.posterior import Deterministic, Posterior
+from segunc.bayes.posterior import Deterministic
 from segunc.errors import InputError
 from segunc.sampling.accumulate import DrawAccumulator
-from segunc.sampling.ending import Ending
-from segunc.sampling.engine import Engine, Precision
+from segunc.sampling.engine import Precision
 from segunc.sampling.finish import finish_frame
+from segunc.sampling.pending import Chunk, PendingDraws
 from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, Prediction, check_scores
-from segunc.sampling.prefix import Prefix
-from segunc.sampling.self_check import check
-from segunc.sampling.tail import add_draws, base_maps, choose_backend
-from segunc.sampling.upsampling import Upsampling
+from segunc.sampling.runner import BranchRunner, NetworkRunner, Pass
+from segunc.sampling.tail import base_maps, choose_backend
 
 __all__ = ["Precision", "Sampler", "SamplerReport"]
 
@@ -37,11 +35,11 @@ PENDING_BYTES = 64 << 20
 
 @dataclass
 class SamplerReport:
-    """What the sampler found out about the network on first use.
+    """What the sampler found out about the network, or all networks of an ensemble, on first use.
 
     Attributes:
-        batched: draws run as a batch; False after a failed self-check.
-        shared: what is the same for all draws is computed once; False after a failed self-check.
+        batched: draws run as a batch; False after a failed self-check of any network.
+        shared: what is the same for all draws is computed once; False after a failed self-check of any network.
         self_check: largest relative difference between two draws as a batch and one by one, None before.
         unreached: sites that no drawn forward came through, whose noise therefore does nothing.
         upsampled: whether the network's last upsampling was taken over by the sampler, None before.
@@ -59,15 +57,20 @@ class SamplerReport:
 class Sampler:
     """Samples a converted network and returns the prediction and the scores that are asked for.
 
+    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s mod B
+    and is added to the same sums as all others, in the order of s.
+
     The draws are fixed: every frame meets the same S networks, so the maps of a video do not flicker, and the same
     (posterior, seed, S) gives the same maps for any chunk size, batch size or order of frames (up to rounding where a
     library sums in another order for another batch size).
 
     Args:
         network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``; converted, unless the posterior is
-            deterministic. It is put into eval mode.
+            deterministic. It is put into eval mode. The base scores are its own, of the untransformed frame; of an
+            ensemble it is the first network.
         posterior: makes the draws; None is the deterministic network itself.
-        draws: S in total; draw s belongs to member s mod M. Ignored by a deterministic posterior, which has one.
+        draws: S in total; draw s belongs to member s mod M. Ignored by a posterior without noise, which has one draw for
+            each branch.
         seed: of the noise.
         scheme: how draws of one member are spread, see :class:`segunc.bayes.noise.NoiseSource`.
         scope: sample fewer sites than the posterior's own scope, or None.
@@ -88,7 +91,7 @@ class Sampler:
     def __init__(
         self,
         network: nn.Module,
-        posterior: Posterior | None = None,
+        posterior: AnyPosterior | None = None,
         *,
         draws: int = 24,
         seed: int = 0,
@@ -103,14 +106,14 @@ class Sampler:
     ) -> None:
         self.network = network.eval()
         self.posterior = None if posterior is None or isinstance(posterior, Deterministic) else posterior
-        if self.posterior is not None and not is_converted(network):
-            raise InputError(
-                "an unconverted network with a posterior", "a converted network", "call segunc.convert on it first"
-            )
-        self.draws = draws if self.posterior is not None else 1
-        members = self.posterior.members if self.posterior is not None else 1
-        if self.draws < members:
-            raise InputError(f"{draws} draws for {members} members", f"at least {members} draws", "raise --draws")
+        self._branches = branches_of(network, self.posterior)
+        for branch in self._branches:
+            branch.network.eval()
+            if branch.stochastic and not is_converted(branch.network):
+                raise InputError(
+                    "an unconverted network with a posterior", "a converted network", "call segunc.convert on it first"
+                )
+        self.draws = draws_of(self._branches, self.posterior, draws)
         if chunk is not None and chunk < 1:
             raise InputError(f"chunk {chunk}", "at least 1", "leave it out to have it chosen by memory")
         self.scores = check_scores(scores)
@@ -129,11 +132,7 @@ class Sampler:
         self.compiled = compiled
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
-        self._layout = AffineLayout(network) if self.posterior is not None else None
-        self._engine: Engine | None = None
-        self._folded: FoldedDraws | None = None
-        self._reached: list[bool] | None = None
-        self._share_one = False
+        self._runners: list[BranchRunner] = []
         self._backend, why = choose_backend(self.device)
         if why:
             self.report.messages.append(why)
@@ -154,18 +153,13 @@ class Sampler:
             InputError: the network returns NaN or infinite logits, or no dense logits.
         """
         images = images.to(self.device).contiguous(memory_format=torch.channels_last)
-        engine = self._prepared(images)
-        base_draw = None if self._folded is None else self._folded.part(0, 1).without_element_noise()
-        shape = (images.shape[-2], images.shape[-1])
-        share = self.report.shared or (self._share_one and self.chunk_for(len(images), shape, 1) == 1)
-        prefix = Prefix() if self._folded is not None and share else None
-        ending = engine.ending(images, base_draw, self._reached)
-        self.report.upsampled = ending is not None
-        base, upsampling = engine.logits(images, base_draw, ending, prefix)
-        if not torch.isfinite(base).all():
-            raise InputError(
-                "the network returns NaN or infinite logits", "finite logits", "check its weights and its input"
-            )
+        self._prepare(images)
+        first = self._runners[0]
+        plain = first if first.branch.transform.identity else first.untransformed()
+        found = Pass(plain, images, self._chunk_of(images, 1))
+        base, upsampling = found.base_logits()
+        self.report.upsampled = found.ending is not None
+        _require_finite(base)
         statistics = self.max_logit_statistics if STANDARDIZED_MAX_LOGIT in self.scores else None
         outputs = [base_maps(logits, upsampling, self._backend, self.temperature, statistics) for logits in base]
         sums = [
@@ -174,11 +168,13 @@ class Sampler:
             )
             for _ in images
         ]
-        if self._folded is None:
-            self._add([base], upsampling, sums)
-        else:
-            del base
-            self._sample(engine, images, sums, ending, prefix)
+        pending = PendingDraws(sums, self._backend)
+        left = [runner.draws for runner in self._runners]
+        if plain is first and first.folded is None:
+            pending.put(Chunk(base, upsampling, first.branch.transform, left[0]))
+            left[0] = range(0)
+        del base
+        self._sample(images, pending, left, {0: found} if plain is first else {})
         finished = [
             finish_frame(a, o, size, keep_probabilities, self._backend) for a, o in zip(sums, outputs, strict=True)
         ]
@@ -193,8 +189,8 @@ class Sampler:
     def reseed(self, seed: int) -> None:
         """Make new draws from another seed, for the frames that follow."""
         self.seed, self.noise = seed, replace(self.noise, seed=seed)
-        if self._folded is not None and self._engine is not None:
-            self._folded = self._engine.fold(self._all_draws(), share=self.report.shared)
+        for runner in self._runners:
+            runner.draw(self.noise, self.scope)
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Draws in a batch for ``frames`` frames of (height, width) ``size``."""
@@ -211,93 +207,90 @@ class Sampler:
             most = CHUNK_PIXELS // pixels
         return max(1, min(self.draws, most))
 
-    def _prepared(self, images: Tensor) -> Engine:
-        """The engine, made and checked with the first frame that comes."""
-        if self._engine is not None:
-            return self._engine
-        engine = Engine(self.network, self.precision, self.report.messages, compiled=self.compiled)
-        if self.posterior is not None:
-            draws = self._all_draws()
-            self._check(images, draws)
-            self._folded = engine.fold(draws, share=self.report.shared or self._share_one)
-        self._engine = engine
-        return engine
+    def _chunk_of(self, images: Tensor, classes: int) -> int:
+        return self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), classes)
 
-    def _all_draws(self) -> AffineDraws:
-        """The base network's own affine, and then the S draws."""
-        assert self._layout is not None
-        assert self.posterior is not None
-        drawn = self.posterior.affine(self._layout, range(self.draws), self.noise, self.scope)
-        return AffineDraws(
-            torch.cat([self._layout.weight[None], drawn.weight]),
-            torch.cat([self._layout.bias[None], drawn.bias]),
-            drawn.element_alpha,
-            (0, *drawn.element_seeds) if drawn.element_seeds else (),
-        )
+    def _prepare(self, images: Tensor) -> None:
+        """Make the runners and check their networks with the first frames that come."""
+        if self._runners:
+            return
+        networks: dict[int, NetworkRunner] = {}
+        runners = []
+        for index, branch in enumerate(self._branches):
+            key = id(branch.network)
+            if key not in networks:
+                networks[key] = NetworkRunner(branch.network, self.precision, self.report.messages, self.compiled)
+            draws = range(index, self.draws, len(self._branches))
+            if draws:
+                runners.append(BranchRunner(branch, draws, networks[key]))
+                runners[-1].draw(self.noise, self.scope, images)
+        self._runners = runners
+        for network in networks.values():
+            self._report(network)
 
-    def _sample(
-        self,
-        engine: Engine,
-        images: Tensor,
-        sums: list[DrawAccumulator],
-        ending: Ending | None,
-        prefix: Prefix | None,
-    ) -> None:
-        assert self._folded is not None
-        frames = len(images)
-        chunk = self.chunk_for(frames, (images.shape[-2], images.shape[-1]), sums[0].probabilities.shape[0])
-        if prefix is not None and not self.report.shared:
-            chunk = 1
-        pending: list[Tensor] = []
-        first = 0
-        while first < self.draws:
-            last = min(first + chunk, self.draws)
-            try:
-                # Row 0 is the base network.
-                logits, upsampling = engine.logits(images, self._folded.part(first + 1, last + 1), ending, prefix)
-            except torch.OutOfMemoryError:
-                if chunk == 1:
-                    raise
-                chunk = self.chunk = max(1, chunk // 2)
-                self.report.messages.append(f"out of memory: chunk halved to {chunk}")
-                torch.cuda.empty_cache()
-                continue
-            pending.append(logits)
-            first = last
-            if first == self.draws or sum(t.numel() * t.element_size() for t in pending) >= PENDING_BYTES:
-                self._add(pending, upsampling, sums)
-                pending.clear()
+    def _sample(self, images: Tensor, pending: PendingDraws, left: list[range], passes: dict[int, Pass]) -> None:
+        """Compute what is left of every branch, always the branch whose draw is next, and add it to the sums."""
+        chunk = self._chunk_of(images, pending.classes)
+        while (draw := min((draws[0] for draws in left if draws), default=self.draws)) < self.draws:
+            index = draw % len(left)
+            runner = self._runners[index]
+            if index not in passes:
+                passes[index] = Pass(runner, images, self._chunk_of(images, 1))
+            current = passes[index]
+            if runner.folded is None:
+                wanted = left[index]
+                logits, upsampling = current.base_logits()
+            else:
+                wanted = left[index][: 1 if current.only_one_at_a_time else chunk]
+                done = len(runner.draws) - len(left[index])
+                try:
+                    logits, upsampling = current.logits(done, done + len(wanted))
+                except torch.OutOfMemoryError:
+                    if len(wanted) == 1:
+                        raise
+                    chunk = self.chunk = max(1, chunk // 2)
+                    self.report.messages.append(f"out of memory: chunk halved to {chunk}")
+                    torch.cuda.empty_cache()
+                    continue
+            if index and wanted[0] == index:
+                _require_finite(logits)  # branch 0 was checked by its base
+            pending.put(Chunk(logits, upsampling, runner.branch.transform, wanted))
+            left[index] = left[index][len(wanted) :]
+            if not left[index]:
+                del passes[index]
+            if pending.bytes >= PENDING_BYTES:
+                pending.add_until(min((draws[0] for draws in left if draws), default=self.draws))
+        pending.add_until(self.draws)
 
-    def _add(self, chunks: list[Tensor], upsampling: Upsampling, sums: list[DrawAccumulator]) -> None:
-        """Add chunks of logits ``[k * n, C, h, w]``, draw-major, to the sums of n frames."""
-        for index, frame in enumerate(sums):
-            draws = [logits[index :: len(sums)] for logits in chunks]
-            add_draws(draws[0] if len(draws) == 1 else torch.cat(draws), upsampling, frame, self._backend)
-
-    def _check(self, images: Tensor, draws: AffineDraws) -> None:
-        """Find out in float32 how draws may run on this network."""
-        exact = Engine(self.network, "float32")
-        found = check(exact, images, draws)
-        report = self.report
-        report.self_check, report.batched, report.shared = found.batched, found.batched_passed, found.shared_passed
-        self._share_one = found.shared_one_passed
-        if not report.batched:
+    def _report(self, network: NetworkRunner) -> None:
+        """Take what the self-check of a network found into the report."""
+        found, report = network.found, self.report
+        if found is None:
+            return
+        report.self_check = max(found.batched, report.self_check or 0.0)
+        report.batched &= found.batched_passed
+        report.shared &= found.shared_passed
+        report.unreached += network.unreached
+        if not found.batched_passed:
             report.messages.append(
                 f"self-check failed: two draws as a batch differ from the same two one by one by {found.batched:.1e} of "
                 "the largest logit; draws run one at a time"
             )
-        if not report.shared:
+        if not found.shared_passed:
             report.messages.append(
                 "what is common to all draws can be shared on this network by one draw at a time only"
-                if self._share_one
+                if found.shared_one_passed
                 else f"what is common to all draws cannot be shared on this network (the logits change by {found.shared:.1e} "
                 "of the largest); everything is computed for every draw"
             )
-        reached = exact.require_layout().reached()
-        self._reached = reached
-        names = exact.require_layout().names
-        report.unreached = tuple(name for name, hit in zip(names, reached, strict=True) if not hit)
-        if report.unreached:
+        if network.unreached:
             report.messages.append(
-                f"{len(report.unreached)} norm sites are never called by the network, e.g. {report.unreached[0]}"
+                f"{len(network.unreached)} norm sites are never called by the network, e.g. {network.unreached[0]}"
             )
+
+
+def _require_finite(logits: Tensor) -> None:
+    if not torch.isfinite(logits).all():
+        raise InputError(
+            "the network returns NaN or infinite logits", "finite logits", "check its weights and its input"
+        )

@@ -118,19 +118,22 @@ class AbnnConfig(AffineTrainingConfig):
     random_class_weight: NonNegativeFloat = 4.0
 
 
-def _parse(parser: ArgumentParser, config: Path, overrides: list[str]) -> Namespace:
-    if not config.is_file():
+def _parse(parser: ArgumentParser, config: Path | None, overrides: list[str]) -> Namespace:
+    if config is not None and not config.is_file():
         raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
-    if not config.read_bytes().strip():
+    if config is not None and not config.read_bytes().strip():
         raise InputError(
             f"configuration {config} is empty", "at least `data` with its dataset and root", "see configs/"
         )
     try:
-        parsed = parser.parse_args(["--config", str(config), *overrides])
+        given = [] if config is None else ["--config", str(config)]
+        parsed = parser.parse_args([*given, *overrides])
     except ArgumentError as error:
         text = " ".join(str(error).split())
         raise InputError(
-            f"configuration {config}: {text}", "", "see `segunc train --help` and configs/ for the keys"
+            f"configuration{f' {config}' if config else ''}: {text}",
+            "",
+            "see `segunc train --help` and configs/ for the keys",
         ) from error
     for key, value in list(parsed.items()):
         parsed[key] = _native(value)
@@ -200,6 +203,22 @@ def parse_fit_config(config: Path, overrides: list[str], name: str, settings: ty
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--config", action="config")
     parser.add_class_arguments(SegmentationDataModule, "data")
+    parser.add_class_arguments(settings, name)
+    return _parse(parser, config, overrides)
+
+
+def parse_settings(config: Path | None, overrides: list[str], name: str, settings: type[Any]) -> Namespace:
+    """The resolved configuration of what needs no data: one group of settings, each with a default.
+
+    Args:
+        config: a YAML file, or None for the defaults.
+        overrides, name, settings: see :func:`parse_fit_config`.
+
+    Raises:
+        InputError: an unknown key, a value of the wrong type, a missing file.
+    """
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action="config")
     parser.add_class_arguments(settings, name)
     return _parse(parser, config, overrides)
 

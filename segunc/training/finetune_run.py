@@ -156,20 +156,24 @@ class FinetuneRun:
         self.measured["train_seconds"] = round(time.perf_counter() - start, 1)
         return task
 
+    def provenance(self) -> dict[str, Any]:
+        """How the result came to be, for its record; the clock of the run stops here."""
+        self.measured["seconds"] = round(time.perf_counter() - self._start, 1)
+        return {
+            "dataset": self.config.data.dataset,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "torch": torch.__version__,
+            "precision": str(self.settings["precision"]),
+            "threads": torch.get_num_threads(),
+            "settings": {k: v for k, v in self.options.as_dict().items() if k not in self.measured},
+            "resumed": self.resume is not None,
+            **self.measured,
+        }
+
     def finish(self, posterior: Posterior, summary: str) -> dict[str, Any]:
         """Write the model folder and say so; returns what was measured."""
-        self.measured["seconds"] = round(time.perf_counter() - self._start, 1)
+        provenance = self.provenance()
         if is_first_process():
-            provenance = {
-                "dataset": self.config.data.dataset,
-                "date": datetime.now(UTC).isoformat(timespec="seconds"),
-                "torch": torch.__version__,
-                "precision": str(self.settings["precision"]),
-                "threads": torch.get_num_threads(),
-                "settings": {k: v for k, v in self.options.as_dict().items() if k not in self.measured},
-                "resumed": self.resume is not None,
-                **self.measured,
-            }
             layout = AffineLayout(self.network.cpu())
             save_posterior(
                 posterior,

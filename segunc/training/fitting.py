@@ -39,7 +39,7 @@ def load_for_fitting(base: Path, config: Namespace, device: torch.device) -> tup
             "the classes that the network was trained on",
             "choose the data set or the base again",
         )
-    model.network.to(device).to(memory_format=torch.channels_last)
+    model.place(device)
     return model, data
 
 

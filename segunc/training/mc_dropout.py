@@ -1,33 +1,40 @@
-"""MC dropout over the channels of the norm sites: ``segunc finetune --method mc-dropout``, which trains nothing."""
+"""MC dropout of the network's own layers or of norm sites: ``segunc finetune --method mc-dropout``, which trains nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jsonargparse import Namespace
 from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveInt
 
+from segunc.bayes.dropout_sites import convert_dropout, dropout_layers
 from segunc.bayes.mc_dropout import ChannelDropout
+from segunc.bayes.own_dropout import OwnDropout
+from segunc.bayes.scope import in_scope
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import say
 
 
 @dataclass
 class McDropoutConfig:
-    """How channels are dropped.
+    """What is dropped, and how much.
 
     Args:
-        p: probability that a channel is dropped, below 1, or none to select it from ``p_grid`` on validation NLL.
+        sites: own (the network's own dropout layers, and only they), norm (channels at the norm sites), or auto: own where
+            the network has any, else norm.
+        p: probability that an element or a channel is dropped, below 1; none leaves own layers their own, and selects that
+            of norm sites from ``p_grid`` on validation NLL.
         p_grid: the candidates.
         selection_frames: validation frames used for the selection, evenly spaced (0: all).
         selection_draws: draws for each candidate.
-        scope: norm sites that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        scope: norm sites, or own layers, that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
         seed: of the masks in the selection.
     """
 
+    sites: Literal["auto", "own", "norm"] = "auto"
     p: ClosedUnitInterval | None = None
     p_grid: list[ClosedUnitInterval] = field(default_factory=lambda: [0.002, 0.005, 0.01, 0.02, 0.05])
     selection_frames: NonNegativeInt = 24
@@ -39,7 +46,7 @@ class McDropoutConfig:
 def finetune_mc_dropout(
     base: Path, config: Namespace, out: Path, *, device: str = "auto", say: Callable[[str], None] = say
 ) -> dict[str, Any]:
-    """Select the dropout probability unless it is given, and write the Bayesian model; nothing is trained.
+    """Choose what is dropped and with which probability, and write the Bayesian model; nothing is trained.
 
     Args:
         base, config, out, device, say: see :func:`segunc.training.finetune.finetune_abnn`; the section of the
@@ -50,6 +57,13 @@ def finetune_mc_dropout(
     """
     run = FinetuneRun(base, config, "mc_dropout", out, device, say)
     options = run.options
+    own = dropout_layers(run.network)
+    if options.sites == "own" or (options.sites == "auto" and own.sites):
+        run.say(str(convert_dropout(run.network)))
+        layers = OwnDropout.of(own, options.p, options.scope)
+        in_scope(options.scope, layers.names)
+        run.measured["p"] = list(layers.p)
+        return run.finish(layers, f"the network's own {len(layers.p)} dropout layers, nothing is trained")
     posterior = ChannelDropout.of(run.place(), options.p or 0.0, options.scope)
     p = options.p
     if p is None:
