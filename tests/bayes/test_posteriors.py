@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +15,11 @@ from torch import Tensor, nn
 from segunc.bayes.abnn import ABNN
 from segunc.bayes.convert import convert
 from segunc.bayes.draws import AffineLayout
-from segunc.bayes.files import METHODS
 from segunc.bayes.laplace import Laplace
 from segunc.bayes.mc_dropout import ChannelDropout
 from segunc.bayes.noise import draw_noise, draw_uniform
 from segunc.bayes.posterior import Posterior
+from segunc.bayes.registry import METHODS, restore
 from segunc.bayes.swag import Swag
 from segunc.bayes.variational import MeanField
 from segunc.errors import InputError
@@ -217,7 +218,10 @@ def test_uniform_numbers_depend_on_seed_and_draw_alone() -> None:
         (lambda: Laplace(MEAN, rand(3, 16), "dense"), "structure 'dense'"),  # type: ignore[arg-type]
         (lambda: ChannelDropout(MEAN, 1.0), "p 1.0"),
         (lambda: ChannelDropout(MEAN, float("nan")), "p nan"),
-        (lambda: ChannelDropout.from_tensors({"affine": MEAN}, {"where": "network"}), "dropout at 'network'"),
+        (
+            lambda: restore({"method": "mc-dropout", "where": "network"}, {"affine": MEAN}, Path("posterior.json")),
+            "dropout at 'network'",
+        ),
     ],
 )
 def test_bad_settings_are_one_line(make: Callable[[], Posterior], said: str) -> None:

@@ -1,0 +1,91 @@
+"""The network's own dropout layers: which are found, and their masks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from segunc.bayes.convert import convert
+from segunc.bayes.draws import AffineLayout
+from segunc.bayes.dropout_sites import DropoutSite, convert_dropout
+from segunc.bayes.own_dropout import OwnDropout
+from segunc.errors import InputError
+
+
+def network(*layers: nn.Module) -> nn.Sequential:
+    """A norm layer without effect, then the layers: what comes out of a one is the masks."""
+    norm = nn.BatchNorm2d(8, eps=0.0)
+    return nn.Sequential(norm, *layers).eval()
+
+
+@torch.no_grad()
+def drawn(made: nn.Sequential, draws: list[int], frames: int = 2, p: float | None = None) -> Tensor:
+    """``[len(draws), frames, 8, 6, 5]`` of an input of ones."""
+    convert(made)
+    posterior = OwnDropout.of(convert_dropout(made), p)
+    layout = AffineLayout(made)
+    with layout.active(posterior.affine(layout, draws, 3)):
+        out: Tensor = made(torch.ones(len(draws) * frames, 8, 6, 5))
+    return out.view(len(draws), frames, 8, 6, 5)
+
+
+def test_masks_are_of_elements_or_channels_and_the_same_for_all_frames() -> None:
+    elements, channels = drawn(network(nn.Dropout(0.5)), [0, 1]), drawn(network(nn.Dropout2d(0.5)), [0, 1])
+    for values in (elements, channels):
+        assert set(values.unique().tolist()) == {0.0, 2.0}
+        assert torch.equal(values[:, 0], values[:, 1])
+        assert not torch.equal(values[0], values[1])
+    assert torch.equal(channels, channels[..., :1, :1].expand_as(channels))
+    assert not torch.equal(elements, elements[..., :1, :1].expand_as(elements))
+
+
+@settings(max_examples=20, deadline=None)
+@given(p=st.floats(0.05, 0.8), draws=st.lists(st.integers(0, 1000), min_size=1, max_size=4))
+def test_a_draw_depends_on_its_number_alone_and_larger_p_drops_more(p: float, draws: list[int]) -> None:
+    together = drawn(network(nn.Dropout(0.5)), draws, p=p)
+    for row, draw in enumerate(draws):
+        assert torch.equal(together[row], drawn(network(nn.Dropout(0.5)), [draw], p=p)[0])
+    more = drawn(network(nn.Dropout(0.5)), draws, p=min(0.9, p + 0.1))
+    assert bool(((together == 0) <= (more == 0)).all())
+
+
+def test_the_mean_over_many_masks_is_the_input() -> None:
+    mean = drawn(network(nn.Dropout(0.3)), list(range(2000)), frames=1).mean(0)
+    # 240 means of 2000 draws with standard deviation sqrt(0.3 / 0.7): five standard errors.
+    assert float((mean - 1).abs().max()) < 5 * (0.3 / 0.7) ** 0.5 / 2000**0.5
+
+
+def test_two_layers_have_masks_of_their_own() -> None:
+    one = drawn(network(nn.Dropout(0.5)), [0])
+    two = drawn(network(nn.Dropout(0.5), nn.Dropout(0.5)), [0])
+    assert 0.15 < float((two > 0).float().mean()) < 0.35
+    assert bool(((two > 0) <= (one > 0)).all())
+
+
+def test_only_dropout_is_active_and_only_while_it_is_drawn() -> None:
+    made = network(nn.Dropout(0.5))
+    norm = made[0]
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_mean is not None
+    before = norm.running_mean.clone()
+    images = torch.rand(2, 8, 6, 5)
+    expected = made(images)
+    drawn(made, [0, 1])
+    assert torch.equal(norm.running_mean, before)
+    assert torch.equal(made(images), expected)
+    assert isinstance(made[1], nn.Dropout)
+    assert isinstance(made[1], DropoutSite)
+
+
+def test_what_is_found_left_and_refused() -> None:
+    report = convert_dropout(network(nn.Dropout(0.1), nn.Dropout(0.0), nn.Dropout2d(0.2), nn.AlphaDropout(0.3)))
+    assert [(s.name, s.layer, s.p) for s in report.sites] == [("1", "Dropout", 0.1), ("3", "Dropout2d", 0.2)]
+    assert [s.layer for s in report.left] == ["AlphaDropout"]
+    assert "calls as a function cannot be seen" in str(report)
+    with pytest.raises(InputError, match=r"no dropout layer of its own.*mc_dropout\.sites norm"):
+        convert_dropout(network(nn.Dropout(0.0)))
+    with pytest.raises(InputError, match=r"probability p 1\.0"):
+        OwnDropout.of(convert_dropout(network(nn.Dropout(1.0))))

@@ -1,0 +1,247 @@
+"""Ensembles, test-time augmentation and the network's own dropout in the one sampler, against loops by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segunc.bayes.abnn import ABNN
+from segunc.bayes.branches import AnyPosterior, branches_of
+from segunc.bayes.convert import convert
+from segunc.bayes.draws import AffineLayout
+from segunc.bayes.dropout_sites import convert_dropout, dropout_layers
+from segunc.bayes.ensemble import Ensemble, EnsembleMember
+from segunc.bayes.noise import mix_seed
+from segunc.bayes.own_dropout import OwnDropout
+from segunc.bayes.posterior import Deterministic
+from segunc.bayes.tta import TestTimeAugmentation
+from segunc.errors import InputError
+from segunc.sampling import Prediction, Sampler
+from segunc.sampling.logits import draw_logits
+from segunc.uncertainty import decompose_draws
+from tests.bayes.networks import small_network
+
+IMAGES = torch.rand(2, 3, 24, 32, generator=torch.Generator().manual_seed(0))
+SIZE = (24, 32)
+
+
+def plain(seed: int) -> nn.Module:
+    network = small_network(seed=seed)
+    with torch.no_grad():
+        network.get_submodule("head").weight.mul_(4)  # type: ignore[operator]
+    return network
+
+
+def stochastic(seed: int, alpha: float = 0.3, members: int = 1) -> EnsembleMember:
+    network = plain(seed)
+    convert(network)
+    return EnsembleMember(network, ABNN.around(AffineLayout(network), alpha, members))
+
+
+class Low(nn.Module):
+    """A small network at half resolution, upsampled in the end as real ones do."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.body = plain(seed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.body(F.avg_pool2d(x, 2))
+        return F.interpolate(logits, x.shape[-2:], mode="bilinear", align_corners=False)
+
+
+def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e-6) -> None:
+    """The maps are those of the logits ``[n, C, H, W]`` of each draw."""
+    probabilities = torch.stack([logits.softmax(1) for logits in draws])
+    expected = decompose_draws(probabilities)
+    torch.testing.assert_close(result.probabilities, probabilities.mean(0), atol=atol, rtol=0)
+    for name in ("entropy", "aleatoric", "epistemic"):
+        torch.testing.assert_close(result.scores[name], getattr(expected, name), atol=atol, rtol=0)
+
+
+@torch.no_grad()
+def by_hand(member: EnsembleMember, images: Tensor, number: int, seed: int) -> Tensor:
+    layout = AffineLayout(member.network)
+    with layout.active(member.posterior.affine(layout, [number], seed)):
+        logits: Tensor = member.network(images)
+    return logits
+
+
+def test_an_ensemble_of_two_networks_is_the_mean_of_their_softmaxes() -> None:
+    first, second = Low(0), Low(1)
+    ensemble = Ensemble([EnsembleMember(first, Deterministic()), EnsembleMember(second, Deterministic())])
+    sampler = Sampler(first, ensemble, draws=24)
+    assert sampler.draws == 2, "nothing is gained by repeating networks"
+    result = sampler(IMAGES, keep_probabilities=True)
+    with torch.no_grad():
+        logits = [first(IMAGES), second(IMAGES)]
+    assert_mean_of(result, logits)
+    torch.testing.assert_close(result.scores["max-logit"], -logits[0].amax(1), atol=1e-5, rtol=0)
+    assert float(result.scores["epistemic"].mean()) > 1e-3
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, None])
+def test_an_ensemble_of_posteriors_in_any_chunk(chunk: int | None) -> None:
+    """ABNN of two members, a deterministic network, ABNN: draw s is draw s // 3 of member s mod 3, noise of its own."""
+    members = [stochastic(0, members=2), EnsembleMember(plain(5), Deterministic()), stochastic(2)]
+    expected = []
+    for draw in range(8):
+        member = members[draw % 3]
+        if isinstance(member.posterior, Deterministic):
+            with torch.no_grad():
+                expected.append(member.network(IMAGES))
+        else:
+            expected.append(by_hand(member, IMAGES, draw // 3, mix_seed(7, draw % 3)))
+    sampler = Sampler(members[0].network, Ensemble(members), draws=8, seed=7, chunk=chunk)
+    assert_mean_of(sampler(IMAGES, keep_probabilities=True), expected)
+    held = draw_logits(members[0].network, Ensemble(members), IMAGES, 8, 7)
+    for logits, other in zip(held, expected, strict=True):
+        torch.testing.assert_close(logits, other)
+
+
+def test_sums_have_the_same_bits_in_any_chunk() -> None:
+    """A network of single pixels sums alike in any batch, so what is left is the order of the draws."""
+    members = [stochastic(seed) for seed in (0, 1)]
+    for member in members:
+        for name, module in list(member.network.named_modules()):
+            if isinstance(module, nn.Conv2d):
+                parent = member.network.get_submodule(name.rpartition(".")[0])
+                setattr(parent, name.rpartition(".")[2], Broadcast(module))
+    posteriors: list[AnyPosterior] = [Ensemble(members), TestTimeAugmentation(members[0].posterior, (1.0, 0.75))]
+    for posterior in posteriors:
+        results = [
+            Sampler(members[0].network, posterior, draws=9, chunk=c)(IMAGES, keep_probabilities=True)
+            for c in (1, 2, 3, 9)
+        ]
+        for other in results[1:]:
+            assert torch.equal(other.probabilities, results[0].probabilities)  # type: ignore[arg-type]
+            assert all(torch.equal(other.scores[name], results[0].scores[name]) for name in other.scores)
+
+
+class Broadcast(nn.Module):
+    """A convolution's middle tap as sums over channels in one order, whatever the batch."""
+
+    def __init__(self, convolution: nn.Conv2d) -> None:
+        super().__init__()
+        middle = convolution.kernel_size[0] // 2
+        self.weight, self.bias = convolution.weight[:, :, middle, middle].detach(), convolution.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.bias is not None
+        out = torch.zeros(len(x), len(self.weight), *x.shape[2:]) + self.bias.detach().view(1, -1, 1, 1)
+        for channel in range(x.shape[1]):
+            out = out + x[:, channel : channel + 1] * self.weight[:, channel].view(1, -1, 1, 1)
+        return out
+
+
+def test_flips_and_scales_are_brought_back_before_the_softmax() -> None:
+    network = Low(0)
+    expected = []
+    with torch.no_grad():
+        for flip in (False, True):
+            for size in ((24, 32), (18, 24), (30, 40)):
+                seen = IMAGES if size == SIZE else F.interpolate(IMAGES, size, mode="bilinear", antialias=size < SIZE)
+                logits = network(seen.flip(-1)).flip(-1) if flip else network(seen)
+                expected.append(logits if size == SIZE else F.interpolate(logits, SIZE, mode="bilinear"))
+    sampler = Sampler(network, TestTimeAugmentation(Deterministic(), (1.0, 0.75, 1.25), flip=True), draws=24)
+    assert sampler.draws == 6
+    assert_mean_of(sampler(IMAGES, keep_probabilities=True), expected)
+    for logits, other in zip(draw_logits(network, sampler.posterior, IMAGES, 1), expected, strict=True):  # type: ignore[arg-type]
+        torch.testing.assert_close(logits, other)
+
+
+def test_mirrored_frames_of_a_network_of_single_pixels_say_the_same() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    result = Sampler(network, TestTimeAugmentation(Deterministic(), flip=True))(IMAGES)
+    assert float(result.scores["epistemic"].max()) < 1e-6
+    assert float(result.scores["entropy"].mean()) > 0.1
+    aware = Sampler(plain(0), TestTimeAugmentation(Deterministic(), flip=True))(IMAGES)
+    assert float(aware.scores["epistemic"].mean()) > 1e-5
+
+
+@pytest.mark.parametrize("scales", [(1.0, 0.75), (0.75, 1.0)])
+def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[float, ...]) -> None:
+    member = stochastic(0)
+    expected = []
+    for draw in range(5):
+        scale = scales[draw % 2]
+        seen = IMAGES if scale == 1 else F.interpolate(IMAGES, (18, 24), mode="bilinear", antialias=True)
+        logits = by_hand(member, seen, draw, 3)
+        expected.append(logits if scale == 1 else F.interpolate(logits, SIZE, mode="bilinear"))
+    posterior = TestTimeAugmentation(member.posterior, scales, flip=False)
+    result = Sampler(member.network, posterior, draws=5, seed=3)(IMAGES, keep_probabilities=True)
+    assert_mean_of(result, expected)
+    with torch.no_grad():
+        base = member.network(IMAGES)
+    torch.testing.assert_close(result.scores["max-logit"], -base.amax(1), atol=1e-5, rtol=0)
+
+
+def test_over_an_ensemble_every_member_meets_every_transform() -> None:
+    networks = [plain(seed) for seed in range(4)]
+    inner = Ensemble([EnsembleMember(network, Deterministic()) for network in networks])
+    branches = branches_of(networks[0], TestTimeAugmentation(inner, (1.0, 0.5, 2.0), flip=True))
+    pairs = {(id(b.network), b.transform.scale, b.transform.flip) for b in branches}
+    assert len(pairs) == len(branches) == 24
+    assert [b.network for b in branches] == networks * 6
+
+
+def dropping(layer: nn.Module) -> nn.Module:
+    network = plain(0)
+    network.get_submodule("encoder").add_module("dropout", layer)
+    network.eval()
+    convert(network)
+    convert_dropout(network)
+    return network
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.4), nn.Dropout2d(0.4)])
+@pytest.mark.parametrize("chunk", [1, 3, None])
+def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | None) -> None:
+    network = dropping(layer)
+    posterior = OwnDropout.of(dropout_layers(network))
+    expected = [by_hand(EnsembleMember(network, posterior), IMAGES, draw, 2) for draw in range(7)]
+    sampler = Sampler(network, posterior, draws=7, seed=2, chunk=chunk)
+    result = sampler(IMAGES, keep_probabilities=True)
+    assert sampler.report.shared
+    assert sampler.report.batched
+    assert_mean_of(result, expected)
+    assert float(result.scores["epistemic"].mean()) > 1e-5
+    # Base scores are of the network without dropout.
+    with torch.no_grad():
+        torch.testing.assert_close(result.scores["max-logit"], -network(IMAGES).amax(1), atol=1e-5, rtol=0)
+    # The frames of a batch meet the same masks.
+    alone = Sampler(network, posterior, draws=7, seed=2)(IMAGES[1:])
+    torch.testing.assert_close(alone.scores["entropy"][0], result.scores["entropy"][1], atol=1e-6, rtol=0)
+
+
+def test_own_dropout_of_probability_zero_is_the_network() -> None:
+    network = dropping(nn.Dropout(0.4))
+    result = Sampler(network, OwnDropout.of(dropout_layers(network), 0.0), draws=3)(IMAGES)
+    assert float(result.scores["epistemic"].max()) < 1e-6
+    torch.testing.assert_close(result.scores["entropy"], result.scores["deterministic-entropy"], atol=1e-6, rtol=0)
+
+
+def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
+    members = [stochastic(0, members=2), stochastic(1)]
+    with pytest.raises(InputError, match="3 draws for 4 members"):
+        Sampler(members[0].network, Ensemble(members), draws=3)
+    augmented = TestTimeAugmentation(members[1].posterior, (1.0, 0.5), flip=True)
+    with pytest.raises(InputError, match="3 draws for 4 members"):
+        Sampler(members[1].network, augmented, draws=3)
+    with pytest.raises(InputError, match="augmentation of a model that has it already"):
+        TestTimeAugmentation(augmented)
+    for scales in ((), (0.0,), (float("nan"),)):
+        with pytest.raises(InputError, match="scales"):
+            TestTimeAugmentation(Deterministic(), scales)
+    with pytest.raises(InputError, match="ensemble of 1 network"):
+        Ensemble(members[:1])
+    other = EnsembleMember(nn.Conv2d(3, 5, 1), Deterministic())
+    mixed = Ensemble([EnsembleMember(plain(0), Deterministic()), other])
+    with pytest.raises(InputError, match=r"\(4, 24, 32\) and \(5, 24, 32\)"):
+        Sampler(plain(0), mixed)(IMAGES)
+    with pytest.raises(InputError, match="drawn dropout layers none"):
+        Sampler(members[0].network, OwnDropout([0.5], ["drop"]))(IMAGES)
