@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from segunc.commands.finetune import METHODS
 from segunc.commands.metric_options import add_metric_options
+from segunc.commands.review_options import REVIEW_EXAMPLES, add_review_options
 from segunc.commands.sampling_options import add_sampling_options, image_size
 from segunc.commands.video_options import add_summary_options, add_video_options
 from segunc.errors import InputError, PartialFailure
@@ -21,7 +22,7 @@ VERBS = {
     "finetune": "turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model",
     "predict": "write uncertainty maps of images, folders or a video; resumable",
     "evaluate": "metrics from maps on disk, or from a model in one pass",
-    "review": "a static HTML page of the maps",
+    "review": "a static HTML page on which people look at the maps and judge them; reads their verdicts back",
     "summary": "the worst moments of maps on disk, and frames ranked for labelling",
     "export": "score maps in the files of a public benchmark",
     "compare": "results side by side, with intervals and paired tests; their place on a public leaderboard",
@@ -168,12 +169,8 @@ def build_parser() -> Parser:
     add_metric_options(evaluate, names)
     add_sampling_options(evaluate)
 
-    review = _verb(verbs, "review", "segunc review --maps maps --out review")
-    review.add_argument("--maps", required=True, metavar="DIR", help="a maps folder")
-    review.add_argument("--anomaly-labels", metavar="DIR", help="anomaly masks to outline")
-    review.add_argument("--dataset", metavar="NAME", help="data set whose anomaly label values the masks have")
-    review.add_argument("--metrics", metavar="JSON", help="a result of evaluate to show")
-    review.add_argument("--out", required=True, metavar="DIR", help="folder of the page")
+    review = _verb(verbs, "review", REVIEW_EXAMPLES)
+    add_review_options(review, names)
 
     summary = _verb(
         verbs,

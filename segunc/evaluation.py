@@ -19,6 +19,7 @@ from segunc.data.label_images import read_label_image
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.pairing import find_labels, list_images
 from segunc.errors import InputError
+from segunc.maps.class_check import check_classes
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
 from segunc.metrics.labelled_frame import CONFIDENCE, LabelledFrame
@@ -65,7 +66,7 @@ def evaluate_maps(
         raise InputError("class labels are given without a label map", "the label map that explains their values")
     reader = MapsReader(maps)
     if labels is not None and label_map is not None:
-        _check_classes(reader, label_map)
+        check_classes(reader, label_map)
     anomaly_files = _label_files(anomaly_labels, reader.frames)
     label_files = _label_files(labels, reader.frames)
     chosen = _choose_scores(reader, options.scores)
@@ -120,21 +121,6 @@ def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> Sequence
             "check the name, or predict with that score",
         )
     return reader.scores if scores is None else scores
-
-
-def _check_classes(reader: MapsReader, label_map: LabelMap) -> None:
-    """Refuse a label map that numbers the classes otherwise than the network did; other words for them may pass."""
-    names = (reader.manifest or {}).get("classes", {}).get("names")
-    if names is None:
-        return
-    moved = [name for i, name in enumerate(names) if name in label_map.classes and label_map.classes.index(name) != i]
-    if len(names) != label_map.num_classes or moved:
-        detail = f"class '{moved[0]}' has another number" if moved else f"it has {label_map.num_classes} classes"
-        raise InputError(
-            f"label map '{label_map.name}' does not fit the maps in {reader.folder}: {detail}",
-            f"the {len(names)} classes {', '.join(names)}",
-            "give the label map that the network was trained with",
-        )
 
 
 def _label_files(given: Labels | None, frames: Sequence[str]) -> Mapping[str, Path]:

@@ -1,154 +1,247 @@
-"""A review page: one folder with an index.html that opens from disk, without a network, anywhere it is copied."""
+"""A review page: a folder with an index.html that opens from disk, without a network, anywhere it is copied."""
 
 from __future__ import annotations
 
-import json
+import html
 import shutil
+from collections.abc import Callable, Iterator, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from segunc.data.pairing import find_labels
+from segunc.data.anomaly_labels import BINARY, AnomalyEncoding
+from segunc.data.images import Image
+from segunc.data.labels import LabelMap
 from segunc.errors import InputError
-from segunc.files import write_atomically
+from segunc.files import read_json, write_json
+from segunc.maps.class_check import check_classes
 from segunc.maps.folder import OVERLAY
 from segunc.maps.reader import MapsReader
 from segunc.maps.sources import FrameSource, open_source
-from segunc.maps.store import encode_jpeg
-from segunc.review.drawing import resize
-from segunc.review.html import Page, PageFrame, render
-from segunc.review.pictures import FramePictures, ReadAnomaly, read_anomaly_mask
+from segunc.review.chunks import write_data, write_new
+from segunc.review.description import (
+    describe_classes,
+    describe_colours,
+    describe_model,
+    describe_scores,
+    describe_shares,
+    describe_tool,
+    metrics_tables,
+    run_id,
+)
+from segunc.review.frame_files import FRAMES, THUMBNAILS, FrameFiles, FrameRow
+from segunc.review.labels import find_review_labels
+from segunc.review.notices import compare_notices, image_notices, label_notices, maps_notices
+from segunc.review.ranges import page_ranges
+from segunc.review.table import frame_table
+from segunc.review.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
 
-THUMBNAIL_WIDTH = 960
+ASSETS = "assets"
 RANKING_SCORE = "entropy"
+_VIDEOS = (f"{OVERLAY}.webm", f"{OVERLAY}.mp4")
 
 
 def write_review(
     maps: Path,
     out: Path,
     *,
+    labels: Path | None = None,
+    label_map: LabelMap | None = None,
     anomaly_labels: Path | None = None,
-    read_anomaly: ReadAnomaly = read_anomaly_mask,
+    anomaly_encoding: AnomalyEncoding = BINARY,
+    compare: Path | None = None,
     images: str | Path | None = None,
     metrics: Path | None = None,
+    scores: Sequence[str] | None = None,
     ranges: dict[str, tuple[float, float]] | None = None,
     limit: int | None = None,
-    redraw: bool = False,
+    on_frame: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Write the review page of a maps folder.
+    """Write the review page of a maps folder; what cannot be shown is said on the page.
 
-    Frames are sorted worst first by mean entropy (by the first score where there is no entropy); the reader of the
-    page can sort by any other score or by name. Each shows its overlay where the prediction made one, else a panel
-    drawn over the source image, else the maps alone; the page says where images were missing.
+    The page carries every map as it is stored, so it can tell the value of each pixel. An earlier page in ``out`` is
+    replaced; its imported verdicts stay while the run is the same.
 
     Args:
-        maps: the maps folder, of this tool or any other.
+        maps: the maps folder, of this tool or any other, finished or not.
         out: the folder of the page; made if missing.
-        anomaly_labels: folder of anomaly masks; labelled frames are drawn anew with outlines.
-        read_anomaly: reads one mask; another encoding than 0, 1, 255 needs another reader.
+        labels: folder of class labels, for ground truth and errors; needs ``label_map``.
+        label_map: what their values mean.
+        anomaly_labels: folder of anomaly masks.
+        anomaly_encoding: what their values mean.
+        compare: maps of a second model on the same frames.
         images: the source images; the input that the manifest records when not given.
-        metrics: a metrics.json to show as a table.
-        ranges: display ranges of your own, score -> (low, high); unbounded scores are shown only with one.
-        limit: show only the worst frames, as many as this.
-        redraw: draw panels even where overlays exist.
+        metrics: a metrics.json to show.
+        scores: the scores to carry; None is all.
+        ranges: display ranges of your own, score -> (low, high).
+        limit: carry only the frames with the highest mean entropy, as many as this.
+        on_frame: called after each frame with the number of frames done and their total.
 
     Returns:
         The path of ``index.html``.
 
     Raises:
-        InputError: no maps, no such images or labels, a damaged metrics file.
+        InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics
+            file, or an output folder that holds something else.
     """
     reader = MapsReader(maps)
-    if reader.manifest is None and out.resolve().is_relative_to(maps.resolve()):
-        raise InputError(f"output {out} lies inside {maps}", "a folder outside the maps", "give another --out")
-    if limit is not None and limit < 1:
-        raise InputError(f"a limit of {limit} frames", "at least 1", "give another --limit")
-    pictures = FramePictures(reader, ranges)
-    frames = _ranked(reader)[:limit]
-    names = [frame.name for frame in frames]
-    labels = find_labels(anomaly_labels, names) if anomaly_labels is not None else {}
-    if anomaly_labels is not None and not labels:
-        raise InputError(
-            f"no label in {anomaly_labels} belongs to a frame", "labels named like frames", "check the path"
-        )
-    source, missing = _open_images(reader, images, needed=redraw or bool(labels) or _lacks_overlay(reader, names))
-    shown = set()
-    for name, picture in pictures.iterate(names, source, labels, read_anomaly, redraw=redraw):
-        _write_picture(out / "frames" / f"{name}.jpg", encode_jpeg(picture))
-        width = min(THUMBNAIL_WIDTH, picture.shape[1])
-        small = resize(picture, width, round(picture.shape[0] * width / picture.shape[1]))
-        _write_picture(out / "thumbnails" / f"{name}.jpg", encode_jpeg(small))
-        shown.add(name)
-    video = maps / f"{OVERLAY}.webm"
-    if video.is_file():
-        out.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(video, out / video.name)
-    page = Page(
-        title=maps.resolve().name,
-        manifest=reader.manifest or {},
-        legends=list(pictures.legends.values()),
-        scores=[score for score in reader.scores if any(score in frame.mean for frame in frames)],
-        frames=[frame for frame in frames if frame.name in shown],
-        total=len(reader.frames),
-        labelled=sorted(labels),
-        video=video.name if video.is_file() else None,
-        metrics=_read_metrics(metrics) if metrics is not None else None,
-        notice=missing,
+    chosen = _choose_scores(reader, scores)
+    shown_ranges = page_ranges(reader, ranges)
+    rows = _choose_frames(reader, limit)
+    names = [row.name for row in rows]
+    found = find_review_labels(
+        names, anomaly=anomaly_labels, classes=labels, anomaly_encoding=anomaly_encoding, label_map=label_map
     )
-    index = out / "index.html"
-    _write_picture(index, render(page).encode())
-    return index
+    other = MapsReader(compare) if compare is not None else None
+    for model in (reader, other):
+        if model is not None and labels is not None and label_map is not None:
+            check_classes(model, label_map)
+    notices = [*maps_notices(reader, names), *label_notices(found, names), *compare_notices(reader, other, names)]
+    tables = metrics_tables(read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None)
+    source, missing = _open_images(reader, images)
+    run = run_id(reader)
+    head = {
+        "format": PAGE_FORMAT,
+        "format_version": 1,
+        "run": run,
+        "tool": describe_tool(),
+        "maps": str(maps),
+        "labels": str(labels) if labels else None,
+        "anomaly_labels": str(anomaly_labels) if anomaly_labels else None,
+        "compare": str(compare) if compare else None,
+        "metrics": str(metrics) if metrics else None,
+        "scores": chosen,
+        "frames": len(rows),
+    }
+    _prepare(out, reader, head)
+    files = FrameFiles(out, reader, chosen, shown_ranges, found, other)
+    for done, (row, image, error) in enumerate(_with_images(rows, source), start=1):
+        if error is not None:
+            row.problems.append(error)
+        files.write(row, image)
+        if on_frame is not None:
+            on_frame(done, len(rows))
+    notices += [missing] if missing else image_notices(rows)
+    video = next((name for name in _VIDEOS if (maps / name).is_file()), None)
+    if video is not None:
+        shutil.copyfile(maps / video, out / video)
+    page = {
+        "run": run,
+        **describe_model(reader),
+        "compared": describe_model(other) if other is not None else None,
+        "written": describe_tool(),
+        "scores": describe_scores(reader, shown_ranges, chosen),
+        "ranking": RANKING_SCORE if RANKING_SCORE in chosen else next(iter(chosen), None),
+        "colours": describe_colours(),
+        "classes": describe_classes(reader, label_map),
+        "objects": describe_shares(),
+        "fps": (reader.manifest or {}).get("source", {}).get("fps"),
+        "video": video,
+        "total": len(reader.frames),
+        "notices": notices,
+        "failed": list((reader.manifest or {}).get("failed", [])),
+        "metrics": tables,
+    }
+    write_data(out / "data" / "page.js", "page", page)
+    write_data(out / "data" / "frames.js", "frames", frame_table(rows, chosen, _times(reader, names)))
+    write_json(out / PAGE_NAME, head | {"status": "finished"})
+    write_verdicts(out, run, kept_verdicts(out, run))
+    # Last, so that a page that opens is whole.
+    return _write_assets(out, str(page["title"]))
 
 
-def _ranked(reader: MapsReader) -> list[PageFrame]:
-    """All frames with mean and max of each score, worst first; read from the maps where no record holds them."""
-    frames = []
-    for place, name in enumerate(reader.frames):
-        record = reader.records.get(name, {})
-        mean, peak = dict(record.get("mean", {})), dict(record.get("max", {}))
-        for score in reader.scores:
-            if score not in mean and reader.has(name, score):
-                values = reader.read(name, score)
-                mean[score], peak[score] = float(values.mean()), float(values.max())
-        frames.append(PageFrame(name, place, mean, peak))
+def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
+    unknown = [score for score in scores or () if score not in reader.scores]
+    if unknown:
+        raise InputError(
+            f"score '{unknown[0]}' has no maps in {reader.folder}",
+            f"one of {', '.join(reader.scores) or '(there is none)'}",
+            "check the name",
+        )
+    return list(reader.scores if scores is None else scores)
+
+
+def _choose_frames(reader: MapsReader, limit: int | None) -> list[FrameRow]:
+    rows = [FrameRow(name, place) for place, name in enumerate(reader.frames)]
+    if limit is None:
+        return rows
+    if limit < 1:
+        raise InputError(f"a limit of {limit} frames", "at least 1", "give another --limit")
     score = RANKING_SCORE if RANKING_SCORE in reader.scores else next(iter(reader.scores), "")
-    return sorted(frames, key=lambda frame: -frame.mean.get(score, float("-inf")))
+
+    def mean(row: FrameRow) -> float:
+        recorded = reader.records.get(row.name, {}).get("mean", {}).get(score)
+        if recorded is None and reader.has(row.name, score):
+            recorded = reader.read(row.name, score).mean(dtype="float64")
+        return float("-inf") if recorded is None else float(recorded)
+
+    worst = sorted(rows, key=mean, reverse=True)[:limit]
+    return sorted(worst, key=lambda row: row.place)
 
 
-def _lacks_overlay(reader: MapsReader, names: list[str]) -> bool:
-    return any(reader.overlay(name) is None for name in names)
+def _with_images(
+    rows: Sequence[FrameRow], source: FrameSource | None
+) -> Iterator[tuple[FrameRow, Image | None, str | None]]:
+    """Each frame with its image, or with the reason why there is none, one image in memory at a time."""
+    waiting = {row.name: row for row in rows}
+    if source is not None:
+        for frame in source.frames(lambda _, name: name not in waiting):
+            row = waiting.pop(frame.name, None)
+            if row is not None:
+                yield row, frame.image, frame.error
+            if not waiting:
+                return
+    for row in waiting.values():
+        yield row, None, None
 
 
-def _open_images(
-    reader: MapsReader, images: str | Path | None, *, needed: bool
-) -> tuple[FrameSource | None, str | None]:
+def _open_images(reader: MapsReader, images: str | Path | None) -> tuple[FrameSource | None, str | None]:
     """The source of images and, where it is gone, one line for the page. A source that was asked for must open."""
     if images is not None:
         return open_source(images), None
     recorded = (reader.manifest or {}).get("run", {}).get("input")
-    if not needed:
-        return None, None
     if not recorded:
-        return None, "The maps do not say where their images are, so only maps are shown."
+        return None, "The maps do not say where their images are, so only maps are shown; --images gives their place."
     try:
         return open_source(recorded), None
     except InputError as error:
         return None, f"The source images could not be opened, so only maps are shown: {error}."
 
 
-def _read_metrics(path: Path) -> dict[str, Any]:
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(
-            f"metrics {path} cannot be read ({error.strerror})", "a metrics.json", "check the path"
-        ) from error
-    except ValueError as error:
-        raise InputError(f"metrics {path} is no JSON ({error})", "a metrics.json", "evaluate again") from error
-    if not isinstance(loaded, dict):
-        raise InputError(f"metrics {path} holds no object", "a metrics.json", "evaluate again")
-    return loaded
+def _times(reader: MapsReader, names: Sequence[str]) -> list[float | None]:
+    """Seconds of each frame in its video: as recorded, else of its number at the recorded rate."""
+    source: dict[str, Any] = (reader.manifest or {}).get("source", {})
+    fps = source.get("fps")
+    recorded = [reader.records.get(name, {}).get("time") for name in names]
+    return [
+        float(time) if time is not None else int(name) / fps if fps and name.isdigit() else None
+        for name, time in zip(names, recorded, strict=True)
+    ]
 
 
-def _write_picture(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, data)
+def _prepare(out: Path, reader: MapsReader, head: dict[str, Any]) -> None:
+    """Make the folder and say what is written there, without what an earlier page left."""
+    if out.resolve() == reader.folder.resolve():
+        raise InputError(f"output {out} is the maps folder", "a folder of its own for the page", "give another --out")
+    if reader.manifest is None and out.resolve().is_relative_to(reader.folder.resolve()):
+        # The pictures of the page would be taken for maps the next time.
+        raise InputError(f"output {out} lies inside {reader.folder}", "a folder outside it", "give another --out")
+    ours = page_of(out) is not None
+    if out.is_dir() and any(out.iterdir()) and not ours and not (out / "index.html").exists():
+        raise InputError(f"output {out} holds other files", "an empty or new folder", "give another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "index.html").unlink(missing_ok=True)
+    for folder in (FRAMES, THUMBNAILS) if ours else ():
+        shutil.rmtree(out / folder, ignore_errors=True)
+    write_json(out / PAGE_NAME, head | {"status": "being written"})
+
+
+def _write_assets(out: Path, title: str) -> Path:
+    assets = resources.files("segunc.review") / ASSETS
+    for asset in assets.iterdir():
+        if asset.name.endswith((".js", ".css")):
+            write_new(out / ASSETS / asset.name, asset.read_bytes())
+    index = out / "index.html"
+    template = (assets / "index.html").read_text(encoding="utf-8")
+    write_new(index, template.replace("{{title}}", html.escape(title)).encode())
+    return index

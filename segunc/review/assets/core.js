@@ -1,0 +1,63 @@
+"use strict";
+/* The one global of the page. A page opened from disk can import no modules (its origin is opaque), so each file adds
+   its part to this object, in the order of index.html. */
+globalThis.segunc = (function () {
+  const data = {};
+  const arrived = new Map();
+
+  /* Called by every script of data: a table under its name, or a map waiting to be unpacked. */
+  function receive(key, head, text) {
+    if (text === undefined) data[key] = head;
+    else arrived.set(key, { head, text });
+  }
+
+  /* The content of a script of data that is loaded when it is needed; rejects where the file is not there. */
+  function load(key) {
+    return new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = `${key.split("/").map(encodeURIComponent).join("/")}.js`;
+      script.onload = () => {
+        const content = arrived.get(key);
+        arrived.delete(key);
+        script.remove();
+        if (content) resolve(content);
+        else reject(new Error(`${key}.js is damaged`));
+      };
+      script.onerror = () => {
+        script.remove();
+        reject(new Error(`${key}.js cannot be read`));
+      };
+      document.head.append(script);
+    });
+  }
+
+  /* An element with attributes (on... are listeners, true is an empty attribute, null leaves it out) and children. */
+  function element(tag, attributes = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+      else made.setAttribute(name, value === true ? "" : value);
+    }
+    made.append(...children.filter((child) => child !== null && child !== undefined));
+    return made;
+  }
+
+  /* Six significant digits: more than a 16-bit code can tell apart, but for the smallest. */
+  function format(value) {
+    if (value === null || value === undefined) return "–";
+    return Number.isFinite(value) ? String(Number(value.toPrecision(6))) : String(value);
+  }
+
+  function seconds(time) {
+    const minutes = Math.floor(time / 60);
+    return `${minutes}:${(time - 60 * minutes).toFixed(2).padStart(5, "0")}`;
+  }
+
+  /* Say something to a screen reader, without moving the focus. */
+  function announce(text) {
+    document.getElementById("live").textContent = text;
+  }
+
+  return { data, receive, load, element, format, seconds, announce };
+})();

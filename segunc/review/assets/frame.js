@@ -1,0 +1,265 @@
+"use strict";
+/* The view of one frame: its panel of layers, threshold, values and verdict, and the way to its neighbours. */
+(function (segunc) {
+  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, format, announce } = segunc;
+  const { page } = segunc.data;
+  const panel = document.getElementById("panel");
+  const parts = {};
+  let showing = null; // resolves when the frame asked for last is on the stage
+  let later = null;
+
+  const current = () => table.index(state.get().frame);
+
+  function slider(id, label, low, high, step, field) {
+    const input = element("input", { type: "range", id, min: low, max: high, step, oninput: () => state.set({ [field]: Number(input.value) }) });
+    parts[id] = input;
+    return element("label", { class: "row" }, element("span", {}, label), input);
+  }
+
+  function check(id, label, field, key) {
+    const input = element("input", { type: "checkbox", id, onchange: () => toggle(field) });
+    parts[id] = input;
+    return element("label", { class: "check" }, input, label, " ", element("kbd", {}, key));
+  }
+
+  function group(title, ...children) {
+    return element("fieldset", {}, element("legend", {}, title), ...children);
+  }
+
+  function build() {
+    const radios = layers.every.map((layer, position) => {
+      const input = element("input", { type: "radio", name: "layer", value: layer, onchange: () => chooseLayer(layer) });
+      const key = position === 0 && layer === "image" ? "0" : position <= 9 ? String(position + (layers.every[0] === "image" ? 0 : 1)) : "";
+      return element("label", { class: "check" }, input, layers.title(layer), key ? " " : null, key ? element("kbd", {}, key) : null);
+    });
+    parts.right = element("select", { id: "right", "aria-label": "Layer on the right of the wipe", onchange: () => state.set({ right: parts.right.value }) },
+      ...layers.every.map((layer) => element("option", { value: layer }, layers.title(layer))));
+    parts.number = element("input", { type: "number", step: "any", id: "threshold-number", "aria-label": "Threshold",
+      oninput: () => { if (parts.number.value !== "") setThreshold(Number(parts.number.value)); } });
+    const range = element("input", { type: "range", id: "threshold", min: 0, max: 1000, step: 1, "aria-label": "Threshold",
+      oninput: () => setThreshold(fromSlider(Number(range.value))) });
+    parts.threshold = range;
+    parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
+    parts.legends = element("div", { id: "legends" });
+    parts.problems = element("ul", { id: "problems" });
+    parts.note = element("textarea", { id: "note", rows: 2, placeholder: "Note", "aria-label": "Note on this frame", oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }) });
+    parts.verdicts = Object.entries(verdicts.WORDS).map(([name, words]) => element("button", { type: "button", "data-verdict": name, onclick: () => judge(name) }, words, " ", element("kbd", {}, VERDICT_KEYS[name])));
+    const link = element("button", { type: "button", id: "copy-link", onclick: copyLink }, "Copy link to this view");
+    panel.replaceChildren(
+      group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note),
+      group("Layer", element("div", { class: "layers" }, ...radios), slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
+        element("div", { class: "row" }, check("wipe", "wipe to", "wipe", "w"), parts.right),
+        layers.every.includes("anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
+        parts.legends),
+      table.scores.length ? group("Threshold", check("flags", "show what would be flagged", "flags", "t"),
+        element("div", { class: "row" }, range, parts.number), parts.flagged) : null,
+      parts.problems, link);
+  }
+
+  const VERDICT_KEYS = { "true-alarm": "a", "false-alarm": "s", missed: "m", unsure: "u" };
+
+  /* The slider covers the score's range and what its maxima reach beyond it. */
+  function sliderRange() {
+    const { low, high } = page.scores[state.get().score];
+    const highest = table.extent(state.get().score, "max")[1];
+    return [low, Math.max(high, highest)];
+  }
+  function fromSlider(position) {
+    const [low, high] = sliderRange();
+    return Number((low + (high - low) * position / 1000).toPrecision(4));
+  }
+
+  function setThreshold(threshold) {
+    state.set({ threshold, flags: true });
+  }
+
+  function toggle(field) {
+    const changes = { [field]: !state.get()[field] };
+    if (field === "flags" && changes.flags && state.get().threshold === null) changes.threshold = fromSlider(500);
+    if (field === "wipe" && changes.wipe && state.get().right === null) changes.right = counterpart(state.get().layer);
+    state.set(changes);
+  }
+
+  /* What a wipe shows first: the same layer of the second model, or else the image. */
+  function counterpart(layer) {
+    const other = layer.startsWith("other/") ? layer.slice(6) : `other/${layer}`;
+    if (layers.every.includes(other)) return other;
+    return layers.every.find((name) => name !== layer) ?? layer;
+  }
+
+  function chooseLayer(layer, right = false) {
+    if (!layers.every.includes(layer)) return;
+    if (right) {
+      state.set({ right: layer, wipe: true });
+      return;
+    }
+    const score = layers.scoreOf(layer);
+    // The threshold belongs to a score: it follows the layer, and starts anew.
+    state.set(score && score !== state.get().score ? { layer, score, threshold: state.get().flags ? defaultThreshold(score) : null } : { layer });
+    announce(layers.title(layer));
+  }
+
+  function defaultThreshold(score) {
+    const { low, high } = page.scores[score];
+    return Number(((low + high) / 2).toPrecision(4));
+  }
+
+  function judge(verdict) {
+    const frame = state.get().frame, same = verdicts.get(frame)?.verdict === verdict;
+    verdicts.set(frame, { verdict: same ? "" : verdict });
+    announce(same ? "verdict taken back" : verdicts.WORDS[verdict]);
+  }
+
+  async function copyLink() {
+    try {
+      await navigator.clipboard.writeText(state.link());
+      announce("link copied");
+    } catch {
+      announce("the address bar holds the link");
+    }
+  }
+
+  /* Step in the gallery's order, or (with `source`) in that of the source. */
+  function step(by, source = false) {
+    const index = current();
+    if (index === null) return;
+    const order = source ? null : gallery.order();
+    const at = source ? index : order.indexOf(index);
+    const target = source ? at + by : order[at < 0 ? 0 : at + by];
+    if (target !== undefined && target >= 0 && target < table.count) go(target);
+  }
+
+  /* To the next frame in the gallery's order that has no verdict yet. */
+  function nextOpen() {
+    const order = gallery.order(), at = order.indexOf(current());
+    const rest = [...order.slice(at + 1), ...order.slice(0, Math.max(at, 0))];
+    const target = rest.find((index) => !verdicts.get(table.name(index))?.verdict);
+    if (target === undefined) announce("every frame of the gallery has a verdict");
+    else go(target);
+  }
+
+  function go(index) {
+    state.set({ frame: table.name(index), view: "frame" });
+  }
+
+  async function show(index, playing) {
+    const done = await stage.show(index);
+    if (!done) return;
+    probe.fill();
+    showLegends(index);
+    showFlagged(index);
+    clearTimeout(later);
+    // Values of layers that are not shown can wait, and need not be read while frames rush by.
+    later = setTimeout(() => probe.loadAll(index), playing ? 400 : 30);
+  }
+
+  function showLegends(index) {
+    const now = state.get(), shown = [stage.layerOf("left", index, now)];
+    if (now.wipe) shown.push(stage.layerOf("right", index, now));
+    const legends = [...new Set(shown.filter(Boolean))].map((layer) => {
+      const found = layers.needs(layer).map((content) => maps.peek(table.place(index), content));
+      return found.every(Boolean) ? layers.legendOf(layer, found) : null;
+    });
+    parts.legends.replaceChildren(...legends.filter(Boolean));
+  }
+
+  /* How much of the frame, of its labelled anomaly and of the rest lies at or above the threshold. */
+  function showFlagged(index) {
+    const { flags, threshold, score } = state.get();
+    const map = score ? maps.peek(table.place(index), score) : null;
+    if (!parts.flagged) return;
+    if (!flags || threshold === null || !map) {
+      parts.flagged.textContent = "";
+      return;
+    }
+    const label = table.has(index, "anomaly") ? maps.peek(table.place(index), "anomaly") : null;
+    const flagged = [0, 0], pixels = [0, 0];
+    let all = 0;
+    for (let i = 0; i < map.codes.length; i++) {
+      const over = map.value(i) >= threshold ? 1 : 0;
+      all += over;
+      const kind = label?.codes[i];
+      if (kind === 0 || kind === 1) {
+        flagged[kind] += over;
+        pixels[kind]++;
+      }
+    }
+    const share = (part, whole) => `${(100 * part / whole).toFixed(2)} %`;
+    const words = [`${score} ≥ ${format(threshold)}: ${share(all, map.codes.length)} of the frame`];
+    if (pixels[1]) words.push(`${share(flagged[1], pixels[1])} of the labelled anomaly`);
+    if (pixels[0]) words.push(`${share(flagged[0], pixels[0])} of the normal pixels`);
+    parts.flagged.textContent = words.join(", ");
+  }
+
+  const STAGED = ["frame", "view", "layer", "right", "wipe", "flags", "threshold", "score", "outline"];
+  const PLACED = ["split", "opacity", "zoom", "x", "y", "probe", "outline"];
+
+  function update(now, changed) {
+    if (now.view !== "frame") return;
+    const index = current();
+    if (index === null) {
+      const first = gallery.order()[0] ?? 0;
+      state.set({ frame: table.name(first) });
+      return;
+    }
+    if (changed.has("frame") || changed.has("view")) showHead(index);
+    syncControls(now);
+    if (STAGED.some((field) => changed.has(field))) showing = show(index, segunc.timeline.playing());
+    else if (PLACED.some((field) => changed.has(field))) stage.place();
+    if (changed.has("probe")) probe.fill();
+  }
+
+  function showHead(index) {
+    const time = table.time(index), order = gallery.order(), at = order.indexOf(index);
+    const where = [at >= 0 ? `${at + 1} of ${order.length} in the gallery` : "not in the gallery's filter"];
+    if (time !== null) where.push(segunc.seconds(time));
+    document.getElementById("frame-name").replaceChildren(table.name(index), element("small", {}, where.join(" · ")));
+    parts.problems.replaceChildren(...table.problems(index).map((text) => element("li", { class: "notice" }, text)));
+    showVerdict();
+  }
+
+  function showVerdict() {
+    const entry = verdicts.get(state.get().frame);
+    for (const button of parts.verdicts) button.setAttribute("aria-pressed", String(entry?.verdict === button.dataset.verdict));
+    if (parts.note.value !== (entry?.note ?? "")) parts.note.value = entry?.note ?? "";
+  }
+
+  function syncControls(now) {
+    const index = current();
+    for (const input of panel.querySelectorAll("input[name=layer]")) {
+      input.checked = input.value === now.layer;
+      input.disabled = !layers.available(index, input.value);
+    }
+    parts.right.value = now.right ?? counterpart(now.layer);
+    parts.right.disabled = !now.wipe;
+    parts.opacity.value = now.opacity;
+    parts.wipe.checked = now.wipe;
+    if (parts["show-outline"]) parts["show-outline"].checked = now.outline;
+    if (!now.score) return;
+    parts.flags.checked = now.flags;
+    const [low, high] = sliderRange(), threshold = now.threshold ?? defaultThreshold(now.score);
+    parts.threshold.value = 1000 * (threshold - low) / (high - low);
+    parts.threshold.setAttribute("aria-valuetext", `${now.score} at or above ${format(threshold)}`);
+    if (document.activeElement !== parts.number) parts.number.value = threshold;
+  }
+
+  function start() {
+    build();
+    probe.start();
+    document.getElementById("previous").addEventListener("click", () => step(-1));
+    document.getElementById("next").addEventListener("click", () => step(1));
+    verdicts.onChange(() => { if (state.get().view === "frame") showVerdict(); });
+  }
+
+  segunc.frame = {
+    start, update, step, nextOpen, go, judge, toggle, chooseLayer,
+    VERDICT_KEYS,
+    /* Resolves when the frame asked for last is seen. */
+    ready: () => showing,
+    moveThreshold(by) {
+      const [low, high] = sliderRange(), now = state.get().threshold ?? defaultThreshold(state.get().score);
+      setThreshold(Number(Math.min(high, Math.max(low, now + by * (high - low))).toPrecision(4)));
+    },
+    focusNote: () => parts.note.focus(),
+  };
+})(segunc);

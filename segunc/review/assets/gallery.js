@@ -1,0 +1,194 @@
+"use strict";
+/* The gallery: only the cards in sight exist, so ten thousand frames scroll as ten do. */
+(function (segunc) {
+  const { element, table, state, verdicts, format, seconds } = segunc;
+  const { page } = segunc.data;
+  const WIDTH = 400, GAP = 14, TEXT = 74; // smallest card, space between cards, height of the text below pictures
+  const MARGIN = 2; // rows kept above and below what is in sight
+  const scroller = document.getElementById("scroller"), list = document.getElementById("cards");
+  const cards = new Map(); // position -> element
+  let order = [], focused = 0, columns = 1, rowHeight = 1, cardWidth = WIDTH, measured = 0, stamp = "";
+  let stale = false; // verdicts have changed since the cards were made
+
+  function measure() {
+    const width = measured = list.clientWidth;
+    columns = Math.max(1, Math.floor((width + GAP) / (WIDTH + GAP)));
+    cardWidth = Math.floor((width + GAP) / columns) - GAP;
+    const [height, across] = table.size(0) ?? [1, 2];
+    const pictures = table.everHas("image") && table.scores.length ? 2 : 1;
+    const picture = Math.round(Math.min(Math.max(cardWidth / pictures * (height / across), 60), 260));
+    rowHeight = picture + TEXT + GAP;
+    list.style.setProperty("--picture", `${picture}px`);
+  }
+
+  function refresh(keepScroll) {
+    const current = state.get();
+    order = table.select(current, verdicts.get);
+    segunc.filters.showCount(order.length, current);
+    if (!keepScroll) {
+      scroller.scrollTop = 0;
+      focused = 0;
+    }
+    redraw();
+  }
+
+  function redraw() {
+    const hadFocus = list.contains(document.activeElement);
+    for (const card of cards.values()) card.remove();
+    cards.clear();
+    stale = false;
+    measure();
+    list.style.height = `${Math.ceil(order.length / columns) * rowHeight}px`;
+    render();
+    if (hadFocus) focusOn(focused);
+  }
+
+  function render() {
+    if (document.getElementById("gallery-view").hidden) return;
+    const first = Math.max(0, Math.floor(scroller.scrollTop / rowHeight) - MARGIN) * columns;
+    const rows = Math.ceil(scroller.clientHeight / rowHeight) + 2 * MARGIN + 1;
+    const last = Math.min(order.length, first + rows * columns);
+    for (const [position, card] of cards) {
+      // The card that has the focus stays, or the focus would be lost.
+      if ((position < first || position >= last) && position !== focused) {
+        card.remove();
+        cards.delete(position);
+      }
+    }
+    for (let position = first; position < last; position++) insert(position);
+    insert(focused);
+  }
+
+  /* In the order of the frames, in which a screen reader meets them. */
+  function insert(position) {
+    if (position >= order.length || cards.has(position)) return;
+    const next = [...list.children].find((card) => Number(card.dataset.position) > position);
+    list.insertBefore(make(position), next ?? null);
+  }
+
+  function make(position) {
+    const index = order[position], current = state.get(), name = table.name(index);
+    const card = element("li", { "aria-posinset": position + 1, "aria-setsize": order.length });
+    card.style.transform = `translate(${(position % columns) * (cardWidth + GAP)}px, ${Math.floor(position / columns) * rowHeight}px)`;
+    card.style.width = `${cardWidth}px`;
+    const link = element("a", { href: `#view=frame&frame=${encodeURIComponent(name)}`, tabindex: position === focused ? 0 : -1 });
+    const pictures = element("span", { class: "pictures" });
+    if (table.has(index, "image")) pictures.append(thumbnail(index, "image", "image"));
+    if (current.score && table.has(index, current.score)) {
+      pictures.append(thumbnail(index, current.score, `${current.score} map`));
+    }
+    if (!pictures.children.length) pictures.append(element("span", { class: "nothing" }, "no picture"));
+    link.append(pictures, element("span", { class: "name" }, name), facts(index, current));
+    card.append(link);
+    cards.set(position, card);
+    card.dataset.position = position;
+    return card;
+  }
+
+  function thumbnail(index, content, words) {
+    return element("img", { src: `thumbnails/${table.folder(index)}/${encodeURIComponent(content)}.jpg`, alt: words, decoding: "async", draggable: "false" });
+  }
+
+  function facts(index, current) {
+    const line = element("span", { class: "facts" });
+    const value = current.score ? table.ranked(index, current) : null;
+    if (value !== null) {
+      const meter = element("i", { class: "meter", "aria-hidden": "true" }, element("b"));
+      const { low, high } = page.scores[current.score];
+      meter.firstChild.style.width = `${100 * Math.min(1, Math.max(0, (value - low) / (high - low)))}%`;
+      line.append(element("span", { class: "value" }, `${segunc.filters.statisticWords(current.statistic)} ${format(Number(value.toPrecision(4)))}`), meter);
+    }
+    const time = table.time(index);
+    if (time !== null) line.append(element("span", { class: "faint" }, seconds(time)));
+    const objects = table.objects(index);
+    if (objects) {
+      const outcome = current.score ? table.outcome(index, current.score, current.threshold, current.share) : null;
+      line.append(element("span", { class: `badge ${outcome ?? ""}` }, outcome ?? (objects === 1 ? "1 labelled object" : `${objects} labelled objects`)));
+    }
+    const entry = verdicts.get(table.name(index));
+    if (entry?.verdict) line.append(element("span", { class: `badge ${entry.verdict}` }, verdicts.WORDS[entry.verdict]));
+    if (entry?.note) line.append(element("span", { class: "badge" }, "note"));
+    if (table.problems(index).length) line.append(element("span", { class: "badge problem" }, "incomplete"));
+    return line;
+  }
+
+  /* Move the focus to a card, which is brought into sight. */
+  function focusOn(position) {
+    if (!order.length) return;
+    const target = Math.min(order.length - 1, Math.max(0, position));
+    cards.get(focused)?.firstChild.setAttribute("tabindex", "-1");
+    focused = target;
+    const top = Math.floor(target / columns) * rowHeight;
+    if (top < scroller.scrollTop) scroller.scrollTop = top;
+    else if (top + rowHeight > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = top + rowHeight - scroller.clientHeight;
+    render();
+    const link = cards.get(target).firstChild;
+    link.setAttribute("tabindex", "0");
+    link.focus({ preventScroll: true });
+  }
+
+  function onKey(event) {
+    const page = Math.max(1, Math.floor(scroller.clientHeight / rowHeight)) * columns;
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, PageDown: page, PageUp: -page }[event.key];
+    const target = event.key === "Home" ? 0 : event.key === "End" ? order.length - 1 : step === undefined ? null : focused + step;
+    if (target === null || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    focusOn(target);
+  }
+
+  function start() {
+    let pending = false;
+    scroller.addEventListener("scroll", () => {
+      if (pending) return;
+      pending = true;
+      requestAnimationFrame(() => {
+        pending = false;
+        render();
+      });
+    }, { passive: true });
+    list.addEventListener("keydown", onKey);
+    list.addEventListener("focusin", (event) => {
+      const card = event.target.closest("li");
+      if (card) focused = Number(card.dataset.position);
+    });
+    list.addEventListener("click", (event) => {
+      const card = event.target.closest("li");
+      if (!card || event.ctrlKey || event.metaKey || event.shiftKey) return; // a new tab, by the address alone
+      event.preventDefault();
+      open(Number(card.dataset.position));
+    });
+    new ResizeObserver(() => {
+      if (list.clientWidth && list.clientWidth !== measured) redraw();
+      else render();
+    }).observe(scroller);
+    // The order stays while a frame is looked at, so that "next" keeps its meaning while verdicts are given.
+    verdicts.onChange(() => {
+      stale = true;
+      if (state.get().view === "gallery") refresh(true);
+    });
+  }
+
+  function open(position) {
+    focused = position;
+    state.set({ view: "frame", frame: table.name(order[position]), zoom: 1, x: 0.5, y: 0.5, probe: null });
+  }
+
+  const FIELDS = ["score", "statistic", "model", "order", "search", "show", "share", "verdict", "threshold"];
+  function update(current, changed) {
+    const key = JSON.stringify(FIELDS.map((field) => current[field]));
+    if (key !== stamp) {
+      stamp = key;
+      refresh(false);
+    } else if (changed.has("view") && current.view === "gallery") {
+      if (stale) refresh(true);
+      else redraw();
+      if (changed.has("frame") || current.frame) focusOn(Math.max(0, order.indexOf(table.index(current.frame))));
+    }
+  }
+
+  segunc.gallery = {
+    start, update, focusOn,
+    focusFirst: () => focusOn(focused),
+    order: () => order,
+  };
+})(segunc);

@@ -1,0 +1,108 @@
+"use strict";
+/* One key for everything, and the sheet that lists them. */
+(function (segunc) {
+  const { element, state, frame, gallery, timeline, stage, layers } = segunc;
+  const help = document.getElementById("help");
+  const inFrame = () => state.get().view === "frame";
+  const show = (view) => () => state.set({ view });
+  const nudge = (field, by, low, high) => () => state.set({ [field]: Math.min(high, Math.max(low, Number((state.get()[field] + by).toFixed(2)))) });
+
+  /* Group, keys, what they do, the act, and where it works (everywhere if not said). */
+  const KEYS = [
+    ["Page", ["?"], "this sheet", () => toggleHelp()],
+    ["Page", ["g", "Escape"], "gallery", show("gallery")],
+    ["Page", ["v"], "overlay video", () => { if (segunc.data.page.video) state.set({ view: "video" }); }],
+    ["Page", ["i"], "run and metrics", show("run")],
+    ["Page", ["d"], "dark, light, as the system", () => segunc.theme.next()],
+    ["Page", ["/"], "search", () => { state.set({ view: "gallery" }); document.getElementById("search").focus(); }],
+    ["Gallery", ["Arrows"], "move between frames, Enter opens; Home, End, Page Up, Page Down", null],
+    ["Time", [" "], "play or pause", () => timeline.togglePlay()],
+    ["Time", [","], "frame before, in source order", () => timeline.go(now() - 1)],
+    ["Time", ["."], "frame after, in source order", () => timeline.go(now() + 1)],
+    ["Time", ["["], "peak before", () => timeline.jump(-1)],
+    ["Time", ["]"], "peak after", () => timeline.jump(1)],
+    ["Frame", ["j"], "next frame of the gallery", () => frame.step(1), inFrame],
+    ["Frame", ["k"], "previous frame of the gallery", () => frame.step(-1), inFrame],
+    ["Frame", ["y"], "next frame without a verdict", () => frame.nextOpen(), inFrame],
+    ["Frame", ["Arrows"], "on the picture: move the probe, with Shift by ten pixels", null],
+    ["Frame", ["p"], "to the picture", () => stage.element.focus(), inFrame],
+    ["Frame", ["+", "="], "zoom in", () => stage.zoomTo(state.get().zoom * 1.5, probePoint()), inFrame],
+    ["Frame", ["-"], "zoom out", () => stage.zoomTo(state.get().zoom / 1.5), inFrame],
+    ["Frame", ["f"], "whole frame", () => stage.zoomTo(1), inFrame],
+    ["Layers", ["0–9"], "choose a layer; with Shift that on the right of the wipe", null],
+    ["Layers", ["w"], "wipe between two layers", () => frame.toggle("wipe"), inFrame],
+    ["Layers", ["<"], "wipe to the left", nudge("split", -0.05, 0, 1), inFrame],
+    ["Layers", [">"], "wipe to the right", nudge("split", 0.05, 0, 1), inFrame],
+    ["Layers", ["z"], "less opaque", nudge("opacity", -0.1, 0, 1), inFrame],
+    ["Layers", ["x"], "more opaque", nudge("opacity", 0.1, 0, 1), inFrame],
+    ["Layers", ["o"], "outline of the labelled anomaly", () => frame.toggle("outline"), inFrame],
+    ["Layers", ["t"], "show what would be flagged", () => frame.toggle("flags"), inFrame],
+    ["Layers", ["b"], "lower threshold", () => frame.moveThreshold(-0.02), inFrame],
+    ["Layers", ["n"], "higher threshold", () => frame.moveThreshold(0.02), inFrame],
+    ...Object.entries(frame.VERDICT_KEYS).map(([verdict, key]) => ["Verdict", [key], segunc.verdicts.WORDS[verdict], () => frame.judge(verdict), inFrame]),
+    ["Verdict", ["e"], "write a note, Escape leaves it", () => frame.focusNote(), inFrame],
+  ];
+
+  const now = () => segunc.table.index(state.get().frame) ?? 0;
+
+  function probePoint() {
+    const text = state.get().probe;
+    if (!text) return undefined;
+    const [x, y] = text.split(",").map(Number), [height, width] = stage.size();
+    return [(x + 0.5) / width, (y + 0.5) / height];
+  }
+
+  function toggleHelp() {
+    if (help.open) help.close();
+    else help.showModal();
+  }
+
+  function buildHelp() {
+    const groups = [...new Set(KEYS.map(([group]) => group))];
+    const words = (key) => ({ " ": "Space" })[key] ?? key;
+    help.replaceChildren(element("h2", { id: "help-title" }, "Keys"),
+      element("div", { class: "help-groups" }, ...groups.map((group) => element("section", {}, element("h3", {}, group),
+        element("dl", {}, ...KEYS.filter(([g]) => g === group).map(([, keys, text]) => element("div", {},
+          element("dt", {}, ...keys.flatMap((key, i) => [i ? " " : "", element("kbd", {}, words(key))])), element("dd", {}, text))))))),
+      element("p", { class: "small" }, "Verdicts and notes stay in this browser; export them to hand them on. The address of the page holds the view."),
+      element("button", { type: "button", onclick: toggleHelp }, "Close"));
+  }
+
+  function onKey(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented) return;
+    const target = event.target, typing = target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=range])");
+    if (typing) {
+      if (event.key === "Escape") {
+        event.preventDefault();
+        target.blur();
+        document.getElementById("content").focus({ preventScroll: true });
+      }
+      return;
+    }
+    if (help.open) {
+      if (event.key === "?") toggleHelp();
+      return; // Escape closes a dialog by itself
+    }
+    // A focused control takes its own keys.
+    if ((event.key === " " || event.key === "Enter") && target.matches("button, a, input, summary, video")) return;
+    const digit = /^(?:Digit|Numpad)(\d)$/.exec(event.code);
+    if (digit && inFrame()) {
+      event.preventDefault();
+      const place = Number(digit[1]) - (layers.every[0] === "image" ? 0 : 1);
+      if (layers.every[place]) frame.chooseLayer(layers.every[place], event.shiftKey);
+      return;
+    }
+    const found = KEYS.find(([, keys, , act, where]) => act && keys.includes(event.key) && (!where || where()));
+    if (!found) return;
+    event.preventDefault();
+    found[3]();
+  }
+
+  function start() {
+    buildHelp();
+    addEventListener("keydown", onKey);
+    document.getElementById("help-button").addEventListener("click", toggleHelp);
+  }
+
+  segunc.keys = { start };
+})(segunc);

@@ -1,0 +1,157 @@
+"use strict";
+/* The pixel under the pointer: its values in real units and its classes; panning, zooming and the wipe by hand. */
+(function (segunc) {
+  const { element, table, state, stage, maps, layers, legend, format, announce } = segunc;
+  const { page } = segunc.data;
+  const box = document.getElementById("values");
+  const cells = new Map(); // content -> cell
+  let point = null; // where the pointer is, as shares of the frame
+
+  function build() {
+    const contents = ["prediction", ...table.scores];
+    const rows = [["pixel", "pixel (x, y)"]];
+    for (const model of page.compared ? ["", "other/"] : [""]) {
+      for (const content of contents) {
+        if (table.everHas(`${model}${content}`)) rows.push([`${model}${content}`, layers.title(`${model}${content}`)]);
+      }
+    }
+    for (const content of ["truth", "anomaly"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
+    for (const [content, words] of rows) {
+      const cell = element("dd", { "data-content": content }, "–");
+      cells.set(content, cell);
+      const unit = page.scores[content.replace(/^other\//, "")]?.unit;
+      box.append(element("div", {}, element("dt", { title: unit ? `${words} (${unit})` : words }, words), cell));
+    }
+  }
+
+  function read(content, map, at) {
+    const place = map.place(...at);
+    if (place === null) return null;
+    const value = map.value(place), name = content.replace(/^other\//, "");
+    if (table.scores.includes(name)) return { value, text: format(value) };
+    const id = map.codes[place];
+    if (name === "anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
+    return { value: id, text: legend.className(id) };
+  }
+
+  /* Fill in the values of a pixel; maps that are not in memory come when they are loaded. */
+  function fill() {
+    const index = stage.shown();
+    const at = point ?? pinned();
+    const [height, width] = stage.size();
+    const inside = at && at[0] >= 0 && at[0] < 1 && at[1] >= 0 && at[1] < 1;
+    for (const [content, cell] of cells) {
+      let found = null;
+      if (index !== null && inside) {
+        if (content === "pixel") found = { value: "", text: `${Math.floor(at[0] * width)}, ${Math.floor(at[1] * height)}` };
+        else if (table.has(index, content)) {
+          const map = maps.peek(table.place(index), content);
+          found = map ? read(content, map, at) : { value: "", text: "…" };
+        }
+      }
+      cell.textContent = found?.text ?? "–";
+      cell.dataset.value = found?.value ?? "";
+    }
+  }
+
+  /* The middle of the pixel that the probe was set on. */
+  function pinned() {
+    const text = state.get().probe;
+    if (!text) return null;
+    const [x, y] = text.split(",").map(Number), [height, width] = stage.size();
+    return [(x + 0.5) / width, (y + 0.5) / height];
+  }
+
+  /* Load all that is shown of a pixel. */
+  async function loadAll(index) {
+    await Promise.allSettled([...cells.keys()].filter((c) => c !== "pixel" && table.has(index, c)).map((c) => maps.get(table.place(index), c)));
+    if (stage.shown() === index) fill();
+  }
+
+  function setProbe(x, y) {
+    const [height, width] = stage.size();
+    const at = [Math.min(width - 1, Math.max(0, x)), Math.min(height - 1, Math.max(0, y))];
+    const changes = { probe: at.join(",") };
+    if (state.get().zoom > 1) {
+      changes.x = (at[0] + 0.5) / width;
+      changes.y = (at[1] + 0.5) / height;
+    }
+    point = null;
+    state.set(changes);
+    fill();
+    const said = [...cells].filter(([content]) => ["prediction", state.get().score, "truth", "anomaly"].includes(content));
+    announce(`${at.join(", ")}: ${said.map(([content, cell]) => `${content} ${cell.textContent}`).join(", ")}`);
+  }
+
+  function onKey(event) {
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    if (!step || event.ctrlKey || event.altKey || event.metaKey || event.target === stage.handle) return;
+    event.preventDefault();
+    const [height, width] = stage.size(), length = event.shiftKey ? 10 : 1;
+    const [x, y] = state.get().probe?.split(",").map(Number) ?? [Math.floor(width / 2), Math.floor(height / 2)];
+    setProbe(x + step[0] * length, y + step[1] * length);
+  }
+
+  function onDown(event) {
+    if (event.button !== 0 || event.target === stage.handle) return;
+    const from = [event.clientX, event.clientY], before = state.get(), scale = stage.scale(), [height, width] = stage.size();
+    let dragged = false;
+    const move = (e) => {
+      const dx = e.clientX - from[0], dy = e.clientY - from[1];
+      dragged ||= Math.hypot(dx, dy) > 4;
+      if (!dragged || before.zoom === 1) return;
+      const within = (share) => Math.min(1, Math.max(0, share));
+      state.set({ x: within(before.x - dx / scale / width), y: within(before.y - dy / scale / height) });
+    };
+    const up = (e) => {
+      stage.element.removeEventListener("pointermove", move);
+      const [across, down] = stage.framePlace(e);
+      if (!dragged && across >= 0 && across < 1 && down >= 0 && down < 1) {
+        state.set({ probe: `${Math.floor(across * width)},${Math.floor(down * height)}` });
+      }
+    };
+    stage.element.setPointerCapture(event.pointerId);
+    stage.element.addEventListener("pointermove", move);
+    stage.element.addEventListener("pointerup", up, { once: true });
+  }
+
+  function wipeTo(share) {
+    state.set({ split: Math.min(1, Math.max(0, share)) });
+  }
+
+  function start() {
+    build();
+    const { element: target, handle } = stage;
+    target.addEventListener("pointermove", (event) => {
+      point = stage.framePlace(event);
+      fill();
+    });
+    target.addEventListener("pointerleave", () => {
+      point = null;
+      fill();
+    });
+    target.addEventListener("pointerdown", onDown);
+    target.addEventListener("keydown", onKey);
+    target.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      stage.zoomTo(state.get().zoom * Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0015)), stage.framePlace(event));
+    }, { passive: false });
+    target.addEventListener("dblclick", () => stage.zoomTo(1));
+    handle.addEventListener("pointerdown", (event) => {
+      event.stopPropagation();
+      handle.setPointerCapture(event.pointerId);
+      const box = target.getBoundingClientRect();
+      const move = (e) => wipeTo((e.clientX - box.left) / box.width);
+      handle.addEventListener("pointermove", move);
+      handle.addEventListener("pointerup", () => handle.removeEventListener("pointermove", move), { once: true });
+    });
+    handle.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -0.02, ArrowRight: 0.02, Home: -1, End: 1 }[event.key];
+      if (step === undefined) return;
+      event.preventDefault();
+      wipeTo(state.get().split + step);
+    });
+  }
+
+  segunc.probe = { fill, loadAll, start };
+})(segunc);

@@ -1,0 +1,202 @@
+"use strict";
+/* The picture of one frame: image, up to two layers with a wipe between them, flagged pixels, outline, probe. */
+(function (segunc) {
+  const { element, table, state, layers, maps, colours } = segunc;
+  const SVG = "http://www.w3.org/2000/svg";
+  const stage = document.getElementById("stage");
+  const world = element("div", { id: "world" });
+  let photo = element("img", { id: "photo", alt: "" });
+  const sides = ["left", "right"].map((side) => ({
+    side,
+    layer: element("canvas", { class: "layer", id: `layer-${side}` }),
+    flags: element("canvas", { class: "flags", id: `flags-${side}` }),
+    name: element("p", { class: `side-name ${side}` }),
+    painted: "", flagged: "",
+  }));
+  const outline = document.createElementNS(SVG, "svg");
+  const probe = element("div", { id: "probe", "aria-hidden": "true" });
+  const handle = element("div", {
+    id: "wipe-handle", role: "slider", tabindex: "0", "aria-label": "Wipe between two layers",
+    "aria-valuemin": "0", "aria-valuemax": "100",
+  });
+  const message = element("p", { id: "stage-message", role: "alert" });
+  let size = [1, 1], shown = null, outlined = "", token = 0;
+
+  /* Screen pixels of a frame pixel, and where the frame's corner lies on the stage. */
+  function geometry() {
+    const current = state.get(), [height, width] = size;
+    const scale = current.zoom * Math.min(stage.clientWidth / width, stage.clientHeight / height) || 1;
+    return {
+      scale,
+      left: stage.clientWidth / 2 - current.x * width * scale,
+      top: stage.clientHeight / 2 - current.y * height * scale,
+    };
+  }
+
+  function place() {
+    const current = state.get(), [height, width] = size, { scale, left, top } = geometry();
+    world.style.width = `${width}px`;
+    world.style.height = `${height}px`;
+    world.style.transform = `translate(${left}px, ${top}px) scale(${scale})`;
+    world.classList.toggle("magnified", scale >= 2);
+    outline.style.setProperty("--screen-pixel", `${1 / scale}px`);
+    const cut = Math.min(width, Math.max(0, (current.split * stage.clientWidth - left) / scale));
+    const clips = current.wipe ? [`inset(0 ${width - cut}px 0 0)`, `inset(0 0 0 ${cut}px)`] : ["none", "none"];
+    sides.forEach(({ side, layer, flags, name }, i) => {
+      const used = side === "left" || current.wipe;
+      layer.style.clipPath = flags.style.clipPath = clips[i];
+      layer.style.opacity = current.opacity;
+      layer.hidden = !used || !sides[i].painted;
+      flags.hidden = !used || !current.flags;
+      name.hidden = !current.wipe;
+    });
+    handle.hidden = !current.wipe;
+    handle.style.left = `${current.split * 100}%`;
+    handle.setAttribute("aria-valuenow", Math.round(current.split * 100));
+    outline.style.display = current.outline ? "" : "none";
+    const at = current.probe?.split(",").map(Number);
+    probe.hidden = !at || !(at[0] < width && at[1] < height);
+    if (at) {
+      probe.style.transform = `translate(${left + (at[0] + 0.5) * scale}px, ${top + (at[1] + 0.5) * scale}px)`;
+    }
+  }
+
+  /* What lies on each side: the layer asked for, or what the frame has instead. */
+  function layerOf(side, index, current) {
+    const wanted = side === "left" ? current.layer : current.right ?? "image";
+    if (layers.every.includes(wanted) && layers.available(index, wanted)) return wanted;
+    return layers.every.find((layer) => layers.available(index, layer)) ?? null;
+  }
+
+  const flaggedContent = (layer, current) => `${layer ? layers.modelOf(layer) : ""}${current.score}`;
+
+  /* Bring a frame onto the stage; resolves when it is seen, false where another came in between. */
+  async function show(index) {
+    const mine = ++token, current = state.get(), folder = table.place(index), failures = [];
+    const get = (content) => (table.has(index, content) ? maps.get(folder, content) : Promise.reject(new Error(`this frame has no ${content}`)))
+      .catch((error) => { failures.push(error.message); return null; });
+    const wanted = sides.map(({ side }) => {
+      const layer = side === "left" || current.wipe ? layerOf(side, index, current) : null;
+      const flagged = current.flags && current.threshold !== null && current.score && (side === "left" || current.wipe)
+        ? flaggedContent(layer, current) : null;
+      return { layer, flagged };
+    });
+    const [picture, label, ...parts] = await Promise.all([
+      loadPhoto(index),
+      current.outline && table.objects(index) ? get("anomaly") : null,
+      ...wanted.map(async ({ layer, flagged }) => ({
+        maps: layer ? await Promise.all(layers.needs(layer).map(get)) : [],
+        flagged: flagged ? await get(flagged) : null,
+      })),
+    ]);
+    if (mine !== token) return false;
+    size = table.size(index) ?? [picture?.naturalHeight || 1, picture?.naturalWidth || 1];
+    if (picture !== photo) {
+      photo.replaceWith(picture);
+      photo = picture;
+    }
+    sides.forEach((side, i) => paintSide(side, index, wanted[i], parts[i], current, failures));
+    paintOutline(label, index);
+    photo.classList.toggle("under-colours", wanted.some(({ layer }) => layer && layer !== "image"));
+    message.textContent = failures.join("; ");
+    message.hidden = !failures.length;
+    shown = index;
+    place();
+    return true;
+  }
+
+  function paintSide(side, index, { layer, flagged }, part, current, failures) {
+    side.name.textContent = layer ? layers.title(layer) : "";
+    const key = layer && layer !== "image" ? `${index}/${layer}` : "";
+    if (key !== side.painted) {
+      side.painted = "";
+      if (key && part.maps.every(Boolean)) {
+        try {
+          layers.paint(side.layer, layer, part.maps);
+          side.painted = key;
+        } catch (error) {
+          failures.push(error.message);
+        }
+      }
+    }
+    const flagKey = flagged && part.flagged ? `${index}/${flagged}/${current.threshold}` : "";
+    if (flagKey && flagKey !== side.flagged) colours.paintFlags(side.flags, part.flagged, current.threshold);
+    if (!flagKey) side.flags.width = 1; // empties it
+    side.flagged = flagKey;
+  }
+
+  async function loadPhoto(index) {
+    const folder = table.has(index, "image") ? `frames/${table.folder(index)}/image.jpg` : "";
+    if ((photo.getAttribute("src") ?? "") === folder) return photo;
+    const picture = element("img", { id: "photo", alt: "", draggable: "false" });
+    if (!folder) {
+      picture.hidden = true;
+      return picture;
+    }
+    picture.src = folder;
+    await picture.decode().catch(() => { picture.hidden = true; });
+    return picture;
+  }
+
+  /* The edges between anomaly and the rest as one path, sharp at every zoom: dark below, white above. */
+  function paintOutline(label, index) {
+    const key = label ? String(index) : "";
+    if (key === outlined) return;
+    outlined = key;
+    outline.replaceChildren();
+    if (!label) return;
+    const { width, height, codes } = label, steps = [];
+    const inside = (x, y) => x >= 0 && y >= 0 && x < width && y < height && codes[y * width + x] === 1;
+    const runs = (lines, length, differs, draw) => {
+      for (let line = 0; line <= lines; line++) {
+        for (let at = 0; at < length; at++) {
+          if (!differs(line, at)) continue;
+          const from = at;
+          while (at < length && differs(line, at)) at++;
+          steps.push(draw(line, from, at));
+        }
+      }
+    };
+    runs(height, width, (y, x) => inside(x, y) !== inside(x, y - 1), (y, from, to) => `M${from} ${y}H${to}`);
+    runs(width, height, (x, y) => inside(x, y) !== inside(x - 1, y), (x, from, to) => `M${x} ${from}V${to}`);
+    outline.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    for (const name of ["edge-dark", "edge-light"]) {
+      const path = document.createElementNS(SVG, "path");
+      path.setAttribute("class", name);
+      path.setAttribute("d", steps.join(""));
+      outline.append(path);
+    }
+  }
+
+  /* The place on the frame below a place on the screen, as shares of its width and height. */
+  function framePlace(event) {
+    const box = stage.getBoundingClientRect(), { scale, left, top } = geometry();
+    return [(event.clientX - box.left - left) / scale / size[1], (event.clientY - box.top - top) / scale / size[0]];
+  }
+
+  /* Zoom so that a point of the frame (shares; its middle when not given) stays where it is. */
+  function zoomTo(zoom, point) {
+    const current = state.get();
+    const wanted = Math.min(64, Math.max(1, zoom)), keep = point ?? [current.x, current.y];
+    const ratio = current.zoom / wanted;
+    const moved = (middle, at) => Math.min(1, Math.max(0, at + (middle - at) * ratio));
+    state.set(wanted === 1 ? { zoom: 1, x: 0.5, y: 0.5 } : { zoom: wanted, x: moved(current.x, keep[0]), y: moved(current.y, keep[1]) });
+  }
+
+  outline.id = "outline";
+  outline.setAttribute("preserveAspectRatio", "none");
+  outline.setAttribute("aria-hidden", "true");
+  stage.tabIndex = 0;
+  stage.setAttribute("role", "application");
+  stage.setAttribute("aria-label", "Picture of the frame. Arrow keys move the probe, plus and minus zoom.");
+  world.append(photo, ...sides.flatMap(({ layer, flags }) => [layer, flags]), outline);
+  stage.append(world, probe, ...sides.map(({ name }) => name), handle, message);
+  new ResizeObserver(place).observe(stage);
+
+  segunc.stage = {
+    show, place, framePlace, zoomTo, layerOf, handle, element: stage,
+    size: () => size,
+    shown: () => shown,
+    scale: () => geometry().scale,
+  };
+})(segunc);

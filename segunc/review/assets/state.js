@@ -1,0 +1,104 @@
+"use strict";
+/* What is being looked at, in the fragment of the address, so that a link leads to the same view. */
+(function (segunc) {
+  const { table } = segunc;
+  const { page } = segunc.data;
+  const oneOf = (...allowed) => (text) => (allowed.includes(text) ? text : undefined);
+  const number = (low, high) => (text) => {
+    const value = Number(text);
+    return text !== "" && Number.isFinite(value) ? Math.min(high, Math.max(low, value)) : undefined;
+  };
+  const flag = (text) => ({ 1: true, 0: false })[text];
+  const score = page.ranking;
+
+  /* Name -> default and reader; a reader gives undefined for what this page does not know. */
+  const FIELDS = {
+    view: ["gallery", oneOf("gallery", "frame", "video", "run")],
+    frame: [null, (text) => (table.index(text) === null ? undefined : text)],
+    score: [score, oneOf(...table.scores)],
+    statistic: ["mean", oneOf("mean", ...table.scores.flatMap(table.statisticsOf))],
+    model: ["first", oneOf(...table.MODELS)],
+    order: ["highest", oneOf(...Object.keys(table.ORDERS))],
+    search: ["", (text) => text],
+    show: ["all", oneOf(...Object.keys(table.SHOW))],
+    share: ["half", oneOf(...table.shares)],
+    verdict: ["all", (text) => text],
+    threshold: [null, number(-Infinity, Infinity)],
+    layer: [score ?? "prediction", (text) => text],
+    right: [null, (text) => text],
+    wipe: [false, flag],
+    split: [0.5, number(0, 1)],
+    opacity: [0.75, number(0, 1)],
+    flags: [false, flag],
+    outline: [true, flag],
+    zoom: [1, number(1, 64)],
+    x: [0.5, number(0, 1)],
+    y: [0.5, number(0, 1)],
+    probe: [null, (text) => (/^\d+,\d+$/.test(text) ? text : undefined)],
+  };
+  const defaults = Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, value]));
+  const listeners = [];
+  let current = { ...defaults };
+  let timer = null;
+
+  function parse(fragment) {
+    const state = { ...defaults };
+    for (const [name, text] of new URLSearchParams(fragment.replace(/^#/, ""))) {
+      const value = FIELDS[name]?.[1](text);
+      if (value !== undefined) state[name] = value;
+    }
+    if (state.view === "frame" && state.frame === null) state.view = "gallery";
+    return state;
+  }
+
+  function fragmentOf(state) {
+    const words = new URLSearchParams();
+    for (const name of Object.keys(FIELDS)) {
+      const value = state[name];
+      if (value === defaults[name] || value === null) continue;
+      const rounded = typeof value === "number" && name !== "threshold" ? Number(value.toFixed(4)) : value;
+      words.set(name, typeof value === "boolean" ? Number(value) : rounded);
+    }
+    return `#${words}`;
+  }
+
+  /* Browsers slow down pages that write their address many times a second, so dragging writes when it ends. */
+  function write(push) {
+    clearTimeout(timer);
+    timer = null;
+    const fragment = fragmentOf(current);
+    if (fragment === (location.hash || "#")) return;
+    history[push ? "pushState" : "replaceState"](null, "", fragment);
+  }
+
+  function set(changes) {
+    const before = current;
+    current = { ...current, ...changes };
+    const changed = new Set(Object.keys(changes).filter((name) => before[name] !== current[name]));
+    if (!changed.size) return;
+    if (changed.has("view")) write(true);
+    else if (timer === null) timer = setTimeout(() => write(false), 250);
+    tell(changed);
+  }
+
+  function tell(changed) {
+    for (const listener of listeners) listener(current, changed);
+  }
+
+  addEventListener("popstate", () => {
+    current = parse(location.hash);
+    tell(new Set(Object.keys(FIELDS)));
+  });
+
+  segunc.state = {
+    get: () => current,
+    set,
+    /* `listener(state, changed)` after every change, `changed` a set of field names. */
+    onChange: (listener) => listeners.push(listener),
+    start() {
+      current = parse(location.hash);
+      tell(new Set(Object.keys(FIELDS)));
+    },
+    link: () => location.href.replace(/#.*/, "") + fragmentOf(current),
+  };
+})(segunc);

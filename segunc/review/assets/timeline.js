@@ -1,0 +1,242 @@
+"use strict";
+/* The scores of all frames in the order of the source: scrub, play, jump to peaks; with the overlay video beside it. */
+(function (segunc) {
+  const { element, table, state, verdicts, format, seconds } = segunc;
+  const { page } = segunc.data;
+  const footer = document.getElementById("timeline");
+  const canvas = element("canvas", { id: "chart", tabindex: "0", role: "slider", "aria-label": "Frame in the order of the source", "aria-valuemin": "1" });
+  const play = element("button", { type: "button", id: "play", title: "Play or pause (space)", onclick: togglePlay }, "▶ Play");
+  const label = element("p", { id: "timeline-label" });
+  const legend = element("p", { id: "timeline-legend" });
+  const PAD = 6;
+  let timer = null, peaks = [], peaksKey = "", video = null;
+
+  const series = (score, statistic, model) => Array.from({ length: table.count }, (_, i) => table.value(i, score, statistic, model));
+
+  /* Frames whose statistic is the largest for a second (or a fiftieth of the set) around, and above the mean. */
+  function findPeaks(values) {
+    const reach = Math.max(1, Math.round(page.fps ?? table.count / 50)), found = [];
+    const known = values.filter((v) => v !== null), mean = known.reduce((a, b) => a + b, 0) / known.length;
+    for (let i = 0; i < values.length; i++) {
+      if (values[i] === null || values[i] <= mean) continue;
+      let highest = true;
+      for (let j = Math.max(0, i - reach); highest && j <= Math.min(values.length - 1, i + reach); j++) {
+        highest = values[j] === null || values[j] < values[i] || (values[j] === values[i] && j >= i);
+      }
+      if (highest) found.push(i);
+    }
+    return found;
+  }
+
+  const at = () => table.index(state.get().frame) ?? 0;
+  const xOf = (index, width) => PAD + (table.count > 1 ? index / (table.count - 1) : 0.5) * (width - 2 * PAD);
+
+  function draw() {
+    const current = state.get(), box = canvas.getBoundingClientRect(), ratio = devicePixelRatio || 1;
+    if (!box.width || !current.score) return;
+    canvas.width = box.width * ratio;
+    canvas.height = box.height * ratio;
+    const context = canvas.getContext("2d"), style = getComputedStyle(footer);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    context.scale(ratio, ratio);
+    const { width, height } = box, base = height - 12;
+    const model = current.model === "difference" ? "first" : current.model;
+    const names = table.statisticsOf(current.score);
+    const { low, high } = page.scores[current.score];
+    // Maxima may lie beyond the range; the chart then ends where they do.
+    const top = Math.max(high, table.extent(current.score, current.statistic)[1]);
+    const yOf = (value) => base - Math.min(1, Math.max(0, (value - low) / (top - low))) * (base - 4);
+    if (current.threshold !== null) {
+      context.strokeStyle = segunc.colours.key.flagged;
+      context.setLineDash([4, 4]);
+      line(context, [[PAD, yOf(current.threshold)], [width - PAD, yOf(current.threshold)]]);
+      context.setLineDash([]);
+    }
+    for (const name of names.filter((n) => n !== current.statistic)) {
+      trace(context, series(current.score, name, model), width, yOf, colour("--line-strong"), 1);
+    }
+    const values = series(current.score, current.statistic, model);
+    if (page.compared) {
+      const other = model === "first" ? "second" : "first";
+      trace(context, series(current.score, current.statistic, other), width, yOf, colour("--second"), 1.5);
+    }
+    trace(context, values, width, yOf, colour("--accent"), 2);
+    const key = `${current.score} ${current.statistic} ${model}`;
+    if (key !== peaksKey) {
+      peaks = findPeaks(values);
+      peaksKey = key;
+    }
+    context.fillStyle = colour("--ink");
+    for (const index of peaks) mark(context, xOf(index, width), yOf(values[index]) - 3);
+    drawMarks(context, width, base, colour);
+    context.strokeStyle = colour("--ink");
+    context.lineWidth = 1.5;
+    line(context, [[xOf(at(), width), 0], [xOf(at(), width), height]]);
+    showLabel(current);
+  }
+
+  function line(context, points) {
+    context.beginPath();
+    points.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
+    context.stroke();
+  }
+
+  function trace(context, values, width, yOf, colour, thickness) {
+    context.strokeStyle = colour;
+    context.lineWidth = thickness;
+    context.beginPath();
+    let gap = true;
+    values.forEach((value, index) => {
+      if (value !== null) context[gap ? "moveTo" : "lineTo"](xOf(index, width), yOf(value));
+      gap = value === null;
+    });
+    context.stroke();
+  }
+
+  function mark(context, x, y) {
+    context.beginPath();
+    context.moveTo(x, y);
+    context.lineTo(x - 4, y - 6);
+    context.lineTo(x + 4, y - 6);
+    context.fill();
+  }
+
+  /* Below the chart: where an anomaly is labelled, and where a verdict was given. */
+  function drawMarks(context, width, base, colour) {
+    const wide = Math.max(1, (width - 2 * PAD) / table.count);
+    for (let index = 0; index < table.count; index++) {
+      const x = xOf(index, width) - wide / 2;
+      if (table.objects(index)) {
+        context.fillStyle = colour("--labelled");
+        context.fillRect(x, base + 2, wide, 3);
+      }
+      const verdict = verdicts.get(table.name(index))?.verdict;
+      if (verdict) {
+        context.fillStyle = colour(`--${verdict}`);
+        context.fillRect(x, base + 7, wide, 4);
+      }
+    }
+  }
+
+  function showLabel(current) {
+    const index = at(), time = table.time(index);
+    const value = table.value(index, current.score, current.statistic, current.model);
+    const words = [`frame ${index + 1} of ${table.count}`];
+    if (time !== null) words.push(seconds(time));
+    words.push(`${segunc.filters.statisticWords(current.statistic)} ${current.score} ${value === null ? "–" : format(Number(value.toPrecision(4)))}`);
+    label.textContent = words.join(" · ");
+    const thin = table.statisticsOf(current.score).filter((name) => name !== current.statistic).map(segunc.filters.statisticWords);
+    const lines = [`thick: ${segunc.filters.statisticWords(current.statistic)}`];
+    if (page.compared) lines.push("orange: the other model");
+    if (thin.length) lines.push(`thin: ${thin.join(", ")}`);
+    lines.push("▾ peaks");
+    if (table.everHas("anomaly")) lines.push("blue below: labelled anomaly");
+    legend.textContent = lines.join(" · ");
+    canvas.setAttribute("aria-valuenow", index + 1);
+    canvas.setAttribute("aria-valuemax", table.count);
+    canvas.setAttribute("aria-valuetext", words.join(", "));
+  }
+
+  function go(index) {
+    const target = Math.min(table.count - 1, Math.max(0, index));
+    if (state.get().view === "video") {
+      state.set({ frame: table.name(target) });
+      const time = table.time(target);
+      // The overlay video has one picture a frame, whatever the source's own time stamps say.
+      if (video && page.fps) video.currentTime = (target + 0.5) / page.fps;
+      else if (video && time !== null) video.currentTime = time;
+    } else segunc.frame.go(target);
+  }
+
+  function scrub(event) {
+    const box = canvas.getBoundingClientRect();
+    go(Math.round((event.clientX - box.left - PAD) / (box.width - 2 * PAD) * (table.count - 1)));
+  }
+
+  function jump(direction) {
+    const index = at();
+    const target = direction > 0 ? peaks.find((peak) => peak > index) : peaks.findLast((peak) => peak < index);
+    if (target === undefined) segunc.announce("no further peak");
+    else go(target);
+  }
+
+  const playing = () => timer !== null;
+
+  /* Frame after frame, no faster than the source; a frame that takes longer is waited for, none is left out. */
+  function togglePlay() {
+    if (state.get().view === "video" && video) {
+      if (video.paused) video.play();
+      else video.pause();
+      return;
+    }
+    if (playing()) stop();
+    else {
+      if (at() >= table.count - 1) segunc.frame.go(0);
+      play.textContent = "❚❚ Pause";
+      tick();
+    }
+  }
+
+  function stop() {
+    clearTimeout(timer);
+    timer = null;
+    play.textContent = "▶ Play";
+  }
+
+  function tick() {
+    const began = performance.now(), pause = 1000 / (page.fps ?? 5);
+    timer = setTimeout(async () => {
+      if (at() >= table.count - 1) return stop();
+      segunc.frame.go(at() + 1);
+      await segunc.frame.ready();
+      if (playing()) tick();
+    }, Math.max(0, pause - (performance.now() - began)));
+  }
+
+  function onKey(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -25, PageDown: 25, Home: -table.count, End: table.count }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    go(at() + step);
+  }
+
+  function buildVideo() {
+    const view = document.getElementById("video-view");
+    if (!page.video) return;
+    video = element("video", { controls: true, preload: "metadata", playsinline: true, src: encodeURIComponent(page.video), "aria-label": "Overlay video of all frames" });
+    video.addEventListener("timeupdate", () => {
+      if (page.fps && !video.seeking) state.set({ frame: table.name(Math.min(table.count - 1, Math.floor(video.currentTime * page.fps))) });
+    });
+    const open = element("button", { type: "button", id: "open-frame", onclick: () => segunc.frame.go(at()) }, "Look at this frame");
+    view.append(element("h2", {}, "Overlay video"), video, open);
+  }
+
+  function start() {
+    buildVideo();
+    if (!table.scores.length || table.count < 2) {
+      footer.hidden = true;
+      return;
+    }
+    const peak = (words, by) => element("button", { type: "button", title: words, "aria-label": words, onclick: () => jump(by) }, by < 0 ? "⇤ Peak" : "Peak ⇥");
+    footer.append(element("div", { class: "timeline-tools" }, play, peak("Previous peak ([)", -1), peak("Next peak (])", 1), label, legend), canvas);
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      scrub(event);
+      canvas.addEventListener("pointermove", scrub);
+      canvas.addEventListener("pointerup", () => canvas.removeEventListener("pointermove", scrub), { once: true });
+    });
+    canvas.addEventListener("keydown", onKey);
+    new ResizeObserver(draw).observe(canvas);
+    verdicts.onChange(draw);
+  }
+
+  function update(current, changed) {
+    if (changed.has("view")) {
+      if (current.view !== "frame" && playing()) stop();
+      if (current.view !== "video" && video) video.pause();
+    }
+    if (["frame", "score", "statistic", "model", "threshold", "view"].some((field) => changed.has(field))) draw();
+  }
+
+  segunc.timeline = { start, update, draw, jump, go, togglePlay, playing, peaks: () => peaks };
+})(segunc);

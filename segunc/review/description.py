@@ -1,0 +1,158 @@
+"""What the page says of the run: model, data, legends, notices, metrics. Text only; the page puts it in place."""
+
+from __future__ import annotations
+
+import colorsys
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from segunc.data.labels import LabelMap
+from segunc.maps.manifest import tool_commit, tool_version
+from segunc.maps.reader import MapsReader
+from segunc.review.colormap import DEFAULT_COLOUR_MAP, DisplayRange, colour_table
+from segunc.review.overlay import model_line, score_unit
+from segunc.review.statistics import SHARES, SMALLEST_OBJECT
+
+_PROTOCOLS = ("pooled", "per-image", "smiyc")
+_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
+_SINGLE_NUMBERS = (
+    ("segmentation", "miou", "mIoU"),
+    ("calibration", "ece", "ECE"),
+    ("calibration", "nll", "NLL"),
+    ("calibration", "brier", "Brier score"),
+)
+_TURN = 0.618034
+"""The golden section of the colour circle: neighbouring class ids get distant hues."""
+
+
+def run_id(reader: MapsReader) -> str:
+    """Sixteen hexadecimal digits that name the run under review: of its settings and model, where they are recorded.
+
+    A run that goes on keeps its id. Maps of another tool are named by their folder, scores and frames.
+    """
+    if reader.manifest is not None:
+        known: Any = [reader.manifest.get("run"), reader.manifest.get("model"), reader.manifest.get("source")]
+    else:
+        known = [reader.folder.resolve().name, reader.scores, reader.frames]
+    text = json.dumps(known, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def describe_model(reader: MapsReader) -> dict[str, Any]:
+    """Title, one line on the model, and the facts of a maps folder as pairs of term and text."""
+    manifest = reader.manifest or {}
+    run, model, tool = manifest.get("run", {}), manifest.get("model", {}), manifest.get("tool", {})
+    facts = [("Maps", reader.folder.resolve().name)]
+    for values, key, term in (
+        (model, "architecture", "Network"),
+        (model, "method", "Posterior"),
+        (model, "members", "Members"),
+        (model, "alpha", "Alpha"),
+        (run, "draws", "Draws"),
+        (run, "seed", "Seed"),
+        (run, "scope", "Scope"),
+        (run, "input", "Data"),
+        (run, "size", "Network input size"),
+        (run, "precision", "Precision"),
+        (manifest, "device", "Device"),
+        (run, "base_sha256", "SHA-256 of the network"),
+        (run, "posterior_sha256", "SHA-256 of the posterior"),
+    ):
+        if values.get(key) is not None:
+            facts.append((term, str(values[key])))
+    if tool:
+        made = (str(tool.get("name") or ""), str(tool.get("version") or ""), str(tool.get("commit") or ""))
+        facts.append(("Maps made with", " ".join(part for part in made if part)))
+    if "status" in manifest:
+        facts.append(("Status of the run", str(manifest["status"])))
+    line = model_line(manifest)
+    if not line and reader.manifest is None:
+        line = "maps of another tool; nothing is recorded of their model"
+    return {"title": reader.folder.resolve().name, "line": line, "facts": facts}
+
+
+def describe_tool() -> str:
+    """Name, version and commit of this tool."""
+    commit = tool_commit()
+    return f"segunc {tool_version()}" + (f" {commit[:12]}" if commit else "")
+
+
+def describe_scores(reader: MapsReader, ranges: Mapping[str, DisplayRange], scores: Sequence[str]) -> dict[str, Any]:
+    """Unit, range and tick labels of each score, by name."""
+    described = {}
+    for score in scores:
+        shown = ranges[score]
+        middle = f"{(shown.low + shown.high) / 2:g}"
+        described[score] = {
+            "unit": score_unit(reader.manifest, score),
+            "low": shown.low,
+            "high": shown.high,
+            "ticks": [shown.low_text, middle, shown.high_text],
+        }
+    return described
+
+
+def describe_colours() -> list[int]:
+    """The colour table of all scores, 256 colours as 0xRRGGBB."""
+    table = colour_table(DEFAULT_COLOUR_MAP).astype(int)
+    return [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in table]
+
+
+def describe_classes(reader: MapsReader, label_map: LabelMap | None) -> list[dict[str, Any]]:
+    """Name and colour of each class id: of the manifest, else of the label map, else numbers in distant hues."""
+    recorded = (reader.manifest or {}).get("classes", {})
+    names, palette = list(recorded.get("names", [])), list(recorded.get("palette", []))
+    if label_map is not None and not names:
+        names, palette = list(label_map.classes), [list(colour) for colour in label_map.palette]
+    if not names:
+        names = [f"class {index}" for index in range(255)]
+    for index in range(len(palette), len(names)):
+        rgb = colorsys.hls_to_rgb(index * _TURN % 1, 0.45 + 0.2 * (index % 2), 0.6)
+        palette.append([round(255 * channel) for channel in rgb])
+    return [{"name": str(name), "colour": palette[index]} for index, name in enumerate(names)]
+
+
+def describe_shares() -> dict[str, Any]:
+    """The rules by which an object counts as found."""
+    return {"shares": SHARES, "smallest": SMALLEST_OBJECT}
+
+
+def metrics_tables(metrics: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Tables of a metrics.json: title, column heads, and rows of a name and numbers with reasons where they are null."""
+    if metrics is None:
+        return []
+    reasons: Mapping[str, str] = metrics.get("reasons") or {}
+    scores = metrics.get("scores") or {}
+    tables = []
+    for protocol in _PROTOCOLS:
+        named = {name: (entry or {}).get(protocol) for name, entry in scores.items()}
+        rows = [
+            {
+                "name": name,
+                "cells": [_cell(values.get(key), reasons, f"scores.{name}.{protocol}.{key}") for key in _COLUMNS],
+            }
+            for name, values in named.items()
+            if values is not None
+        ]
+        if rows:
+            heads = list(_COLUMNS.values())
+            tables.append({"title": f"Anomaly detection, {protocol} pixels", "heads": heads, "rows": rows})
+    single = [
+        {"name": label, "cells": [_cell(metrics[group][key], reasons, f"{group}.{key}")]}
+        for group, key, label in _SINGLE_NUMBERS
+        if key in (metrics.get(group) or {})
+    ]
+    if single:
+        tables.append({"title": "Segmentation and calibration", "heads": ["value"], "rows": single})
+    return tables
+
+
+def _cell(value: Any, reasons: Mapping[str, str], path: str) -> dict[str, Any]:
+    if isinstance(value, int | float):
+        return {"value": value}
+    # The reason may be given for the number itself or for a part above it.
+    steps = path.split(".")
+    reason = next((reasons[p] for p in (".".join(steps[:n]) for n in range(len(steps), 0, -1)) if p in reasons), "")
+    return {"value": None, "reason": str(reason) or "not computed"}
