@@ -44,6 +44,8 @@ def describe_model(reader: MapsReader) -> dict[str, Any]:
     """Title, one line on the model, and the facts of a maps folder as pairs of term and text."""
     manifest = reader.manifest or {}
     run, model, tool = manifest.get("run", {}), manifest.get("model", {}), manifest.get("tool", {})
+    if "scope" in run and run["scope"] is None:
+        run = {**run, "scope": "every stochastic site of the posterior"}
     facts = [("Maps", reader.folder.resolve().name)]
     for values, key, term in (
         (model, "architecture", "Network"),

@@ -1,23 +1,90 @@
-"""A headless Chromium, where the machine has one."""
+"""A headless Chromium, where the machine has one: Debian's own, driven by Playwright or asked for a page's DOM."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def find_browser() -> str:
+    """The path of a Chromium; skips the test where none is installed."""
+    browser = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    return browser
 
 
 def dump_dom(page: Path, profile: Path, *, budget_ms: int = 8000) -> str:
     """The DOM of a local page after its scripts ran; skips the test where no Chromium is installed."""
-    browser = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-    )
-    if browser is None:
-        pytest.skip("no Chromium on this machine")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={profile}"]
     flags += [f"--virtual-time-budget={budget_ms}", "--dump-dom"]
-    done = subprocess.run([browser, *flags, page.as_uri()], capture_output=True, text=True, timeout=60, check=True)
+    command = [find_browser(), *flags, page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
+
+
+@contextlib.contextmanager
+def open_browser() -> Iterator[Browser]:
+    """A Chromium under Playwright's control; skips the test where either is missing."""
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=find_browser(), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """One visitor of a page, with everything that the page said and asked for.
+
+    Attributes:
+        page: Playwright's page.
+        complaints: errors and warnings of the console, uncaught exceptions and failed requests.
+        requests: the addresses of all requests.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)
+        self.page: Page = self._context.new_page()
+        self.page.set_default_timeout(10_000)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("requestfailed", lambda request: self.complaints.append(f"{request.url}: {request.failure}"))
+
+    def _on_console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def open(self, index: Path, fragment: str = "") -> Page:
+        """Open a page from disk and wait until it stands."""
+        self.page.goto("about:blank")  # a new fragment alone would not load it anew
+        self.page.goto(f"{index.as_uri()}#{fragment}")
+        self.page.wait_for_selector("html[data-ready]")
+        return self.page
+
+    def shown(self, selector: str, text: str) -> None:
+        """Wait until an element holds a text."""
+        self.page.locator(selector, has_text=text).first.wait_for()
+
+    def close(self) -> None:
+        """End the visit; the page must have been silent and must have asked for nothing but its own files."""
+        self._context.close()
+        assert self.complaints == []
+        strangers = [url for url in self.requests if not url.startswith(("file://", "blob:", "about:blank"))]
+        assert strangers == []

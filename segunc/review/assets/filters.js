@@ -10,7 +10,7 @@
   const controls = {};
 
   function select(field, label, options) {
-    const box = element("select", { onchange: () => change(field, box.value) });
+    const box = element("select", { id: `filter-${field}`, onchange: () => change(field, box.value) });
     fill(box, options);
     controls[field] = box;
     return element("label", {}, label, box);

@@ -13,7 +13,17 @@
     words.push(page.written);
     const parts = [words.join(" · ")];
     if (page.compared) parts.push(element("br"), `second model: ${page.compared.line || "not recorded"}`);
+    const headline = metricsLine();
+    if (headline) parts.push(element("br"), headline);
     document.getElementById("model").replaceChildren(...parts);
+  }
+
+  /* The first table's numbers of the score that the page opens with. */
+  function metricsLine() {
+    const table = page.metrics[0], row = table?.rows.find(({ name }) => name === page.ranking);
+    if (!row) return null;
+    const numbers = table.heads.map((head, i) => `${head} ${row.cells[i].value?.toFixed(4) ?? "–"}`);
+    return `${table.title}, ${row.name}: ${numbers.join(", ")}`;
   }
 
   function notices() {

@@ -13,9 +13,9 @@
 
   const series = (score, statistic, model) => Array.from({ length: table.count }, (_, i) => table.value(i, score, statistic, model));
 
-  /* Frames whose statistic is the largest for a second (or a fiftieth of the set) around, and above the mean. */
+  /* Frames whose statistic is the largest of the second (or the 25th of the set) around them, and above the mean. */
   function findPeaks(values) {
-    const reach = Math.max(1, Math.round(page.fps ?? table.count / 50)), found = [];
+    const reach = Math.max(1, Math.round((page.fps ?? table.count / 25) / 2)), found = [];
     const known = values.filter((v) => v !== null), mean = known.reduce((a, b) => a + b, 0) / known.length;
     for (let i = 0; i < values.length; i++) {
       if (values[i] === null || values[i] <= mean) continue;

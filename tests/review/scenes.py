@@ -1,0 +1,107 @@
+"""A small maps folder with everything a review page can show: labels, a second model, a video, foreign names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from segunc.data.labels import LabelMap
+from segunc.maps.manifest import build_manifest
+from segunc.maps.sources import open_source
+from segunc.maps.store import MapsWriter
+from tests.maps.fakes import CLASSES, PALETTE
+
+NAMES = ("a dark", "b&<mid>#1", "c%20 100%", "sub/d", "sub/e 'quoted'", "sub/f bright")
+SIZE = (30, 40)
+SCORES = ("entropy", "epistemic", "max-logit")
+LABEL_MAP = LabelMap("three", CLASSES, PALETTE, {0: 0, 1: 1, 2: 2, 255: 255})
+OBJECT = (slice(8, 18), slice(5, 17))
+SECOND_OBJECT = (slice(20, 26), slice(25, 35))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Paths of what a page is made of."""
+
+    images: Path
+    maps: Path
+    other: Path
+    anomaly: Path
+    labels: Path
+
+
+def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
+    """Textured maps whose mean follows the picture's brightness."""
+    noise = np.random.default_rng(seed).random(SIZE, np.float32)
+    entropy = np.clip(0.75 * grey + 0.25 * noise + shift, 0, 1).astype(np.float32)
+    return {"entropy": entropy, "epistemic": 0.2 * entropy**2 * noise, "max-logit": 12 * (entropy - 1) - 3 * noise}
+
+
+def write_maps(images: Path, out: Path, *, seed: int = 0, shift: float = 0.0, skip: Sequence[str] = ()) -> Path:
+    """Maps of a folder of pictures, of a model that is none."""
+    source = open_source(images)
+    run = {"input": str(source.path), "draws": 24, "seed": seed, "scope": "decoder"}
+    model = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4, "alpha": 0.05}
+    manifest = build_manifest(run, SCORES, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
+
+    with MapsWriter(out, manifest) as writer:
+        for frame in source.frames(lambda _, name: name in skip):
+            assert frame.image is not None
+            grey = frame.image.mean(axis=2).astype(np.float32) / 255
+            prediction = np.where(grey > 0.5, 2, 0).astype(np.uint8)
+            prediction[-6:] = 1
+            scores = score_maps(grey, frame.index + 100 * seed, shift=shift)
+            writer.write(frame.name, {"prediction": prediction, **scores})
+    return out
+
+
+def write_scene(root: Path) -> Scene:
+    """Six frames of rising brightness. Four have anomaly masks: a bright object (found at high thresholds), a dark one
+    (missed), a bright and a dark one, none at all."""
+    images, anomaly, labels = root / "images", root / "anomaly", root / "labels"
+    for index, name in enumerate(NAMES):
+        picture = np.full((*SIZE, 3), 20 + 40 * index, np.uint8)
+        label = np.zeros(SIZE, np.uint8)
+        if index == 0:
+            label[OBJECT], picture[OBJECT] = 1, 250
+        elif index == 1:
+            label[OBJECT], picture[OBJECT] = 1, 5
+        elif index == 2:
+            label[OBJECT], picture[OBJECT] = 1, 250
+            label[SECOND_OBJECT], picture[SECOND_OBJECT] = 1, 5
+        label[0] = 255
+        truth = np.zeros(SIZE, np.uint8)
+        truth[:, 20:] = 2
+        truth[0] = 255
+        for folder, picture_or_label in ((images, picture), (anomaly, label), (labels, truth)):
+            if folder == images or (folder == anomaly and index < 4) or (folder == labels and index < 5):
+                path = folder / f"{name}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                assert cv2.imwrite(str(path), picture_or_label)
+    maps = write_maps(images, root / "maps")
+    other = write_maps(images, root / "other", seed=1, shift=0.1, skip=(NAMES[5],))
+    return Scene(images, maps, other, anomaly, labels)
+
+
+def write_video_scene(root: Path, count: int = 40, fps: float = 20.0) -> Path:
+    """Maps of a video's frames whose entropy has two clear peaks, at frames 10 and 30, and an overlay video."""
+    manifest = build_manifest(
+        {"draws": 8, "seed": 1, "scope": "all"},
+        ("entropy",),
+        device="cpu",
+        classes=CLASSES,
+        palette=PALETTE,
+        source={"kind": "video", "fps": fps, "frames": count},
+    )
+    maps = root / "video-maps"
+    with MapsWriter(maps, manifest) as writer:
+        for index in range(count):
+            level = 0.2 + 0.5 * max(0, 1 - abs(index - 10) / 5) + 0.7 * max(0, 1 - abs(index - 30) / 5)
+            prediction = np.zeros(SIZE, np.uint8)
+            writer.write(f"{index:06d}", {"prediction": prediction, "entropy": np.full(SIZE, level, np.float32)})
+    return maps
