@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,13 @@ class Visit:
     def shown(self, selector: str, text: str) -> None:
         """Wait until an element holds a text."""
         self.page.locator(selector, has_text=text).first.wait_for()
+
+    def until(self, expression: str) -> None:
+        """Wait until an expression holds. Playwright's own waiting evaluates text in the page, which the page forbids."""
+        deadline = time.monotonic() + 10
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < deadline, expression
+            self.page.wait_for_timeout(20)
 
     def close(self) -> None:
         """End the visit; the page must have been silent and must have asked for nothing but its own files."""

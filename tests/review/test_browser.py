@@ -29,9 +29,7 @@ def names(visit: Visit) -> list[str]:
 def open_frame(visit: Visit, index: Path, name: str, more: str = "") -> None:
     visit.open(index, f"view=frame&frame={quote(name, safe='')}{more}")
     visit.shown("#frame-name", name)
-    visit.page.wait_for_function(
-        "[...document.querySelectorAll('#values dd')].every((cell) => cell.textContent !== '…')"
-    )
+    visit.until("[...document.querySelectorAll('#values dd')].every((cell) => cell.textContent !== '…')")
 
 
 def pixels(visit: Visit, canvas: str) -> list[list[int]]:
@@ -155,7 +153,7 @@ def test_threshold_shows_what_would_be_flagged(full_page: Path, scene: Scene, vi
     open_frame(visit, full_page, NAMES[0], "&outline=1")
     page = visit.page
     page.fill("#threshold-number", "0.5")
-    page.wait_for_function("document.querySelector('#flags-left').width > 1")
+    visit.until("document.querySelector('#flags-left').width > 1")
     values = MapsReader(scene.maps).read(NAMES[0], "entropy")
     flagged = np.array(pixels(visit, "#flags-left"))[:, 3] > 0
     assert (flagged == (values >= 0.5).ravel()).all()
@@ -181,7 +179,7 @@ def test_wipe_between_two_layers_and_two_models(full_page: Path, scene: Scene, v
     page.check("#wipe")
     assert page.input_value("#right") == "other/entropy"
     visit.shown(".side-name.right", "entropy · second model")
-    page.wait_for_function("!document.querySelector('#layer-right').hidden")
+    visit.until("!document.querySelector('#layer-right').hidden")
     left, right = np.array(pixels(visit, "#layer-left")), np.array(pixels(visit, "#layer-right"))
     first, second = (MapsReader(folder).read(NAMES[2], "entropy") for folder in (scene.maps, scene.other))
     brighter = (second - first).ravel() > 0.05
@@ -205,7 +203,7 @@ def test_zoom_and_pan_keep_the_point_under_the_pointer(full_page: Path, visit: V
     page.mouse.move(*at)
     before = page.inner_text("[data-content=pixel]")
     page.mouse.wheel(0, -900)
-    page.wait_for_function("segunc.state.get().zoom > 2")
+    visit.until("segunc.state.get().zoom > 2")
     page.mouse.move(at[0] + 0.01, at[1])
     assert page.inner_text("[data-content=pixel]") == before
     page.mouse.down()
@@ -352,7 +350,7 @@ def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) 
     page.locator("#frame-name").click()
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Space")
-    page.wait_for_function("Number(segunc.state.get().frame) >= 26")
+    visit.until("Number(segunc.state.get().frame) >= 26")
     page.keyboard.press("Space")
     stopped = page.evaluate("segunc.state.get().frame")
     page.wait_for_timeout(200)

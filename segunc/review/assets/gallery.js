@@ -8,6 +8,7 @@
   const scroller = document.getElementById("scroller"), list = document.getElementById("cards");
   const cards = new Map(); // position -> element
   let order = [], focused = 0, columns = 1, rowHeight = 1, cardWidth = WIDTH, measured = 0, stamp = "";
+  let drawnAt = 0, settled = null; // where the list was drawn last, and the timer that ends a leap
   let stale = false; // verdicts have changed since the cards were made
 
   function measure() {
@@ -57,6 +58,19 @@
     }
     for (let position = first; position < last; position++) insert(position);
     insert(focused);
+    // While the bar is dragged through thousands of frames, pictures that nobody sees are not loaded.
+    const leap = Math.abs(scroller.scrollTop - drawnAt) > scroller.clientHeight;
+    drawnAt = scroller.scrollTop;
+    clearTimeout(settled);
+    if (leap) settled = setTimeout(loadPictures, 80);
+    else loadPictures();
+  }
+
+  function loadPictures() {
+    for (const picture of list.querySelectorAll("img[data-src]")) {
+      picture.src = picture.dataset.src;
+      delete picture.dataset.src;
+    }
   }
 
   /* In the order of the frames, in which a screen reader meets them. */
@@ -86,7 +100,7 @@
   }
 
   function thumbnail(index, content, words) {
-    return element("img", { src: `thumbnails/${table.folder(index)}/${encodeURIComponent(content)}.jpg`, alt: words, decoding: "async", draggable: "false" });
+    return element("img", { "data-src": `thumbnails/${table.folder(index)}/${encodeURIComponent(content)}.jpg`, alt: words, decoding: "async", draggable: "false" });
   }
 
   function facts(index, current) {
@@ -137,15 +151,7 @@
   }
 
   function start() {
-    let pending = false;
-    scroller.addEventListener("scroll", () => {
-      if (pending) return;
-      pending = true;
-      requestAnimationFrame(() => {
-        pending = false;
-        render();
-      });
-    }, { passive: true });
+    scroller.addEventListener("scroll", render, { passive: true }); // once a frame, before it is painted
     list.addEventListener("keydown", onKey);
     list.addEventListener("focusin", (event) => {
       const card = event.target.closest("li");
