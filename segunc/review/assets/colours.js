@@ -83,6 +83,5 @@
 
   segunc.colours = {
     paintScore, paintFlags, paintClasses, paintTruth, paintError, paintAnomaly, gradient, key,
-    scoreColour: (value, score) => css(page.colours[level(value, page.scores[score])]),
   };
 })(segunc);

@@ -83,5 +83,5 @@
       : `${shown} of ${table.count} frames${current.threshold === null ? "" : `, threshold ${format(current.threshold)}`}`;
   }
 
-  segunc.filters = { build, update, showCount, statisticWords, MODEL_WORDS };
+  segunc.filters = { build, update, showCount, statisticWords };
 })(segunc);

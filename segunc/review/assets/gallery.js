@@ -193,7 +193,7 @@
   }
 
   segunc.gallery = {
-    start, update, focusOn,
+    start, update,
     focusFirst: () => focusOn(focused),
     order: () => order,
   };

@@ -1,7 +1,7 @@
 "use strict";
 /* One key for everything, and the sheet that lists them. */
 (function (segunc) {
-  const { element, state, frame, gallery, timeline, stage, layers } = segunc;
+  const { element, state, frame, timeline, stage, layers } = segunc;
   const help = document.getElementById("help");
   const inFrame = () => state.get().view === "frame";
   const show = (view) => () => state.set({ view });

@@ -85,7 +85,7 @@
   }
 
   segunc.table = {
-    count, scores, MODELS, SHOW, ORDERS, has, labelled, value, ranked, outcome, select, extent, statisticsOf,
+    count, scores, MODELS, SHOW, ORDERS, has, value, ranked, outcome, select, extent, statisticsOf,
     name: (index) => frames.names[index],
     place: (index) => frames.places[index],
     folder: (index) => String(frames.places[index]).padStart(6, "0"),
@@ -94,7 +94,6 @@
     objects: (index) => frames.objects[index],
     problems: (index) => frames.problems[index] ?? [],
     index: (name) => indices.get(name) ?? null,
-    contents: (index) => frames.kinds[frames.kind[index]],
     shares: Object.keys(page.objects.shares),
     everHas: (content) => frames.kinds.some((kind) => kind.includes(content)),
   };

@@ -41,25 +41,18 @@
     context.scale(ratio, ratio);
     const { width, height } = box, base = height - 12;
     const model = current.model === "difference" ? "first" : current.model;
-    const names = table.statisticsOf(current.score);
-    const { low, high } = page.scores[current.score];
-    // Maxima may lie beyond the range; the chart then ends where they do.
-    const top = Math.max(high, table.extent(current.score, current.statistic)[1]);
-    const yOf = (value) => base - Math.min(1, Math.max(0, (value - low) / (top - low))) * (base - 4);
-    if (current.threshold !== null) {
+    const values = series(current.score, current.statistic, model);
+    const second = page.compared ? series(current.score, current.statistic, model === "first" ? "second" : "first") : [];
+    // One scale for the whole set, written at its ends: that of the set's own values, or slow changes would be flat.
+    const [low, high] = extent([...values, ...second]);
+    const yOf = (value) => base - 4 - (value - low) / (high - low) * (base - 14);
+    if (current.threshold !== null && current.threshold >= low && current.threshold <= high) {
       context.strokeStyle = segunc.colours.key.flagged;
       context.setLineDash([4, 4]);
       line(context, [[PAD, yOf(current.threshold)], [width - PAD, yOf(current.threshold)]]);
       context.setLineDash([]);
     }
-    for (const name of names.filter((n) => n !== current.statistic)) {
-      trace(context, series(current.score, name, model), width, yOf, colour("--line-strong"), 1);
-    }
-    const values = series(current.score, current.statistic, model);
-    if (page.compared) {
-      const other = model === "first" ? "second" : "first";
-      trace(context, series(current.score, current.statistic, other), width, yOf, colour("--second"), 1.5);
-    }
+    trace(context, second, width, yOf, colour("--second"), 1.5);
     trace(context, values, width, yOf, colour("--accent"), 2);
     const key = `${current.score} ${current.statistic} ${model}`;
     if (key !== peaksKey) {
@@ -72,7 +65,24 @@
     context.strokeStyle = colour("--ink");
     context.lineWidth = 1.5;
     line(context, [[xOf(at(), width), 0], [xOf(at(), width), height]]);
+    context.fillStyle = colour("--faint");
+    context.font = "11px system-ui, sans-serif";
+    context.fillText(short(high), PAD + 3, 11);
+    context.fillText(short(low), PAD + 3, base - 3);
     showLabel(current);
+  }
+
+  const short = (value) => format(Number(value.toPrecision(4)));
+
+  /* Smallest and largest of the values; never the same number. */
+  function extent(values) {
+    let low = Infinity, high = -Infinity;
+    for (const value of values) {
+      if (value === null) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+    return low < high ? [low, high] : [low - 0.5, low + 0.5];
   }
 
   function line(context, points) {
@@ -123,12 +133,10 @@
     const value = table.value(index, current.score, current.statistic, current.model);
     const words = [`frame ${index + 1} of ${table.count}`];
     if (time !== null) words.push(seconds(time));
-    words.push(`${segunc.filters.statisticWords(current.statistic)} ${current.score} ${value === null ? "–" : format(Number(value.toPrecision(4)))}`);
+    words.push(`${segunc.filters.statisticWords(current.statistic)} ${current.score} ${value === null ? "–" : short(value)}`);
     label.textContent = words.join(" · ");
-    const thin = table.statisticsOf(current.score).filter((name) => name !== current.statistic).map(segunc.filters.statisticWords);
-    const lines = [`thick: ${segunc.filters.statisticWords(current.statistic)}`];
+    const lines = [`${segunc.filters.statisticWords(current.statistic)} ${current.score} of every frame`];
     if (page.compared) lines.push("orange: the other model");
-    if (thin.length) lines.push(`thin: ${thin.join(", ")}`);
     lines.push("▾ peaks");
     if (table.everHas("anomaly")) lines.push("blue below: labelled anomaly");
     legend.textContent = lines.join(" · ");
@@ -203,12 +211,19 @@
   function buildVideo() {
     const view = document.getElementById("video-view");
     if (!page.video) return;
-    video = element("video", { controls: true, preload: "metadata", playsinline: true, src: encodeURIComponent(page.video), "aria-label": "Overlay video of all frames" });
+    video = element("video", { controls: true, preload: "metadata", playsinline: true, "aria-label": "Overlay video of all frames" });
     video.addEventListener("timeupdate", () => {
       if (page.fps && !video.seeking) state.set({ frame: table.name(Math.min(table.count - 1, Math.floor(video.currentTime * page.fps))) });
     });
     const open = element("button", { type: "button", id: "open-frame", onclick: () => segunc.frame.go(at()) }, "Look at this frame");
     view.append(element("h2", {}, "Overlay video"), video, open);
+  }
+
+  /* The file is opened when it is looked at, at the frame that was looked at last. */
+  function openVideo() {
+    const index = at();
+    video.addEventListener("loadedmetadata", () => go(index), { once: true });
+    video.src = encodeURIComponent(page.video);
   }
 
   function start() {
@@ -234,6 +249,7 @@
     if (changed.has("view")) {
       if (current.view !== "frame" && playing()) stop();
       if (current.view !== "video" && video) video.pause();
+      if (current.view === "video" && video && !video.src) openVideo();
     }
     if (["frame", "score", "statistic", "model", "threshold", "view"].some((field) => changed.has(field))) draw();
   }
