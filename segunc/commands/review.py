@@ -11,8 +11,8 @@ from segunc.data.datasets import dataset_entry
 from segunc.errors import InputError
 from segunc.maps.pipeline import Progress
 from segunc.maps.progress import ConsoleProgress
-from segunc.maps.reader import MapsReader
 from segunc.review.description import run_id
+from segunc.review.inputs import open_maps
 from segunc.review.page import write_review
 from segunc.review.verdicts import VERDICTS_NAME, page_of, read_verdicts, summary_table, write_verdicts
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> None:
-    reader = MapsReader(Path(arguments.maps))
+    reader = open_maps(Path(arguments.maps))
     verdicts = read_verdicts(Path(arguments.verdicts), run_id(reader), reader.frames)
     print(summary_table(verdicts, len(reader.frames)))
     if arguments.out:

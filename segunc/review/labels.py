@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from segunc.data.anomaly_labels import BINARY, AnomalyEncoding
 from segunc.data.label_images import read_label_image
-from segunc.data.labels import LabelMap
+from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.pairing import find_labels
 from segunc.errors import InputError
+from segunc.maps.region import Region
 
 Label = npt.NDArray[np.uint8]
 
@@ -27,12 +28,14 @@ class ReviewLabels:
         class_files: frame name -> class label image.
         anomaly_encoding: what the values of the masks mean.
         label_map: what the values of the class labels mean.
+        region: the pixels that count; labels are ignored outside of it. None where all count.
     """
 
     anomaly_files: Mapping[str, Path] = field(default_factory=dict)
     class_files: Mapping[str, Path] = field(default_factory=dict)
     anomaly_encoding: AnomalyEncoding = BINARY
     label_map: LabelMap | None = None
+    region: Region | None = None
 
     def anomaly(self, name: str) -> Label | None:
         """0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame without a mask.
@@ -41,7 +44,9 @@ class ReviewLabels:
             InputError: the file is damaged or holds other values than its encoding knows.
         """
         path = self.anomaly_files.get(name)
-        return None if path is None else self.anomaly_encoding.encode(read_label_image(path), f"anomaly label {path}")
+        if path is None:
+            return None
+        return self._within(self.anomaly_encoding.encode(read_label_image(path), f"anomaly label {path}"))
 
     def classes(self, name: str) -> Label | None:
         """Train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels.
@@ -52,7 +57,12 @@ class ReviewLabels:
         path = self.class_files.get(name)
         if path is None or self.label_map is None:
             return None
-        return self.label_map.encode(read_label_image(path), f"label {path}")
+        return self._within(self.label_map.encode(read_label_image(path), f"label {path}"))
+
+    def _within(self, label: Label) -> Label:
+        if self.region is None:
+            return label
+        return np.where(self.region.at(label.shape[0], label.shape[1]), label, np.uint8(IGNORE))
 
 
 def find_review_labels(
@@ -62,6 +72,7 @@ def find_review_labels(
     classes: Path | None = None,
     anomaly_encoding: AnomalyEncoding = BINARY,
     label_map: LabelMap | None = None,
+    region: Region | None = None,
 ) -> ReviewLabels:
     """Find the labels of frames in the folders given.
 
@@ -78,4 +89,4 @@ def find_review_labels(
                 f"no label in {folder} belongs to a frame", "labels named like the frames", "check the path"
             )
         found.append(files)
-    return ReviewLabels(found[0], found[1], anomaly_encoding, label_map)
+    return ReviewLabels(found[0], found[1], anomaly_encoding, label_map, region)

@@ -16,6 +16,11 @@ def maps_notices(reader: MapsReader, names: Sequence[str]) -> Iterator[str]:
         yield f"This page shows what was finished: {reader.unfinished}."
     if len(names) < len(reader.frames):
         yield f"The page carries the worst {len(names)} of {len(reader.frames)} frames."
+    if reader.region is not None:
+        yield (
+            "A mask was left out of these maps: its pixels are 0 in every map and ignored in every label, and they count "
+            "in shares of the whole frame."
+        )
     for folder, why in reader.skipped.items():
         yield f"The folder {folder} is not shown: {why}."
 

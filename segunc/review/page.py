@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import html
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from segunc.data.anomaly_labels import BINARY, AnomalyEncoding
-from segunc.data.images import Image
 from segunc.data.labels import LabelMap
 from segunc.errors import InputError
 from segunc.files import read_json, write_json
 from segunc.maps.class_check import check_classes
 from segunc.maps.folder import OVERLAY
 from segunc.maps.reader import MapsReader
-from segunc.maps.sources import FrameSource, open_source
 from segunc.review.chunks import write_data, write_new
 from segunc.review.description import (
     describe_classes,
@@ -30,6 +28,7 @@ from segunc.review.description import (
     run_id,
 )
 from segunc.review.frame_files import FRAMES, THUMBNAILS, FrameFiles, FrameRow
+from segunc.review.inputs import frame_times, open_images, open_maps, with_images
 from segunc.review.labels import find_review_labels
 from segunc.review.notices import compare_notices, image_notices, label_notices, maps_notices
 from segunc.review.ranges import page_ranges
@@ -84,27 +83,32 @@ def write_review(
         InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics
             file, or an output folder that holds something else.
     """
-    reader = MapsReader(maps)
+    reader = open_maps(maps)
     chosen = _choose_scores(reader, scores)
     shown_ranges = page_ranges(reader, ranges)
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
     found = find_review_labels(
-        names, anomaly=anomaly_labels, classes=labels, anomaly_encoding=anomaly_encoding, label_map=label_map
+        names,
+        anomaly=anomaly_labels,
+        classes=labels,
+        anomaly_encoding=anomaly_encoding,
+        label_map=label_map,
+        region=reader.region,
     )
-    other = MapsReader(compare) if compare is not None else None
+    other = open_maps(compare) if compare is not None else None
     for model in (reader, other):
         if model is not None and labels is not None and label_map is not None:
             check_classes(model, label_map)
     notices = [*maps_notices(reader, names), *label_notices(found, names), *compare_notices(reader, other, names)]
     tables = metrics_tables(read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None)
-    source, missing = _open_images(reader, images)
-    run = run_id(reader)
+    source, missing = open_images(reader, images)
+    run, tool = run_id(reader), describe_tool()
     head = {
         "format": PAGE_FORMAT,
         "format_version": 1,
         "run": run,
-        "tool": describe_tool(),
+        "tool": tool,
         "maps": str(maps),
         "labels": str(labels) if labels else None,
         "anomaly_labels": str(anomaly_labels) if anomaly_labels else None,
@@ -115,7 +119,7 @@ def write_review(
     }
     _prepare(out, reader, head)
     files = FrameFiles(out, reader, chosen, shown_ranges, found, other)
-    for done, (row, image, error) in enumerate(_with_images(rows, source), start=1):
+    for done, (row, image, error) in enumerate(with_images(rows, source), start=1):
         if error is not None:
             row.problems.append(error)
         files.write(row, image)
@@ -129,7 +133,7 @@ def write_review(
         "run": run,
         **describe_model(reader),
         "compared": describe_model(other) if other is not None else None,
-        "written": describe_tool(),
+        "written": tool,
         "scores": describe_scores(reader, shown_ranges, chosen),
         "ranking": RANKING_SCORE if RANKING_SCORE in chosen else next(iter(chosen), None),
         "colours": describe_colours(),
@@ -143,7 +147,7 @@ def write_review(
         "metrics": tables,
     }
     write_data(out / "data" / "page.js", "page", page)
-    write_data(out / "data" / "frames.js", "frames", frame_table(rows, chosen, _times(reader, names)))
+    write_data(out / "data" / "frames.js", "frames", frame_table(rows, chosen, frame_times(reader, names)))
     write_json(out / PAGE_NAME, head | {"status": "finished"})
     write_verdicts(out, run, kept_verdicts(out, run))
     # Last, so that a page that opens is whole.
@@ -177,46 +181,6 @@ def _choose_frames(reader: MapsReader, limit: int | None) -> list[FrameRow]:
 
     worst = sorted(rows, key=mean, reverse=True)[:limit]
     return sorted(worst, key=lambda row: row.place)
-
-
-def _with_images(
-    rows: Sequence[FrameRow], source: FrameSource | None
-) -> Iterator[tuple[FrameRow, Image | None, str | None]]:
-    """Each frame with its image, or with the reason why there is none, one image in memory at a time."""
-    waiting = {row.name: row for row in rows}
-    if source is not None:
-        for frame in source.frames(lambda _, name: name not in waiting):
-            row = waiting.pop(frame.name, None)
-            if row is not None:
-                yield row, frame.image, frame.error
-            if not waiting:
-                return
-    for row in waiting.values():
-        yield row, None, None
-
-
-def _open_images(reader: MapsReader, images: str | Path | None) -> tuple[FrameSource | None, str | None]:
-    """The source of images and, where it is gone, one line for the page. A source that was asked for must open."""
-    if images is not None:
-        return open_source(images), None
-    recorded = (reader.manifest or {}).get("run", {}).get("input")
-    if not recorded:
-        return None, "The maps do not say where their images are, so only maps are shown; --images gives their place."
-    try:
-        return open_source(recorded), None
-    except InputError as error:
-        return None, f"The source images could not be opened, so only maps are shown: {error}."
-
-
-def _times(reader: MapsReader, names: Sequence[str]) -> list[float | None]:
-    """Seconds of each frame in its video: as recorded, else of its number at the recorded rate."""
-    source: dict[str, Any] = (reader.manifest or {}).get("source", {})
-    fps = source.get("fps")
-    recorded = [reader.records.get(name, {}).get("time") for name in names]
-    return [
-        float(time) if time is not None else int(name) / fps if fps and name.isdigit() else None
-        for name, time in zip(names, recorded, strict=True)
-    ]
 
 
 def _prepare(out: Path, reader: MapsReader, head: dict[str, Any]) -> None:

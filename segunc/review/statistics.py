@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 STATISTICS = ("mean", "p99", "max")
-"""Statistics of a score over a frame: arithmetic mean, 99th percentile (linear between values), largest value."""
+"""Statistics of a score over a frame: arithmetic mean, 99th percentile (the smallest value that at least 99 % of
+the pixels do not exceed), largest value."""
 SHARES = {"any": 0.0, "tenth": 0.1, "half": 0.5, "most": 0.9}
 """Which share of an object's pixels must reach the threshold for it to be found; ``any`` is one pixel."""
 SMALLEST_OBJECT = 10
@@ -24,7 +25,7 @@ def frame_statistics(values: npt.NDArray[np.float32]) -> dict[str, float]:
     """:data:`STATISTICS` of a map ``[H, W]`` in its own unit; empty where a value is not finite."""
     if not np.isfinite(values).all():
         return {}
-    found = (values.mean(dtype=np.float64), np.percentile(values, 99), values.max())
+    found = (values.mean(dtype=np.float64), np.percentile(values, 99, method="inverted_cdf"), values.max())
     return {name: rounded(float(value)) for name, value in zip(STATISTICS, found, strict=True)}
 
 

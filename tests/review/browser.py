@@ -9,7 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 if TYPE_CHECKING:
@@ -78,6 +81,24 @@ class Visit:
         self.page.goto(f"{index.as_uri()}#{fragment}")
         self.page.wait_for_selector("html[data-ready]")
         return self.page
+
+    def open_frame(self, index: Path, name: str, more: str = "") -> None:
+        """Open the view of a frame and wait for its picture and all of its maps."""
+        self.open(index, f"view=frame&frame={quote(name, safe='')}{more}")
+        self.shown("#frame-name", name)
+        self.until("[...document.querySelectorAll('#values dd')].every((cell) => cell.textContent !== '…')")
+
+    def names(self) -> list[str]:
+        """Names of the cards in the gallery, in their order."""
+        return self.page.locator("#cards .name").all_inner_texts()
+
+    def pixels(self, canvas: str) -> npt.NDArray[np.int64]:
+        """Colours of a canvas, ``[pixels, 4]`` of red, green, blue and alpha, row by row."""
+        data = self.page.evaluate(
+            f"(() => {{ const c = document.querySelector('{canvas}');"
+            " return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]; })()"
+        )
+        return np.array(data, np.int64).reshape(-1, 4)
 
     def shown(self, selector: str, text: str) -> None:
         """Wait until an element holds a text."""

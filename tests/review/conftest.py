@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,3 +47,9 @@ def visit(browser: Browser) -> Iterator[Visit]:
     visitor = Visit(browser)
     yield visitor
     visitor.close()
+
+
+@pytest.fixture
+def copy(scene: Scene, tmp_path: Path) -> Path:
+    """The maps of the scene, to be damaged."""
+    return Path(shutil.copytree(scene.maps, tmp_path / "copy"))

@@ -3,7 +3,7 @@
 (function (segunc) {
   const { element, table, state, verdicts, format } = segunc;
   const { page } = segunc.data;
-  const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum" };
+  const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum", component: "largest component in pixels" };
   const SHARE_WORDS = { any: "one pixel reaches it", tenth: "10 % reaches it", half: "half reaches it", most: "90 % reaches it" };
   const MODEL_WORDS = { first: "first model", second: "second model", difference: "second less first" };
   const statisticWords = (name) => STATISTIC_WORDS[name] ?? name;
@@ -79,7 +79,9 @@
 
   function showCount(shown, current) {
     const needs = ["flagged", "below", "found", "missed"].includes(current.show) && current.threshold === null;
+    const count = ["flagged", "below"].includes(current.show) && !table.inUnit(current.statistic);
     controls.count.textContent = needs ? "Give a threshold for this filter."
+      : count ? "This statistic counts pixels; the filter needs one in the unit of the score."
       : `${shown} of ${table.count} frames${current.threshold === null ? "" : `, threshold ${format(current.threshold)}`}`;
   }
 

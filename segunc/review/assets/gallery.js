@@ -103,14 +103,19 @@
     return element("img", { "data-src": `thumbnails/${table.folder(index)}/${encodeURIComponent(content)}.jpg`, alt: words, decoding: "async", draggable: "false" });
   }
 
+  /* Where a value lies in the fixed range of its score. */
+  function meter(value, score) {
+    const { low, high } = page.scores[score], bar = element("b");
+    bar.style.width = `${100 * Math.min(1, Math.max(0, (value - low) / (high - low)))}%`;
+    return element("i", { class: "meter", "aria-hidden": "true" }, bar);
+  }
+
   function facts(index, current) {
     const line = element("span", { class: "facts" });
     const value = current.score ? table.ranked(index, current) : null;
     if (value !== null) {
-      const meter = element("i", { class: "meter", "aria-hidden": "true" }, element("b"));
-      const { low, high } = page.scores[current.score];
-      meter.firstChild.style.width = `${100 * Math.min(1, Math.max(0, (value - low) / (high - low)))}%`;
-      line.append(element("span", { class: "value" }, `${segunc.filters.statisticWords(current.statistic)} ${format(Number(value.toPrecision(4)))}`), meter);
+      line.append(element("span", { class: "value" }, `${segunc.filters.statisticWords(current.statistic)} ${format(Number(value.toPrecision(4)))}`));
+      if (table.inUnit(current.statistic)) line.append(meter(value, current.score));
     }
     const time = table.time(index);
     if (time !== null) line.append(element("span", { class: "faint" }, seconds(time)));

@@ -5,6 +5,7 @@
   const count = frames.names.length;
   const scores = Object.keys(page.scores);
   const indices = new Map(frames.names.map((name, index) => [name, index]));
+  const places = new Map(frames.places.map((place, index) => [place, index]));
   const lowered = frames.names.map((name) => name.toLowerCase());
   const contents = frames.kinds.map((kind) => new Set(kind));
   const MODELS = page.compared ? ["first", "second", "difference"] : ["first"];
@@ -34,10 +35,13 @@
   /* The number that the gallery sorts by. */
   const ranked = (index, state) => value(index, state.score, state.statistic, state.model);
 
+  /* Whether a statistic is in the unit of its score; the largest component is a number of pixels. */
+  const inUnit = (statistic) => statistic !== "component";
+
   /* Whether that number is at or above the threshold; null where either lacks. */
   function reaches(index, state) {
     const known = ranked(index, state);
-    return known === null || state.threshold === null ? null : known >= state.threshold;
+    return known === null || state.threshold === null || !inUnit(state.statistic) ? null : known >= state.threshold;
   }
 
   const SHOW = {
@@ -85,7 +89,7 @@
   }
 
   segunc.table = {
-    count, scores, MODELS, SHOW, ORDERS, has, value, ranked, outcome, select, extent, statisticsOf,
+    count, scores, MODELS, SHOW, ORDERS, has, value, ranked, outcome, inUnit, select, extent, statisticsOf,
     name: (index) => frames.names[index],
     place: (index) => frames.places[index],
     folder: (index) => String(frames.places[index]).padStart(6, "0"),
@@ -93,6 +97,7 @@
     time: (index) => frames.times?.[index] ?? null,
     objects: (index) => frames.objects[index],
     problems: (index) => frames.problems[index] ?? [],
+    atPlace: (place) => places.get(place) ?? null,
     index: (name) => indices.get(name) ?? null,
     shares: Object.keys(page.objects.shares),
     everHas: (content) => frames.kinds.some((kind) => kind.includes(content)),

@@ -46,7 +46,7 @@
     // One scale for the whole set, written at its ends: that of the set's own values, or slow changes would be flat.
     const [low, high] = extent([...values, ...second]);
     const yOf = (value) => base - 4 - (value - low) / (high - low) * (base - 14);
-    if (current.threshold !== null && current.threshold >= low && current.threshold <= high) {
+    if (table.inUnit(current.statistic) && current.threshold !== null && current.threshold >= low && current.threshold <= high) {
       context.strokeStyle = segunc.colours.key.flagged;
       context.setLineDash([4, 4]);
       line(context, [[PAD, yOf(current.threshold)], [width - PAD, yOf(current.threshold)]]);
@@ -149,10 +149,8 @@
     const target = Math.min(table.count - 1, Math.max(0, index));
     if (state.get().view === "video") {
       state.set({ frame: table.name(target) });
-      const time = table.time(target);
-      // The overlay video has one picture a frame, whatever the source's own time stamps say.
-      if (video && page.fps) video.currentTime = (target + 0.5) / page.fps;
-      else if (video && time !== null) video.currentTime = time;
+      // The overlay video has one picture for each frame of the maps, evenly spaced whatever the source's time stamps.
+      if (video?.duration > 0) video.currentTime = (table.place(target) + 0.5) * video.duration / page.total;
     } else segunc.frame.go(target);
   }
 
@@ -192,7 +190,8 @@
   }
 
   function tick() {
-    const began = performance.now(), pause = 1000 / (page.fps ?? 5);
+    const began = performance.now(), [from, to] = [table.time(at()), table.time(at() + 1)];
+    const pause = from === null || to === null ? 200 : Math.min(1000, 1000 * (to - from));
     timer = setTimeout(async () => {
       if (at() >= table.count - 1) return stop();
       segunc.frame.go(at() + 1);
@@ -213,7 +212,9 @@
     if (!page.video) return;
     video = element("video", { controls: true, preload: "metadata", playsinline: true, "aria-label": "Overlay video of all frames" });
     video.addEventListener("timeupdate", () => {
-      if (page.fps && !video.seeking) state.set({ frame: table.name(Math.min(table.count - 1, Math.floor(video.currentTime * page.fps))) });
+      if (video.seeking || !(video.duration > 0)) return;
+      const index = table.atPlace(Math.min(page.total - 1, Math.floor(video.currentTime * page.total / video.duration)));
+      if (index !== null) state.set({ frame: table.name(index) });
     });
     const open = element("button", { type: "button", id: "open-frame", onclick: () => segunc.frame.go(at()) }, "Look at this frame");
     view.append(element("h2", {}, "Overlay video"), video, open);
