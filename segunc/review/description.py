@@ -69,7 +69,7 @@ def describe_model(reader: MapsReader) -> dict[str, Any]:
         facts.append(("Maps made with", " ".join(part for part in made if part)))
     if "status" in manifest:
         facts.append(("Status of the run", str(manifest["status"])))
-    line = model_line(manifest)
+    line = model_line({**manifest, "run": run})
     if not line and reader.manifest is None:
         line = "maps of another tool; nothing is recorded of their model"
     return {"title": reader.folder.resolve().name, "line": line, "facts": facts}

@@ -100,7 +100,7 @@ def test_wipe_between_two_layers_and_two_models(full_page: Path, scene: Scene, v
     page = visit.page
     page.check("#wipe")
     assert page.input_value("#right") == "other/entropy"
-    visit.shown(".side-name.right", "entropy · second model")
+    visit.shown(".side-name.right", "entropy · model 2")
     visit.until("!document.querySelector('#layer-right').hidden")
     left, right = visit.pixels("#layer-left"), visit.pixels("#layer-right")
     first, second = (MapsReader(folder).read(NAMES[2], "entropy") for folder in (scene.maps, scene.other))
@@ -113,7 +113,7 @@ def test_wipe_between_two_layers_and_two_models(full_page: Path, scene: Scene, v
     clip = page.eval_on_selector("#layer-left", "c => c.style.clipPath")
     assert clip.startswith("inset(0px 40px") or clip.startswith("inset(0 40px")
     page.select_option("#right", "prediction")
-    visit.shown(".side-name.right", "prediction · first model")
+    visit.shown(".side-name.right", "prediction · model 1")
 
 
 def test_zoom_and_pan_keep_the_point_under_the_pointer(full_page: Path, visit: Visit) -> None:

@@ -5,7 +5,7 @@
   const { page } = segunc.data;
   const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum", component: "largest component in pixels" };
   const SHARE_WORDS = { any: "one pixel reaches it", tenth: "10 % reaches it", half: "half reaches it", most: "90 % reaches it" };
-  const MODEL_WORDS = { first: "first model", second: "second model", difference: "second less first" };
+  const MODEL_WORDS = { first: "model 1", second: "model 2", difference: "model 2 less model 1" };
   const statisticWords = (name) => STATISTIC_WORDS[name] ?? name;
   const controls = {};
 

@@ -42,7 +42,7 @@
     parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
     parts.legends = element("div", { id: "legends" });
     parts.problems = element("ul", { id: "problems" });
-    parts.note = element("textarea", { id: "note", rows: 2, placeholder: "Note", "aria-label": "Note on this frame", oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }) });
+    parts.note = element("textarea", { id: "note", rows: 1, placeholder: "Note", "aria-label": "Note on this frame", oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }) });
     parts.verdicts = Object.entries(verdicts.WORDS).map(([name, words]) => element("button", { type: "button", "data-verdict": name, onclick: () => judge(name) }, words, " ", element("kbd", {}, VERDICT_KEYS[name])));
     const link = element("button", { type: "button", id: "copy-link", onclick: copyLink }, "Copy link to this view");
     panel.replaceChildren(
@@ -80,7 +80,7 @@
     state.set(changes);
   }
 
-  /* What a wipe shows first: the same layer of the second model, or else the image. */
+  /* What a wipe shows first: the same layer of the other model, or else the image. */
   function counterpart(layer) {
     const other = layer.startsWith("other/") ? layer.slice(6) : `other/${layer}`;
     if (layers.every.includes(other)) return other;

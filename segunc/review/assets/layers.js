@@ -29,7 +29,7 @@
   function title(layer) {
     const words = TITLES[plain(layer)] ?? plain(layer);
     if (!page.compared || ["image", "truth", "anomaly"].includes(layer)) return words;
-    return `${words} · ${isOther(layer) ? "second" : "first"} model`;
+    return `${words} · model ${isOther(layer) ? 2 : 1}`;
   }
 
   const scoreOf = (layer) => (table.scores.includes(plain(layer)) ? plain(layer) : null);

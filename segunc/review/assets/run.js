@@ -7,12 +7,12 @@
   function header() {
     document.getElementById("title").textContent = `Uncertainty review: ${page.compared ? `${page.title} and ${page.compared.title}` : page.title}`;
     const facts = new Map(page.facts);
-    const words = [page.line || "no model is recorded"];
+    const words = [`${page.compared ? "model 1: " : ""}${page.line || "no model is recorded"}`];
     if (facts.has("Alpha")) words.push(`alpha ${facts.get("Alpha")}`);
     if (facts.has("Data")) words.push(`data: ${facts.get("Data").split(/[\\/]/).slice(-2).join("/")}`);
     words.push(page.written);
     const parts = [words.join(" · ")];
-    if (page.compared) parts.push(element("br"), `second model: ${page.compared.line || "not recorded"}`);
+    if (page.compared) parts.push(element("br"), `model 2: ${page.compared.line || "not recorded"}`);
     const headline = metricsLine();
     if (headline) parts.push(element("br"), headline);
     document.getElementById("model").replaceChildren(...parts);
@@ -55,8 +55,8 @@
 
   function build() {
     const view = document.getElementById("run-view");
-    view.append(factList("Run", [...page.facts, ["Frames", `${table.count} of ${page.total}`], ["Run id", page.run], ["Page written by", page.written]]));
-    if (page.compared) view.append(factList("Second model", page.compared.facts));
+    view.append(factList(page.compared ? "Run, model 1" : "Run", [...page.facts, ["Frames", `${table.count} of ${page.total}`], ["Run id", page.run], ["Page written by", page.written]]));
+    if (page.compared) view.append(factList("Model 2", page.compared.facts));
     if (page.metrics.length) {
       view.append(element("section", {}, element("h2", {}, "Metrics"), ...page.metrics.map(metricsTable),
         element("p", { class: "small" }, "Fractions of 1. A dash has its reason as a tooltip and in metrics.json.")));

@@ -17,7 +17,7 @@
     return Object.keys(frames.statistics[score] ?? {});
   }
 
-  /* A statistic of a frame; null where there is none. `difference` is the second model less the first. */
+  /* A statistic of a frame; null where there is none. `difference` is model 2 less model 1. */
   function value(index, score, statistic, model = "first") {
     const first = frames.statistics[score]?.[statistic]?.[index] ?? null;
     if (model === "first") return first;
