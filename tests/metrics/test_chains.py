@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from arviz_stats.base import array_stats
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from segunc.errors import InputError
@@ -35,6 +35,7 @@ def autoregressive(chains: int, draws: int, correlation: float, seed: int, apart
     ties=st.booleans(),
     seed=st.integers(0, 10_000),
 )
+@example(chains=4, draws=20, correlation=0.0, apart=1.0, ties=True, seed=1872)  # the lags end in a negative even one
 def test_both_agree_with_arviz(
     chains: int, draws: int, correlation: float, apart: float, ties: bool, seed: int
 ) -> None:
