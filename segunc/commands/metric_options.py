@@ -41,4 +41,6 @@ def add_metric_options(parser: argparse.ArgumentParser, names: Callable[[str], l
         metavar="UNIT",
         help="what is resampled: frame (default), folder, or a regular expression; frames with one match stay together",
     )
-    parser.add_argument("--plots", metavar="DIR", help="folder for figures (PDF, SVG, PNG)")
+    parser.add_argument(
+        "--plots", metavar="DIR", help="folder for figures (PDF, SVG, PNG) and the points of their curves (curves.json)"
+    )

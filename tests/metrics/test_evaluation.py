@@ -344,6 +344,11 @@ def test_every_figure_of_an_evaluation_is_written(folder, tmp_path):
     stems |= {"class-iou", "reliability", "risk-coverage", "sparsification", "patches"}
     assert {path.name for path in files} == {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg", "png")}
     assert all(path.stat().st_size > 2000 for path in files)
+    curves = json.loads((tmp_path / "plots" / "curves.json").read_text())
+    assert set(curves) == stems - {"score-histograms", "class-iou"}
+    roc = curves["roc-pooled"]["entropy"]
+    area = float(np.trapezoid(roc["y"], roc["x"]))
+    assert area == pytest.approx(evaluation.result["scores"]["entropy"]["pooled"]["auroc"], abs=2e-3)
 
 
 def test_pixels_outside_the_mask_of_a_run_are_not_counted(tmp_path, run):
