@@ -137,7 +137,9 @@ def build_parser() -> Parser:
         "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --out metrics.json",
     )
     what = evaluate.add_mutually_exclusive_group(required=True)
-    what.add_argument("--maps", metavar="DIR", help="a folder of SCORE/FRAME.png or .npy, of segunc or any other tool")
+    what.add_argument(
+        "--maps", metavar="DIR", help="a folder of score maps (png, tif, npy, hdf5) of segunc or any other tool"
+    )
     what.add_argument(
         "--model", metavar="DIR", help="a model folder: predict and score in one pass, write only the result"
     )

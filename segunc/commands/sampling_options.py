@@ -26,7 +26,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scheme",
         choices=("independent", "antithetic", "latin-hypercube"),
-        help="how the draws of a member are spread (default: see docs/results.md)",
+        help="how the draws of a member are spread (default independent)",
     )
     parser.add_argument(
         "--scope", metavar="SCOPE", help="sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern"

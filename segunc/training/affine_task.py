@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from segunc.training.losses import dice_loss
 from segunc.training.schedules import Schedule, make_schedule
 
 
-class AffineTask(L.LightningModule):
+class AffineTask(L.LightningModule, ABC):
     """Trains flat affine parameters over one frozen network; the base of the fine-tuning methods.
 
     A method gives its parameters, one draw for each row of the batch (:meth:`training_draws`), the second term of the
@@ -135,17 +136,17 @@ class AffineTask(L.LightningModule):
         square = (gamma - centre[0]).square()[mask].sum() + (beta - centre[1]).square()[bias_mask].sum()
         return square / (2.0 * self.prior_scale**2 * self.effective_pixels)
 
+    @abstractmethod
     def training_draws(self, rows: int, step: int) -> AffineDraws:
         """One draw for each row of the batch at an optimiser step, with gradients."""
-        raise NotImplementedError
 
+    @abstractmethod
     def regulariser(self) -> Tensor:
         """What is added to the mean-pixel loss: the negative log prior, or the KL, divided by N_eff."""
-        raise NotImplementedError
 
+    @abstractmethod
     def posterior(self) -> Posterior:
         """The result of the training, on the CPU."""
-        raise NotImplementedError
 
     def loss_weights(self) -> Tensor:
         """``[C]`` class weights of the cross-entropy at this step."""
