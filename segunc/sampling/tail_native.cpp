@@ -78,14 +78,30 @@ inline float widen(uint16_t value) {  // bfloat16
     return from_bits(static_cast<int32_t>(value) << 16);
 }
 
+// `count` columns of a row of all classes, as float32 planes: out[c][x], `pitch` apart.
+template <typename T>
+void read_row(const T* row, const int64_t* strides, int64_t classes, int64_t count, float scale, float* out, int64_t pitch) {
+    // Class by class: the stores are contiguous, and of channels-last logits a block stays in the first-level cache.
+    for (int64_t c = 0; c < classes; ++c) {
+        const T* source = row + c * strides[0];
+        float* target = out + c * pitch;
+        if (strides[1] == 1)
+            for (int64_t x = 0; x < count; ++x) target[x] = widen<T>(source[x]) * scale;
+        else
+            for (int64_t x = 0; x < count; ++x) target[x] = widen<T>(source[x * strides[1]]) * scale;
+    }
+}
+
 // One low-resolution row of all classes, upsampled along its width: out[c][x] for x in the block.
 template <typename T>
 void widen_row(const T* row, const int64_t* strides, int64_t classes, const int32_t* left, const int32_t* right,
                const float* weight, int64_t width, float scale, float* narrow, float* out) {
     const int64_t first = left[0], count = right[width - 1] - first + 1;
-    for (int64_t x = 0; x < count; ++x)
-        for (int64_t c = 0; c < classes; ++c)
-            narrow[c * (BLOCK + 2) + x] = widen<T>(row[c * strides[0] + (first + x) * strides[1]]) * scale;
+    row += first * strides[1];
+    // Logits that have their size already: every column is its own source.
+    if (count == width && left[width - 1] == right[width - 1] && right[0] == first)
+        return read_row(row, strides, classes, count, scale, out, BLOCK);
+    read_row(row, strides, classes, count, scale, narrow, BLOCK + 2);
     for (int64_t c = 0; c < classes; ++c) {
         const float* source = narrow + c * (BLOCK + 2);
         float* target = out + c * BLOCK;

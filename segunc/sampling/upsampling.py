@@ -58,8 +58,8 @@ def _taps(source: int, full: int, kept: int, corners: bool, factor: float | None
     # float32 on purpose: the positions shall round as they do in PyTorch's own kernels.
     position = torch.arange(kept, dtype=torch.float32)
     if source == full:
-        at = position
-    elif corners:
+        return position.int(), position.int(), torch.zeros(kept)
+    if corners:
         at = position * torch.tensor((source - 1) / (full - 1) if full > 1 else 0.0, dtype=torch.float32)
     else:
         scale = torch.tensor(source / full if factor is None else 1.0 / factor, dtype=torch.float32)

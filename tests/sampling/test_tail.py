@@ -69,7 +69,7 @@ def test_sums_are_those_of_the_upsampled_softmax(name: str, backend: Backend) ->
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["smp", "torchvision", "150 classes"])
+@pytest.mark.parametrize("name", ["smp", "torchvision", "150 classes", "none"])
 def test_layout_and_bfloat16_do_not_matter(name: str, backend: Backend) -> None:
     logits, upsampling = logits_for(name)
     logits = logits.bfloat16()
