@@ -11,17 +11,20 @@ means over frames and seeds.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from segunc.bayes.abnn import ABNN
 from segunc.bayes.files import Model, load_model
 from segunc.bayes.noise import SCHEMES, Scheme
 from segunc.commands.device import resolve_device, resolve_precision
 from segunc.commands.provenance import provenance
 from segunc.data.pairing import list_images
 from segunc.data.samples import load_image
+from segunc.errors import InputError
 from segunc.files import write_json
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.sampler import Sampler
@@ -75,12 +78,17 @@ def main() -> None:
     parser.add_argument("--draws", type=int, nargs="+", default=[6, 12, 24, 48])
     parser.add_argument("--seeds", type=int, default=2, help="repetitions of each row")
     parser.add_argument("--reference", type=int, default=512)
+    parser.add_argument("--alpha", type=float, help="of an ABNN instead of its own")
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     device = resolve_device(arguments.device)
     model = load_model(arguments.model)
+    if arguments.alpha is not None:
+        if not isinstance(model.posterior, ABNN):
+            raise InputError(f"--alpha with a model of method {model.posterior.method}", "an ABNN", "leave it out")
+        model = replace(model, posterior=model.posterior.with_alpha(arguments.alpha))
     model.network.to(device).to(memory_format=torch.channels_last)
     files = list_images(arguments.images)
     images = [load_image(files[i]) for i in spaced(len(files), arguments.frames)]
