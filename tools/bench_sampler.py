@@ -50,6 +50,7 @@ from segunc.uncertainty import entropy_from_logits, entropy_from_probabilities
 ALPHA = 0.1
 SCOPES = ("encoder", "decoder", "last:8", "every:4")
 BATCHES = (1, 2, 4)
+PROFILED = 12
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -161,6 +162,25 @@ def measure(row: str, arguments: argparse.Namespace) -> dict[str, float]:
     return {"seconds": best / images, "peak_bytes": peak}
 
 
+def profile(row: str, arguments: argparse.Namespace) -> str:
+    """Where the time of one run of a row goes, by operator; the compiled tail and Python are what no operator accounts for."""
+    torch.set_flush_denormal(True)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    run, _ = job(row, arguments)
+    with torch.inference_mode(not row.startswith("pass compiled")), torch.no_grad():
+        run()
+        start = time.perf_counter()
+        with torch.profiler.profile() as profiler:
+            run()
+        seconds = time.perf_counter() - start
+    rows = sorted(profiler.key_averages(), key=lambda e: e.self_cpu_time_total, reverse=True)
+    shares = [(event.self_cpu_time_total / 1e6 / seconds, event.count, event.key) for event in rows[:PROFILED]]
+    lines = [f"{share:7.1%} {count:6d} x {key}" for share, count, key in shares]
+    accounted = sum(event.self_cpu_time_total for event in rows) / 1e6 / seconds
+    return "\n".join([f"{row}: {seconds:.3f} s", *lines, f"{1 - accounted:7.1%} outside operators"])
+
+
 def run_row(row: str, words: list[str]) -> dict[str, float]:
     """One row in a fresh process; empty if it fails, with the reason on stderr."""
     command = [sys.executable, __file__, *words, "--row", row]
@@ -205,8 +225,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-compile", action="store_true", help="compile nothing, neither for the limit nor for maps")
+    parser.add_argument("--profile", metavar="ROW", help="print where the time of one row goes, instead of the table")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.profile:
+        print(profile(arguments.profile, arguments))
+        return
     if arguments.row:
         print(json.dumps(measure(arguments.row, arguments)))
         return
