@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from segunc.bayes.branches import AnyPosterior, branches_of, draws_of
 from segunc.bayes.draws import AffineLayout
-from segunc.bayes.noise import NoiseSource
+from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.errors import InputError
 
 
@@ -19,7 +19,7 @@ def draw_logits(
 ) -> Iterator[Tensor]:
     """Logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one draw at a time.
 
-    The draws are those of :class:`segunc.sampling.Sampler` with the same seed. It folds them into sums; here the caller
+    The draws are those of :class:`segunc.sampling.Sampler` with the same seed, in its default scheme. It folds them into sums; here the caller
     sees each, and decides what to keep.
 
     Args:
@@ -35,6 +35,7 @@ def draw_logits(
     branches = branches_of(network, posterior)
     count = draws_of(branches, posterior, draws)
     layouts = {id(b.network): AffineLayout(b.network) for b in branches if b.stochastic}
+    noise = NoiseSource(seed, DEFAULT_SCHEME, count)
     size: tuple[int, int] | None = None
     for draw in range(count):
         branch = branches[draw % len(branches)]
@@ -42,7 +43,7 @@ def draw_logits(
         if branch.stochastic:
             layout = layouts[id(branch.network)]
             (number,) = branch.numbers(range(draw, draw + 1))
-            with layout.active(branch.posterior.affine(layout, [number], branch.noise(NoiseSource(seed)))):
+            with layout.active(branch.posterior.affine(layout, [number], branch.noise(noise))):
                 logits = branch.network(seen)
         else:
             logits = branch.network(seen)

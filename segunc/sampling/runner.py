@@ -56,20 +56,24 @@ class NetworkRunner:
 
 
 class BranchRunner:
-    """The draws of one branch.
+    """The draws of one branch, or of one member of a branch.
 
     Args:
         branch: which network, posterior and transform.
         draws: of the whole that belong to it.
         runner: of its network.
+        apart: share what is common to these draws alone, not to them and the base network: members with an affine of
+            their own before the first site that is drawn.
 
     Attributes:
-        folded: the network's own affine (row 0) and then the draws; None for a branch without noise.
+        folded: the draws; None for a branch without noise.
+        base: the network's own affine as one draw, without noise; None for a branch without noise.
     """
 
-    def __init__(self, branch: Branch, draws: range, runner: NetworkRunner) -> None:
-        self.branch, self.draws, self.runner = branch, draws, runner
+    def __init__(self, branch: Branch, draws: range, runner: NetworkRunner, *, apart: bool = False) -> None:
+        self.branch, self.draws, self.runner, self.apart = branch, draws, runner, apart
         self.folded: FoldedDraws | None = None
+        self.base: FoldedDraws | None = None
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
         """Make the draws.
@@ -81,13 +85,46 @@ class BranchRunner:
         """
         if not self.branch.stochastic:
             return
-        layout = self.runner.engine.require_layout()
-        drawn = self.branch.posterior.affine(
-            layout, self.branch.numbers(self.draws), self.branch.noise(noise), scope
-        ).after(layout.weight, layout.bias)
+        engine = self.runner.engine
+        layout = engine.require_layout()
+        drawn = self.branch.posterior.affine(layout, self.branch.numbers(self.draws), self.branch.noise(noise), scope)
+        whole = drawn.after(layout.weight, layout.bias)
         if images is not None:
-            self.runner.check(images, drawn)
-        self.folded = self.runner.engine.fold(drawn, share=self.runner.shares)
+            self.runner.check(images, whole)
+        # Row 0 is the base network.
+        folded = engine.fold(whole, share=self.runner.shares and not self.apart)
+        self.base = folded.part(0, 1).without_element_noise()
+        self.folded = engine.fold(drawn, share=self.runner.shares) if self.apart else folded.part(1, len(folded))
+
+    def by_member(self, noise: NoiseSource, scope: str | None) -> list[BranchRunner]:
+        """A runner for each member if the draws of one have more in common than all draws and the base; else itself.
+
+        Members differ from the base and from each other at every site, so that with a narrow scope nothing would be common
+        to all draws, though each member's draws share all that lies before the scope.
+        """
+        if self.folded is None or not self.runner.shares:
+            return [self]
+        members = self.branch.posterior.members
+        runners = [
+            BranchRunner(self.branch, self.draws[member::members], self.runner, apart=True) for member in range(members)
+        ]
+        if any(len(runner.draws) < 2 for runner in runners):
+            return [self]
+        for runner in runners:
+            runner.draw(noise, scope)
+        more = any(
+            own.agree and not all_.agree
+            for runner in runners
+            if runner.folded is not None
+            for own, all_ in zip(runner.folded.sites, self.folded.sites, strict=True)
+        )
+        return runners if more and all(runner.differ for runner in runners) else [self]
+
+    @property
+    def differ(self) -> bool:
+        """Whether anything is drawn: some site at which the draws are not all the same, or a dropout layer."""
+        assert self.folded is not None
+        return bool(self.folded.dropout) or not all(site.agree for site in self.folded.sites)
 
     def untransformed(self) -> BranchRunner:
         """The same draws of the frame as it is."""
@@ -110,21 +147,18 @@ class Pass:
         self.images = runner.branch.transform.apply(images)
         network = runner.runner
         self.prefix = Prefix() if runner.folded is not None and network.share(chunk) else None
-        base = None if runner.folded is None else runner.folded.part(0, 1).without_element_noise()
-        self.ending = network.engine.ending(self.images, base, network.reached)
-        self._base = base
+        self.ending = network.engine.ending(self.images, runner.base, network.reached)
 
     def base_logits(self) -> tuple[Tensor, Upsampling]:
         """Logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""
-        return self.runner.runner.engine.logits(self.images, self._base, self.ending, self.prefix)
+        prefix = None if self.runner.apart else self.prefix
+        return self.runner.runner.engine.logits(self.images, self.runner.base, self.ending, prefix)
 
     def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
         """The same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
         folded = self.runner.folded
         assert folded is not None
-        # Row 0 is the base network.
-        part = folded.part(first + 1, last + 1)
-        return self.runner.runner.engine.logits(self.images, part, self.ending, self.prefix)
+        return self.runner.runner.engine.logits(self.images, folded.part(first, last), self.ending, self.prefix)
 
     @property
     def only_one_at_a_time(self) -> bool:

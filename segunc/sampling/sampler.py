@@ -224,7 +224,8 @@ class Sampler:
             if draws:
                 runners.append(BranchRunner(branch, draws, networks[key]))
                 runners[-1].draw(self.noise, self.scope, images)
-        self._runners = runners
+        # Draw s is member s mod M's, so that the members take turns like branches.
+        self._runners = runners[0].by_member(self.noise, self.scope) if len(runners) == 1 else runners
         for network in networks.values():
             self._report(network)
 

@@ -15,7 +15,7 @@ from segunc.bayes.convert import convert
 from segunc.bayes.draws import AffineLayout
 from segunc.bayes.dropout_sites import convert_dropout, dropout_layers
 from segunc.bayes.ensemble import Ensemble, EnsembleMember
-from segunc.bayes.noise import mix_seed
+from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
 from segunc.bayes.own_dropout import OwnDropout
 from segunc.bayes.posterior import Deterministic
 from segunc.bayes.tta import TestTimeAugmentation
@@ -66,7 +66,7 @@ def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e
 @torch.no_grad()
 def by_hand(member: EnsembleMember, images: Tensor, number: int, seed: int) -> Tensor:
     layout = AffineLayout(member.network)
-    with layout.active(member.posterior.affine(layout, [number], seed)):
+    with layout.active(member.posterior.affine(layout, [number], NoiseSource(seed, DEFAULT_SCHEME))):
         logits: Tensor = member.network(images)
     return logits
 

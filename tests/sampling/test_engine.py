@@ -79,7 +79,7 @@ def assert_maps_of_a_plain_loop(
     with torch.no_grad():
         stacked = []
         for draw in range(sampler.draws):
-            with layout.active(posterior.affine(layout, [draw], sampler.seed, scope)):
+            with layout.active(posterior.affine(layout, [draw], sampler.noise, scope)):
                 stacked.append(sampler.network(images).softmax(1))
     probabilities = torch.stack(stacked)
     expected = decompose_draws(probabilities)
@@ -152,6 +152,33 @@ def test_what_is_common_runs_once(scope: str, rows: list[int]) -> None:
     # Two convolutions and the head for the base network, which comes first; then what is left for each chunk.
     assert watch.rows == rows
     assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5, scope)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_member_runs_once_what_its_own_draws_have_in_common(members: int) -> None:
+    network = Headed(upsampled)
+    layout, _ = posterior_of(network)
+    generator = torch.Generator().manual_seed(0)
+    gamma, beta = (
+        values + 0.2 * torch.randn(members, layout.total, generator=generator)
+        for values in (layout.weight, layout.bias)
+    )
+    posterior = ABNN(gamma, beta, 0.3)
+    sampler = Sampler(network, posterior, draws=4 * members, chunk=2, scope="deep")
+    sampler(IMAGES)
+    with ConvolutionRows() as watch:
+        sampler(IMAGES)
+    # The base network differs from every member at the first site; each member's first chunk computes the stem.
+    assert watch.rows == [2, 2, 2] + members * [2, 2, 4] + members * [4]
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5, "deep")
+    sampler.reseed(5)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5, "deep")
+    # With noise at every site there is nothing more to share within a member than among all.
+    everywhere = Sampler(network, posterior, draws=4 * members, chunk=2)
+    assert_maps_of_a_plain_loop(everywhere, layout, posterior, IMAGES, 1e-5)
+    with ConvolutionRows() as watch:
+        everywhere(IMAGES)
+    assert watch.rows == [2, 2, 2] + 2 * members * [4, 4]
 
 
 class Mutating(nn.Module):

@@ -14,6 +14,7 @@ from torch import nn
 from segunc.bayes.abnn import ABNN
 from segunc.bayes.convert import convert
 from segunc.bayes.draws import AffineLayout
+from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.errors import InputError
 from segunc.maps.encoding import encode_unit
 from segunc.sampling import Sampler
@@ -37,7 +38,7 @@ def loop(
     stacked = []
     with torch.no_grad():
         for draw in range(draws):
-            with layout.active(posterior.affine(layout, [draw], seed)):
+            with layout.active(posterior.affine(layout, [draw], NoiseSource(seed, DEFAULT_SCHEME))):
                 stacked.append(network(images).softmax(1))
     return torch.stack(stacked)
 
@@ -50,8 +51,11 @@ def test_maps_equal_a_plain_loop(members: int) -> None:
     probabilities = loop(network, layout, posterior, 7, 5, IMAGES)
     expected = decompose_draws(probabilities)
     mean = probabilities.mean(0)
-    assert torch.equal(result.prediction, mean.argmax(1).to(torch.uint8))
     torch.testing.assert_close(result.probabilities, mean)
+    # Where two classes are as good as equal, either is right.
+    chosen = mean.gather(1, result.prediction.long()[:, None])
+    assert float((mean.amax(1, keepdim=True) - chosen).max()) < 1e-6
+    assert float((result.prediction != mean.argmax(1)).float().mean()) < 0.01
     torch.testing.assert_close(result.scores["msp"], 1 - mean.amax(1), atol=1e-6, rtol=1e-4)
     for name in ("entropy", "aleatoric", "epistemic"):
         torch.testing.assert_close(result.scores[name], getattr(expected, name), atol=2e-6, rtol=1e-4)
