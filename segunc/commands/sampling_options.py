@@ -25,8 +25,8 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default 0)")
     parser.add_argument(
         "--scheme",
-        choices=("independent", "antithetic", "latin-hypercube", "symmetric-latin-hypercube"),
-        help="how the draws of a member are spread (default antithetic)",
+        choices=("independent", "antithetic", "latin-hypercube"),
+        help="how the draws of a member are spread (default latin-hypercube)",
     )
     parser.add_argument(
         "--scope", metavar="SCOPE", help="sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern"

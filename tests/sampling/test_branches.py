@@ -64,9 +64,9 @@ def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e
 
 
 @torch.no_grad()
-def by_hand(member: EnsembleMember, images: Tensor, number: int, seed: int) -> Tensor:
+def by_hand(member: EnsembleMember, images: Tensor, number: int, seed: int, total: int) -> Tensor:
     layout = AffineLayout(member.network)
-    with layout.active(member.posterior.affine(layout, [number], NoiseSource(seed, DEFAULT_SCHEME))):
+    with layout.active(member.posterior.affine(layout, [number], NoiseSource(seed, DEFAULT_SCHEME, total))):
         logits: Tensor = member.network(images)
     return logits
 
@@ -95,7 +95,7 @@ def test_an_ensemble_of_posteriors_in_any_chunk(chunk: int | None) -> None:
             with torch.no_grad():
                 expected.append(member.network(IMAGES))
         else:
-            expected.append(by_hand(member, IMAGES, draw // 3, mix_seed(7, draw % 3)))
+            expected.append(by_hand(member, IMAGES, draw // 3, mix_seed(7, draw % 3), len(range(draw % 3, 8, 3))))
     sampler = Sampler(members[0].network, Ensemble(members), draws=8, seed=7, chunk=chunk)
     assert_mean_of(sampler(IMAGES, keep_probabilities=True), expected)
     held = draw_logits(members[0].network, Ensemble(members), IMAGES, 8, 7)
@@ -170,7 +170,7 @@ def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[flo
     for draw in range(5):
         scale = scales[draw % 2]
         seen = IMAGES if scale == 1 else F.interpolate(IMAGES, (18, 24), mode="bilinear", antialias=True)
-        logits = by_hand(member, seen, draw, 3)
+        logits = by_hand(member, seen, draw, 3, 5)
         expected.append(logits if scale == 1 else F.interpolate(logits, SIZE, mode="bilinear"))
     posterior = TestTimeAugmentation(member.posterior, scales, flip=False)
     result = Sampler(member.network, posterior, draws=5, seed=3)(IMAGES, keep_probabilities=True)
@@ -203,7 +203,7 @@ def dropping(layer: nn.Module) -> nn.Module:
 def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | None) -> None:
     network = dropping(layer)
     posterior = OwnDropout.of(dropout_layers(network))
-    expected = [by_hand(EnsembleMember(network, posterior), IMAGES, draw, 2) for draw in range(7)]
+    expected = [by_hand(EnsembleMember(network, posterior), IMAGES, draw, 2, 7) for draw in range(7)]
     sampler = Sampler(network, posterior, draws=7, seed=2, chunk=chunk)
     result = sampler(IMAGES, keep_probabilities=True)
     assert sampler.report.shared
