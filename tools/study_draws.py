@@ -14,6 +14,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -33,7 +35,7 @@ from segunc.training.selection import spaced
 COLUMNS = ("entropy_rmse", "epistemic_rmse", "epistemic_ratio", "classes_changed")
 
 
-def errors(sampler: Sampler, images: list[Tensor], references: list[dict[str, Tensor]]) -> Tensor:
+def errors(sampler: Sampler, images: list[npt.NDArray[np.uint8]], references: list[dict[str, Tensor]]) -> Tensor:
     """The columns of one sampler, means over frames, ``[4]``."""
     rows = []
     for image, reference in zip(images, references, strict=True):
@@ -48,7 +50,7 @@ def errors(sampler: Sampler, images: list[Tensor], references: list[dict[str, Te
     return torch.tensor(rows, dtype=torch.float64).mean(0)
 
 
-def measured(sampler: Sampler, image: Tensor) -> dict[str, Tensor]:
+def measured(sampler: Sampler, image: npt.NDArray[np.uint8]) -> dict[str, Tensor]:
     """Entropy, epistemic and prediction of a frame at the size that the network sees."""
     result = sample_frames(sampler, [image], keep_probabilities=False)
     return {
