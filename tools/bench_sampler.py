@@ -26,14 +26,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import platform
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +37,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
-from segunc.commands.device import describe_device, resolve_device, resolve_precision
+from segunc.commands.device import resolve_device, resolve_precision
+from segunc.commands.measuring import in_own_process, peak_bytes
+from segunc.commands.provenance import provenance
 from segunc.commands.sampling_options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
 from segunc.uncertainty import entropy_from_logits, entropy_from_probabilities
@@ -51,7 +48,6 @@ ALPHA = 0.1
 SCOPES = ("encoder", "decoder", "last:8", "every:4")
 BATCHES = (1, 2, 4)
 PROFILED = 12
-ROOT = Path(__file__).resolve().parents[1]
 
 
 class ElementNoise(nn.Module):
@@ -148,18 +144,17 @@ def measure(row: str, arguments: argparse.Namespace) -> dict[str, float]:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     run, images = job(row, arguments)
-    cuda = resolve_device(arguments.device).type == "cuda"
+    device = resolve_device(arguments.device)
     best = math.inf
     with torch.inference_mode(not row.startswith("pass compiled")), torch.no_grad():
         for repeat in range(arguments.repeats + 1):
             start = time.perf_counter()
             run()
-            if cuda:
+            if device.type == "cuda":
                 torch.cuda.synchronize()
             if repeat:  # the first is the warm-up
                 best = min(best, time.perf_counter() - start)
-    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": best / images, "peak_bytes": peak}
+    return {"seconds": best / images, "peak_bytes": peak_bytes(device)}
 
 
 def profile(row: str, arguments: argparse.Namespace) -> str:
@@ -183,13 +178,9 @@ def profile(row: str, arguments: argparse.Namespace) -> str:
 
 def run_row(row: str, words: list[str]) -> dict[str, float]:
     """One row in a fresh process; empty if it fails, with the reason on stderr."""
-    command = [sys.executable, __file__, *words, "--row", row]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        print(f"{row}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
+    found = in_own_process(__file__, [*words, "--row", row], row)
+    if not found:
         return {}
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     print(f"{row:28s} {found['seconds']:9.3f} s {found['peak_bytes'] / 2**30:7.2f} GiB", flush=True)
     return found
 
@@ -247,11 +238,7 @@ def main() -> None:
         alone = rows["deterministic"]
         rows["deterministic_times_draws"] = {**alone, "seconds": arguments.draws * alone["seconds"]}
     result = {
-        "command": " ".join(["python", "tools/bench_sampler.py", *sys.argv[1:]]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "hardware": f"{platform.processor() or platform.machine()}, {describe_device(resolve_device(arguments.device))}",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "commit": commit(),
+        **provenance(resolve_device(arguments.device)),
         "draws": arguments.draws,
         "precision": resolve_precision(arguments.precision, resolve_device(arguments.device)),
         "best_pass": best,
@@ -263,14 +250,6 @@ def main() -> None:
         print(f"{name:28s} {'not measured' if value is None else f'{value:9.2f}'}")
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-
-
-def commit() -> str | None:
-    """The commit of the working tree, or None outside one."""
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or None
 
 
 if __name__ == "__main__":

@@ -109,6 +109,15 @@ class FoldedDraws:
         """The same affine, and nothing drawn for single elements."""
         return replace(self, sites=tuple(replace(site, element_alpha=0.0) for site in self.sites))
 
+    def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
+        """The same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
+        no activations, and nothing goes back through it."""
+        sites = (
+            site if kept else replace(site, scale=site.scale.detach(), shift=site.shift.detach())
+            for site, kept in zip(self.sites, chosen, strict=True)
+        )
+        return replace(self, sites=tuple(sites))
+
     def part(self, first: int, last: int) -> FoldedDraws:
         """The draws first..last-1."""
         dropout = tuple(layer.part(first, last) for layer in self.dropout)
@@ -196,21 +205,19 @@ class AffineLayout:
             )
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
         dtype = scale.dtype if dtype is None else dtype
+        # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
+        cut = (torch.split(values, list(self.channels), 1) for values in (scale, shift, draws.bias))
         sites = []
         start = 0
-        for index, width in enumerate(self.channels):
-            part = slice(start, start + width)
+        for index, (*pair, offset) in enumerate(zip(*cut, strict=True)):
             alpha = 0.0 if draws.element_alpha is None else float(draws.element_alpha[start])
-            pair = scale[:, part], shift[:, part]
             agree = share and alpha == 0.0 and all(bool((t == t[:1]).all()) for t in pair)
             rows = slice(0, 1) if agree else slice(None)
             seeds = tuple(mix_seed(seed, index) for seed in draws.element_seeds)
             sites.append(
-                FoldedSite(
-                    pair[0][rows].to(dtype), pair[1][rows].to(dtype), alpha, draws.bias[:, part].to(dtype), seeds, agree
-                )
+                FoldedSite(pair[0][rows].to(dtype), pair[1][rows].to(dtype), alpha, offset.to(dtype), seeds, agree)
             )
-            start += width
+            start += self.channels[index]
         dropout = tuple(
             FoldedDropout(p, tuple(None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds))
             for index, p in enumerate(draws.dropout)

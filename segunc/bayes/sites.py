@@ -99,7 +99,8 @@ def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
     y = torch.addcmul(shift, x, scale)
     if state.element_alpha:
         assert state.element_offset is not None
-        offset = _rows(state.element_offset, x, each, channels_first, layer)
+        # By y, not x: a pass without this noise has to make the same calls on what the draws share (sampling.prefix).
+        offset = _rows(state.element_offset, y, each, channels_first, layer)
         y = y + state.element_alpha * _element_noise(state.element_seeds, y) * (y - offset)
     # timm's norm layers carry dropout and activation, in this order.
     for name in ("drop", "act"):

@@ -48,7 +48,8 @@ def make_sampler(model: Model, arguments: argparse.Namespace, scores: Sequence[s
 
     Args:
         model: with its temperature and its max-logit statistics.
-        arguments: draws, seed, scope, chunk, precision, threads and device.
+        arguments: draws, seed, scope, chunk, precision, threads, device and compile, whose ``auto`` is off until the caller
+            knows how much there is to compute.
         scores: that the sampler is to return.
     """
     if arguments.draws < 1:
@@ -76,7 +77,7 @@ def make_sampler(model: Model, arguments: argparse.Namespace, scores: Sequence[s
         scope=arguments.scope,
         chunk=arguments.chunk,
         precision=resolve_precision(arguments.precision, device),
-        compiled=arguments.compile,
+        compiled=arguments.compile == "on",
         scores=scores,
         temperature=model.temperature,
         max_logit_statistics=model.max_logit_statistics,

@@ -125,6 +125,7 @@ def _labels_of_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -
 def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, options: EvaluationOptions) -> Evaluation:
     from segunc.bayes.files import load_model
     from segunc.commands.device import make_sampler
+    from segunc.commands.execution import choose_compilation, inputs_of_images
     from segunc.commands.model_evaluation import evaluate_model
     from segunc.sampling.prediction import DEFAULT_SCORES, check_scores
 
@@ -136,7 +137,12 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, optio
     model = load_model(Path(arguments.model))
     # msp is what calibration is made of.
     sampler = make_sampler(model, arguments, check_scores((*(options.scores or DEFAULT_SCORES), CONFIDENCE)))
+    inputs = inputs_of_images([sample.image for sample in samples], model.network.description, arguments.size)
+    compilation = choose_compilation(arguments.compile, sampler, len(samples), inputs)
+    sampler.compiled = compilation.compiled
     evaluation = evaluate_model(sampler, model, entry, samples, options, size=arguments.size)
+    for message in [*([compilation.reason] if compilation.said else []), *sampler.report.messages]:
+        print(f"note: {message}")
     evaluation.result["run"] = {
         "dataset": entry.name,
         "split": arguments.split,
@@ -149,6 +155,7 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, optio
         "scheme": sampler.noise.scheme,
         "scope": sampler.scope,
         "precision": sampler.precision,
+        "compiled": sampler.compiled,
         "size": arguments.size,
     }
     return evaluation

@@ -13,6 +13,7 @@ import torch
 
 from segunc.bayes.files import Model, load_model
 from segunc.commands.device import describe_device, make_sampler
+from segunc.commands.execution import Execution, choose_execution, writer_threads
 from segunc.errors import InputError, PartialFailure
 from segunc.maps.hdf5_files import Hdf5Files
 from segunc.maps.inputs import Input, plan_inputs
@@ -25,7 +26,6 @@ from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.sources import Frame, FrameSource, open_source
 from segunc.maps.statistics import COMPONENT_THRESHOLDS
 from segunc.maps.store import Maps, MapsWriter
-from segunc.networks.network import inference_size
 from segunc.processing.frames import FrameProcess
 from segunc.processing.means import NEEDED
 from segunc.processing.smoothing import Smoother, check_time_constant
@@ -110,11 +110,11 @@ def _predict_input(
 ) -> None:
     before = None if arguments.overwrite else read_run(given.out)
     sampler.reseed(arguments.seed)
-    sampler.chunk = arguments.chunk or (before or {}).get("chunk")
-    if sampler.chunk is None:
-        sampler.chunk = _choose_chunk(sampler, model, source, arguments.size, arguments.tile)
+    sampler.chunk = None
+    execution = choose_execution(arguments, sampler, source, _tiling(arguments), before)
+    execution.apply(sampler)
     manifest = build_manifest(
-        _run_settings(arguments, model, sampler, source, scores)
+        _run_settings(arguments, model, sampler, source, scores, execution)
         | {"mask_sha256": None if region is None else region.sha256},
         scores,
         device=describe_device(sampler.device),
@@ -129,7 +129,7 @@ def _predict_input(
             "calibration": None if model.calibration is None else asdict(model.calibration),
         },
         component_thresholds=_component_thresholds(arguments, scores),
-    )
+    ) | {"compilation": execution.compilation.reason}
     overlay = _overlay_drawer(arguments, manifest) if arguments.overlay else None
     files = Hdf5Files(given.out) if arguments.store == "hdf5" else None
     writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=region, files=files)
@@ -141,12 +141,13 @@ def _predict_input(
         smoother=_smoother(arguments, given, source),
         redraw=arguments.redraw,
     )
-    summary = predict_frames(process, source, writer, draw_overlay=overlay, label=given.label)
+    summary = predict_frames(process, source, writer, group=execution.group, draw_overlay=overlay, label=given.label)
     done = summary.finished + summary.skipped
     print(
         f"{done} frames in {given.out}{'' if shard.whole else f' (shard {shard})'}: {summary.finished} in "
         f"{summary.seconds:.1f} s ({summary.frames_per_second:.2f} frames/s), "
         f"{summary.skipped} were finished before; {sampler.draws} draws, chunk {sampler.chunk}, {sampler.precision}, "
+        f"{'compiled, ' if sampler.compiled else ''}"
         f"{describe_device(sampler.device)}"
     )
     if (
@@ -164,15 +165,18 @@ def predict_frames(
     source: FrameSource,
     writer: MapsWriter,
     *,
+    group: int = 1,
     draw_overlay: DrawOverlay | None = None,
     label: str = "",
 ) -> Summary:
-    """Compute and write the maps of every unfinished frame of a source."""
+    """Compute and write the maps of every unfinished frame of a source, in groups of so many frames."""
     with ConsoleProgress(label=label) as show:
         return run_pipeline(
             source,
             process,
             writer,
+            group=group,
+            writers=writer_threads(process.sampler.device),
             draw_overlay=draw_overlay,
             on_progress=show,
             raise_failures=False,
@@ -180,24 +184,13 @@ def predict_frames(
         )
 
 
-def _choose_chunk(
-    sampler: Sampler,
-    model: Model,
-    source: FrameSource,
-    size: tuple[int, int] | None,
-    tile: tuple[int, int] | None,
-) -> int:
-    """Draws in a batch for the first readable frame, fixed for the run so that its bytes can be made again."""
-    description = model.network.description
-    first = next((frame.image for frame in source.frames() if frame.image is not None), None)
-    if first is None:
-        raise InputError(f"no frame of {source.path} can be read", "at least one readable image", "check the files")
-    seen = tile or inference_size(description, (first.shape[0], first.shape[1]), size)
-    return sampler.chunk_for(1, seen, description.num_classes)
-
-
 def _run_settings(
-    arguments: argparse.Namespace, model: Model, sampler: Sampler, source: FrameSource, scores: Sequence[str]
+    arguments: argparse.Namespace,
+    model: Model,
+    sampler: Sampler,
+    source: FrameSource,
+    scores: Sequence[str],
+    execution: Execution,
 ) -> dict[str, Any]:
     statistics = sampler.max_logit_statistics
     return {
@@ -216,9 +209,9 @@ def _run_settings(
         "store": arguments.store,
         "redraw": arguments.redraw,
         "precision": sampler.precision,
-        "compiled": arguments.compile,
-        "chunk": sampler.chunk,
-        "group": 1,
+        "compiled": execution.compilation.compiled,
+        "chunk": execution.chunk,
+        "group": execution.group,
         "threads": torch.get_num_threads(),
         "device": sampler.device.type,
         "maps": list(scores),

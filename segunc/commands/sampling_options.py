@@ -44,6 +44,9 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="CPU threads of the network (default: all cores)")
     parser.add_argument(
         "--compile",
-        action="store_true",
-        help="torch.compile the draws: a tenth faster after seconds of compiling for each size of frame",
+        nargs="?",
+        const="on",
+        default="auto",
+        choices=("auto", "on", "off"),
+        help="torch.compile the draws: a tenth faster after seconds of compiling for each size of frame (default auto: where the whole input is long enough)",
     )

@@ -20,6 +20,12 @@ def add_video_options(parser: argparse.ArgumentParser, image_size: Callable[[str
         "--shard", metavar="I/N", help="only part I of N of the frames; all N share --out, at once or one by one"
     )
     parser.add_argument(
+        "--frames-at-once",
+        type=int,
+        metavar="N",
+        help="consecutive frames of one size in a batch (default: by their size; one on a CPU)",
+    )
+    parser.add_argument(
         "--store",
         choices=("png", "hdf5"),
         default="png",

@@ -107,7 +107,8 @@ def run_pipeline(
         process: computes maps; called in this thread with up to ``group`` frames of one size.
         writer: where they go.
         group: frames a call of ``process``.
-        prefetch: groups decoded ahead, and frames that may wait for being written.
+        prefetch: groups decoded ahead. As many frames, but at least two groups, may wait for being written, so that one
+            group is written while the next is computed.
         writers: threads that encode and write.
         draw_overlay: makes ``overlay/F.jpg``, in the writers' threads.
         on_progress: called after each frame, from one thread at a time, not always this one.
@@ -164,7 +165,7 @@ class _Run:
         self.again_from: int | None = None
         self.written = 0
         self.decoded: queue.Queue[list[Frame] | None] = queue.Queue(prefetch)
-        self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(prefetch)
+        self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(max(prefetch, 2 * group))
         self.stopping = threading.Event()
         self.errors: list[BaseException] = []
         self.reporting = threading.Lock()

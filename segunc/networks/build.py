@@ -65,4 +65,6 @@ def build_network(description: NetworkDescription) -> SegmentationNetwork:
     stride = (
         int(getattr(body.encoder, "output_stride", 32)) if getattr(body, "requires_divisible_input_shape", True) else 1
     )
+    if isinstance(body, smp.DPT):
+        stride *= 2  # its coarsest level halves the grid of patches once more
     return SegmentationNetwork(body, description, stride)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-import numpy as np
+import torch
 
 from segunc.errors import InputError
 from segunc.maps.sources import Frame
 from segunc.maps.store import Maps
 from segunc.networks.network import SegmentationNetwork, inference_size
+from segunc.processing.host_maps import HostMaps
 from segunc.processing.means import FrameMeans, finish_maps, sample_means
 from segunc.processing.smoothing import Smoother
 from segunc.processing.tiles import Tiling
@@ -20,6 +21,8 @@ from segunc.sampling.sampler import Sampler
 
 class FrameProcess:
     """Maps of frames of one size; a frame that the network refuses fails alone.
+
+    Frames share a batch, except with tiles, smoothing or new draws for each, where they run one after the other.
 
     Args:
         sampler: over a :class:`SegmentationNetwork`; with tiles or smoothing it must return aleatoric.
@@ -60,11 +63,14 @@ class FrameProcess:
         try:
             images = [frame.image for frame in frames if frame.image is not None]
             result = sample_frames(self.sampler, images, size=self.size)
-        except InputError as error:
-            return [error] * len(frames)
-        stacked = {name: result.scores[name].cpu().numpy() for name in self.scores}
-        stacked["prediction"] = result.prediction.cpu().numpy()
-        return [{name: values[index] for name, values in stacked.items()} for index in range(len(frames))]
+        except (InputError, torch.OutOfMemoryError) as error:
+            if len(frames) > 1:  # one of them may be at fault, or all together too many
+                return [self._at_once([frame])[0] for frame in frames]
+            if isinstance(error, InputError):
+                return [error]
+            raise
+        stacked = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
+        return [HostMaps({name: maps[index] for name, maps in stacked.items()}) for index in range(len(frames))]
 
     def _by_means(self, frame: Frame) -> Maps | Exception:
         assert frame.image is not None
@@ -76,7 +82,7 @@ class FrameProcess:
         if self.smoother is not None:
             means = self.smoother.update(frame, means)
         maps = finish_maps(means, own)
-        return {name: np.asarray(maps[name].cpu().numpy()) for name in ("prediction", *self.scores)}
+        return HostMaps({name: maps[name] for name in ("prediction", *self.scores)})
 
     def _means(self, frame: Frame, own: tuple[int, int]) -> FrameMeans:
         network = self.sampler.network

@@ -33,17 +33,14 @@ class Engine:
         network: in eval mode; converted or not.
         precision: of activations and weights. Norm sites take their draws in it, folded in float32 before.
         messages: gains what a user should know.
-        compiled: run chunks of draws through torch.compile.
     """
 
-    def __init__(
-        self, network: nn.Module, precision: Precision, messages: list[str] | None = None, *, compiled: bool = False
-    ) -> None:
+    def __init__(self, network: nn.Module, precision: Precision, messages: list[str] | None = None) -> None:
         self.network = network
         self.device = next(network.parameters()).device
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.messages = [] if messages is None else messages
-        self._compiled = CompiledPasses(self._pass, self.messages) if compiled else None
+        self._compiled = CompiledPasses(self._pass, self.messages)
         self._autocast = False
         self._run: nn.Module = network
         self._endings: dict[tuple[int, ...], Ending | None] = {}
@@ -93,7 +90,12 @@ class Engine:
         return self._endings[key]
 
     def logits(
-        self, images: Tensor, draws: FoldedDraws | None, ending: Ending | None, prefix: Prefix | None = None
+        self,
+        images: Tensor,
+        draws: FoldedDraws | None,
+        ending: Ending | None,
+        prefix: Prefix | None = None,
+        compiled: bool = False,
     ) -> tuple[Tensor, Upsampling]:
         """Logits of the k draws of n frames, draw-major, before the last upsampling.
 
@@ -102,6 +104,7 @@ class Engine:
             draws: k of them, or None for the network as it is.
             ending: of :meth:`ending` for this shape.
             prefix: shared results of these images; None computes everything for every draw.
+            compiled: run the draws through torch.compile, where that can be done.
 
         Returns:
             ``[k * n, C, h, w]`` and what is left to be done to them.
@@ -110,7 +113,7 @@ class Engine:
             InputError: the network does not return ``[batch, C, H, W]``.
         """
         logits = None
-        if self._compiled is not None and draws is not None and prefix is not None and prefix.complete:
+        if compiled and draws is not None:
             logits = self._compiled(images, draws, ending, prefix)
         if logits is None:
             logits = self._pass(images, draws, ending, prefix)

@@ -14,6 +14,9 @@ from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.tail import Backend, add_draws
 from segunc.sampling.upsampling import Upsampling
 
+PENDING_BYTES = 64 << 20
+"""Logits that wait until several draws are added to the sums at once."""
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -58,9 +61,9 @@ class PendingDraws:
         return self._sums[0].probabilities.shape[0]
 
     @property
-    def bytes(self) -> int:
-        """Memory of the waiting logits."""
-        return sum(chunk.logits.numel() * chunk.logits.element_size() for chunk in self._chunks)
+    def full(self) -> bool:
+        """Whether enough logits wait to be added at once."""
+        return sum(chunk.logits.numel() * chunk.logits.element_size() for chunk in self._chunks) >= PENDING_BYTES
 
     def put(self, chunk: Chunk) -> None:
         """Let a chunk wait.

@@ -21,7 +21,7 @@ class NetworkRunner:
 
     Args:
         network: in eval mode.
-        precision, messages, compiled: see :class:`Engine`.
+        precision, messages: see :class:`Engine`.
 
     Attributes:
         found: by the self-check, None before it and for a network without draws.
@@ -29,8 +29,8 @@ class NetworkRunner:
         unreached: names of the others.
     """
 
-    def __init__(self, network: nn.Module, precision: Precision, messages: list[str], compiled: bool) -> None:
-        self.engine = Engine(network, precision, messages, compiled=compiled)
+    def __init__(self, network: nn.Module, precision: Precision, messages: list[str]) -> None:
+        self.engine = Engine(network, precision, messages)
         self.found: SelfCheck | None = None
         self.reached: list[bool] | None = None
         self.unreached: tuple[str, ...] = ()
@@ -154,11 +154,13 @@ class Pass:
         prefix = None if self.runner.apart else self.prefix
         return self.runner.runner.engine.logits(self.images, self.runner.base, self.ending, prefix)
 
-    def logits(self, first: int, last: int) -> tuple[Tensor, Upsampling]:
-        """The same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
+    def logits(self, first: int, last: int, compiled: bool = False) -> tuple[Tensor, Upsampling]:
+        """The same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major, compiled or not."""
         folded = self.runner.folded
         assert folded is not None
-        return self.runner.runner.engine.logits(self.images, folded.part(first, last), self.ending, self.prefix)
+        return self.runner.runner.engine.logits(
+            self.images, folded.part(first, last), self.ending, self.prefix, compiled
+        )
 
     @property
     def only_one_at_a_time(self) -> bool:

@@ -16,6 +16,7 @@ from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.bayes.posterior import Deterministic
 from segunc.errors import InputError
 from segunc.sampling.accumulate import DrawAccumulator
+from segunc.sampling.batches import most_draws
 from segunc.sampling.engine import Precision
 from segunc.sampling.finish import finish_frame
 from segunc.sampling.pending import Chunk, PendingDraws
@@ -24,13 +25,6 @@ from segunc.sampling.runner import BranchRunner, NetworkRunner, Pass
 from segunc.sampling.tail import base_maps, choose_backend
 
 __all__ = ["Precision", "Sampler", "SamplerReport"]
-
-CHUNK_PIXELS = 1 << 19
-"""Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
-ACTIVATION_BYTES = 512
-"""Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
-PENDING_BYTES = 64 << 20
-"""Logits that wait until several draws are added to the sums at once."""
 
 
 @dataclass
@@ -77,11 +71,15 @@ class Sampler:
         chunk: draws in a batch; None chooses by memory.
         precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With
             ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
-        compiled: run the draws through torch.compile. It costs tens of seconds for each size of frame, saves about a
-            tenth on a CPU, and needs a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
+        compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of frame
+            and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are. May change between frames.
         scores: names of :data:`segunc.sampling.prediction.ALL_SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
         max_logit_statistics: of the training set, for standardized-max-logit.
+
+    Attributes:
+        group: frames that come at once where ``compiled``: fewer run uncompiled, as each number would be compiled anew;
+            None for any number.
 
     Raises:
         InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown score,
@@ -130,6 +128,7 @@ class Sampler:
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
         self.noise = NoiseSource(seed, scheme, self.draws)
         self.compiled = compiled
+        self.group: int | None = None
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
         self._runners: list[BranchRunner] = []
@@ -192,20 +191,18 @@ class Sampler:
         for runner in self._runners:
             runner.draw(self.noise, self.scope)
 
+    def drawn_forms(self) -> tuple[int, int]:
+        """How many draws have noise, and in how many forms (pairs of a network and a scale of its input) they run."""
+        drawn = [b for b in (self._branches[draw % len(self._branches)] for draw in range(self.draws)) if b.stochastic]
+        return len(drawn), len({(id(branch.network), branch.transform.scale) for branch in drawn})
+
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Draws in a batch for ``frames`` frames of (height, width) ``size``."""
         if not self.report.batched:
             return 1
         if self.chunk is not None:
             return min(self.chunk, self.draws)
-        pixels = frames * size[0] * size[1]
-        if self.device.type == "cuda":
-            free = torch.cuda.mem_get_info(self.device)[0]
-            # Networks that do not end in an upsampling have float32 logits at full resolution, and about as much around.
-            most = free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes))
-        else:
-            most = CHUNK_PIXELS // pixels
-        return max(1, min(self.draws, most))
+        return min(self.draws, most_draws(self.device, frames, size, classes))
 
     def _chunk_of(self, images: Tensor, classes: int) -> int:
         return self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), classes)
@@ -219,7 +216,7 @@ class Sampler:
         for index, branch in enumerate(self._branches):
             key = id(branch.network)
             if key not in networks:
-                networks[key] = NetworkRunner(branch.network, self.precision, self.report.messages, self.compiled)
+                networks[key] = NetworkRunner(branch.network, self.precision, self.report.messages)
             draws = range(index, self.draws, len(self._branches))
             if draws:
                 runners.append(BranchRunner(branch, draws, networks[key]))
@@ -232,6 +229,9 @@ class Sampler:
     def _sample(self, images: Tensor, pending: PendingDraws, left: list[range], passes: dict[int, Pass]) -> None:
         """Compute what is left of every branch, always the branch whose draw is next, and add it to the sums."""
         chunk = self._chunk_of(images, pending.classes)
+        compiled = self.compiled and self.group in (None, len(images))
+        if compiled and self.device.type == "cuda":
+            self.chunk = chunk  # a graph is for one number of draws, which free memory must not change
         while (draw := min((draws[0] for draws in left if draws), default=self.draws)) < self.draws:
             index = draw % len(left)
             runner = self._runners[index]
@@ -242,10 +242,12 @@ class Sampler:
                 wanted = left[index]
                 logits, upsampling = current.base_logits()
             else:
-                wanted = left[index][: 1 if current.only_one_at_a_time else chunk]
+                together = 1 if current.only_one_at_a_time else min(chunk, len(runner.draws))
+                wanted = left[index][:together]
                 done = len(runner.draws) - len(left[index])
                 try:
-                    logits, upsampling = current.logits(done, done + len(wanted))
+                    whole = compiled and len(wanted) == together
+                    logits, upsampling = current.logits(done, done + len(wanted), whole)
                 except torch.OutOfMemoryError:
                     if len(wanted) == 1:
                         raise
@@ -259,7 +261,7 @@ class Sampler:
             left[index] = left[index][len(wanted) :]
             if not left[index]:
                 del passes[index]
-            if pending.bytes >= PENDING_BYTES:
+            if pending.full:
                 pending.add_until(min((draws[0] for draws in left if draws), default=self.draws))
         pending.add_until(self.draws)
 

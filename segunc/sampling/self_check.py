@@ -98,7 +98,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
         if batched <= TOLERANCE:
             together = engine.logits(frames, common.part(1, last), None, prefix)[0]
             shared = max(shared_one, difference([together], [torch.cat(single[1:])]))
-    except (InputError, RuntimeError, TypeError, ValueError, IndexError):
+    except (InputError, RuntimeError, TypeError, ValueError, LookupError):
         pass  # the differences that are not known stay infinite
     return SelfCheck(batched, shared if batched <= TOLERANCE else shared_one, shared_one)
 

@@ -91,7 +91,7 @@ class AffineTask(L.LightningModule, ABC):
             False  # checkpoints hold the method's parameters only; the network lies in the base's folder
         )
         self._layout: AffineLayout | None = None
-        in_scope(scope, AffineLayout(network).names)  # a bad scope fails here, not at the first step
+        self._chosen = in_scope(scope, AffineLayout(network).names)  # a bad scope fails here, not at the first step
         self.class_weights: Tensor
         weights = torch.ones(num_classes) if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
@@ -101,7 +101,7 @@ class AffineTask(L.LightningModule, ABC):
         """The network's layout, on the device it lies on now."""
         if self._layout is None or self._layout.device != self.class_weights.device:
             self._layout = AffineLayout(self.network)
-            mask = self._layout.site_mask(in_scope(self.scope, self._layout.names))
+            mask = self._layout.site_mask(self._chosen)
             self._mask, self._bias_mask = mask, mask & self._layout.has_bias
         return self._layout
 
@@ -157,7 +157,8 @@ class AffineTask(L.LightningModule, ABC):
         if self.draws_per_image > 1:
             images, labels = (t.repeat_interleave(self.draws_per_image, 0) for t in (images, labels))
         images = images.contiguous(memory_format=torch.channels_last)
-        with self.layout.active(self.training_draws(len(images), self.global_step)):
+        draws = self.layout.fold(self.training_draws(len(images), self.global_step))
+        with self.layout.active(draws.frozen_outside(self._chosen)):
             logits: Tensor = self.network(images)
         logits = logits.float()
         if bool((labels != IGNORE).any()):

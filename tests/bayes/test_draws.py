@@ -209,3 +209,21 @@ def test_any_draw_can_be_made_alone(seed: int, draws: list[int]) -> None:
     for row, draw in enumerate(draws):
         alone = posterior.affine(layout, [draw], seed)
         assert torch.equal(alone.weight[0], together.weight[row])
+
+
+def test_gradients_within_a_scope_are_those_of_all_sites_and_zero_elsewhere() -> None:
+    network, layout = converted()
+    x = torch.randn(2, 3, 16, 16)
+    found = []
+    for chosen in ([True, True], [False, True]):
+        weight = layout.weight.repeat(2, 1).requires_grad_()
+        bias = layout.bias.repeat(2, 1).requires_grad_()
+        with layout.active(layout.fold(AffineDraws(weight, bias)).frozen_outside(chosen)):
+            network(x).square().mean().backward()
+        found.append((weight.grad, bias.grad))
+    for whole, scoped in zip(*found, strict=True):
+        assert whole is not None
+        assert scoped is not None
+        assert torch.equal(whole[:, 8:], scoped[:, 8:])
+        assert whole[:, :8].any()
+        assert not scoped[:, :8].any()

@@ -177,6 +177,49 @@ def test_decoding_does_not_run_ahead_of_the_network(tmp_path: Path) -> None:
     assert max(ahead) <= 2 * (3 + 3)
 
 
+@pytest.mark.parametrize("group", [1, 8])
+def test_the_network_goes_on_while_a_group_is_written(tmp_path: Path, group: int) -> None:
+    write_pictures(tmp_path / "in", 3 * group)
+    began = [threading.Event() for _ in range(3)]
+    held: list[bool] = []
+
+    def watch(frames: list[Frame]) -> list[Maps]:
+        began[frames[0].index // group].set()
+        return process(frames)
+
+    class Slow(MapsWriter):
+        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None) -> Any:
+            assert place is not None
+            # No frame of a group is written before the network has begun with the next one.
+            held.append(began[min(place // group + 1, 2)].wait(timeout=5))
+            return super().store(name, maps, overlay, place=place)
+
+    run_pipeline(open_source(tmp_path / "in"), watch, Slow(tmp_path / "out", manifest(group=group)), group=group)
+    assert len(held) == 3 * group
+    assert all(held)
+
+
+def test_the_network_does_not_run_ahead_of_the_writers(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 30)
+    computed: list[int] = []
+    ahead: list[int] = []
+
+    def watch(frames: list[Frame]) -> list[Maps]:
+        computed.extend(frame.index for frame in frames)
+        return process(frames)
+
+    class Slow(MapsWriter):
+        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None) -> Any:
+            time.sleep(0.01)
+            assert place is not None
+            ahead.append(len(computed) - place)
+            return super().store(name, maps, overlay, place=place)
+
+    run_pipeline(open_source(tmp_path / "in"), watch, Slow(tmp_path / "out", manifest()), prefetch=3, writers=1)
+    # Three frames queued, one being written, one waiting to be queued, and the one that is computed.
+    assert max(ahead) <= 3 + 3
+
+
 def test_finished_video_is_not_decoded_again(tmp_path: Path) -> None:
     write_video(tmp_path / "drive.avi", 5)
     out = tmp_path / "out"

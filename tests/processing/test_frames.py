@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,3 +97,69 @@ def test_a_frame_that_the_network_refuses_fails_alone(tmp_path: Path) -> None:
     ):
         results = process(frames(2))
         assert all(isinstance(result, Exception) and "NaN" in str(result) for result in results)
+
+
+class Fragile(nn.Sequential):
+    """NaN for frames that are black."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return torch.where(x.mean((1, 2, 3), keepdim=True) < -1.5, torch.nan, logits)
+
+
+def test_frames_that_share_a_batch_have_the_maps_of_frames_alone() -> None:
+    given = frames(5)
+    together, alone = FrameProcess(sampler(), DEFAULT_SCORES), FrameProcess(sampler(), DEFAULT_SCORES)
+    for one, other in zip(together(given), (alone([frame])[0] for frame in given), strict=True):
+        assert not isinstance(one, Exception)
+        assert not isinstance(other, Exception)
+        np.testing.assert_array_equal(one["prediction"], other["prediction"])
+        for score in DEFAULT_SCORES:
+            np.testing.assert_allclose(one[score], other[score], rtol=1e-5, atol=3e-6)
+
+
+def test_a_frame_at_fault_does_not_take_its_group_with_it() -> None:
+    whole = sampler()
+    network = whole.network
+    assert isinstance(network, SegmentationNetwork)
+    network.body = Fragile(*network.body)  # type: ignore[misc]
+    given = frames(3)
+    given[1] = Frame("black", 1, np.zeros((40, 56, 3), np.uint8))
+    results = FrameProcess(Sampler(network, whole.posterior, draws=4), ("entropy",))(given)
+    assert [isinstance(result, Exception) for result in results] == [False, True, False]
+    (expected,) = FrameProcess(sampler(), ("entropy",))(given[2:])
+    assert not isinstance(expected, Exception)
+    assert not isinstance(results[2], Exception)
+    np.testing.assert_array_equal(results[2]["entropy"], expected["entropy"])
+
+
+def test_frames_that_do_not_fit_into_memory_together_are_computed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = FrameProcess(sampler(), ("entropy",))
+    expected = [process([frame])[0] for frame in frames()]
+    plain = Sampler.__call__
+
+    def limited(self: Sampler, images: torch.Tensor, **settings: Any) -> Any:
+        if len(images) > 1:
+            raise torch.OutOfMemoryError("too much")
+        return plain(self, images, **settings)
+
+    monkeypatch.setattr(Sampler, "__call__", limited)
+    for found, one in zip(process(frames()), expected, strict=True):
+        assert not isinstance(found, Exception)
+        assert not isinstance(one, Exception)
+        np.testing.assert_array_equal(found["entropy"], one["entropy"])
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_maps_of_a_gpu_are_whole_when_they_are_looked_at() -> None:
+    on_gpu = sampler()
+    on_gpu.network.cuda()
+    on_gpu = Sampler(on_gpu.network, on_gpu.posterior, draws=4)
+    process = FrameProcess(on_gpu, ("entropy",))
+    given = frames(4, (400, 560))
+    results = [result for frame in given for result in process([frame])]
+    for found, expected in zip(results, FrameProcess(sampler(), ("entropy",))(given), strict=True):
+        assert not isinstance(found, Exception)
+        assert not isinstance(expected, Exception)
+        np.testing.assert_allclose(found["entropy"], expected["entropy"], atol=1e-4)

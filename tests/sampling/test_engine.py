@@ -181,6 +181,17 @@ def test_a_member_runs_once_what_its_own_draws_have_in_common(members: int) -> N
     assert watch.rows == [2, 2, 2] + 2 * members * [4, 4]
 
 
+def test_noise_for_each_element_shares_the_prefix_of_a_pass_without_it() -> None:
+    network = Headed(upsampled)
+    convert(network)
+    layout = AffineLayout(network)
+    posterior = ABNN.around(layout, 0.3, noise="element")
+    sampler = Sampler(network, posterior, draws=3, chunk=2)
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5)
+    assert sampler.report.shared
+    assert not sampler.report.messages
+
+
 class Mutating(nn.Module):
     """Changes in place what was taken before: results that were kept are other ones by then."""
 

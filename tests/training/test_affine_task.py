@@ -161,3 +161,17 @@ def test_class_weights_change_the_loss_alone() -> None:
         task.log_dict = lambda *a, **k: None  # type: ignore[method-assign]
         losses.append(float(task.training_step(batch, 0).detach()))
     assert losses[0] == losses[1] != losses[2]
+
+
+@EVERY
+def test_nothing_is_kept_below_the_first_trained_site(name: str, tmp_path: Path) -> None:
+    kept: dict[str, bool] = {}
+    for scope in ("all", "decoder"):
+        network = small_network()
+
+        def note(module: nn.Module, inputs: Any, output: torch.Tensor, scope: str = scope) -> None:
+            kept[scope] = output.requires_grad
+
+        network.encoder[-1].register_forward_hook(note)  # type: ignore[index, union-attr]
+        fit(TASKS[name](network, scope=scope), tmp_path, 1)
+    assert kept == {"all": True, "decoder": False}

@@ -1,0 +1,224 @@
+"""How near `segunc predict` comes to its model alone: frames per second with decoding, encoding and writing beside it.
+
+    python tools/bench_predict.py --model runs/camvid-abnn --input drive.mp4 --draws 20 --json predict.json
+
+Entropy, epistemic and prediction are written, unless --scores says otherwise; every other option of `segunc predict` may
+be given too (--size, --compile, --frames-at-once, --store, --device, --end, ...). Rows, in frames per second, the best of
+--repeats:
+
+alone      the sampler over frames that lie in memory as the network takes them, in the groups of the run, its maps left
+           on the device
+predict    the pipeline of `segunc predict` with the same, warm sampler: decoding, resizing, transfer, maps, statistics,
+           encoding, writing
+decode     reading the input and nothing else, one thread
+store      encoding, statistics and writing of a frame's maps and nothing else, one thread of those that a run has
+command    the whole command as a user types it: start of Python, loading, self-check, compilation
+
+Ratio: predict_over_alone. Both are measured in turns in one process, so that neither has the warmer machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from itertools import cycle, groupby, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from segunc.bayes.files import load_model
+from segunc.cli import build_parser
+from segunc.commands.device import make_sampler
+from segunc.commands.execution import choose_execution, writer_threads
+from segunc.commands.predict import predict_frames
+from segunc.commands.provenance import provenance
+from segunc.errors import InputError
+from segunc.files import write_json
+from segunc.maps.frame_files import PNG_LEVEL
+from segunc.maps.hdf5_files import Hdf5Files
+from segunc.maps.manifest import build_manifest
+from segunc.maps.selection import Selection, parse_time
+from segunc.maps.sources import Frame, FrameSource, open_source
+from segunc.maps.store import MapsWriter
+from segunc.networks import SegmentationNetwork
+from segunc.networks.network import inference_size
+from segunc.processing.frames import FrameProcess
+from segunc.sampling.frames import network_input
+from segunc.sampling.prediction import check_scores
+from segunc.sampling.sampler import Sampler
+
+SCORES = ("entropy", "epistemic")
+IN_MEMORY = 32
+"""Frames, rounded to whole groups, that are held in memory and taken in turns."""
+
+
+class Bench:
+    """A model over an input, as `segunc predict` would run it.
+
+    Args:
+        arguments: of `segunc predict`.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        if arguments.tile or arguments.smooth is not None or arguments.redraw or arguments.mask:
+            raise InputError(
+                "--tile, --smooth, --redraw or --mask", "whole frames, which can be in memory", "leave it out"
+            )
+        self.arguments = arguments
+        self.scores = check_scores(arguments.scores or SCORES)
+        selection = Selection(
+            arguments.every, *(parse_time(t) if t else None for t in (arguments.start, arguments.end))
+        )
+        self.source: FrameSource = open_source(arguments.input[0], selection=selection)
+        self.model = load_model(Path(arguments.model))
+        self.sampler: Sampler = make_sampler(self.model, arguments, self.scores)
+        self.execution = choose_execution(arguments, self.sampler, self.source, None, None)
+        self.execution.apply(self.sampler)
+        self.process = FrameProcess(self.sampler, self.scores, size=arguments.size)
+        readable = (frame for frame in self.source.frames() if frame.image is not None)
+        group = self.execution.group
+        self.frames: list[Frame] = list(islice(readable, max(1, IN_MEMORY // group) * group))
+        self.length = 0
+
+    def decode(self) -> float:
+        """Frames per second; counts them too."""
+        start = time.perf_counter()
+        self.length = sum(1 for _ in self.source.frames())
+        return self.length / (time.perf_counter() - start)
+
+    def inputs(self) -> list[tuple[Tensor, tuple[int, int]]]:
+        """Groups of frames of one size as the network takes them, on the device, and the size of their maps."""
+        found = []
+        network = self.sampler.network
+        assert isinstance(network, SegmentationNetwork)
+        for _, members in groupby(self.frames, key=lambda frame: frame.index // self.execution.group):
+            images = [frame.image for frame in members if frame.image is not None]
+            for own, same in groupby(images, key=lambda image: (image.shape[0], image.shape[1])):
+                seen = inference_size(network.description, own, self.arguments.size)
+                found.append((network_input(list(same), seen).to(self.sampler.device), own))
+        return found
+
+    def alone(self, inputs: Sequence[tuple[Tensor, tuple[int, int]]]) -> float:
+        """Frames per second of the sampler over as many frames as the input has."""
+        done = 0
+        self._wait()
+        start = time.perf_counter()
+        for images, size in cycle(inputs):
+            self.sampler(images, size=size)
+            done += len(images)
+            if done >= self.length:
+                break
+        self._wait()
+        return done / (time.perf_counter() - start)
+
+    def predict(self) -> float:
+        """Frames per second of the pipeline."""
+        with tempfile.TemporaryDirectory(prefix="segunc-bench-") as folder:
+            writer = self._writer(Path(folder) / "maps")
+            summary = predict_frames(self.process, self.source, writer, group=self.execution.group)
+        summary.raise_failures()
+        return summary.frames_per_second
+
+    def store(self) -> float:
+        """Frames per second of one writing thread."""
+        results = [
+            maps for maps in self.process(self.frames[: self.execution.group]) if not isinstance(maps, Exception)
+        ]
+        with tempfile.TemporaryDirectory(prefix="segunc-bench-") as folder:
+            writer = self._writer(Path(folder) / "maps")
+            writer.begin()
+            self._wait()
+            start = time.perf_counter()
+            for place in range(IN_MEMORY):
+                writer.store(f"{place:06d}", results[place % len(results)], place=place)
+            seconds = time.perf_counter() - start
+            writer.close("interrupted")
+        return IN_MEMORY / seconds
+
+    def _writer(self, out: Path) -> MapsWriter:
+        description = self.model.network.description
+        manifest = build_manifest(
+            {}, self.scores, device=str(self.sampler.device), classes=description.classes, palette=description.palette
+        )
+        return MapsWriter(out, manifest, files=Hdf5Files(out) if self.arguments.store == "hdf5" else None)
+
+    def _wait(self) -> None:
+        if self.sampler.device.type == "cuda":
+            torch.cuda.synchronize(self.sampler.device)
+
+
+def whole_command(words: Sequence[str], frames: int) -> float | None:
+    """Frames per second of `segunc predict` in a process of its own, None where it fails."""
+    out = Path(tempfile.mkdtemp(prefix="segunc-bench-"))
+    try:
+        command = [sys.executable, "-m", "segunc", "predict", *words, "--out", str(out / "maps")]
+        start = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        seconds = time.perf_counter() - start
+        if done.returncode:
+            print(f"command: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
+            return None
+        return frames / seconds
+    finally:
+        shutil.rmtree(out)
+
+
+def measure(bench: Bench, words: Sequence[str], repeats: int) -> dict[str, float | None]:
+    """All rows, in frames per second."""
+    rows: dict[str, float | None] = {"decode": bench.decode()}
+    inputs = bench.inputs()
+    for _ in range(2):  # the self-check, compilation and the first allocations
+        bench.process(bench.frames[: bench.execution.group])
+    alone, predict = [], []
+    for _ in range(repeats):
+        alone.append(bench.alone(inputs))
+        predict.append(bench.predict())
+    rows |= {"alone": max(alone), "predict": max(predict), "store": bench.store()}
+    rows["command"] = whole_command(words, bench.length)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    own, words = parser.parse_known_args()
+    if "--scores" not in words:
+        words += ["--scores", ",".join(SCORES)]
+    arguments = build_parser().parse_args(["predict", *words, "--out", "unused"])
+    bench = Bench(arguments)
+    rows = measure(bench, words, own.repeats)
+    execution, device = bench.execution, bench.sampler.device
+    about: dict[str, Any] = {
+        **provenance(device),
+        "frames": bench.length,
+        "frame_size": list(bench.frames[0].image.shape[:2]) if bench.frames[0].image is not None else None,
+        "scores": list(bench.scores),
+        "draws": bench.sampler.draws,
+        "precision": bench.sampler.precision,
+        "chunk": execution.chunk,
+        "frames_at_once": execution.group,
+        "compiled": execution.compilation.compiled,
+        "threads": torch.get_num_threads(),
+        "writer_threads": writer_threads(device),
+        "compression": f"PNG level {PNG_LEVEL}, run lengths" if arguments.store == "png" else arguments.store,
+    }
+    ratio = (rows["predict"] or 0.0) / (rows["alone"] or 1.0)
+    for name, value in rows.items():
+        print(f"{name:10s} {'failed' if value is None else f'{value:9.2f} frames/s'}")
+    print(f"predict over alone {ratio:.2f}; {about['frames']} frames, {about['hardware']}")
+    for message in bench.sampler.report.messages:
+        print(f"note: {message}")
+    if own.json:
+        write_json(own.json, {"about": about, "rows": rows, "ratios": {"predict_over_alone": ratio}})
+
+
+if __name__ == "__main__":
+    main()
