@@ -170,7 +170,7 @@ def test_nothing_is_kept_below_the_first_trained_site(name: str, tmp_path: Path)
         network = small_network()
 
         def note(module: nn.Module, inputs: Any, output: torch.Tensor, scope: str = scope) -> None:
-            kept[scope] = output.requires_grad
+            kept[scope] = kept.get(scope, False) or output.requires_grad
 
         network.encoder[-1].register_forward_hook(note)  # type: ignore[index, union-attr]
         fit(TASKS[name](network, scope=scope), tmp_path, 1)
