@@ -41,7 +41,8 @@ def network(architecture: str, classes: int) -> SegmentationNetwork:
 
 def maps(of: nn.Module, draws: int, images: torch.Tensor, precision: Precision = "float32") -> Prediction:
     posterior = ABNN.around(AffineLayout(of), 0.1)
-    return Sampler(of, posterior, draws=draws, seed=3, precision=precision)(images, keep_probabilities=True)
+    sampler = Sampler(of, posterior, draws=draws, seed=3, scheme="independent", precision=precision)
+    return sampler(images, keep_probabilities=True)
 
 
 def assert_equal_to_a_loop(of: nn.Module, draws: int, images: torch.Tensor) -> Prediction:
