@@ -1,13 +1,16 @@
 """Corruptions of frames, five strengths each, with which a network's uncertainty is looked at under shift.
 
-Noise, fog, defocus blur and JPEG are those of ImageNet-C (Hendrycks & Dietterich 2019, 1903.12261) at its strengths;
-Michaelis et al. 2019 (1907.07484) made Cityscapes-C with the same numbers on larger frames. ImageNet-C knows no darkness:
-that is the low light of 3D Common Corruptions (Kar et al. 2022, 2203.01441) with the noise growing by strength as in
+Noise, defocus blur and JPEG are those of ImageNet-C (Hendrycks & Dietterich 2019, 1903.12261) at its strengths, with which Michaelis
+et al. 2019 (1907.07484) made Cityscapes-C. Fog has ImageNet-C's formula with thicknesses of our own: its slightest already takes
+60 % of the contrast of a road scene, and its strengths 3 to 5 roughen the pattern to smoke without getting farther from the clean
+picture. Here 3, 4 and 5 are as thick as its 1, 2 and 5, two are lighter, and all have the smooth pattern of its first two. ImageNet-C knows
+no darkness: that is the low light of 3D Common Corruptions (Kar et al. 2022, 2203.01441) with noise that grows with the strength as in
 RoboDepth (Kong et al. 2023, 2310.15171).
 
-Lengths in pixels belong to ImageNet's crops of 224 pixels and grow with the shorter side of a frame, so that a strength is the
-same loss of detail at every size; the pattern of the fog always spans the frame. Grain of noise and blocks of JPEG stay those
-of single pixels. Nothing here knows depth: the fog is a veil before the whole picture, not thicker far away.
+Radii of blur belong to the frames of Cityscapes-C and grow with the shorter side of a frame, so that a strength is the same
+loss of detail of a road scene at every size; the pattern of the fog always spans the frame. Grain of noise and blocks of JPEG
+stay those of single pixels. Nothing here knows depth: the fog is a veil before the whole picture, not thicker far away. Nor does a camera's
+control of its exposure answer the darkness.
 """
 
 from __future__ import annotations
@@ -25,16 +28,9 @@ from segunc.data.images import Image
 from segunc.errors import InputError
 
 STRENGTHS = 5
-REFERENCE_SIDE = 224
-"""Shorter side, in pixels, of the frames that published lengths belong to."""
+REFERENCE_SIDE = 1024
+"""Shorter side, in pixels, of the frames that the radii of blur belong to."""
 Values = npt.NDArray[np.float64]
-
-
-class Fog(NamedTuple):
-    """Thickness of the veil, in units of the brightest value, and by what its pattern's height falls with each halving."""
-
-    thickness: float
-    decay: float
 
 
 class Darkness(NamedTuple):
@@ -49,7 +45,10 @@ BLUR_RADIUS = (3.0, 4.0, 6.0, 8.0, 10.0)
 """Radius of the disc that a point becomes, in pixels at :data:`REFERENCE_SIDE`."""
 NOISE_DEVIATION = (0.08, 0.12, 0.18, 0.26, 0.38)
 """Standard deviation of Gaussian noise, in 0..1."""
-FOG = (Fog(1.5, 2.0), Fog(2.0, 2.0), Fog(2.5, 1.7), Fog(2.5, 1.5), Fog(3.0, 1.4))
+FOG_THICKNESS = (0.5, 1.0, 1.5, 2.0, 3.0)
+"""Of the veil, in units of full scale: 1 / (1 + thickness) of the contrast is left."""
+FOG_DECAY = 2.0
+"""By what the height of the veil's pattern falls with each halving of its length."""
 DARKNESS = (
     *(Darkness(0.6, 600, 0.008), Darkness(0.5, 250, 0.012), Darkness(0.4, 120, 0.018)),
     *(Darkness(0.3, 50, 0.026), Darkness(0.2, 30, 0.038)),
@@ -110,7 +109,7 @@ class Corruption:
 
 
 def _blur(image: Image, level: int, random: np.random.Generator) -> Image:
-    """Defocus: the mean over a disc, whose edge covers pixels in part."""
+    """Defocus: the mean over a disc, whose edge covers pixels in part; a radius below half a pixel changes nothing."""
     radius = BLUR_RADIUS[level] * min(image.shape[:2]) / REFERENCE_SIDE
     reach = int(np.ceil(radius))
     across = np.arange(-reach, reach + 1)
@@ -125,9 +124,9 @@ def _noise(image: Image, level: int, random: np.random.Generator) -> Image:
 
 def _fog(image: Image, level: int, random: np.random.Generator) -> Image:
     """A veil of a fractal pattern is added, and the picture scaled back to its brightest value."""
-    thickness, decay = FOG[level]
+    thickness = FOG_THICKNESS[level]
     height, width = image.shape[:2]
-    veil = thickness * _fractal(max(height, width), decay, random)[:height, :width, None]
+    veil = thickness * _fractal(max(height, width), FOG_DECAY, random)[:height, :width, None]
     values = image / 255.0
     brightest = values.max()
     return _stored((values + veil) * brightest / (brightest + thickness))
