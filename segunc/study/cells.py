@@ -86,8 +86,9 @@ class Study:
         self.plan, self.rows, self.out, self.device = plan, list(rows), out, device
         self._by_label = {row.label: row for row in rows}
         for cell in self.cells():
-            config = self._config(cell)
-            if cell.row.method is not None and config:
+            # The seeds of a row differ by numbers that cannot be wrong.
+            first = cell.seed == plan.seeds_of(cell.row)[0]
+            if first and cell.row.method is not None and (config := self._config(cell)):
                 check_settings(cell.row.method, config, cell.name)
         for protocol in plan.protocols.values():
             for options in [*protocol.evaluations.values(), *([protocol.selection] if protocol.selection else [])]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from segunc.study.report import report, selection_report
 from segunc.study.tables import Chosen, Entry, number_table
 from segunc.study.words import evaluation_words, expand
 from tests.conftest import Job
+from tools import study_methods
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STEP = {"epochs": 1, "max_steps": 1}
@@ -110,6 +112,23 @@ def test_every_cell_is_made_once_and_a_missing_base_is_waited_for(made: Any) -> 
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert "* toy, nowhere, seed 0: not begun" in text
     assert not list(study.out.rglob("checkpoints"))
+
+
+def test_the_tool_works_on_chosen_cells_and_writes_the_report(
+    made: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, _, text = made
+    words = ("--plan", study.out.parent / "plan.yaml", "--out", study.out, "--device", "cpu")
+    monkeypatch.setattr(sys, "argv", ["study_methods.py", *map(str, words), "--rows", "base,control", "--seeds", "1"])
+    assert study_methods.main() == 0
+    printed = capsys.readouterr().out
+    assert "== toy, base, seed 1: kept" in printed
+    assert "== toy, control, seed 1: kept" in printed
+    assert printed.count(": kept") == 2
+    assert (study.out / "study.md").read_text().split("Written")[0] == text.split("Written")[0]
+    monkeypatch.setattr(sys, "argv", ["study_methods.py", *map(str, words), "--rows", "ABNM"])
+    assert study_methods.main() == 2
+    assert "row 'ABNM'; expected one of base" in capsys.readouterr().err
 
 
 def test_an_evaluation_that_was_lost_or_changed_is_made_again(made: Any) -> None:
