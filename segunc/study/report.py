@@ -143,7 +143,7 @@ def _draw(study: Study, figure: Scatter) -> list[Path]:
             for label in labels
             if label in across and label in up
         ]
-        panels.append(Panel(_axis_label(axis), points))
+        panels.append(Panel(_axis_label(axis, "\n"), points))
     if not any(panel.points for panel in panels):
         return []
     drawn = scatter_figure(panels, _axis_label(figure.x), logarithmic=_number(figure.x) == TRAINING_SECONDS)
@@ -178,12 +178,12 @@ def _number(axis: str) -> str:
     return axis.rpartition("/")[2]
 
 
-def _axis_label(axis: str) -> str:
-    """``camvid-test: calibration.ece (lower is better)``."""
+def _axis_label(axis: str, between: str = "; ") -> str:
+    """``calibration.ece; camvid-test, lower is better``."""
     number, place = _number(axis), axis.rpartition("/")[0].rpartition("/")[2]
     if number == TRAINING_SECONDS:
         return "training of method and networks, s"
     better = {True: ", higher is better", False: ", lower is better", None: ""}[
         higher_is_better((number.split(".")[-1],))
     ]
-    return f"{place}: {number.removeprefix('scores.')}{better}"
+    return f"{number.removeprefix('scores.')}{between}{place}{better}"
