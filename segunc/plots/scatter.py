@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from segunc.plots.style import COLOURS, PANEL, add_legend, legend_rows, new_figure, styled
 
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 """Shapes tell points apart in grey print too; with 7 colours they repeat together only after 56 points."""
 Interval = tuple[float, float]
 
@@ -60,9 +60,9 @@ def scatter_figure(panels: Sequence[Panel], x_label: str, logarithmic: bool = Fa
         for point in panel.points:
             colour = COLOURS[point.place % len(COLOURS)]
             if point.x_interval:
-                axes.plot(point.x_interval, (point.y, point.y), color=colour, linewidth=0.6, alpha=0.6, zorder=2)
+                axes.plot(point.x_interval, (point.y, point.y), color=colour, linewidth=0.6, alpha=0.45, zorder=2)
             if point.y_interval:
-                axes.plot((point.x, point.x), point.y_interval, color=colour, linewidth=0.6, alpha=0.6, zorder=2)
+                axes.plot((point.x, point.x), point.y_interval, color=colour, linewidth=0.6, alpha=0.45, zorder=2)
             marker = MARKERS[point.place % len(MARKERS)]
             handles[point.name] = axes.plot(
                 point.x, point.y, marker, color=colour, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4
