@@ -6,7 +6,7 @@ A point of a line is the network with (1 - t) theta_a + t theta_b for its affine
 all pairs of ABNN's members without noise, and between draws of any posterior over the affine parameters: each and the next one,
 which is of another member, and the first two of one member.
 Loss is the mean-pixel NLL of that one network in nats, at the size that it sees; accuracy is the share of its pixels that are
-right. The barrier of a line is the largest excess over 0 <= t <= 1 of the loss over the straight line between its ends (Frankle
+right. The barrier of a line is the largest excess over 0 < t < 1 of the loss over the straight line between its ends (Frankle
 et al. 2020, 1912.05671, with the interpolated ends of Entezari et al. 2022, 2110.06296); 0 or below: the two lie in one valley.
 """
 
@@ -109,7 +109,7 @@ def measure(
 
 
 def barrier(values: Tensor, t: Tensor) -> float:
-    """The largest excess within 0..1 of ``values [P]`` over the straight line between those at t = 0 and t = 1.
+    """The largest excess of ``values [P]`` between t = 0 and t = 1 over the straight line between those there.
 
     Raises:
         InputError: the ends are not among the points.
@@ -117,9 +117,9 @@ def barrier(values: Tensor, t: Tensor) -> float:
     ends = [torch.nonzero((t - end).abs() < 1e-9).flatten().tolist() for end in (0.0, 1.0)]
     if not all(ends):
         raise InputError(f"{len(t)} points without the ends of the line", "7, 13, 25 or 1 + a multiple of 6")
-    inside = (t > -1e-9) & (t < 1 + 1e-9)
+    between = (t > 1e-9) & (t < 1 - 1e-9)
     straight = (1 - t) * values[ends[0][0]] + t * values[ends[1][0]]
-    return float((values - straight)[inside].max())
+    return float((values - straight)[between].max())
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:

@@ -14,7 +14,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -56,12 +55,10 @@ def shifts() -> list[Corruption | None]:
     return [None, *(Corruption(name, strength) for name in CORRUPTIONS for strength in range(1, STRENGTHS + 1))]
 
 
-def measure(
-    model: Model, entry: DatasetEntry, samples: Sequence[Sample], corruption: Corruption | None, options: Any
-) -> dict[str, float | None]:
-    """The numbers of one cell."""
+def make_sampler(model: Model, options: argparse.Namespace) -> Sampler:
+    """One for all cells of a model: it checks itself once."""
     device = next(model.network.parameters()).device
-    sampler = Sampler(
+    return Sampler(
         model.network,
         model.posterior if model.bayesian else None,
         draws=options.draws,
@@ -70,6 +67,12 @@ def measure(
         scores=("msp",),
         temperature=model.temperature,
     )
+
+
+def measure(
+    sampler: Sampler, model: Model, entry: DatasetEntry, samples: Sequence[Sample], corruption: Corruption | None
+) -> dict[str, float | None]:
+    """The numbers of one cell."""
     asked = EvaluationOptions(("msp",), ())
     result = evaluate_model(sampler, model, entry, samples, asked, corruption=corruption).result
     found: dict[str, float | None] = {}
@@ -147,11 +150,12 @@ def study(options: argparse.Namespace) -> Cells:
         identity = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, "T": model.temperature}
         if content["models"].setdefault(name, identity) != identity:
             raise InputError(f"{options.json} holds another model as '{name}'", "the same one", "give another name")
+        sampler = make_sampler(model, options)
         for corruption in shifts():
             key = CLEAN if corruption is None else str(corruption)
             if key in cells.setdefault(name, {}):
                 continue
-            cells[name][key] = measure(model, entry, samples, corruption, options)
+            cells[name][key] = measure(sampler, model, entry, samples, corruption)
             write_json(options.json, content)
             print(f"{name}, {key}: {cells[name][key]}", flush=True)
     return {name: cells[name] for name in models}

@@ -31,9 +31,9 @@ def test_the_barrier_of_known_curves() -> None:
     assert float(t[0]) == -0.25
     assert float(t[-1]) == 1.25
     assert barrier(3 * t + 1, t) == pytest.approx(0, abs=1e-12)
-    assert barrier(t**2, t) == pytest.approx(0, abs=1e-12)  # below its chord
+    assert barrier(t**2, t) == pytest.approx(0.125**2 - 0.125)  # below its chord: least so beside the ends
     assert barrier(t * (1 - t) + 5 * t, t) == pytest.approx(0.25)
-    assert barrier(torch.where(t > 1.1, 100.0, 0.0), t) == pytest.approx(0)  # beyond the ends
+    assert barrier(torch.where(t >= 1.1, 100.0, 0.0), t) == pytest.approx(0)  # beyond the ends
     with pytest.raises(InputError, match="without the ends"):
         barrier(places_on_line(10), places_on_line(10))
 
@@ -78,8 +78,14 @@ def test_the_ends_have_the_loss_of_the_members(
     for line in result["lines"]:
         assert 0 < line["accuracy"][1] <= 1
         assert line["highest_nll"] >= max(line["nll_ends"])
-        assert line["barrier"] >= 0  # 0 at the ends
+        between = [nll - ends for nll, ends in zip(line["nll"][2:5], chord(line["nll_ends"]), strict=True)]
+        assert line["barrier"] == pytest.approx(max(between))
     assert (tmp_path / "lines.svg").read_text().count("members 0 to 1") == 1
+
+
+def chord(ends: list[float]) -> list[float]:
+    """A quarter, a half and three quarters of the way."""
+    return [ends[0] + share * (ends[1] - ends[0]) for share in (0.25, 0.5, 0.75)]
 
 
 def test_what_has_no_lines_is_refused(
