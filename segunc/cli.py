@@ -154,7 +154,8 @@ def build_parser() -> Parser:
         "--dataset", metavar="NAME", help="data set; with --maps its label encodings, with --model its frames too"
     )
     evaluate.add_argument("--root", metavar="DIR", help="where the data set lies; with --maps instead of label folders")
-    evaluate.add_argument("--split", default="test", help="of the data set (default test)")
+    split = "of the data set (default test); selection: the frames that hyper-parameters are selected on"
+    evaluate.add_argument("--split", default="test", help=split)
     evaluate.add_argument(
         "--anomaly-class",
         type=names,

@@ -118,7 +118,7 @@ def markdown(result: dict[str, Any]) -> str:
     made = result["made"]
     lines += [
         "",
-        f"Made {made['date']}, {made['device']}, commit {made['commit']}, torch {made['environment']['torch']}",
+        f"Made {made['date']}, {made['hardware']}, commit {made['commit']}, torch {made['versions']['torch']}",
     ]
     return "\n".join(lines) + "\n"
 

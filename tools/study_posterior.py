@@ -202,9 +202,7 @@ def markdown(result: dict[str, Any]) -> str:
     convergence = result["reference"]["convergence"]
     lines += ["", f"Reference: {result['reference']['dimensions']} parameters, {convergence}"]
     made = result["made"]
-    lines.append(
-        f"Made {made['date']}, {made['device']}, commit {made['commit']}, torch {made['environment']['torch']}"
-    )
+    lines.append(f"Made {made['date']}, {made['hardware']}, commit {made['commit']}, torch {made['versions']['torch']}")
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 
 from segunc.data.anomaly_labels import BINARY
+from segunc.data.corruptions import Corruption
 from segunc.data.datasets import DatasetEntry, dataset_entry
+from segunc.data.samples import Sample
 from segunc.errors import InputError, PartialFailure
 from segunc.evaluation import NO_LABEL, Labels, evaluate_maps
 from segunc.maps.pipeline import Progress
@@ -18,6 +20,9 @@ from segunc.metrics.passes import Evaluation, EvaluationOptions
 from segunc.metrics.report import format_metrics, write_metrics
 from segunc.metrics.resampling import Replicates, Resampling
 from segunc.metrics.sidecar import save_replicates, sidecar_path
+
+SELECTION = "selection"
+"""A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -78,6 +83,10 @@ def _report_failures(result: Result, out: Path) -> None:
 
 
 def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None, options: EvaluationOptions) -> Evaluation:
+    if arguments.corruption is not None:
+        raise InputError(
+            f"--corruption {arguments.corruption} with --maps", "--model", "maps are of images as they were predicted"
+        )
     labels, anomaly_labels = _labels_of_maps(arguments, entry)
     classes = None
     if labels is not None:
@@ -116,10 +125,16 @@ def _labels_of_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -
         return folders[0], folders[1]
     if entry is None or any(folders):
         raise InputError("--maps with --root", "--dataset beside it, and no label folders", "give one or the other")
-    samples = entry.samples(Path(arguments.root), arguments.split)
+    samples = _samples(entry, arguments)
     labels = {sample.name: sample.label for sample in samples if sample.label is not None}
     anomalies = {sample.name: sample.anomaly for sample in samples if sample.anomaly is not None}
     return labels or None, anomalies or None
+
+
+def _samples(entry: DatasetEntry, arguments: argparse.Namespace) -> list[Sample]:
+    """The frames of ``--split``; ``selection`` are those that every selection of a fine-tuning looks at."""
+    root = Path(arguments.root)
+    return entry.training_samples(root, "val") if arguments.split == SELECTION else entry.samples(root, arguments.split)
 
 
 def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, options: EvaluationOptions) -> Evaluation:
@@ -129,18 +144,19 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, optio
     from segunc.commands.model_evaluation import evaluate_model
     from segunc.sampling.prediction import DEFAULT_SCORES, check_scores
 
+    corruption = None if arguments.corruption is None else Corruption.parse(arguments.corruption)
     if entry is None or not arguments.root:
         raise InputError(
             "--model without a data set", "--dataset NAME and --root DIR", "e.g. --dataset camvid --root data/camvid"
         )
-    samples = entry.samples(Path(arguments.root), arguments.split)
+    samples = _samples(entry, arguments)
     model = load_model(Path(arguments.model))
     # msp is what calibration is made of.
     sampler = make_sampler(model, arguments, check_scores((*(options.scores or DEFAULT_SCORES), CONFIDENCE)))
     inputs = inputs_of_images([sample.image for sample in samples], model.network.description, arguments.size)
     compilation = choose_compilation(arguments.compile, sampler, len(samples), inputs)
     sampler.compiled = compilation.compiled
-    evaluation = evaluate_model(sampler, model, entry, samples, options, size=arguments.size)
+    evaluation = evaluate_model(sampler, model, entry, samples, options, size=arguments.size, corruption=corruption)
     for message in [*([compilation.reason] if compilation.said else []), *sampler.report.messages]:
         print(f"note: {message}")
     evaluation.result["run"] = {
@@ -157,5 +173,6 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, optio
         "precision": sampler.precision,
         "compiled": sampler.compiled,
         "size": arguments.size,
+        **({} if corruption is None else {"corruption": str(corruption)}),
     }
     return evaluation

@@ -7,12 +7,17 @@ from collections.abc import Callable
 
 
 def add_metric_options(parser: argparse.ArgumentParser, names: Callable[[str], list[str]]) -> None:
-    """Protocols, components, intervals and figures.
+    """Corruption, protocols, components, intervals and figures.
 
     Args:
         parser: of the verb.
         names: reads a list of names.
     """
+    parser.add_argument(
+        "--corruption",
+        metavar="NAME:N",
+        help="corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model",
+    )
     parser.add_argument(
         "--protocols",
         type=names,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from segunc.bayes.files import Model
+from segunc.data.corruptions import Corruption
 from segunc.data.datasets import DatasetEntry
 from segunc.data.label_images import read_label_image
 from segunc.data.samples import Sample, load_image
@@ -33,6 +34,7 @@ def evaluate_model(
     options: EvaluationOptions,
     *,
     size: tuple[int, int] | None = None,
+    corruption: Corruption | None = None,
 ) -> Evaluation:
     """Predict and count frame by frame; nothing is kept but the counts.
 
@@ -46,6 +48,7 @@ def evaluate_model(
         samples: the labelled frames.
         options: scores (None for those that need no further sums or statistics), protocols, components, intervals.
         size: (height, width) the network sees; None for its inference size.
+        corruption: that every image goes through at its own size.
 
     Raises:
         InputError: the data set's classes are not the network's, or no frame could be scored.
@@ -71,6 +74,7 @@ def evaluate_model(
                     truth = anomalies.encode(read_label_image(sample.anomaly), str(sample.anomaly))
                 if sample.label is not None and classes is not None:
                     labels = classes.encode(read_label_image(sample.label), str(sample.label))
+                image = image if corruption is None else corruption(image, sample.name)
                 result = sample_frames(sampler, [image], size=size, keep_probabilities=labels is not None)
                 stored = {n: encode_score(n, result.scores[n][0].cpu().numpy()) for n in {*chosen, "msp"}}
             except InputError as error:

@@ -11,7 +11,8 @@ from segunc.metrics.compare import Cell, Comparison, Difference
 
 NULL = "—"
 _MINUS = "−"
-_ARROWS = {True: " ↑", False: " ↓", None: ""}
+ARROWS = {True: " ↑", False: " ↓", None: ""}
+"""Behind a number's name: whether higher or lower is better."""
 _CSV_COLUMNS = (
     *("number", "result", "value", "low", "high", "better", "best"),
     *("baseline", "difference", "difference_low", "difference_high", "p_value", "reason"),
@@ -67,7 +68,7 @@ def format_comparison(comparison: Comparison) -> str:
         texts = [format_cell(cell) for cell in row.cells]
         if row.best is not None:
             texts[row.best] = f"**{texts[row.best]}**"
-        rows.append([row.label + _ARROWS[row.higher_is_better], *texts])
+        rows.append([row.label + ARROWS[row.higher_is_better], *texts])
     parts = [markdown_table(rows)]
     if len(comparison.columns) > 1:
         parts.append(_differences(comparison))
@@ -78,11 +79,12 @@ def format_comparison(comparison: Comparison) -> str:
 def _differences(comparison: Comparison) -> str:
     others = [i for i in range(len(comparison.columns)) if i != comparison.baseline]
     rows = [[f"less {comparison.columns[comparison.baseline]}", *(comparison.columns[i] for i in others)]]
-    rows += [[row.label, *(_format_difference(row.differences[i]) for i in others)] for row in comparison.rows]
+    rows += [[row.label, *(format_difference(row.differences[i]) for i in others)] for row in comparison.rows]
     return markdown_table(rows)
 
 
-def _format_difference(difference: Difference | None) -> str:
+def format_difference(difference: Difference | None) -> str:
+    """``−.008 [−.014, +.001], p .120``, without interval and p where there is no test; a dash for none."""
     if difference is None:
         return NULL
     test = difference.test

@@ -23,6 +23,8 @@ _SINGLE_NUMBERS = (
     ("calibration", "nll", "NLL"),
     ("calibration", "brier", "Brier score"),
 )
+LONGEST_LIST = 4
+"""Values of a list that are written out."""
 _TURN = 0.618034
 """The golden section of the colour circle: neighbouring class ids get distant hues."""
 
@@ -46,17 +48,24 @@ def describe_model(reader: MapsReader) -> dict[str, Any]:
     run, model, tool = manifest.get("run", {}), manifest.get("model", {}), manifest.get("tool", {})
     if "scope" in run and run["scope"] is None:
         run = {**run, "scope": "every stochastic site of the posterior"}
+    recorded = model.get("parameters") or {key: model[key] for key in ("alpha",) if model.get(key) is not None}
+    made_with = (model.get("provenance") or {}).get("settings") or {}
+    # What the posterior itself records is what holds; a setting of its making may have been selected since.
+    made_with = {key: value for key, value in made_with.items() if key not in recorded}
+    model = {**model, "parameters": setting_words(recorded) or None, "training": setting_words(made_with) or None}
     facts = [("Maps", reader.folder.resolve().name)]
     for values, key, term in (
         (model, "architecture", "Network"),
         (model, "method", "Posterior"),
         (model, "members", "Members"),
-        (model, "alpha", "Alpha"),
+        (model, "parameters", "Parameters"),
+        (model, "training", "Made with"),
         (run, "draws", "Draws"),
         (run, "seed", "Seed"),
         (run, "scope", "Scope"),
         (run, "input", "Data"),
         (run, "size", "Network input size"),
+        (run, "temperature", "Temperature of the logits"),
         (run, "precision", "Precision"),
         (manifest, "device", "Device"),
         (run, "base_sha256", "SHA-256 of the network"),
@@ -73,6 +82,27 @@ def describe_model(reader: MapsReader) -> dict[str, Any]:
     if not line and reader.manifest is None:
         line = "maps of another tool; nothing is recorded of their model"
     return {"title": reader.folder.resolve().name, "line": line, "facts": facts}
+
+
+def setting_words(settings: Mapping[str, Any]) -> str:
+    """``alpha 0.1, scope all``: settings in words, long lists as their length, those within others in brackets."""
+    parts = []
+    for key, value in settings.items():
+        name = key.replace("_", " ")
+        if value is None:
+            continue
+        if isinstance(value, Mapping):
+            parts.append(f"{name} ({setting_words(value)})")
+        elif isinstance(value, list):
+            short = len(value) <= LONGEST_LIST and not any(isinstance(one, Mapping) for one in value)
+            parts.append(f"{name} {' '.join(map(_word, value))}" if short else f"{len(value)} {name}")
+        else:
+            parts.append(f"{name} {_word(value)}")
+    return ", ".join(parts)
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def describe_tool() -> str:

@@ -19,7 +19,8 @@ from segunc.bayes.draws import AffineDraws, AffineLayout
 from segunc.bayes.posterior import Posterior
 from segunc.bayes.scope import in_scope
 from segunc.data.labels import IGNORE
-from segunc.errors import InputError, PartialFailure
+from segunc.errors import InputError
+from segunc.training.divergence import diverged, require_finite_state
 from segunc.training.losses import dice_loss
 from segunc.training.schedules import Schedule, make_schedule
 
@@ -170,20 +171,10 @@ class AffineTask(L.LightningModule, ABC):
         added = self.regulariser()
         total = loss + added
         if not bool(torch.isfinite(total)):
-            raise self._diverged("the loss")
+            raise diverged("the loss", self.global_step)
         logged = {"train/loss": loss, f"train/{self.regulariser_name}": added}
         self.log_dict(logged, prog_bar=True, batch_size=len(images))
         return total
-
-    def _diverged(self, what: str) -> InputError | PartialFailure:
-        step = self.global_step
-        remedy = "lower the learning rate (lr)"
-        if step == 0:
-            return InputError(f"{what} is NaN or infinite before the first step", "finite numbers", remedy)
-        return PartialFailure(
-            f"{what} became NaN or infinite at step {step}; the last checkpoint is from before that and stays; {remedy} "
-            "and give another --out"
-        )
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         groups = self.parameter_groups()
@@ -204,10 +195,7 @@ class AffineTask(L.LightningModule, ABC):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         kept = {k: v for k, v in checkpoint["state_dict"].items() if not k.startswith("network.")}
-        for name, tensor in kept.items():
-            # Raised before the file is written: the one before it, which is good, stays.
-            if not bool(torch.isfinite(tensor).all()):
-                raise self._diverged(name)
+        require_finite_state(kept, self.global_step)
         checkpoint["state_dict"] = kept
 
 

@@ -132,6 +132,8 @@ class FinetuneRun:
         self.measured[f"{name}_seconds"] = round(time.perf_counter() - start, 1)
         candidates = ", ".join(f"{k}: {v:.4f}" for k, v in nll.items())
         self.say(f"{name} {best:g} has the lowest validation NLL of {candidates}")
+        if len(grid) > 1 and best in (min(grid), max(grid)):
+            self.say(f"{name} {best:g} is at the end of {name}_grid: a value beyond it may be better")
         return best
 
     def class_weights(self) -> list[float] | None:

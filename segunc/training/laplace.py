@@ -53,7 +53,7 @@ class LaplaceConfig(AffineTrainingConfig):
     structure: Structure = "block"
     images: PositiveInt = 64
     samples: PositiveInt = 2
-    prior_scale_grid: list[PositiveFloat] = field(default_factory=lambda: [0.01, 0.03, 0.1, 0.3])
+    prior_scale_grid: list[PositiveFloat] = field(default_factory=lambda: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3])
     temperature: NonNegativeFloat = 1.0
     selection_frames: NonNegativeInt = 24
     selection_draws: PositiveInt = 6

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +13,13 @@ from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveInt
 from segunc.bayes.dropout_sites import convert_dropout, dropout_layers
 from segunc.bayes.mc_dropout import ChannelDropout
 from segunc.bayes.own_dropout import OwnDropout
+from segunc.bayes.posterior import Posterior
 from segunc.bayes.scope import in_scope
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import say
+
+NORM_GRID = (0.0003, 0.001, 0.003, 0.01, 0.03)
+"""Candidates for p at norm sites: there are thousands of channels, so already one in a thousand dropped makes draws differ."""
 
 
 @dataclass
@@ -25,9 +29,9 @@ class McDropoutConfig:
     Args:
         sites: own (the network's own dropout layers, and only they), norm (channels at the norm sites), or auto: own where
             the network has any, else norm.
-        p: probability that an element or a channel is dropped, below 1; none leaves own layers their own, and selects that
-            of norm sites from ``p_grid`` on validation NLL.
-        p_grid: the candidates.
+        p: probability that an element or a channel is dropped, below 1; none selects it from ``p_grid`` on validation NLL.
+        p_grid: the candidates; none leaves own layers the p that the network was trained with, and takes 0.0003 to 0.03 for
+            norm sites.
         selection_frames: validation frames used for the selection, evenly spaced (0: all).
         selection_draws: draws for each candidate.
         scope: norm sites, or own layers, that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
@@ -36,7 +40,7 @@ class McDropoutConfig:
 
     sites: Literal["auto", "own", "norm"] = "auto"
     p: ClosedUnitInterval | None = None
-    p_grid: list[ClosedUnitInterval] = field(default_factory=lambda: [0.002, 0.005, 0.01, 0.02, 0.05])
+    p_grid: list[ClosedUnitInterval] | None = None
     selection_frames: NonNegativeInt = 24
     selection_draws: PositiveInt = 6
     scope: str = "all"
@@ -62,11 +66,20 @@ def finetune_mc_dropout(
         run.say(str(convert_dropout(run.network)))
         layers = OwnDropout.of(own, options.p, options.scope)
         in_scope(options.scope, layers.names)
+        if options.p is None and options.p_grid is not None:
+            run.place()
+            layers = layers.with_p(_select(run, layers.with_p, options.p_grid))
+        elif options.p is None:
+            run.say("they keep the p that the network was trained with: neither p nor p_grid is given")
         run.measured["p"] = list(layers.p)
         return run.finish(layers, f"the network's own {len(layers.p)} dropout layers, nothing is trained")
     posterior = ChannelDropout.of(run.place(), options.p or 0.0, options.scope)
     p = options.p
     if p is None:
-        p = run.select(posterior.with_p, options.p_grid, "p", options.selection_frames, options.selection_draws)
+        p = _select(run, posterior.with_p, NORM_GRID if options.p_grid is None else options.p_grid)
     run.measured["p"] = p
     return run.finish(posterior.with_p(p), f"channel dropout with p {p:g}, nothing is trained")
+
+
+def _select(run: FinetuneRun, candidate: Callable[[float], Posterior], grid: Sequence[float]) -> float:
+    return run.select(candidate, grid, "p", run.options.selection_frames, run.options.selection_draws)

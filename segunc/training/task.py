@@ -12,6 +12,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.data.labels import IGNORE
+from segunc.training.divergence import diverged, require_finite_state
 from segunc.training.losses import SegmentationLoss
 from segunc.training.schedules import Schedule, make_schedule
 
@@ -30,6 +31,10 @@ class SegmentationTask(L.LightningModule):
         lr: peak learning rate.
         weight_decay: decay of weights; normalisation parameters and biases are not decayed.
         schedule: see :func:`segunc.training.schedules.make_schedule`.
+
+    Raises:
+        InputError, PartialFailure: in training, when the loss or a parameter becomes NaN or infinite; checkpoints written
+            before stay, and none is written after.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class SegmentationTask(L.LightningModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         loss: Tensor = self.loss(self(batch["image"]), batch["label"])
+        if not bool(torch.isfinite(loss)):
+            raise diverged("the loss", self.global_step)
         self.log("train/loss", loss, prog_bar=True, batch_size=len(batch["image"]))
         return loss
 
@@ -82,3 +89,6 @@ class SegmentationTask(L.LightningModule):
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = make_schedule(optimizer, self.schedule, steps, self.lr)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        require_finite_state(checkpoint["state_dict"], self.global_step)

@@ -34,6 +34,14 @@ OWN = {
 }
 """The method's own parameter, larger than in that run."""
 
+RECORDED = {
+    "laplace": ("prior_scale", 0.02),
+    "mc-dropout": ("where", "own"),
+    "swag": ("scale", 1),
+    "variational": ("scope", "all"),
+}
+"""A parameter of the posterior as its record, the manifest of its maps and the review page say it."""
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -106,11 +114,17 @@ def test_maps_metrics_page_and_doctor_read_it(tuned: Tuned, tmp_path: Path) -> N
     )
     for line in map(json.loads, (maps / "frames.jsonl").read_text().splitlines()):
         assert line["mean"]["epistemic"] > 0
+    model, record = (json.loads(path.read_text()) for path in (maps / "manifest.json", tuned.model / "posterior.json"))
+    name, value = RECORDED[record["method"]]
+    assert model["model"]["parameters"][name] == record[name] == value
+    assert model["model"]["provenance"] == record["provenance"]
     succeed("evaluate", "--maps", maps, "--anomaly-labels", tuned.job.masks, "--out", tmp_path / "metrics.json")
     assert json.loads((tmp_path / "metrics.json").read_text())["scores"]["epistemic"]["pooled"]["auroc"] > 0
     succeed("review", "--maps", maps, "--anomaly-labels", tuned.job.masks, "--out", tmp_path / "page")
     method = json.loads((tuned.model / "posterior.json").read_text())["method"]
-    assert any(method in path.read_text() for path in (tmp_path / "page" / "data").glob("*.js"))
+    page = "".join(path.read_text() for path in (tmp_path / "page" / "data").glob("*.js"))
+    assert method in page
+    assert f"{name.replace('_', ' ')} {value}" in page
     done = succeed("doctor", "--model", tuned.model, "--draws", 2, "--size", "64x128", *FAST)
     assert done.stdout.rstrip().endswith("the uncertainty is alive")
     # Another own parameter is another posterior: its maps are not mixed with these.
@@ -170,7 +184,10 @@ def test_the_parameter_with_the_lowest_validation_nll_is_taken(trained: Job, tmp
         record = json.loads((tmp_path / method / "posterior.json").read_text())
         nll = record["provenance"][f"{name}_nll"]
         assert len(nll) == len(json.loads(grid))
-        assert record[name] == float(min(nll, key=lambda key: nll[key]))
+        best = float(min(nll, key=lambda key: nll[key]))
+        assert record[name] == best
+        at_end = best in (min(json.loads(grid)), max(json.loads(grid)))
+        assert (f"is at the end of {name}_grid" in done.stdout) == at_end
 
 
 def test_plain_finetuning_is_abnn_without_noise(trained: Job, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from segunc.bayes.files import load_model
 from segunc.bayes.own_dropout import OwnDropout
-from segunc.networks import load_network, save_network
+from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.networks.files import state_sha256
 from segunc.sampling import Sampler
 from tests.commands.processes import refuse, succeed
@@ -139,6 +139,7 @@ def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
     # FPN carries dropout 0.2 in its decoder.
     said = make("mc-dropout", trained.base, tmp_path / "own", "--config", config)
     assert "1 dropout layers are active" in said
+    assert "they keep the p that the network was trained with" in said
     make("mc-dropout", trained.base, tmp_path / "stronger", "--config", config, "--mc_dropout.p", 0.6)
     make("mc-dropout", trained.base, tmp_path / "auto", "--config", config, "--mc_dropout.sites", "auto")
     model = load_model(tmp_path / "own")
@@ -149,10 +150,38 @@ def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
     before = state_sha256(model.network.body)
     Sampler(model.network, model.posterior, draws=4)(FRAME)
     assert state_sha256(model.network.body) == before == model.sha256, "statistics are untouched"
+    few = ("--mc_dropout.selection_frames", 1, "--mc_dropout.selection_draws", 2)
+    said = make(
+        "mc-dropout", trained.base, tmp_path / "selected", "--config", config, *few, "--mc_dropout.p_grid", "[0.3,0.9]"
+    )
+    selected = json.loads((tmp_path / "selected" / "posterior.json").read_text())
+    nll = selected["provenance"]["p_nll"]
+    assert set(nll) == {"0.3", "0.9"}
+    assert selected["p"] == [float(min(nll, key=lambda key: nll[key]))]
     norm = ("--mc_dropout.sites", "norm", "--mc_dropout.p", 0.1)
     make("mc-dropout", trained.base, tmp_path / "norm", "--config", config, *norm)
     assert json.loads((tmp_path / "norm" / "posterior.json").read_text())["where"] == "norm"
     assert "the uncertainty is alive" in succeed("doctor", "--model", tmp_path / "own", "--draws", 4, *SMALL).stdout
+
+
+def test_nothing_to_drop_is_one_line(trained: Job, tmp_path: Path) -> None:
+    """Neither dropout layers nor norm sites, and own layers asked for where there are none."""
+    known = load_network(trained.base).description
+    for name, encoder, options in (
+        ("Unet", "vgg11", {"decoder_channels": [8] * 5, "decoder_use_norm": False}),
+        ("Linknet", "mobilenet_v2", {}),
+    ):
+        description = NetworkDescription(name, encoder, known.classes, known.palette, options)
+        save_network(build_network(description), tmp_path / name)
+    config = tmp_path / "dropout.yaml"
+    config.write_text(f"data: {{dataset: toy, root: {trained.data}}}\nmc_dropout: {{p: 0.1}}\n")
+    words = ("finetune", "--method", "mc-dropout", "--config", config, "--out", tmp_path / "out", "--device", "cpu")
+    line = refuse(*words, "--base", tmp_path / "Unet")
+    assert "no normalisation layer with affine parameters" in line
+    assert "channel dropout too" in line
+    line = refuse(*words, "--base", tmp_path / "Linknet", "--mc_dropout.sites", "own")
+    assert "no dropout layer of its own" in line
+    assert "mc_dropout.sites norm" in line
 
 
 def test_plain_finetuning_gives_a_deterministic_network(trained: Job, tmp_path: Path) -> None:

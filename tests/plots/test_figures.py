@@ -32,7 +32,9 @@ from segunc.plots.lines import (
     sparsification_line,
     thin,
 )
+from segunc.plots.scatter import Panel, Point, scatter_figure
 from segunc.plots.selective import patch_figure, risk_coverage_figure, risk_top, sparsification_figure
+from segunc.plots.series import SeriesPanel, series_figure
 from segunc.plots.style import WIDTH, line_style, save_figure
 
 NAMES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "max-logit", "energy")
@@ -94,7 +96,27 @@ def patch() -> Figure:
     return patch_figure({name: sweep(patch_curve(patches(i))) for i, name in enumerate(NAMES[:4])}, 4, "pooled")
 
 
-FIGURES = [pr, roc, risk, spars, reliable, histogram, bars, patch]
+METHODS = ("deterministic", "fine-tuned, alpha 0", "ABNN", "ABNN, temperature", "MC dropout", "variational", "SWAG")
+METHODS += ("Laplace", "SGLD", "SGHMC", "flips and scales", "ensemble of 4")
+
+
+def scatter() -> Figure:
+    points = [
+        Point(name, 0.01 + 0.002 * i, (0.01, 0.02 + 0.002 * i), 0.3 - 0.01 * i, (0.2, 0.4) if i else None, i)
+        for i, name in enumerate(METHODS)
+    ]
+    label = "entropy.pooled.aupr\nroad-anomaly, higher is better"
+    return scatter_figure([Panel(label, points), Panel(label, points[2:])], "test: calibration.ece, lower is better")
+
+
+def series() -> Figure:
+    t = np.linspace(-0.25, 1.25, 13)
+    lines = [Line(name, t, (t - 0.5) ** 2 + i, place=i) for i, name in enumerate(METHODS)]
+    panels = [SeriesPanel("NLL of one network, nats", lines), SeriesPanel("pixel accuracy", lines)]
+    return series_figure(panels, "t along the line (dotted: its ends)", marks=(0.0, 1.0))
+
+
+FIGURES = [pr, roc, risk, spars, reliable, histogram, bars, patch, scatter, series]
 
 
 @pytest.mark.parametrize("make", FIGURES)
@@ -162,6 +184,25 @@ def test_the_legend_shows_names_and_numbers():
 def test_the_dash_of_a_missing_number_is_no_zero():
     written = [text.get_text() for text in bars().axes[0].texts]
     assert written == ["1.00", "0.50", "–", "0.00", "0.25", "0.75"]
+
+
+def test_points_and_their_intervals_are_where_they_should_be():
+    axes = scatter().axes
+    for i, name in enumerate(METHODS):
+        dots = [line for line in axes[0].lines if line.get_marker() != "None"]
+        assert (dots[i].get_xdata()[0], dots[i].get_ydata()[0]) == (0.01 + 0.002 * i, 0.3 - 0.01 * i)
+        assert [text.get_text() for text in scatter().legends[0].get_texts()][i] == name
+    bars = [line for line in axes[0].lines if line.get_marker() == "None"]
+    assert len(bars) == 2 * len(METHODS) - 1  # the first has no interval upwards
+    looks = {(line.get_marker(), line.get_color()) for line in axes[0].lines if line.get_marker() != "None"}
+    assert len(looks) == len(METHODS)
+    assert len([line for line in axes[1].lines if line.get_marker() != "None"]) == len(METHODS) - 2
+
+
+def test_series_are_drawn_as_given_with_their_marks():
+    axes = series().axes[1]
+    np.testing.assert_allclose(axes.lines[3].get_ydata(), (np.linspace(-0.25, 1.25, 13) - 0.5) ** 2 + 3)
+    assert [line.get_xdata()[0] for line in axes.lines[len(METHODS) :]] == [0.0, 1.0]
 
 
 def test_reliability_draws_accuracy_over_confidence():

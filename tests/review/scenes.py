@@ -46,8 +46,12 @@ def write_maps(images: Path, out: Path, *, seed: int = 0, shift: float = 0.0, sk
     """Maps of a folder of pictures, of a model that is none."""
     source = open_source(images)
     run = {"input": str(source.path), "draws": 24, "seed": seed, "scope": "decoder"}
-    model = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4, "alpha": 0.05}
-    manifest = build_manifest(run, SCORES, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
+    model = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
+    parameters = {"parameters": {"alpha": 0.05, "noise": "channel"}}
+    provenance = {"provenance": {"settings": {"epochs": 2, "lr": 0.005, "noise": "channel"}, "seconds": 9.0}}
+    manifest = build_manifest(
+        run, SCORES, device="cpu", classes=CLASSES, palette=PALETTE, model=model | parameters | provenance
+    )
 
     with MapsWriter(out, manifest) as writer:
         for frame in source.frames(lambda _, name: name in skip):

@@ -55,7 +55,8 @@ def test_header_says_what_made_the_maps(full_page: Path) -> None:
     page = table(full_page, "page")
     assert page["line"] == "FPN mobilenet_v2, ABNN, 4 members, 24 draws, seed 0, scope decoder"
     facts = dict(page["facts"])
-    assert facts["Alpha"] == "0.05"
+    assert facts["Parameters"] == "alpha 0.05, noise channel"
+    assert facts["Made with"] == "epochs 2, lr 0.005"  # without what the posterior itself records
     assert facts["Data"].endswith("images")
     assert facts["Maps made with"].startswith("segunc ")
     assert page["compared"]["line"].endswith("seed 1, scope decoder")

@@ -8,7 +8,7 @@
     document.getElementById("title").textContent = `Uncertainty review: ${page.compared ? `${page.title} and ${page.compared.title}` : page.title}`;
     const facts = new Map(page.facts);
     const words = [`${page.compared ? "model 1: " : ""}${page.line || "no model is recorded"}`];
-    if (facts.has("Alpha")) words.push(`alpha ${facts.get("Alpha")}`);
+    if (facts.has("Parameters")) words.push(facts.get("Parameters"));
     if (facts.has("Data")) words.push(`data: ${facts.get("Data").split(/[\\/]/).slice(-2).join("/")}`);
     words.push(page.written);
     const parts = [words.join(" · ")];

@@ -1,0 +1,312 @@
+"""A small study on toy scenes, made twice; its tables hold the numbers of the results; plans that cannot be are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from segunc.errors import InputError
+from segunc.metrics.results import load_results
+from segunc.study.cells import Study
+from segunc.study.plan import read_plan
+from segunc.study.report import report, selection_report
+from segunc.study.tables import Chosen, Entry, number_table
+from segunc.study.words import evaluation_words, expand
+from tests.conftest import Job
+from tools import study_methods
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STEP = {"epochs": 1, "max_steps": 1}
+FLOAT32 = {"precision": "32-true"}
+
+
+def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
+    """Toy scenes, one base for all seeds, and a row of every kind."""
+    data = {"dataset": "toy", "root": str(job.data), "crop": [64, 64], "batch_size": 4}
+    toy = {"root": str(job.data), "size": "64x128"}
+    return {
+        "seeds": [0, 1],
+        "baseline": "base",
+        "evaluate": {"draws": 2, "replicates": 60, "precision": "float32", "scores": ["msp", "entropy", "epistemic"]},
+        "protocols": {
+            "toy": {
+                "base": str(job.base),
+                "data": data,
+                "selection": {"dataset": "toy", "split": "val", **toy},
+                "evaluations": {
+                    "test": {"dataset": "toy", "split": "anomaly", **toy},
+                    "anomaly": {"dataset": "toy-anomaly", "split": "anomaly", "protocols": "pooled", **toy},
+                },
+            }
+        },
+        "rows": [
+            {"label": "base"},
+            {"label": "control", "method": "deterministic", "settings": STEP, "trainer": FLOAT32},
+            {"label": "ABNN", "method": "abnn", "settings": {**STEP, "members": 2, "alpha": 0.2}, "trainer": FLOAT32},
+            {"label": "ABNN, flipped", "method": "tta", "of": "ABNN", "seeds": [1]},
+            {"label": "ensemble", "method": "ensemble", "of": "control", "members": [0, 1], "seeds": [0]},
+            {"label": "nowhere", "base": str(job.base.parent / "missing-{seed}"), "seeds": [0]},
+        ],
+        "candidates": [
+            {"label": f"alpha {alpha}", "method": "abnn", "settings": {"epochs": 0, "alpha": alpha, "members": 1}}
+            for alpha in (0.8, 0.0)
+        ],
+        "tables": [
+            {"title": "Scenes", "evaluation": "toy/test", "numbers": ["segmentation.miou", "calibration.nll"]},
+            {
+                "title": "Anomalies",
+                "evaluation": "toy/anomaly",
+                "score": "epistemic",
+                "baseline_score": "entropy",
+                "numbers": ["pooled.auroc", "pooled.aupr"],
+            },
+        ],
+        "figures": [
+            {"name": "figure", "x": "toy/test/calibration.ece", "y": ["toy/anomaly/scores.entropy.pooled.aupr"]},
+            {"name": "times", "x": "toy/training_seconds", "y": ["toy/test/calibration.nll"]},
+        ],
+        **changed,
+    }
+
+
+def write_plan(folder: Path, content: dict[str, Any]) -> Path:
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump({"study": content}), encoding="utf-8")
+    return path
+
+
+def run_all(study: Study) -> dict[tuple[str, int], str]:
+    protocol = study.plan.protocols["toy"]
+    return {(cell.row.label, cell.seed): study.run(cell, protocol.evaluations) for cell in study.cells()}
+
+
+@pytest.fixture(scope="module")
+def made(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, dict[tuple[str, int], str], str]:
+    """The study, what became of its cells, and its report."""
+    folder = tmp_path_factory.mktemp("study")
+    plan = read_plan(write_plan(folder, plan_content(trained)))
+    study = Study(plan, plan.rows, folder / "out", "cpu")
+    outcomes = run_all(study)
+    return study, outcomes, report(study)
+
+
+def test_every_cell_is_made_once_and_a_missing_base_is_waited_for(made: Any) -> None:
+    study, outcomes, text = made
+    nowhere = outcomes.pop(("nowhere", 0))
+    assert nowhere.startswith("waits for ")
+    assert nowhere.endswith("missing-0")
+    assert outcomes == dict.fromkeys(outcomes, "made")
+    assert len(outcomes) == 8
+    times = {path: path.stat().st_mtime_ns for path in study.out.rglob("*") if path.suffix in (".safetensors", ".json")}
+    again = run_all(study)
+    del again[("nowhere", 0)]
+    assert again == dict.fromkeys(again, "kept")
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert "* toy, nowhere, seed 0: not begun" in text
+    assert not list(study.out.rglob("checkpoints"))
+
+
+def test_the_tool_works_on_chosen_cells_and_writes_the_report(
+    made: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, _, text = made
+    words = ("--plan", study.out.parent / "plan.yaml", "--out", study.out, "--device", "cpu")
+    monkeypatch.setattr(sys, "argv", ["study_methods.py", *map(str, words), "--rows", "base,control", "--seeds", "1"])
+    assert study_methods.main() == 0
+    printed = capsys.readouterr().out
+    assert "== toy, base, seed 1: kept" in printed
+    assert "== toy, control, seed 1: kept" in printed
+    assert printed.count(": kept") == 2
+    assert (study.out / "study.md").read_text().split("Written")[0] == text.split("Written")[0]
+    monkeypatch.setattr(sys, "argv", ["study_methods.py", *map(str, words), "--rows", "ABNM"])
+    assert study_methods.main() == 2
+    assert "row 'ABNM'; expected one of base" in capsys.readouterr().err
+
+
+def test_an_evaluation_that_was_lost_or_changed_is_made_again(made: Any) -> None:
+    study, _, _ = made
+    cell = next(study.cells(["base"], [0]))
+    evaluations = study.plan.protocols["toy"].evaluations
+    lost = cell.result("test").read_bytes()
+    cell.result("test").unlink()
+    assert study.run(cell, evaluations) == "made"
+    numbers = [json.loads(data)["calibration"] for data in (lost, cell.result("test").read_bytes())]
+    assert numbers[0] == numbers[1]
+    other = {**evaluations, "test": {**evaluations["test"], "replicates": 0}}
+    assert study.run(cell, other) == "made"
+    assert json.loads(cell.result("test").read_text())["intervals"] == {}
+    assert study.run(cell, evaluations) == "made"
+
+
+def test_the_tables_hold_the_numbers_of_the_results(made: Any) -> None:
+    study, _, text = made
+    plan = study.plan
+    cells = [study.cell("toy", plan.rows[2], seed) for seed in (0, 1)]
+    values = [json.loads(cell.result("test").read_text())["calibration"]["nll"] for cell in cells]
+    line = next(line for line in text.splitlines() if line.startswith("| ABNN (2)"))
+    assert f"{np.mean(values):.3f}".removeprefix("0") in line
+    base = json.loads(study.cell("toy", plan.rows[0], 0).result("test").read_text())["calibration"]["nll"]
+    after = text.split("less base")[1]
+    line = next(line for line in after.splitlines() if line.startswith("| ABNN (2)"))
+    shown = re.findall(r"([−+])(\.\d+) \[", line)[1]
+    difference = float(np.mean(values)) - base
+    assert (shown[0] == "+") == (difference > 0)
+    assert float(shown[1]) == pytest.approx(abs(difference), abs=6e-4)
+    # Epistemic of the base is 0 by construction, so differences refer to its entropy.
+    epistemic = [json.loads(cell.result("anomaly").read_text())["scores"]["epistemic"] for cell in cells]
+    entropy = json.loads(study.cell("toy", plan.rows[0], 0).result("anomaly").read_text())["scores"]["entropy"]
+    difference = np.mean([one["pooled"]["auroc"] for one in epistemic]) - entropy["pooled"]["auroc"]
+    line = next(line for line in text.split("less base")[2].splitlines() if line.startswith("| ABNN (2)"))
+    assert float(line.split("|")[2].split()[0].replace("−", "-")) == pytest.approx(difference, abs=6e-4)
+    assert "differences to entropy of the baseline" in text
+    content = json.loads((study.out / "study.json").read_text())
+    assert [cell["label"] for cell in content["cells"]].count("ABNN") == 2
+    for name in ("figure", "times"):
+        assert (study.out / f"{name}.svg").read_text().count("ABNN") >= 2  # in the legend
+
+
+def test_costs_add_up_over_what_a_model_is_made_of(made: Any) -> None:
+    study, _, text = made
+    records = {
+        (row.label, seed): study.cell("toy", row, seed).record()
+        for row in study.plan.rows[:5]
+        for seed in study.plan.seeds_of(row)
+    }
+    network = json.loads((study.cell("toy", study.plan.rows[0], 0).model / "network.json").read_text())
+    seconds = network["provenance"]["seconds"]
+    assert records["base", 0]["networks"] == {network["sha256"]: seconds}
+    assert records["base", 0]["method_seconds"] == records["base", 0]["posterior_bytes"] == 0
+    # The members of the ensemble share one base, whose training counts once; their own fine-tunings both count.
+    control = [records["control", seed]["method_seconds"] for seed in (0, 1)]
+    assert records["ensemble", 0]["method_seconds"] >= sum(control) - 0.2
+    assert records["ensemble", 0]["networks"] == records["base", 0]["networks"]
+    assert records["ABNN, flipped", 1]["method_seconds"] >= records["ABNN", 1]["method_seconds"]
+    assert records["ensemble", 0]["bytes"] > 1.9 * records["base", 0]["bytes"] > 0
+    posterior = study.cell("toy", study.plan.rows[2], 0).model / "posterior.safetensors"
+    assert posterior.stat().st_size < records["ABNN", 0]["posterior_bytes"] < records["ABNN", 0]["bytes"]
+    assert "## Costs, toy" in text
+
+
+def test_seeds_make_different_models(made: Any) -> None:
+    study, _, _ = made
+    for label in ("ABNN", "control"):
+        first, second = (cell.result("test").read_text() for cell in study.cells([label]))
+        assert json.loads(first)["calibration"] != json.loads(second)["calibration"]
+
+
+def test_other_settings_are_refused_and_unfinished_ones_made_anew(made: Any, trained: Job, tmp_path: Path) -> None:
+    study, _, _ = made
+    content = plan_content(trained)
+    content["rows"][2]["settings"]["alpha"] = 0.3
+    plan = read_plan(write_plan(tmp_path, content))
+    other = Study(plan, plan.rows, study.out, "cpu")
+    cell = next(other.cells(["ABNN"], [0]))
+    with pytest.raises(InputError, match="other settings or bases"):
+        other.run(cell, {})
+    fresh = Study(plan, plan.rows, tmp_path / "out", "cpu")
+    cell = next(fresh.cells(["ABNN"], [0]))
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "cell.json").write_text(json.dumps({"asked": {}, "failure": "not finished", "evaluations": {}}))
+    assert fresh.run(cell, {}) == "made"
+    assert json.loads((cell.model / "posterior.json").read_text())["alpha"] == 0.3
+
+
+def test_a_failure_is_recorded_and_the_study_goes_on(trained: Job, tmp_path: Path) -> None:
+    content = plan_content(trained)
+    content["rows"] = [{"label": "base"}, {"label": "SWAG", "method": "swag", "settings": STEP, "trainer": FLOAT32}]
+    plan = read_plan(write_plan(tmp_path, content))
+    study = Study(plan, plan.rows, tmp_path / "out", "cpu")
+    outcome = study.run(study.cell("toy", plan.rows[1], 0), {})
+    assert outcome.startswith("failed: ")
+    assert outcome.removeprefix("failed: ") in report(study)
+
+
+def test_candidates_are_ranked_by_the_nll_of_the_selection_frames(trained: Job, tmp_path: Path) -> None:
+    plan = replace(read_plan(write_plan(tmp_path, plan_content(trained))), seeds=[0])
+    study = Study(plan, plan.candidates, tmp_path / "out", "cpu")
+    for cell in study.cells():
+        assert study.run(cell, {"selection": plan.protocols["toy"].selection}) == "made"
+    nll = {
+        cell.row.label: json.loads(cell.result("selection").read_text())["calibration"]["nll"] for cell in study.cells()
+    }
+    text = selection_report(study)
+    assert sorted(nll, key=lambda label: text.index(f"| {label}")) == sorted(nll, key=lambda label: nll[label])
+    assert nll["alpha 0.8"] != nll["alpha 0.0"]
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "configs" / "study").glob("*.yaml")), ids=lambda path: path.name)
+def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SEGUNC_DATA", str(tmp_path))
+    plan = read_plan(path)
+    for rows in (plan.rows, plan.candidates):
+        assert list(Study(plan, rows, tmp_path).cells())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"baseline": "abnn"}, "baseline 'abnn' is no row"),
+        ({"rows": [{"label": "base"}, {"label": "Base"}]}, "folder name 'base'"),
+        ({"rows": [{"label": "base"}, {"label": "x", "method": "bagging"}]}, "method bagging"),
+        ({"rows": [{"label": "base"}, {"label": "x", "method": "tta", "of": "y"}]}, "an earlier row: base"),
+        ({"rows": [{"label": "base"}, {"label": "x", "method": "tta", "of": "base", "seeds": [7]}]}, "of seed 7"),
+        ({"rows": [{"label": "base"}, {"label": "x", "method": "tta", "members": [0]}]}, "has members"),
+        ({"rows": [{"label": "base", "settings": {"alpha": 1}}]}, "settings without a method"),
+        ({"rows": [{"label": "base", "protocols": ["x"]}]}, "names the protocol x"),
+        ({"rows": [{"label": "base", "colour": "red"}]}, "colour"),
+        ({"tables": [{"title": "t", "evaluation": "toy/val", "numbers": []}]}, "evaluation 'toy/val'"),
+        ({"figures": [{"name": "f", "x": "toy/training_seconds", "y": ["toy/x/calibration.nll"]}]}, "'toy/x'"),
+    ],
+)
+def test_plans_that_do_not_fit_together_are_refused(
+    trained: Job, tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    path = write_plan(tmp_path, plan_content(trained, **changed))
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_plan(path)
+
+
+def test_nothing_is_selected_on_test_frames(trained: Job, tmp_path: Path) -> None:
+    content = plan_content(trained)
+    content["protocols"]["toy"]["selection"]["split"] = "test"
+    with pytest.raises(InputError, match="val or selection"):
+        read_plan(write_plan(tmp_path, content))
+
+
+def test_a_wrong_setting_is_found_before_anything_is_made(trained: Job, tmp_path: Path) -> None:
+    content = plan_content(trained)
+    content["rows"][4:] = [{"label": "late", "method": "laplace", "settings": {"images": -1}}]
+    plan = read_plan(write_plan(tmp_path, content))
+    with pytest.raises(InputError, match="toy, late, seed 0"):
+        Study(plan, plan.rows, tmp_path / "out", "cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGUNC_TEST_ROOT", "here")
+    assert expand("$SEGUNC_TEST_ROOT/a") == expand("${SEGUNC_TEST_ROOT}/a") == "here/a"
+    monkeypatch.delenv("SEGUNC_TEST_ROOT")
+    with pytest.raises(InputError, match="SEGUNC_TEST_ROOT not set"):
+        expand("$SEGUNC_TEST_ROOT/a")
+    words = evaluation_words({"scores": ["a", "b"], "anomaly_class": "c", "compile": True})
+    assert words == ["--scores", "a,b", "--anomaly-class", "c", "--compile"]
+    assert evaluation_words({"compile": False}) == []
+
+
+def test_a_number_table_of_one_row_and_of_a_score_that_lacks(made: Any) -> None:
+    study, _, _ = made
+    cells = list(study.cells(["ABNN"]))
+    results = dict(enumerate(load_results([cell.result("anomaly") for cell in cells], ["0", "1"])))
+    entry = Entry("ABNN", results, {0: [0], 1: [1]})
+    assert "ABNN (2)" in number_table([entry], Chosen(["pooled.auroc"], "entropy"))
+    bare = replace(results[0], numbers={p: v for p, v in results[0].numbers.items() if "entropy" not in p})
+    table = number_table([entry, Entry("bare", {0: bare}, {0: [0]})], Chosen(["pooled.auroc"], "entropy"))
+    assert table.splitlines()[-1].split("|")[2].strip() == "—"

@@ -1,0 +1,64 @@
+"""Every method beside the deterministic base, on every protocol: makes, evaluates and reports what one YAML file asks for.
+
+    python tools/study_methods.py --plan configs/study/camvid.yaml --out runs/study --stage select
+    python tools/study_methods.py --plan configs/study/camvid.yaml --out runs/study
+
+A cell is a row of the plan, a seed and a protocol: `segunc finetune` and `segunc evaluate` run in this process, with
+the words that its record, cell.json, keeps. Finished cells are kept, so the same command continues a killed study, and
+what waits for a base network that is not trained yet is made by a later call. `--stage select` makes the plan's
+candidates and ranks them by the NLL of its selection frames; nothing else is looked at there. `--stage report` only writes
+the tables (study.md, study.json) and figures again. Two processes may work on one study if they are given other `--rows`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+from segunc.cli import names, whole_numbers
+from segunc.errors import InputError
+from segunc.study.cells import Study
+from segunc.study.plan import SELECTION, read_plan
+from segunc.study.report import report, selection_report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plan", type=Path, required=True, metavar="YAML", help="see configs/study/")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--stage", choices=("study", "select", "report"), default="study")
+    parser.add_argument("--rows", type=names, metavar="A,B", help="labels of the rows to work on (default: all)")
+    parser.add_argument("--seeds", type=whole_numbers, metavar="A,B", help="seeds to work on (default: all)")
+    parser.add_argument("--device", default="auto")
+    arguments = parser.parse_args()
+    torch.set_flush_denormal(True)
+    try:
+        return run(arguments)
+    except InputError as error:
+        print(f"study_methods: {error}", file=sys.stderr)
+        return 2
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Work on the cells that are asked for, then write what all finished ones say; 1 where one failed."""
+    plan = read_plan(arguments.plan)
+    selecting = arguments.stage == "select"
+    out = arguments.out / SELECTION if selecting else arguments.out
+    study = Study(plan, plan.candidates if selecting else plan.rows, out, arguments.device)
+    failed = False
+    for cell in study.cells(arguments.rows, arguments.seeds) if arguments.stage != "report" else ():
+        protocol = plan.protocols[cell.protocol]
+        print(f"\n== {cell.name}", flush=True)
+        outcome = study.run(cell, {SELECTION: protocol.selection} if selecting else protocol.evaluations)
+        print(f"== {cell.name}: {outcome}", flush=True)
+        failed |= outcome.startswith("failed")
+    out.mkdir(parents=True, exist_ok=True)
+    print(f"\n{selection_report(study) if selecting else report(study)}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

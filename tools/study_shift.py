@@ -1,0 +1,193 @@
+"""Under shift: mIoU, ECE and AURC of models on corrupted frames, five corruptions of five strengths and none.
+
+    python tools/study_shift.py --model base=runs/camvid --model ABNN=runs/camvid-abnn --data data/camvid \
+        --every 4 --draws 12 --json shift.json --plot shift
+
+Every cell is `segunc evaluate --corruption NAME:N` on every N-th frame of the split. AURC is that of msp. Finished cells are kept in
+the JSON file, so the same command continues a killed study, and more models can be added. Prints the means over
+the corruptions for each strength, and each corruption at strength 3, as Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from segunc.bayes.files import Model, load_model
+from segunc.commands.device import resolve_device, resolve_precision
+from segunc.commands.model_evaluation import evaluate_model
+from segunc.commands.provenance import provenance
+from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption
+from segunc.data.datasets import dataset_entry
+from segunc.data.entry import DatasetEntry
+from segunc.data.samples import Sample
+from segunc.errors import InputError
+from segunc.files import read_json, write_json
+from segunc.metrics.comparison_table import ARROWS, NULL, format_number, markdown_table
+from segunc.metrics.passes import EvaluationOptions
+from segunc.metrics.results import higher_is_better
+from segunc.plots.lines import Line
+from segunc.plots.series import SeriesPanel, series_figure
+from segunc.plots.style import save_figure
+from segunc.sampling.sampler import Sampler
+
+NUMBERS = {"miou": ("segmentation",), "ece": ("calibration",), "aurc": ("selective", "msp")}
+TITLES = {"miou": "mIoU", "ece": "ECE", "aurc": "AURC (msp)"}
+CLEAN = "none:0"
+SHOWN_STRENGTH = 3
+Cells = dict[str, dict[str, dict[str, float | None]]]
+"""Model -> corruption -> number."""
+
+
+def named_model(text: str) -> tuple[str, Path]:
+    """``NAME=DIR``, or ``DIR`` named by its folder."""
+    name, equals, folder = text.rpartition("=")
+    return (name if equals else Path(folder).name), Path(folder)
+
+
+def shifts() -> list[Corruption | None]:
+    """No corruption, then all of them."""
+    return [None, *(Corruption(name, strength) for name in CORRUPTIONS for strength in range(1, STRENGTHS + 1))]
+
+
+def make_sampler(model: Model, options: argparse.Namespace) -> Sampler:
+    """One for all cells of a model: it checks itself once."""
+    device = next(model.network.parameters()).device
+    return Sampler(
+        model.network,
+        model.posterior if model.bayesian else None,
+        draws=options.draws,
+        seed=options.seed,
+        precision=resolve_precision(options.precision, device),
+        scores=("msp",),
+        temperature=model.temperature,
+    )
+
+
+def measure(
+    sampler: Sampler, model: Model, entry: DatasetEntry, samples: Sequence[Sample], corruption: Corruption | None
+) -> dict[str, float | None]:
+    """The numbers of one cell."""
+    asked = EvaluationOptions(("msp",), ())
+    result = evaluate_model(sampler, model, entry, samples, asked, corruption=corruption).result
+    found: dict[str, float | None] = {}
+    for number, place in NUMBERS.items():
+        held = result
+        for key in place:
+            held = held[key]
+        found[number] = held[number]
+    return found
+
+
+def mean_over_corruptions(cells: dict[str, dict[str, float | None]], strength: int, number: str) -> float | None:
+    """The mean of a number over all corruptions of a strength, None while one lacks; strength 0 is the clean one."""
+    names = [CLEAN] if strength == 0 else [f"{name}:{strength}" for name in CORRUPTIONS]
+    values = [cells.get(name, {}).get(number) for name in names]
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
+
+
+def markdown(cells: Cells) -> str:
+    """The two kinds of tables, for each number."""
+    parts = []
+    for number, title in TITLES.items():
+        arrow = ARROWS[higher_is_better((number,))]
+        rows = [[f"{title}{arrow}, mean over corruptions", *(f"strength {s}" for s in range(STRENGTHS + 1))]]
+        for model, held in cells.items():
+            rows.append([model, *(_text(mean_over_corruptions(held, s, number)) for s in range(STRENGTHS + 1))])
+        parts.append(markdown_table(rows))
+        rows = [[f"{title}{arrow}, strength {SHOWN_STRENGTH}", *CORRUPTIONS]]
+        for model, held in cells.items():
+            rows.append([model, *(_text(held.get(f"{n}:{SHOWN_STRENGTH}", {}).get(number)) for n in CORRUPTIONS)])
+        parts.append(markdown_table(rows))
+    return "\n\n".join(parts)
+
+
+def _text(value: float | None) -> str:
+    return NULL if value is None else format_number(value)
+
+
+def draw(cells: Cells, path: Path) -> list[Path]:
+    """Means over the corruptions along the strengths, a panel for each number."""
+    panels = []
+    strengths = range(STRENGTHS + 1)
+    for number, title in TITLES.items():
+        lines = []
+        for place, (model, held) in enumerate(cells.items()):
+            points = [(s, v) for s in strengths if (v := mean_over_corruptions(held, s, number)) is not None]
+            x, y = (np.array([point[i] for point in points], float) for i in (0, 1))
+            lines.append(Line(model, x, y, place=place))
+        panels.append(SeriesPanel(title, lines))
+    return save_figure(series_figure(panels, "strength, mean over corruptions (0: none)"), path)
+
+
+def study(options: argparse.Namespace) -> Cells:
+    """Measure what the JSON file does not hold yet, writing it after each cell."""
+    models = dict(options.model)
+    if len(models) < len(options.model):
+        raise InputError("two models of one name", "different names", "give them as NAME=DIR")
+    device = resolve_device(options.device)
+    entry = dataset_entry(options.dataset)
+    samples = entry.samples(options.data, options.split)[:: options.every]
+    settings = {
+        "dataset": options.dataset,
+        **{key: getattr(options, key) for key in ("split", "every", "draws", "seed", "precision")},
+        "frames": len(samples),
+    }
+    held = read_json(options.json, "the result of this study") if options.json.exists() else {}
+    if held and held["settings"] != settings:
+        raise InputError(f"{options.json} holds {held['settings']}", str(settings), "give another --json")
+    content = {"about": provenance(device), "settings": settings, "models": held.get("models", {})}
+    content["cells"] = cells = held.get("cells", {})
+    for name, folder in models.items():
+        model = load_model(folder)
+        model.place(device)
+        identity = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, "T": model.temperature}
+        if content["models"].setdefault(name, identity) != identity:
+            raise InputError(f"{options.json} holds another model as '{name}'", "the same one", "give another name")
+        sampler = make_sampler(model, options)
+        for corruption in shifts():
+            key = CLEAN if corruption is None else str(corruption)
+            if key in cells.setdefault(name, {}):
+                continue
+            cells[name][key] = measure(sampler, model, entry, samples, corruption)
+            write_json(options.json, content)
+            print(f"{name}, {key}: {cells[name][key]}", flush=True)
+    return {name: cells[name] for name in models}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=named_model, required=True, action="append", metavar="[NAME=]DIR")
+    parser.add_argument("--dataset", default="camvid")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th frame (default all)")
+    parser.add_argument("--draws", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--json", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="without suffix: PDF, SVG and PNG are written")
+    options = parser.parse_args()
+    if options.every < 1:
+        parser.error(f"--every {options.every}: expected at least 1")
+    torch.set_flush_denormal(True)
+    try:
+        cells = study(options)
+    except InputError as error:
+        print(f"study_shift: {error}", file=sys.stderr)
+        return 2
+    print(f"\n{markdown(cells)}")
+    if options.plot:
+        draw(cells, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
