@@ -13,7 +13,7 @@ from segunc.commands.finetune import METHODS
 from segunc.commands.metric_options import add_metric_options
 from segunc.commands.review_options import REVIEW_EXAMPLES, add_review_options
 from segunc.commands.sampling_options import add_sampling_options, image_size
-from segunc.commands.video_options import add_summary_options, add_video_options
+from segunc.commands.video_options import add_cluster_options, add_summary_options, add_video_options
 from segunc.errors import InputError, PartialFailure
 
 VERBS = {
@@ -107,7 +107,8 @@ def build_parser() -> Parser:
         verbs,
         "predict",
         "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay\n"
-        "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps",
+        "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps\n"
+        "  segunc predict --model runs/camvid-abnn --input frames/ --out maps --engine ray --ray-address auto --workers 16",
     )
     predict.add_argument("--model", required=True, metavar="DIR", help="model folder")
     predict.add_argument(
@@ -127,6 +128,7 @@ def build_parser() -> Parser:
     scores = "scores to write (default: those that need no further sums or statistics)"
     predict.add_argument("--scores", "--maps", dest="scores", type=names, metavar="A,B", help=scores)
     add_video_options(predict, image_size)
+    add_cluster_options(predict)
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
     add_sampling_options(predict)
 
