@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from segunc.commands.finetune import METHODS
 from segunc.commands.metric_options import add_metric_options
+from segunc.commands.overlay_options import OVERLAY_EXAMPLES, add_overlay_options
 from segunc.commands.review_options import REVIEW_EXAMPLES, add_review_options
 from segunc.commands.sampling_options import add_sampling_options, image_size
 from segunc.commands.video_options import add_cluster_options, add_summary_options, add_video_options
@@ -24,6 +25,7 @@ VERBS = {
     "evaluate": "metrics from maps on disk, or from a model in one pass",
     "review": "a static HTML page on which people look at the maps and judge them; reads their verdicts back",
     "summary": "the worst moments of maps on disk, and frames ranked for labelling",
+    "overlay": "pictures and videos of the maps for print: scores over their images, or panels with legends",
     "export": "score maps in the files of a public benchmark",
     "compare": "results side by side, with intervals and paired tests; their place on a public leaderboard",
     "doctor": "is the uncertainty alive and the conversion sound?",
@@ -182,6 +184,9 @@ def build_parser() -> Parser:
         "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     )
     add_summary_options(summary)
+
+    overlay = _verb(verbs, "overlay", OVERLAY_EXAMPLES)
+    add_overlay_options(overlay, names)
 
     export = _verb(
         verbs,
