@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from segunc.commands.export_options import EXPORT_EXAMPLES, add_export_options
 from segunc.commands.finetune import METHODS
 from segunc.commands.metric_options import add_metric_options
 from segunc.commands.overlay_options import OVERLAY_EXAMPLES, add_overlay_options
@@ -26,7 +27,7 @@ VERBS = {
     "review": "a static HTML page on which people look at the maps and judge them; reads their verdicts back",
     "summary": "the worst moments of maps on disk, and frames ranked for labelling",
     "overlay": "pictures and videos of the maps for print: scores over their images, or panels with legends",
-    "export": "score maps in the files of a public benchmark",
+    "export": "score maps in the files of a public benchmark, or all maps for a viewer",
     "compare": "results side by side, with intervals and paired tests; their place on a public leaderboard",
     "doctor": "is the uncertainty alive and the conversion sound?",
 }
@@ -188,28 +189,8 @@ def build_parser() -> Parser:
     overlay = _verb(verbs, "overlay", OVERLAY_EXAMPLES)
     add_overlay_options(overlay, names)
 
-    export = _verb(
-        verbs,
-        "export",
-        "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
-        "  segunc export --maps maps --score entropy --to fishyscapes --out outputs",
-    )
-    export.add_argument("--maps", required=True, metavar="DIR", help="a maps folder, of segunc or any other tool")
-    export.add_argument("--score", required=True, metavar="SCORE", help="the score to export, e.g. entropy")
-    export.add_argument(
-        "--to",
-        required=True,
-        choices=("smiyc", "fishyscapes"),
-        help="smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: FRAME_anomaly.npy, float32",
-    )
-    export.add_argument("--method", default="", metavar="NAME", help="name of the method (smiyc needs it)")
-    export.add_argument(
-        "--dataset", default="", metavar="NAME", help="the benchmark's name of the data set (smiyc needs it)"
-    )
-    export.add_argument(
-        "--out", required=True, metavar="DIR", help="output folder; the same command after a kill loses nothing"
-    )
-    export.add_argument("--overwrite", action="store_true", help="remove an earlier export at the same place first")
+    export = _verb(verbs, "export", EXPORT_EXAMPLES)
+    add_export_options(export)
 
     compare = _verb(
         verbs,
