@@ -9,11 +9,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from segunc.commands.export_options import EXPORT_EXAMPLES, add_export_options
 from segunc.commands.finetune import METHODS
 from segunc.commands.metric_options import add_metric_options
+from segunc.commands.overlay_options import OVERLAY_EXAMPLES, add_overlay_options
 from segunc.commands.review_options import REVIEW_EXAMPLES, add_review_options
 from segunc.commands.sampling_options import add_sampling_options, image_size
-from segunc.commands.video_options import add_summary_options, add_video_options
+from segunc.commands.video_options import add_cluster_options, add_summary_options, add_video_options
 from segunc.errors import InputError, PartialFailure
 
 VERBS = {
@@ -24,7 +26,8 @@ VERBS = {
     "evaluate": "metrics from maps on disk, or from a model in one pass",
     "review": "a static HTML page on which people look at the maps and judge them; reads their verdicts back",
     "summary": "the worst moments of maps on disk, and frames ranked for labelling",
-    "export": "score maps in the files of a public benchmark",
+    "overlay": "pictures and videos of the maps for print: scores over their images, or panels with legends",
+    "export": "score maps in the files of a public benchmark, or all maps for a viewer",
     "compare": "results side by side, with intervals and paired tests; their place on a public leaderboard",
     "doctor": "is the uncertainty alive and the conversion sound?",
 }
@@ -107,7 +110,8 @@ def build_parser() -> Parser:
         verbs,
         "predict",
         "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay\n"
-        "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps",
+        "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps\n"
+        "  segunc predict --model runs/camvid-abnn --input frames/ --out maps --engine ray --ray-address auto --workers 16",
     )
     predict.add_argument("--model", required=True, metavar="DIR", help="model folder")
     predict.add_argument(
@@ -127,6 +131,7 @@ def build_parser() -> Parser:
     scores = "scores to write (default: those that need no further sums or statistics)"
     predict.add_argument("--scores", "--maps", dest="scores", type=names, metavar="A,B", help=scores)
     add_video_options(predict, image_size)
+    add_cluster_options(predict)
     predict.add_argument("--overwrite", action="store_true", help="start the maps folder anew")
     add_sampling_options(predict)
 
@@ -182,28 +187,11 @@ def build_parser() -> Parser:
     )
     add_summary_options(summary)
 
-    export = _verb(
-        verbs,
-        "export",
-        "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
-        "  segunc export --maps maps --score entropy --to fishyscapes --out outputs",
-    )
-    export.add_argument("--maps", required=True, metavar="DIR", help="a maps folder, of segunc or any other tool")
-    export.add_argument("--score", required=True, metavar="SCORE", help="the score to export, e.g. entropy")
-    export.add_argument(
-        "--to",
-        required=True,
-        choices=("smiyc", "fishyscapes"),
-        help="smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: FRAME_anomaly.npy, float32",
-    )
-    export.add_argument("--method", default="", metavar="NAME", help="name of the method (smiyc needs it)")
-    export.add_argument(
-        "--dataset", default="", metavar="NAME", help="the benchmark's name of the data set (smiyc needs it)"
-    )
-    export.add_argument(
-        "--out", required=True, metavar="DIR", help="output folder; the same command after a kill loses nothing"
-    )
-    export.add_argument("--overwrite", action="store_true", help="remove an earlier export at the same place first")
+    overlay = _verb(verbs, "overlay", OVERLAY_EXAMPLES)
+    add_overlay_options(overlay, names)
+
+    export = _verb(verbs, "export", EXPORT_EXAMPLES)
+    add_export_options(export)
 
     compare = _verb(
         verbs,

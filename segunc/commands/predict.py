@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from segunc.bayes.files import Model, load_model
 from segunc.commands.device import describe_device, make_sampler
 from segunc.commands.execution import Execution, choose_execution, writer_threads
+from segunc.commands.run_overlays import overlay_drawer, write_overlay_video
 from segunc.errors import InputError, PartialFailure
 from segunc.maps.hdf5_files import Hdf5Files
 from segunc.maps.inputs import Input, plan_inputs
@@ -23,9 +23,9 @@ from segunc.maps.progress import ConsoleProgress
 from segunc.maps.region import Region
 from segunc.maps.selection import Selection, parse_time
 from segunc.maps.shards import Shard, parse_shard
-from segunc.maps.sources import Frame, FrameSource, open_source
+from segunc.maps.sources import FrameSource, open_source
 from segunc.maps.statistics import COMPONENT_THRESHOLDS
-from segunc.maps.store import Maps, MapsWriter
+from segunc.maps.store import MapsWriter
 from segunc.processing.frames import FrameProcess
 from segunc.processing.means import NEEDED
 from segunc.processing.smoothing import Smoother, check_time_constant
@@ -34,10 +34,47 @@ from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, c
 from segunc.sampling.sampler import Sampler
 
 
+@dataclass
+class Job:
+    """What all inputs of a run share, opened and checked."""
+
+    model: Model
+    sampler: Sampler
+    scores: Sequence[str]
+    region: Region | None
+    inputs: Sequence[tuple[Input, FrameSource]]
+
+
 def run(arguments: argparse.Namespace) -> None:
     """Write the maps of every input, or continue a run that was killed."""
-    selection = Selection(arguments.every, *(parse_time(t) if t else None for t in (arguments.start, arguments.end)))
+    if arguments.engine == "ray":
+        from segunc.commands.predict_cluster import run as run_on_cluster
+
+        run_on_cluster(arguments)
+        return
     shard = parse_shard(arguments.shard) if arguments.shard else Shard()
+    job = prepare(arguments, shard)
+    failures = []
+    for given, source in job.inputs:
+        try:
+            _predict_input(arguments, job, given, source, shard)
+        except (InputError, PartialFailure) as error:
+            if len(job.inputs) == 1:
+                raise
+            failures.append(f"{given.label}: {error}")
+    for message in job.sampler.report.messages:
+        print(f"note: {message}")
+    if failures:
+        raise PartialFailure(f"{len(failures)} of {len(job.inputs)} inputs failed; {'; '.join(failures)}")
+
+
+def prepare(arguments: argparse.Namespace, shard: Shard) -> Job:
+    """Open the inputs, load the model and check the settings; nothing is written.
+
+    Raises:
+        InputError: what was given cannot be predicted.
+    """
+    selection = Selection(arguments.every, *(parse_time(t) if t else None for t in (arguments.start, arguments.end)))
     region = Region(Path(arguments.mask)) if arguments.mask else None
     inputs = plan_inputs(arguments.input, Path(arguments.out))
     _take_recorded(arguments, inputs)
@@ -48,18 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
     model = load_model(Path(arguments.model))
     by_means = arguments.tile is not None or arguments.smooth is not None
     sampler = make_sampler(model, arguments, check_scores([*scores, NEEDED]) if by_means else scores)
-    failures = []
-    for given, source in zip(inputs, sources, strict=True):
-        try:
-            _predict_input(arguments, model, sampler, given, source, shard, scores, region)
-        except (InputError, PartialFailure) as error:
-            if len(inputs) == 1:
-                raise
-            failures.append(f"{given.label}: {error}")
-    for message in sampler.report.messages:
-        print(f"note: {message}")
-    if failures:
-        raise PartialFailure(f"{len(failures)} of {len(inputs)} inputs failed; {'; '.join(failures)}")
+    return Job(model, sampler, scores, region, list(zip(inputs, sources, strict=True)))
 
 
 def _check_processing(arguments: argparse.Namespace, shard: Shard) -> None:
@@ -98,22 +124,12 @@ def _take_recorded(arguments: argparse.Namespace, inputs: Sequence[Input]) -> No
         arguments.threads = next((run.get("threads") for run in runs if run is not None), None)
 
 
-def _predict_input(
-    arguments: argparse.Namespace,
-    model: Model,
-    sampler: Sampler,
-    given: Input,
-    source: FrameSource,
-    shard: Shard,
-    scores: Sequence[str],
-    region: Region | None,
-) -> None:
-    before = None if arguments.overwrite else read_run(given.out)
+def run_manifest(arguments: argparse.Namespace, job: Job, source: FrameSource, execution: Execution) -> dict[str, Any]:
+    """The manifest of an input's maps; brings the sampler to the seed and the execution that it names."""
+    model, sampler, scores, region = job.model, job.sampler, job.scores, job.region
     sampler.reseed(arguments.seed)
-    sampler.chunk = None
-    execution = choose_execution(arguments, sampler, source, _tiling(arguments), before)
     execution.apply(sampler)
-    manifest = build_manifest(
+    return build_manifest(
         _run_settings(arguments, model, sampler, source, scores, execution)
         | {"mask_sha256": None if region is None else region.sha256},
         scores,
@@ -131,18 +147,49 @@ def _predict_input(
         },
         component_thresholds=_component_thresholds(arguments, scores),
     ) | {"compilation": execution.compilation.reason}
-    overlay = _overlay_drawer(arguments, manifest) if arguments.overlay else None
+
+
+def predict_shard(
+    arguments: argparse.Namespace,
+    job: Job,
+    given: Input,
+    source: FrameSource,
+    shard: Shard,
+    execution: Execution | None = None,
+) -> Summary:
+    """Write the maps of an input, or of a shard of it; frames that fail are in the summary.
+
+    Args:
+        arguments: of the verb.
+        job: with the sampler.
+        given: one of its inputs.
+        source: the whole of it.
+        shard: of the source.
+        execution: how it is computed, if that was decided elsewhere.
+
+    Raises:
+        InputError: the maps folder, the input or a setting does not fit.
+        PartialFailure: a file could not be written; what was finished is kept.
+    """
+    execution = execution or execution_of(arguments, job, given, source)
+    manifest = run_manifest(arguments, job, source, execution)
+    overlay = overlay_drawer(arguments.overlay_score, manifest) if arguments.overlay else None
     files = Hdf5Files(given.out) if arguments.store == "hdf5" else None
-    writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=region, files=files)
+    writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=job.region, files=files)
     process = FrameProcess(
-        sampler,
-        scores,
+        job.sampler,
+        job.scores,
         size=arguments.size,
         tiling=_tiling(arguments),
         smoother=_smoother(arguments, given, source),
         redraw=arguments.redraw,
     )
-    summary = predict_frames(process, source, writer, group=execution.group, draw_overlay=overlay, label=given.label)
+    return predict_frames(process, source, writer, group=execution.group, draw_overlay=overlay, label=given.label)
+
+
+def _predict_input(arguments: argparse.Namespace, job: Job, given: Input, source: FrameSource, shard: Shard) -> None:
+    sampler = job.sampler
+    summary = predict_shard(arguments, job, given, source, shard)
     done = summary.finished + summary.skipped
     print(
         f"{done} frames in {given.out}{'' if shard.whole else f' (shard {shard})'}: {summary.finished} in "
@@ -157,7 +204,7 @@ def _predict_input(
         and done
         and (read_manifest(given.out) or {})["status"] == "finished"
     ):
-        print(f"overlay video: {_write_overlay_video(given.out, source)}")
+        print(f"overlay video: {write_overlay_video(given.out, source)}")
     summary.raise_failures()
 
 
@@ -183,6 +230,13 @@ def predict_frames(
             raise_failures=False,
             sequence=process.smoother,
         )
+
+
+def execution_of(arguments: argparse.Namespace, job: Job, given: Input, source: FrameSource) -> Execution:
+    """How an input's maps are computed: as given, else as its maps folder was begun, else as suits this machine."""
+    before = None if arguments.overwrite else read_run(given.out)
+    job.sampler.chunk = None
+    return choose_execution(arguments, job.sampler, source, _tiling(arguments), before)
 
 
 def _run_settings(
@@ -227,30 +281,3 @@ def _component_thresholds(arguments: argparse.Namespace, scores: Sequence[str]) 
     if unknown:
         raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")
     return {score: value for score, value in {**COMPONENT_THRESHOLDS, **given}.items() if score in scores}
-
-
-def _overlay_drawer(arguments: argparse.Namespace, manifest: dict[str, Any]) -> DrawOverlay:
-    from segunc.maps.encoding import UNIT_SCORES
-    from segunc.review.colormap import display_range
-    from segunc.review.overlay import Legend, draw_overlay, model_line, score_unit
-
-    score = arguments.overlay_score
-    if score not in manifest["maps"]:
-        raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --scores")
-    if score not in UNIT_SCORES:
-        raise InputError(f"--overlay-score {score}", f"a score with a fixed range: {', '.join(UNIT_SCORES)}", "")
-    legend = Legend(score, score_unit(manifest, score), display_range(score), model_line(manifest))
-
-    def draw(frame: Frame, maps: Maps) -> Any:
-        assert frame.image is not None
-        return draw_overlay(frame.image, np.asarray(maps[score]), legend)
-
-    return draw
-
-
-def _write_overlay_video(out: Path, source: FrameSource) -> Path:
-    from segunc.review.video import write_video
-
-    return write_video(
-        sorted((out / "overlay").glob("*.jpg")), out / "overlay.webm", (source.fps or 25.0) / source.selection.every
-    )

@@ -62,6 +62,33 @@ def add_video_options(parser: argparse.ArgumentParser, image_size: Callable[[str
     )
 
 
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Which engine predicts, and how many processes of it."""
+    parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="local: this process; ray: workers on this machine or a cluster (extra 'ray'), the same files (default local)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)",
+    )
+    parser.add_argument(
+        "--shards",
+        type=int,
+        metavar="N",
+        help="parts that --engine ray cuts an input into (default: 4 a worker; of videos, each decoded whole, 1 a worker)",
+    )
+    parser.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="a running cluster: auto, or HOST:PORT (default: start one on this machine)",
+    )
+
+
 def add_summary_options(parser: argparse.ArgumentParser) -> None:
     """What to list, and where."""
     parser.add_argument("--maps", required=True, metavar="DIR", help="a maps folder, or the folder of several")

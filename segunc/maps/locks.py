@@ -21,6 +21,10 @@ START_SECONDS = 30.0
 """How long a run waits for another one that is making the same folder."""
 
 
+class HeldError(InputError):
+    """Another run holds the lock."""
+
+
 class Lock:
     """Holds a file until :meth:`release`, or until this process ends, however it ends.
 
@@ -33,7 +37,7 @@ class Lock:
         what: what is held, for the message.
 
     Raises:
-        InputError: another run holds it.
+        HeldError: another run holds it.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -106,9 +110,9 @@ class Lock:
     def _names_holder(self) -> bool:
         return self._holder()[0] > 0
 
-    def _refusal(self, pid: int, host: str) -> InputError:
+    def _refusal(self, pid: int, host: str) -> HeldError:
         who = f" (process {pid} on {host})" if pid else ""
-        return InputError(
+        return HeldError(
             f"{self._what} is being written by another run{who}",
             "one run at a time",
             f"wait, or give another --out; if that run is gone, remove {self.path}",
@@ -120,14 +124,14 @@ def short_lock(path: Path, what: str) -> Iterator[None]:
     """Hold a file for a moment, waiting for others who do the same.
 
     Raises:
-        InputError: it is still held after half a minute.
+        HeldError: it is still held after half a minute.
     """
     end = time.monotonic() + START_SECONDS
     while True:
         try:
             lock = Lock(path, what)
             break
-        except InputError:
+        except HeldError:
             if time.monotonic() > end:
                 raise
             time.sleep(0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from segunc.errors import InputError
@@ -12,8 +14,10 @@ _LOOKS = 32
 """Frames that the range of an unbounded score is taken from, evenly spaced over the set."""
 
 
-def page_ranges(reader: MapsReader, given: dict[str, tuple[float, float]] | None = None) -> dict[str, DisplayRange]:
-    """The range of each score of a maps folder.
+def page_ranges(
+    reader: MapsReader, given: dict[str, tuple[float, float]] | None = None, scores: Sequence[str] | None = None
+) -> dict[str, DisplayRange]:
+    """The range of each score of a maps folder, or of some of them.
 
     A range of the user's own comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1.
     An unbounded score gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards:
@@ -30,7 +34,7 @@ def page_ranges(reader: MapsReader, given: dict[str, tuple[float, float]] | None
         score: display_range(score, given.get(score))
         if score in given or score in DISPLAY_RANGES
         else _range_of_set(reader, score)
-        for score in reader.scores
+        for score in (reader.scores if scores is None else scores)
     }
 
 

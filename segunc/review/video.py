@@ -1,6 +1,7 @@
-"""A video from finished overlay pictures, in the one format that OpenCV writes and browsers play: VP8 in WebM.
+"""A video from finished pictures: H.264 in MP4 where PyAV brings an encoder, else VP8 in WebM.
 
-It is made after the run from the pictures on disk, so a continued run gives the whole video.
+VP8 in WebM is the one format that OpenCV writes and browsers play; H.264 is what slides and editors take. A video is made
+after the run from the pictures on disk, so a continued run gives the whole video.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 
 import cv2
@@ -18,21 +21,58 @@ from segunc.data.images import Image, read_image
 from segunc.data.webm import open_webm
 from segunc.errors import InputError, PartialFailure
 from segunc.files import PARTIAL_SUFFIX
+from segunc.maps.manifest import is_ours, read_manifest
 from segunc.review.drawing import blank, resize
 
 MAXIMUM_WIDTH = 1280
 """Wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more."""
+WEBM, MP4 = ".webm", ".mp4"
+_H264_ENCODERS = {"libx264": {"crf": "18", "preset": "medium"}, "libopenh264": {"b": "8M"}}
+"""Encoders of FFmpeg by preference, with settings at which text in a picture stays sharp."""
+_BT709 = 1
+"""Primaries, transfer and matrix of ITU-R BT.709 in ITU-T H.273: without them players guess, and colours shift."""
+_LIMITED_RANGE = 1
+"""Luma in 16..235, as FFmpeg numbers it."""
+
+
+def h264_encoder() -> str | None:
+    """The H.264 encoder that PyAV brings, None where there is none."""
+    if find_spec("av") is None:
+        return None
+    import av
+
+    return next((name for name in _H264_ENCODERS if name in av.codecs_available), None)
+
+
+def video_suffix() -> str:
+    """``.mp4`` where H.264 can be written, else ``.webm``."""
+    return WEBM if h264_encoder() is None else MP4
+
+
+def frame_rate(maps: Path, given: float | None = None) -> float:
+    """Frames a second of a video of a maps folder: as given, else that of its source and of the frames that were taken.
+
+    Raises:
+        InputError: it is not given and not recorded, as for images.
+    """
+    if given is not None:
+        return given
+    manifest = (read_manifest(maps) if is_ours(maps) else None) or {}
+    fps = manifest.get("source", {}).get("fps")
+    if not fps:
+        raise InputError(f"the maps in {maps} record no frame rate", "frames a second", "give --fps")
+    return float(fps) / int(manifest.get("run", {}).get("every") or 1)
 
 
 def write_video(pictures: Sequence[Path], out: Path, fps: float, *, maximum_width: int = MAXIMUM_WIDTH) -> Path:
-    """Write pictures as a WebM video; the file appears when it is complete and has been read back.
+    """Write pictures as a video; the file appears when it is complete and has been read back.
 
-    The first picture decides the size (even, as VP8 wants it); pictures of another shape are fitted into it with
+    The first picture decides the size (even, as both codecs want it); pictures of another shape are fitted into it with
     dark margins.
 
     Args:
         pictures: picture files in order.
-        out: the file, ending in ``.webm``.
+        out: the file, ending in ``.webm``, or in ``.mp4`` where there is an encoder, see :func:`video_suffix`.
         fps: frames a second as the source states them (29.97 stays 29.97).
         maximum_width: wider pictures are scaled down to it.
 
@@ -42,14 +82,24 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, *, maximum_widt
     """
     if not pictures:
         raise InputError(f"no picture for the video {out}", "at least one overlay", "predict with overlays first")
-    if out.suffix != ".webm":
-        raise InputError(f"video {out}", "a name ending in .webm", "browsers play no other video that OpenCV writes")
+    if out.suffix not in (WEBM, MP4):
+        raise InputError(f"video {out}", "a name ending in .webm or .mp4", "browsers play both")
+    encoder = h264_encoder() if out.suffix == MP4 else None
+    if out.suffix == MP4 and encoder is None:
+        raise InputError(
+            f"video {out} without an H.264 encoder", "PyAV with one", "pip install 'segunc[video]', or .webm"
+        )
     if not (math.isfinite(fps) and fps > 0):
         raise InputError(f"a frame rate of {fps} for the video {out}", "frames a second above 0", "give the rate")
-    partial = out.with_name(f".{out.stem}{PARTIAL_SUFFIX}.webm")
+    partial = out.with_name(f".{out.stem}{PARTIAL_SUFFIX}{out.suffix}")
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        _encode(pictures, partial, fps, maximum_width)
+        width, height = _size(pictures[0], maximum_width)
+        frames = (_fit(_read(path), width, height) for path in pictures)
+        if encoder is None:
+            _encode_webm(frames, partial, fps, width, height)
+        else:
+            _encode_mp4(frames, partial, fps, width, height, encoder)
         found = count_frames(partial)
         if found != len(pictures):
             raise PartialFailure(
@@ -72,20 +122,45 @@ def count_frames(video: Path) -> int:
     return count
 
 
-def _encode(pictures: Sequence[Path], partial: Path, fps: float, maximum_width: int) -> None:
-    first = _read(pictures[0])
-    scale = min(1.0, maximum_width / first.shape[1])
-    width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
+def _size(first: Path, maximum_width: int) -> tuple[int, int]:
+    picture = _read(first)
+    scale = min(1.0, maximum_width / picture.shape[1])
+    width, height = (max(2, round(side * scale) // 2 * 2) for side in picture.shape[1::-1])
+    return width, height
+
+
+def _encode_webm(frames: Iterator[Image], partial: Path, fps: float, width: int, height: int) -> None:
     writer = open_webm(partial, fps, width, height)
     try:
         if not writer.isOpened():
             raise PartialFailure(
                 f"video {partial} cannot be written: this OpenCV has no VP8 encoder; the pictures are kept"
             )
-        for path in pictures:
-            writer.write(cv2.cvtColor(_fit(_read(path), width, height), cv2.COLOR_RGB2BGR))
+        for frame in frames:
+            writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
     finally:
         writer.release()
+
+
+def _encode_mp4(frames: Iterator[Image], partial: Path, fps: float, width: int, height: int, encoder: str) -> None:
+    import av
+
+    # 1001: the denominator of the rates of television, 30000/1001 for instance.
+    rate = Fraction(fps).limit_denominator(1001)
+    # The index in front, so that a browser can start before the file is loaded.
+    with av.open(str(partial), "w", format="mp4", options={"movflags": "+faststart"}) as container:
+        stream = container.add_stream(encoder, rate=rate, options=_H264_ENCODERS[encoder])
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        context = stream.codec_context
+        context.colorspace = context.color_primaries = context.color_trc = _BT709
+        context.color_range = _LIMITED_RANGE
+        for index, picture in enumerate(frames):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame = frame.reformat(format="yuv420p", dst_colorspace="ITU709")
+            frame.pts, frame.time_base = index, 1 / rate
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
 
 
 def _read(path: Path) -> Image:

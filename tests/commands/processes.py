@@ -33,6 +33,7 @@ _PRELOADED = (
     "segunc.commands.review",
     "segunc.commands.doctor",
     "segunc.commands.export",
+    "segunc.commands.overlay",
     "segunc.commands.compare",
     "segunc.commands.summary",
     "segunc.training.base",

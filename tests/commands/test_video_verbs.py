@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import cv2
@@ -15,6 +18,7 @@ from segunc.maps.reader import MapsReader
 from tests.commands.processes import Command, refuse, segunc, succeed
 from tests.commands.test_interrupted import kill_when, tree
 from tests.conftest import Job
+from tests.maps.fakes import write_timed_video
 
 FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,aleatoric,epistemic")
 
@@ -42,16 +46,48 @@ def test_several_inputs_each_have_a_folder_and_one_summary(finetuned: Job, tmp_p
     assert "choose another one" in refuse("summary", "--maps", out, "--score", "energy")
 
 
-def test_shards_of_a_video_are_one_run(finetuned: Job, tmp_path: Path) -> None:
+def test_shards_of_a_video_at_once_are_one_run(finetuned: Job, tmp_path: Path) -> None:
     command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *FAST)
     succeed(*command, "--out", tmp_path / "one")
-    for number in (2, 1):
-        done = succeed(*command, "--out", tmp_path / "two", "--shard", f"{number}/2")
+    running = [Command(*command, "--out", tmp_path / "two", "--shard", f"{number}/2") for number in (2, 1)]
+    for number, one in zip((2, 1), running, strict=True):
+        done = one.wait()
+        assert (done.code, done.error_lines) == (0, [])
         assert f"(shard {number}/2): 6 in" in done.stdout
     for path in (tmp_path / "one").rglob("*.png"):
         assert (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes() == path.read_bytes()
     assert (tmp_path / "two/frames.csv").read_bytes() == (tmp_path / "one/frames.csv").read_bytes()
     assert "begun in 2 shards" in refuse(*command, "--out", tmp_path / "two")
+
+
+def test_a_second_run_on_one_folder_is_refused_and_the_first_goes_on(finetuned: Job, tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    slow = ("--draws", 150, "--precision", "float32", "--device", "cpu", "--scores", "entropy")
+    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *slow, "--out", out)
+    first, lines, end = Command(*command), out / "frames.jsonl", time.monotonic() + 60
+    while not (lines.exists() and lines.stat().st_size):
+        assert first.process.exitcode is None, first.kill().stderr
+        assert time.monotonic() < end, first.kill().stderr
+        time.sleep(0.002)
+    process = first.process.pid
+    assert process is not None
+    os.kill(process, signal.SIGSTOP)  # it must still be there when the second one comes
+    try:
+        message = refuse(*command)
+    finally:
+        os.kill(process, signal.SIGCONT)
+    assert f"is being written by another run (process {process} on" in message
+    assert first.wait().code == 0
+    assert names(out) == [f"{number:06d}" for number in range(12)]
+
+
+def test_a_video_without_a_frame_count(finetuned: Job, tmp_path: Path) -> None:
+    video, out = tmp_path / "live.webm", tmp_path / "maps"
+    write_timed_video(video, (0.0, 0.1, 0.3, 0.4), options={"live": "1"})
+    succeed("predict", "--model", finetuned.abnn, "--input", video, "--out", out, *FAST, "--size", "64x96")
+    assert names(out) == [f"{number:06d}" for number in range(4)]
+    found = json.loads((out / "manifest.json").read_text())
+    assert (found["source"]["frames"], found["finished"], found["status"]) == (None, 4, "finished")
 
 
 @pytest.mark.parametrize("broken", [0, 1])

@@ -1,8 +1,9 @@
-"""The WebM video: complete, at the source's rate, and playable by a browser."""
+"""Videos, WebM and MP4: complete, at the source's rate, and playable by a browser."""
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import cv2
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 from segunc.errors import InputError, PartialFailure
-from segunc.maps.store import encode_jpeg
+from segunc.maps.store import MapsWriter, encode_jpeg
 from segunc.review import video as video_module
-from segunc.review.video import count_frames, write_video
+from segunc.review.video import count_frames, frame_rate, video_suffix, write_video
+from tests.maps.fakes import manifest
 from tests.review.browser import dump_dom
 
 PAGE = """<!doctype html><video id="v" src="overlay.webm" muted preload="auto"></video><p id="seen"></p><script>
@@ -80,7 +82,7 @@ def test_unfinished_video_leaves_no_file_and_keeps_the_old_one(tmp_path: Path, m
     assert sorted(p.name for p in tmp_path.iterdir()) == ["overlay", "overlay.webm"]
 
 
-@pytest.mark.parametrize(("name", "fps", "count"), [("o.mp4", 25.0, 1), ("o.webm", 0.0, 1), ("o.webm", 25.0, 0)])
+@pytest.mark.parametrize(("name", "fps", "count"), [("o.avi", 25.0, 1), ("o.webm", 0.0, 1), ("o.webm", 25.0, 0)])
 def test_bad_input(tmp_path: Path, name: str, fps: float, count: int) -> None:
     with pytest.raises(InputError):
         write_video(pictures(tmp_path / "overlay", count), tmp_path / name, fps)
@@ -91,9 +93,70 @@ def test_no_video_has_no_frames(tmp_path: Path) -> None:
     assert count_frames(tmp_path / "x.webm") == 0
 
 
-def test_a_browser_plays_it(tmp_path: Path) -> None:
-    write_video(pictures(tmp_path / "overlay", 30), tmp_path / "overlay.webm", 15)
-    (tmp_path / "page.html").write_text(PAGE)
+def h264(monkeypatch: pytest.MonkeyPatch, encoder: str | None = None) -> None:
+    """Ask for one encoder, or skip where there is none."""
+    found = video_module.h264_encoder()
+    if found is None:
+        pytest.skip("PyAV with an H.264 encoder is not installed (extra 'video')")
+    if encoder is not None:
+        import av
+
+        if encoder not in av.codecs_available:
+            pytest.skip(f"this PyAV has no {encoder}")
+        monkeypatch.setattr(video_module, "h264_encoder", lambda: encoder)
+
+
+@pytest.mark.parametrize("encoder", ["libx264", "libopenh264"])
+def test_mp4_has_all_frames_times_and_colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: str) -> None:
+    h264(monkeypatch, encoder)
+    import av
+
+    colours = [(240, 249, 33), (13, 8, 135), (204, 71, 120), (22, 22, 26), (236, 236, 240)]
+    paths = pictures(tmp_path / "overlay", len(colours))
+    for path, colour in zip(paths, colours, strict=True):
+        path.write_bytes(encode_jpeg(np.full((61, 81, 3), colour, np.uint8)))
+    out = write_video(paths, tmp_path / "overlay.mp4", 30000 / 1001)
+    with av.open(str(out)) as container:
+        stream = container.streams.video[0]
+        assert (stream.codec_context.name, stream.average_rate) == ("h264", Fraction(30000, 1001))
+        assert (stream.width, stream.height, stream.frames) == (80, 60, 5)
+        assert (stream.codec_context.colorspace, stream.codec_context.color_range) == (1, 1)
+        frames = list(container.decode(video=0))
+    assert [round(frame.time * 30000 / 1001) for frame in frames] == list(range(5))
+    for frame, colour in zip(frames, colours, strict=True):
+        shown = frame.reformat(format="rgb24", src_colorspace="ITU709").to_ndarray()
+        assert np.abs(shown.astype(int) - colour).max() <= 8
+    # The index stands before the frames, so that a browser may begin at once.
+    data = out.read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["overlay", "overlay.mp4"]
+
+
+def test_without_an_encoder_videos_are_webm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    h264(monkeypatch)
+    assert video_suffix() == ".mp4"
+    monkeypatch.setattr(video_module, "find_spec", lambda name: None)
+    assert video_suffix() == ".webm"
+    with pytest.raises(InputError, match=r"without an H\.264 encoder; .*pip install 'segunc\[video\]', or \.webm"):
+        write_video(pictures(tmp_path / "overlay", 1), tmp_path / "overlay.mp4", 25)
+
+
+def test_the_rate_is_that_of_the_frames_that_were_taken(tmp_path: Path) -> None:
+    described = manifest(every=5) | {"source": {"kind": "video", "fps": 29.97}}
+    MapsWriter(tmp_path / "maps", described).close()
+    assert frame_rate(tmp_path / "maps") == pytest.approx(29.97 / 5)
+    assert frame_rate(tmp_path / "maps", 4.0) == 4.0
+    MapsWriter(tmp_path / "images", manifest()).close()
+    with pytest.raises(InputError, match=r"record no frame rate; .*give --fps"):
+        frame_rate(tmp_path / "images")
+
+
+@pytest.mark.parametrize("suffix", [".webm", ".mp4"])
+def test_a_browser_plays_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    if suffix == ".mp4":
+        h264(monkeypatch)
+    write_video(pictures(tmp_path / "overlay", 30), tmp_path / f"overlay{suffix}", 15)
+    (tmp_path / "page.html").write_text(PAGE.replace(".webm", suffix))
     seen = re.search(r'id="seen">([^<]*)<', dump_dom(tmp_path / "page.html", tmp_path / "profile"))
     assert seen is not None
     assert seen[1] == "size 80 60 state 4 duration 2.00"

@@ -1,0 +1,178 @@
+"""A maps folder for FiftyOne (https://docs.voxel51.com): images, the prediction as segmentation masks, scores as heatmaps.
+
+The folder has the documented layout of FiftyOne's type ``ImageSegmentationDirectory``, ``data/`` and ``labels/``, with a
+folder of heatmaps for each score beside it. It is written without FiftyOne, whose own export needs a running database;
+:func:`load_fiftyone` makes the data set from it where FiftyOne is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from segunc.errors import InputError
+from segunc.exchange.export import ExportSummary
+from segunc.exchange.viewer_frames import ViewerFrame, ViewerMaps
+from segunc.files import read_json, write_json
+from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
+from segunc.maps.statistics import STATISTICS
+from segunc.review.colormap import DisplayRange, levels
+from segunc.review.description import describe_classes
+from segunc.review.ranges import page_ranges
+
+if TYPE_CHECKING:
+    import fiftyone
+
+INDEX_NAME = "segunc.json"
+FORMAT = "segunc-fiftyone"
+DATA, LABELS, HEATMAPS = "data", "labels", "heatmaps"
+FIRST_CLASS = 1
+"""Mask value of class 0: FiftyOne draws nothing where a mask is 0."""
+
+
+def export_fiftyone(
+    maps: Path,
+    out: Path,
+    *,
+    scores: Sequence[str] | None = None,
+    images: str | Path | None = None,
+    overwrite: bool = False,
+    on_frame: Callable[[int, int], None] | None = None,
+) -> ExportSummary:
+    """Write a maps folder as ``data/F.jpg``, ``labels/F.png``, ``heatmaps/SCORE/F.png`` and ``segunc.json``.
+
+    Masks hold the class id plus 1. Heatmaps are uint8, 0..255 over the fixed range of the score, which the index names
+    with the classes and the statistics of each frame. A frame without an image has no place in FiftyOne and fails.
+
+    Args:
+        maps: the maps folder, of this tool or any other.
+        out: the output folder; made if missing.
+        scores: the scores to carry; None is all.
+        images: the source images; None is the input that the manifest records.
+        overwrite: remove an earlier export in ``out`` first.
+        on_frame: called after each frame with the number of frames done and their total.
+
+    Raises:
+        InputError: no maps, an unknown score, or an output folder that holds something else.
+    """
+    content = ViewerMaps(maps, scores, images)
+    _prepare(out, overwrite=overwrite)
+    ranges = page_ranges(content.reader, scores=content.scores)
+    summary = ExportSummary(out, total=len(content), notes=content.notes)
+    samples = []
+    for done, (name, frame) in enumerate(content.frames(), start=1):
+        try:
+            if isinstance(frame, InputError):
+                raise frame
+            samples.append(_write_frame(out, frame, ranges, content.reader.records.get(name, {})))
+        except InputError as error:
+            summary.failed[name] = str(error)
+        else:
+            summary.written += 1
+        if on_frame is not None:
+            on_frame(done, len(content))
+    classes = {str(i + FIRST_CLASS): entry["name"] for i, entry in enumerate(describe_classes(content.reader, None))}
+    described = {score: [ranges[score].low, ranges[score].high] for score in content.scores}
+    write_json(out / INDEX_NAME, {"format": FORMAT, "classes": classes, "ranges": described, "samples": samples})
+    summary.notes.append(f"in Python: segunc.exchange.fiftyone.load_fiftyone('{out}', 'a name')")
+    return summary
+
+
+def load_fiftyone(folder: str | Path, name: str) -> fiftyone.Dataset:
+    """A FiftyOne data set of an exported folder: segmentation ``prediction``, a heatmap for each score, statistics.
+
+    Args:
+        folder: what :func:`export_fiftyone` wrote.
+        name: of the data set; FiftyOne refuses one that it has.
+
+    Raises:
+        InputError: FiftyOne is not installed, or the folder is no such export.
+    """
+    samples, classes = fiftyone_samples(Path(folder))
+    import fiftyone
+
+    dataset = fiftyone.Dataset(name, persistent=True)
+    dataset.default_mask_targets = classes
+    dataset.add_samples(samples)
+    return dataset
+
+
+def fiftyone_samples(folder: Path) -> tuple[list[fiftyone.Sample], dict[int, str]]:
+    """The samples of an exported folder, in its order, and mask value -> class name; needs no database.
+
+    Raises:
+        InputError: FiftyOne is not installed, or the folder is no such export.
+    """
+    os.environ.setdefault("FIFTYONE_DO_NOT_TRACK", "true")
+    try:
+        import fiftyone
+    except ImportError as error:
+        raise InputError(
+            f"a data set without FiftyOne ({error})", "the extra 'fiftyone'", "pip install 'segunc[fiftyone]'"
+        ) from error
+    index = read_json(folder / INDEX_NAME, "the index of an export to FiftyOne")
+    if index.get("format") != FORMAT:
+        raise InputError(f"{folder / INDEX_NAME} is no index of an export", f'"format": "{FORMAT}"', "export again")
+    root = folder.resolve()
+    samples = []
+    for entry in index["samples"]:
+        sample = fiftyone.Sample(filepath=str(root / entry["image"]), frame=entry["frame"], time=entry["time"])
+        if entry["prediction"]:
+            sample["prediction"] = fiftyone.Segmentation(mask_path=str(root / entry["prediction"]))
+        for score, path in entry["heatmaps"].items():
+            sample[_field(score)] = fiftyone.Heatmap(map_path=str(root / path), range=[0, 255])
+        for score, statistics in entry["statistics"].items():
+            for statistic, value in statistics.items():
+                sample[f"{_field(score)}_{statistic}"] = value
+        samples.append(sample)
+    return samples, {int(value): text for value, text in index["classes"].items()}
+
+
+def _field(score: str) -> str:
+    """Field names are identifiers."""
+    return "".join(c if c.isalnum() else "_" for c in score)
+
+
+def _prepare(out: Path, *, overwrite: bool) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        ours = (out / INDEX_NAME).is_file()
+        if not (ours and overwrite):
+            remedy = "--overwrite removes it" if ours else "give another --out"
+            raise InputError(f"output {out} holds {'an export' if ours else 'files'}", "an empty or new folder", remedy)
+        for folder in (DATA, LABELS, HEATMAPS):
+            shutil.rmtree(out / folder, ignore_errors=True)
+    # Written first too, so that a killed export can be told from other folders and written again.
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / INDEX_NAME, {"format": FORMAT, "classes": {}, "ranges": {}, "samples": []})
+
+
+def _write_frame(
+    out: Path, frame: ViewerFrame, ranges: dict[str, DisplayRange], record: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the files of a frame; returns its entry in the index."""
+    if frame.image is None:
+        raise InputError(f"frame {frame.name} has no image", "its image", "--images gives their place")
+    entry: dict[str, Any] = {
+        "frame": frame.name,
+        "time": frame.time,
+        "image": f"{DATA}/{frame.name}.jpg",
+        "prediction": None,
+        "heatmaps": {score: f"{HEATMAPS}/{score}/{frame.name}.png" for score in frame.scores},
+        "statistics": {
+            score: {s: record[s][score] for s in STATISTICS if score in record.get(s, {})} for score in frame.scores
+        },
+    }
+    if frame.prediction is not None:
+        if frame.prediction.max(initial=0) == 255:
+            raise InputError(f"frame {frame.name} holds class 255", "class ids below 255", "masks hold the id plus 1")
+        entry["prediction"] = f"{LABELS}/{frame.name}.png"
+        write_file(out / entry["prediction"], encode_png(frame.prediction + np.uint8(FIRST_CLASS)))
+    for score, values in frame.scores.items():
+        write_file(out / entry["heatmaps"][score], encode_png(levels(values, ranges[score])))
+    write_file(out / entry["image"], encode_jpeg(frame.image))
+    return entry

@@ -1,0 +1,1 @@
+"""The adapter to the engine that spreads work over many machines."""

@@ -1,0 +1,207 @@
+"""Shards through a pool of Ray actors, by Ray Data.
+
+Rows of a data set are the shards; each actor loads the model once, takes one shard at a time and writes its maps itself,
+so that only rows of names and numbers pass the object store. An actor whose process dies is started again, and its
+shard with it: the operating system gave up the lock of the dead process, and the shard continues behind its last
+finished frame.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from segunc.errors import InputError, PartialFailure
+from segunc.scale.shard_results import MakeWork, ShardResult, ShardTask, Work
+
+RETRIES = 3
+"""How often a shard is begun again unless told otherwise. A frame that kills every worker must not go round for ever."""
+START_ATTEMPTS = 3
+"""On a busy machine the processes of a new cluster may miss Ray's fixed 30 s; what they read from disk is then cached."""
+OBJECT_STORE_BYTES = 128 << 20
+"""Of a cluster that is started here; results are a few hundred bytes each."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The workers of a run.
+
+    Attributes:
+        workers: processes.
+        threads: CPU cores of each.
+        gpus: CUDA devices of each.
+        address: of a running cluster, as Ray takes it (``auto``, ``host:port``); None starts one on this machine.
+        retries: how often a shard is begun again because its worker died.
+    """
+
+    workers: int
+    threads: int = 1
+    gpus: int = 0
+    address: str | None = None
+    retries: int = RETRIES
+
+
+def require_ray() -> None:
+    """Say how Ray is installed where it is not.
+
+    Raises:
+        InputError: Ray Data cannot be imported.
+    """
+    # Ray reports its usage to its makers unless told otherwise before it starts, and gives its workers the priority of
+    # background work, so that a busy desktop would starve what is the whole point of the run.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # Ray Data keeps the arguments of its actors in the object store, and Ray's core calls that an error on every run.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        import ray.data  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            f"--engine ray without Ray Data ({error})", "the extra 'ray'", "pip install 'segunc[ray]'"
+        ) from error
+
+
+def run_shards(make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> Iterator[ShardResult]:
+    """The results of shards, as they come.
+
+    A shard that is begun again ``pool.retries`` times because its worker died is given up; the others are not held up by it.
+
+    Args:
+        make_work: makes the work of a worker, in its process.
+        tasks: the shards.
+        pool: the workers.
+
+    Raises:
+        InputError: there is no cluster at the address.
+        PartialFailure: a worker could not start; what others finished is kept.
+    """
+    import ray.data
+
+    with _cluster(pool):
+        context = ray.data.DataContext.get_current()
+        context.max_errored_blocks = -1  # a shard that Ray loses is missing among the results, and the caller says so
+        context.enable_progress_bars = False
+        context.print_on_execution_start = False
+        attempts = ray.remote(num_cpus=0)(_Attempts).remote()
+        rows = ray.data.from_items([asdict(task) for task in tasks], override_num_blocks=len(tasks))
+        results = rows.map(
+            _Actor,
+            fn_constructor_args=(make_work, attempts, pool.retries),
+            # One task in flight: a shard that waits for a busy worker cannot be taken by an idle one.
+            compute=ray.data.ActorPoolStrategy(size=min(pool.workers, len(tasks)), max_tasks_in_flight_per_actor=1),
+            num_cpus=pool.threads,
+            num_gpus=pool.gpus,
+        )
+        for row in results.iter_rows():
+            result = ShardResult.from_row(row)
+            if result.unusable:
+                raise PartialFailure(f"a worker on {result.host} could not start: {result.error}")
+            yield result
+
+
+class _Attempts:
+    """Counts, for all workers, how often each shard was begun: Ray Data begins the task of a dead worker again for ever."""
+
+    def __init__(self) -> None:
+        self._begun: Counter[ShardTask] = Counter()
+
+    def begin(self, task: ShardTask) -> int:
+        """How often a shard was begun, this time included."""
+        self._begun[task] += 1
+        return self._begun[task]
+
+
+class _Actor:
+    """Holds the work of one worker process. What goes wrong is a result, so that one clear line reaches the user.
+
+    Args:
+        make_work: makes the work.
+        attempts: handle of :class:`_Attempts`.
+        retries: see :class:`Pool`.
+    """
+
+    def __init__(self, make_work: MakeWork, attempts: Any, retries: int) -> None:
+        self._attempts, self._retries = attempts, retries
+        self._error = ""
+        self._work: Work | None = None
+        try:
+            self._work = make_work()
+        except Exception as error:
+            self._error = one_line(error)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        import ray
+
+        task, host = ShardTask(**row), socket.gethostname()
+        if self._work is None:
+            return ShardResult(task, error=self._error, host=host, unusable=True).to_row()
+        begun = ray.get(self._attempts.begin.remote(task))
+        if begun > 1 + self._retries:
+            return ShardResult(task, error=f"its worker died {begun - 1} times", host=host).to_row()
+        try:
+            return self._work(task).to_row()
+        except Exception as error:
+            return ShardResult(task, error=one_line(error), host=host).to_row()
+
+
+def one_line(error: Exception) -> str:
+    """An error in one line, with its type unless it is one of our own clear lines."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, InputError | PartialFailure) else f"{type(error).__name__}: {text}"
+
+
+@contextlib.contextmanager
+def _cluster(pool: Pool) -> Iterator[None]:
+    """Connect to the cluster, or start one of this process; a connection that the caller has already made is used."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    try:
+        if pool.address is None:
+            _start_cluster(pool)
+        else:
+            _connect(pool.address)
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _start_cluster(pool: Pool) -> None:
+    import ray
+
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            ray.init(
+                address="local",
+                # Whoever asks for more workers than there are cores gets them.
+                num_cpus=max(os.cpu_count() or 1, pool.workers * pool.threads),
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+            )
+            return
+        except Exception as error:  # Ray raises no narrower type where its processes do not answer in time
+            ray.shutdown()
+            if attempt == START_ATTEMPTS:
+                raise PartialFailure(f"Ray could not start on this machine ({one_line(error)})") from error
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except (ConnectionError, ValueError, TimeoutError, RuntimeError) as error:
+        raise InputError(
+            f"no Ray cluster at {address} ({one_line(error)})", "the address of a running head", "see ray status"
+        ) from error

@@ -1,0 +1,103 @@
+"""Exports to FiftyOne hold image, masks and heatmaps where FiftyOne looks for them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.errors import InputError
+from segunc.exchange.fiftyone import export_fiftyone, fiftyone_samples
+from segunc.maps.pipeline import run_pipeline
+from segunc.maps.reader import MapsReader
+from segunc.maps.sources import open_source
+from segunc.maps.store import MapsWriter
+from tests.maps.fakes import CLASSES, manifest, process, write_pictures
+
+
+@pytest.fixture
+def maps(tmp_path: Path) -> Path:
+    write_pictures(tmp_path / "in", 3)
+    source = open_source(tmp_path / "in")
+    run_pipeline(source, process, MapsWriter(tmp_path / "maps", manifest(**source.identity())))
+    return tmp_path / "maps"
+
+
+def grey(path: Path) -> np.ndarray:
+    found = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    assert found.dtype == np.uint8
+    assert found.ndim == 2
+    return np.asarray(found)
+
+
+def test_the_folder_holds_masks_and_heatmaps_of_every_frame(maps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    summary = export_fiftyone(maps, out, scores=["entropy", "epistemic"])
+    assert (summary.written, summary.total, summary.failed) == (3, 3, {})
+    reader = MapsReader(maps)
+    index = json.loads((out / "segunc.json").read_text())
+    assert [entry["frame"] for entry in index["samples"]] == reader.frames
+    assert index["classes"] == {str(i + 1): name for i, name in enumerate(CLASSES)}
+    assert index["ranges"] == {"entropy": [0, 1], "epistemic": [0, 0.1]}
+    for entry in index["samples"]:
+        name = entry["frame"]
+        # The documented layout of ImageSegmentationDirectory: data/NAME.* and labels/NAME.*.
+        assert (entry["image"], entry["prediction"]) == (f"data/{name}.jpg", f"labels/{name}.png")
+        assert cv2.imread(str(out / entry["image"])).shape == (24, 32, 3)
+        np.testing.assert_array_equal(grey(out / entry["prediction"]), reader.prediction(name) + 1)
+        entropy = grey(out / entry["heatmaps"]["entropy"])
+        np.testing.assert_allclose(entropy / 255, reader.read(name, "entropy"), atol=0.5 / 255 + 1e-6)
+        epistemic = np.clip(reader.read(name, "epistemic") / 0.1, 0, 1)
+        np.testing.assert_allclose(grey(out / entry["heatmaps"]["epistemic"]) / 255, epistemic, atol=0.5 / 255 + 1e-6)
+        assert entry["statistics"]["entropy"]["mean"] == reader.records[name]["mean"]["entropy"]
+
+
+def test_an_export_is_replaced_on_request_only_and_files_of_others_never(maps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export_fiftyone(maps, out)
+    assert (out / "heatmaps" / "max-logit").is_dir()
+    with pytest.raises(InputError, match=r"holds an export; .*--overwrite removes it"):
+        export_fiftyone(maps, out)
+    export_fiftyone(maps, out, scores=["entropy"], overwrite=True)
+    assert [path.name for path in (out / "heatmaps").iterdir()] == ["entropy"]
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "data").write_text("x")
+    with pytest.raises(InputError, match=r"holds files; .*give another --out"):
+        export_fiftyone(maps, tmp_path / "foreign", overwrite=True)
+
+
+def test_a_frame_without_its_image_fails_alone(maps: Path, tmp_path: Path) -> None:
+    (tmp_path / "in" / f"{MapsReader(maps).frames[0]}.png").unlink()
+    summary = export_fiftyone(maps, tmp_path / "out")
+    assert summary.written == 2
+    assert "has no image" in next(iter(summary.failed.values()))
+
+
+def test_samples_point_at_the_files(maps: Path, tmp_path: Path) -> None:
+    pytest.importorskip("fiftyone", reason="FiftyOne is not installed (extra 'fiftyone')")
+    export_fiftyone(maps, tmp_path / "out")
+    samples, targets = fiftyone_samples(tmp_path / "out")
+    assert targets == {i + 1: name for i, name in enumerate(CLASSES)}
+    assert [sample["frame"] for sample in samples] == MapsReader(maps).frames
+    for sample in samples:
+        assert Path(sample.filepath).is_file()
+        assert sample["prediction"].get_mask().max() <= len(CLASSES)
+        assert sample["max_logit"].get_map().shape == (24, 32)
+        assert 0 < sample["entropy_mean"] < 1
+    # Its own importer of the documented layout reads the segmentation, without our index.
+    from fiftyone.utils.data.importers import ImageSegmentationDirectoryImporter
+
+    importer = ImageSegmentationDirectoryImporter(dataset_dir=str(tmp_path / "out"))
+    importer.setup()
+    found = {path: mask.mask_path for path, _, mask in importer}
+    assert found == {sample.filepath: sample["prediction"].mask_path for sample in samples}
+
+
+def test_without_fiftyone_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fiftyone", None)
+    with pytest.raises(InputError, match=r"pip install 'segunc\[fiftyone\]'"):
+        fiftyone_samples(tmp_path)
