@@ -92,7 +92,8 @@ def test_too_small_an_overlap_shows_at_the_seams() -> None:
     whole = sample_means(whole_sampler, image)
     tiled = Tiling((32, 32), 0).run(image, lambda tile: sample_means(whole_sampler, tile))
     difference = (tiled.aleatoric - whole.aleatoric).abs()
-    assert difference[:, 31:33].max() > 1e-3
+    # Far above what the test above allows, whichever draws there are.
+    assert difference[:, 31:33].max() > 2e-4
     assert difference[:24, 8:24].max() < 1e-5
 
 
