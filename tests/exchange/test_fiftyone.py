@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.data.images import read_image
 from segunc.errors import InputError
 from segunc.exchange.fiftyone import export_fiftyone, fiftyone_samples
 from segunc.maps.pipeline import run_pipeline
@@ -29,6 +30,7 @@ def maps(tmp_path: Path) -> Path:
 
 def grey(path: Path) -> np.ndarray:
     found = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    assert found is not None
     assert found.dtype == np.uint8
     assert found.ndim == 2
     return np.asarray(found)
@@ -47,7 +49,7 @@ def test_the_folder_holds_masks_and_heatmaps_of_every_frame(maps: Path, tmp_path
         name = entry["frame"]
         # The documented layout of ImageSegmentationDirectory: data/NAME.* and labels/NAME.*.
         assert (entry["image"], entry["prediction"]) == (f"data/{name}.jpg", f"labels/{name}.png")
-        assert cv2.imread(str(out / entry["image"])).shape == (24, 32, 3)
+        assert read_image(out / entry["image"]).shape == (24, 32, 3)
         np.testing.assert_array_equal(grey(out / entry["prediction"]), reader.prediction(name) + 1)
         entropy = grey(out / entry["heatmaps"]["entropy"])
         np.testing.assert_allclose(entropy / 255, reader.read(name, "entropy"), atol=0.5 / 255 + 1e-6)

@@ -64,8 +64,8 @@ def test_a_recording_holds_the_maps_at_their_times(maps: Path, tmp_path: Path) -
     for _, value in rows_of(out, "/scores/entropy", "DepthImage:depth_range").values():
         assert value == [[0.0, 1.0]]
     prediction = rows_of(out, "/prediction", "SegmentationImage:buffer")
-    stored = np.frombuffer(bytes(prediction[2][1][0]), np.uint8).reshape(48, 64)  # type: ignore[call-overload]
-    np.testing.assert_array_equal(stored, reader.prediction("000002"))
+    ids = np.frombuffer(bytes(prediction[2][1][0]), np.uint8).reshape(48, 64)  # type: ignore[call-overload]
+    np.testing.assert_array_equal(ids, reader.prediction("000002"))
     means = rows_of(out, "/statistics/entropy/mean", "Scalars:scalars")
     assert means[3][1] == [reader.records["000003"]["mean"]["entropy"]]
     assert sorted(rows_of(out, "/image", "EncodedImage:blob")) == [0, 1, 2, 3]

@@ -36,7 +36,7 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
     shown = page_ranges(reader)  # of the whole set, as on the page
     for score in ("entropy", "max-logit"):
         legend = Legend(score, score_unit(reader.manifest, score), shown[score], model_line(reader.manifest))
-        mask = cv2.imread(str(scene.anomaly / f"{NAMES[1]}.png"), cv2.IMREAD_UNCHANGED) == 1
+        mask = read_image(scene.anomaly / f"{NAMES[1]}.png")[..., 0] == 1
         image = read_image(scene.images / f"{NAMES[1]}.png")
         picture = draw_overlay(image, reader.read(NAMES[1], score), legend, anomaly=mask)
         np.testing.assert_array_equal(read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture)
@@ -81,6 +81,7 @@ def test_a_pdf_is_lossless_of_print_resolution_and_the_same_again(scene: Scene, 
         )
     )
     decoded = cv2.imdecode(np.frombuffer(b"\x89PNG\r\n\x1a\n" + body, np.uint8), cv2.IMREAD_COLOR)
+    assert decoded is not None
     np.testing.assert_array_equal(decoded[..., ::-1], picture)
     box = re.search(rb"/MediaBox \[ ?0 0 ([0-9.]+) ([0-9.]+) ?\]", data)
     assert box is not None
