@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
+
+from segunc.standard_error import quiet_stderr
 
 
 def open_webm(path: Path, frames_per_second: float, width: int, height: int) -> cv2.VideoWriter:
@@ -19,19 +18,5 @@ def open_webm(path: Path, frames_per_second: float, width: int, height: int) -> 
         width, height: even numbers of pixels.
     """
     code = cv2.VideoWriter.fourcc(*"VP80")
-    with _quiet_stderr():
+    with quiet_stderr():  # OpenCV calls the VP80 tag "not supported" and then writes the video (WebM has no tags)
         return cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, code, frames_per_second, (width, height))
-
-
-@contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Swallow what C code prints: OpenCV calls the VP80 tag "not supported" and then writes the video (WebM has no tags)."""
-    saved = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)

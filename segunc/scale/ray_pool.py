@@ -19,6 +19,7 @@ from typing import Any
 
 from segunc.errors import InputError, PartialFailure
 from segunc.scale.shard_results import MakeWork, ShardResult, ShardTask, Work
+from segunc.standard_error import quiet_stderr
 
 RETRIES = 3
 """How often a shard is begun again unless told otherwise. A frame that kills every worker must not go round for ever."""
@@ -180,15 +181,16 @@ def _start_cluster(pool: Pool) -> None:
 
     for attempt in range(1, START_ATTEMPTS + 1):
         try:
-            ray.init(
-                address="local",
-                # Whoever asks for more workers than there are cores gets them.
-                num_cpus=max(os.cpu_count() or 1, pool.workers * pool.threads),
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                log_to_driver=False,
-                logging_level=logging.CRITICAL,
-            )
+            with quiet_stderr():  # Ray's core says that it has found its log level
+                ray.init(
+                    address="local",
+                    # Whoever asks for more workers than there are cores gets them.
+                    num_cpus=max(os.cpu_count() or 1, pool.workers * pool.threads),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    log_to_driver=False,
+                    logging_level=logging.CRITICAL,
+                )
             return
         except Exception as error:  # Ray raises no narrower type where its processes do not answer in time
             ray.shutdown()
@@ -200,7 +202,8 @@ def _connect(address: str) -> None:
     import ray
 
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        with quiet_stderr():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, ValueError, TimeoutError, RuntimeError) as error:
         raise InputError(
             f"no Ray cluster at {address} ({one_line(error)})", "the address of a running head", "see ray status"
