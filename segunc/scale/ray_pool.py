@@ -25,6 +25,7 @@ RETRIES = 3
 """How often a shard is begun again unless told otherwise. A frame that kills every worker must not go round for ever."""
 START_ATTEMPTS = 3
 """On a busy machine the processes of a new cluster may miss Ray's fixed 30 s; what they read from disk is then cached."""
+CONNECT_SECONDS = 10.0
 OBJECT_STORE_BYTES = 128 << 20
 """Of a cluster that is started here; results are a few hundred bytes each."""
 
@@ -202,9 +203,13 @@ def _connect(address: str) -> None:
     import ray
 
     try:
+        # Ray itself tries an address where nothing listens for minutes.
+        host, _, port = address.rpartition(":")
+        if port.isdecimal() and "://" not in address:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
         with quiet_stderr():
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
-    except (ConnectionError, ValueError, TimeoutError, RuntimeError) as error:
+    except (OSError, ValueError, OverflowError, RuntimeError) as error:
         raise InputError(
             f"no Ray cluster at {address} ({one_line(error)})", "the address of a running head", "see ray status"
         ) from error
