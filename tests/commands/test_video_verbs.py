@@ -64,7 +64,7 @@ def test_a_second_run_on_one_folder_is_refused_and_the_first_goes_on(finetuned: 
     out = tmp_path / "maps"
     slow = ("--draws", 150, "--precision", "float32", "--device", "cpu", "--scores", "entropy")
     command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *slow, "--out", out)
-    first, lines, end = Command(*command), out / "frames.jsonl", time.monotonic() + 60
+    first, lines, end = Command(*command), out / "frames.jsonl", time.monotonic() + 150
     while not (lines.exists() and lines.stat().st_size):
         assert first.process.exitcode is None, first.kill().stderr
         assert time.monotonic() < end, first.kill().stderr
