@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from segunc.errors import InputError
 from segunc.files import PARTIAL_SUFFIX
 from segunc.maps.frame_log import Record
 from segunc.maps.hdf5_files import STORE_FOLDER
+from segunc.maps.locks import START_SECONDS
 from segunc.maps.manifest import MANIFEST_NAME, Manifest
 from segunc.maps.region import MASK_NAME
 from segunc.maps.shards import LOCK_STEM, SHARD_FRAMES, all_shards
@@ -20,6 +22,8 @@ from segunc.maps.table import TABLE_NAME
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
+START_LOCK = f"{LOCK_STEM}-start"
+"""Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
 SMOOTHING_FOLDER = "smoothing"
 """Where a run that smooths along the video keeps the states that it would go on from."""
 
@@ -56,11 +60,21 @@ def place_finder(
 
 
 def refuse_foreign(out: Path) -> None:
-    """Raise InputError where a folder without a manifest holds anything but the locks of runs that begin just now."""
-    if out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
-        raise InputError(
-            f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
-        )
+    """Raise InputError where a folder without a manifest holds anything but the locks of runs that begin just now.
+
+    Where such a run is making the folder, it is waited for: its first files come before its manifest.
+    """
+    end = time.monotonic() + START_SECONDS
+    while out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
+        # In this order: whoever has let go of the lock since has written the manifest.
+        beginning = (out / START_LOCK).exists()
+        if (out / MANIFEST_NAME).exists():
+            return
+        if not beginning or time.monotonic() > end:
+            raise InputError(
+                f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
+            )
+        time.sleep(0.02)
 
 
 def continued_manifest(before: Manifest | None, manifest: Mapping[str, Any]) -> Manifest:

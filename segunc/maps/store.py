@@ -17,6 +17,7 @@ from segunc.errors import InputError
 from segunc.maps.folder import (
     OVERLAY,
     PREDICTION,
+    START_LOCK,
     clear_folder,
     continued_manifest,
     place_finder,
@@ -35,7 +36,7 @@ from segunc.maps.manifest import (
     write_manifest,
 )
 from segunc.maps.region import MASK_NAME, Region
-from segunc.maps.shards import LOCK_STEM, Shard, all_shards, read_shard_record, write_shard_record
+from segunc.maps.shards import Shard, all_shards, read_shard_record, write_shard_record
 from segunc.maps.sources import FrameSource
 from segunc.maps.statistics import map_statistics
 from segunc.maps.stored_forms import class_ids, stored_score
@@ -44,8 +45,6 @@ from segunc.maps.table import write_frame_table
 __all__ = ["Maps", "MapsWriter", "encode_jpeg", "encode_npy", "encode_png"]
 
 WHOLE = Shard()
-START_LOCK = f"{LOCK_STEM}-start"
-"""Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
 
 Maps = Mapping[str, Array]
 """The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their stored form."""

@@ -14,7 +14,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from segunc.errors import InputError, PartialFailure
@@ -146,8 +146,10 @@ class _Actor:
         begun = ray.get(self._attempts.begin.remote(task))
         if begun > 1 + self._retries:
             return ShardResult(task, error=f"its worker died {begun - 1} times", host=host).to_row()
+        died = f"shard {task.number}/{task.count} was begun {begun} times, because its worker died"
         try:
-            return self._work(task).to_row()
+            result = self._work(task)
+            return replace(result, notes=(*result.notes, *([died] if begun > 1 else []))).to_row()
         except Exception as error:
             return ShardResult(task, error=one_line(error), host=host).to_row()
 

@@ -22,7 +22,7 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not inst
 
 @needs_ray
 def test_a_cluster_writes_the_bytes_of_one_process_though_a_worker_is_killed(finetuned: Job, tmp_path: Path) -> None:
-    slow = ("--draws", 150, "--precision", "float32", "--device", "cpu", "--scores", "entropy,epistemic")
+    slow = ("--draws", 80, "--precision", "float32", "--device", "cpu", "--scores", "entropy,epistemic")
     command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *slow, "--threads", 1, "--overlay")
     succeed(*command, "--out", tmp_path / "one")
     out = tmp_path / "many"
@@ -33,6 +33,7 @@ def test_a_cluster_writes_the_bytes_of_one_process_though_a_worker_is_killed(fin
     # What was on disk when its worker died was not computed again.
     assert f"12 frames in {out}: {12 - killed} in" in done.stdout
     assert "2 shards on 1 machines" in done.stdout
+    assert "note: shard 2/2 was begun 2 times, because its worker died" in done.stdout
     assert "overlay video: " in done.stdout
     ours, theirs = tree(out), tree(tmp_path / "one")
     logs = [name for name in ours if name.startswith("frames.") and name.endswith(".jsonl")]
@@ -41,10 +42,8 @@ def test_a_cluster_writes_the_bytes_of_one_process_though_a_worker_is_killed(fin
     records = [ours.pop(name) for name in list(ours) if name.startswith("manifest.")]
     assert len(records) == 2
     assert ours == theirs
-    # A second call finds nothing left to do, and a call without the engine refuses to mix.
-    again = Command(*command, "--out", out, "--engine", "ray", "--workers", 1).wait(PATIENCE)
-    assert (again.code, again.error_lines) == (0, []), again.stderr
-    assert f"12 frames in {out}: 0 in" in again.stdout
+    # By hand it goes on as it was begun, and in no other way.
+    assert "6 were finished before" in succeed(*command, "--out", out, "--shard", "1/2").stdout
     assert "begun in 2 shards" in refuse(*command, "--out", out)
 
 

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segunc.errors import InputError, PartialFailure
+from segunc.maps.folder import refuse_foreign
 from segunc.maps.locks import Lock
 from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import Summary, run_pipeline
@@ -131,6 +133,26 @@ def test_a_shard_is_held_by_one_run(tmp_path: Path) -> None:
     MapsWriter(tmp_path, manifest(), shard=Shard(2, 2)).close()
     writer.close()
     MapsWriter(tmp_path, manifest(), shard=Shard(1, 2)).close()
+
+
+def test_a_folder_that_another_shard_is_making_is_no_foreign_one(tmp_path: Path) -> None:
+    start, partial = tmp_path / ".lock-start", tmp_path / ".manifest.json.segunc-partial"
+    start.write_text("1 host\n")
+    partial.write_text("{}")
+
+    def finish() -> None:
+        partial.rename(tmp_path / "manifest.json")
+        start.unlink()
+
+    timer = threading.Timer(0.2, finish)
+    timer.start()
+    refuse_foreign(tmp_path)
+    assert (tmp_path / "manifest.json").exists()
+    timer.join()
+    (tmp_path / "manifest.json").unlink()
+    partial.write_text("{}")
+    with pytest.raises(InputError, match=r"holds files but no manifest\.json"):
+        refuse_foreign(tmp_path)
 
 
 def dead_process() -> int:

@@ -68,6 +68,8 @@ def test_two_workers_write_what_one_process_writes_and_a_killed_shard_is_redone(
     assert sorted(results) == [1, 2, 3, 4]
     # The shard of the killed worker went on behind its second frame, in another process.
     assert (results[2].finished, results[2].skipped) == (4, 2)
+    assert results[2].notes == ("shard 2/4 was begun 2 times, because its worker died",)
+    assert results[1].notes == ()
     assert sum(result.finished + result.skipped for result in results.values()) == 23
     events = [line.split(maxsplit=1) for line in journal.read_text().splitlines()]
     assert len({pid for pid, event in events if event == "made"}) == 3  # two workers, and one in place of the killed
