@@ -7,6 +7,7 @@ decided for a whole run (:mod:`segunc.sampling.compilation`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -85,6 +86,8 @@ class CompiledPasses:
             sites = (replace(s, scale=a, shift=b) for s, a, b in zip(draws.sites, scales, shifts, strict=True))
             return self._forward(images, FoldedDraws(tuple(sites), len(draws)), ending, known)
 
+        # Its only warning at import is that a CUDA toolkit has no device, on a CPU run.
+        logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
         traced = make_fx(run, tracing_mode="real")(*inputs)
         graph: Graph = torch.compile(traced, dynamic=False)
         return graph
