@@ -54,6 +54,20 @@ class NetworkRunner:
         self.reached = layout.reached()
         self.unreached = tuple(name for name, hit in zip(layout.names, self.reached, strict=True) if not hit)
 
+    def shares_also(self, images: Tensor, draws: AffineDraws) -> bool:
+        """Whether draws with more in common than those of :meth:`check` may share that too, as those may.
+
+        What they share reaches further into the network, where the first check saw nothing shared.
+        """
+        found = check(Engine(self.engine.network, "float32"), images, draws)
+        assert self.found is not None
+        passed = found.shared_passed or (found.shared_one_passed and not self.found.shared_passed)
+        if not passed:
+            self.engine.messages.append(
+                "what is common to a member's draws cannot be shared on this network; it is computed for every draw"
+            )
+        return passed
+
 
 class BranchRunner:
     """The draws of one branch, or of one member of a branch.
@@ -87,7 +101,7 @@ class BranchRunner:
             return
         engine = self.runner.engine
         layout = engine.require_layout()
-        drawn = self.branch.posterior.affine(layout, self.branch.numbers(self.draws), self.branch.noise(noise), scope)
+        drawn = self._affine(noise, scope)
         whole = drawn.after(layout.weight, layout.bias)
         if images is not None:
             self.runner.check(images, whole)
@@ -96,11 +110,18 @@ class BranchRunner:
         self.base = folded.part(0, 1).without_element_noise()
         self.folded = engine.fold(drawn, share=self.runner.shares) if self.apart else folded.part(1, len(folded))
 
-    def by_member(self, noise: NoiseSource, scope: str | None) -> list[BranchRunner]:
+    def _affine(self, noise: NoiseSource, scope: str | None) -> AffineDraws:
+        layout = self.runner.engine.require_layout()
+        return self.branch.posterior.affine(layout, self.branch.numbers(self.draws), self.branch.noise(noise), scope)
+
+    def by_member(self, noise: NoiseSource, scope: str | None, images: Tensor) -> list[BranchRunner]:
         """A runner for each member if the draws of one have more in common than all draws and the base; else itself.
 
         Members differ from the base and from each other at every site, so that with a narrow scope nothing would be common
         to all draws, though each member's draws share all that lies before the scope.
+
+        Args:
+            noise, scope, images: as in :meth:`draw`.
         """
         if self.folded is None or not self.runner.shares:
             return [self]
@@ -118,7 +139,9 @@ class BranchRunner:
             if runner.folded is not None
             for own, all_ in zip(runner.folded.sites, self.folded.sites, strict=True)
         )
-        return runners if more and all(runner.differ for runner in runners) else [self]
+        if not more or not all(runner.differ for runner in runners):
+            return [self]
+        return runners if self.runner.shares_also(images, runners[0]._affine(noise, scope)) else [self]
 
     @property
     def differ(self) -> bool:

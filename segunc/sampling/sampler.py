@@ -222,7 +222,7 @@ class Sampler:
                 runners.append(BranchRunner(branch, draws, networks[key]))
                 runners[-1].draw(self.noise, self.scope, images)
         # Draw s is member s mod M's, so that the members take turns like branches.
-        self._runners = runners[0].by_member(self.noise, self.scope) if len(runners) == 1 else runners
+        self._runners = runners[0].by_member(self.noise, self.scope, images) if len(runners) == 1 else runners
         for network in networks.values():
             self._report(network)
 

@@ -53,7 +53,7 @@ def check(engine: Engine, images: Tensor, draws: AffineDraws) -> SelfCheck:
     Args:
         engine: in float32.
         images: ``[n, 3, H, W]``, of which the first is looked at.
-        draws: the base network's affine and at least one draw.
+        draws: at least two, of which the first, mostly the base network's own affine, is taken without element noise.
 
     Raises:
         InputError: the base network or a draw gives NaN or infinite logits.

@@ -219,6 +219,30 @@ def test_a_network_that_cannot_share_is_noticed() -> None:
     assert any("cannot be shared" in message for message in sampler.report.messages)
 
 
+class MutatingDeep(nn.Module):
+    """The same behind a norm that only members change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.BatchNorm2d(3)
+        self.deep = Mutating()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.deep(self.first(x))
+        return logits
+
+
+def test_members_of_a_network_that_cannot_share_are_noticed() -> None:
+    network = randomise(MutatingDeep().eval())
+    layout, _ = posterior_of(network)
+    generator = torch.Generator().manual_seed(0)
+    gamma = layout.weight + 0.2 * torch.randn(2, layout.total, generator=generator)
+    posterior = ABNN(gamma, layout.bias.repeat(2, 1), 0.3)
+    sampler = Sampler(network, posterior, draws=6, chunk=1, scope="deep")
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5, "deep")
+    assert any("common to a member's draws cannot be shared" in message for message in sampler.report.messages)
+
+
 @pytest.mark.parametrize("architecture", architectures())
 def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
     torch.set_flush_denormal(True)
@@ -231,6 +255,9 @@ def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
     images = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(1))
     sampler = Sampler(network, posterior, draws=3, chunk=2)
     assert_maps_of_a_plain_loop(sampler, layout, posterior, images, 2e-5)
+    trained = ABNN(layout.weight[None] * 1.1, layout.bias[None] + 0.1, 0.1)
+    decoder = Sampler(network, trained, draws=3, chunk=2, scope="decoder")
+    assert_maps_of_a_plain_loop(decoder, layout, trained, images, 2e-5, "decoder")
     exact = sampler(images)
     half = Sampler(network, posterior, draws=3, chunk=2, precision="bfloat16")
     rounded = half(images)
