@@ -16,8 +16,9 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/segunc demo --out demo
 
+# A worker for each core (eight at most), a thread for each worker.
 test: $(VENV)/.installed check
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile
 
 check: $(VENV)/.installed
 	$(BIN)/ruff check .
