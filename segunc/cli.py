@@ -162,6 +162,10 @@ def build_parser() -> Parser:
     split = "of the data set (default test); selection: the frames that hyper-parameters are selected on"
     evaluate.add_argument("--split", default="test", help=split)
     evaluate.add_argument(
+        "--frames", metavar="PATTERN", help="only the split's frames whose names match this regular expression"
+    )
+    evaluate.add_argument("--every", type=int, default=1, metavar="N", help="of these, every N-th (default 1)")
+    evaluate.add_argument(
         "--anomaly-class",
         type=names,
         action="append",

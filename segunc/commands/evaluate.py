@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from pathlib import Path
+from typing import Any
 
 from segunc.data.anomaly_labels import BINARY
 from segunc.data.corruptions import Corruption
@@ -87,6 +89,10 @@ def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None, option
         raise InputError(
             f"--corruption {arguments.corruption} with --maps", "--model", "maps are of images as they were predicted"
         )
+    if arguments.root is None and _chosen_frames(arguments):
+        raise InputError(
+            "--frames or --every with --maps alone", "--dataset with --root", "or a folder with fewer labels"
+        )
     labels, anomaly_labels = _labels_of_maps(arguments, entry)
     classes = None
     if labels is not None:
@@ -110,7 +116,8 @@ def _from_maps(arguments: argparse.Namespace, entry: DatasetEntry | None, option
             on_frame=lambda done, total: show(Progress(done, 0, 0, total, time.monotonic() - start)),
         )
     if entry is not None:
-        evaluation.result["run"] = {"dataset": entry.name} | ({"split": arguments.split} if arguments.root else {})
+        asked = {"split": arguments.split, **_chosen_frames(arguments)} if arguments.root else {}
+        evaluation.result["run"] = {"dataset": entry.name, **asked}
     return evaluation
 
 
@@ -132,9 +139,28 @@ def _labels_of_maps(arguments: argparse.Namespace, entry: DatasetEntry | None) -
 
 
 def _samples(entry: DatasetEntry, arguments: argparse.Namespace) -> list[Sample]:
-    """The frames of ``--split``; ``selection`` are those that every selection of a fine-tuning looks at."""
+    """The frames of ``--split`` that are asked for; ``selection`` are those that every selection of a fine-tuning looks at."""
     root = Path(arguments.root)
-    return entry.training_samples(root, "val") if arguments.split == SELECTION else entry.samples(root, arguments.split)
+    selecting = arguments.split == SELECTION
+    samples = entry.training_samples(root, "val") if selecting else entry.samples(root, arguments.split)
+    if arguments.every < 1:
+        raise InputError(f"--every {arguments.every}", "at least 1", "1 takes every frame")
+    try:
+        pattern = re.compile(arguments.frames or "")
+    except re.error as error:
+        raise InputError(f"--frames '{arguments.frames}': {error}", "a regular expression") from error
+    chosen = [sample for sample in samples if pattern.search(sample.name)][:: arguments.every]
+    if not chosen:
+        raise InputError(
+            f"--frames '{arguments.frames}', which no frame matches", f"names such as {samples[0].name}", "see --root"
+        )
+    return chosen
+
+
+def _chosen_frames(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a result records of the choice of frames; nothing where all were taken."""
+    chosen = {"frames": arguments.frames} if arguments.frames else {}
+    return chosen | ({"every": arguments.every} if arguments.every > 1 else {})
 
 
 def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, options: EvaluationOptions) -> Evaluation:
@@ -162,6 +188,7 @@ def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, optio
     evaluation.result["run"] = {
         "dataset": entry.name,
         "split": arguments.split,
+        **_chosen_frames(arguments),
         "method": model.posterior.method,
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,

@@ -83,3 +83,45 @@ def test_the_selection_is_val_or_what_stands_in_for_it(trained: Job, tmp_path: P
     result = evaluate(tmp_path, network, *words)
     assert result["counts"]["labelled_frames"] == 30
     assert result["calibration"]["nll"] > 0
+
+
+def test_a_part_of_a_split(trained: Job, tmp_path: Path) -> None:
+    words = ("--dataset", "toy", "--root", trained.data, "--split", "test")
+    names = [sample.name for sample in dataset_entry("toy").samples(trained.data, "test")]
+    last = names[-1]
+    everything = evaluate(tmp_path, trained.base, *words)
+    others = evaluate(tmp_path, trained.base, *words, "--frames", f"^(?!{last}$)")
+    alone = evaluate(tmp_path, trained.base, *words, "--frames", f"^{last}$")
+    assert (alone["counts"]["frames"], others["counts"]["frames"]) == (1, len(names) - 1)
+    for count in ("labelled_pixels", "labelled_frames"):
+        assert alone["counts"][count] + others["counts"][count] == everything["counts"][count]
+    assert alone["run"]["frames"] == f"^{last}$"
+    assert "frames" not in everything["run"]
+    thinned = evaluate(tmp_path, trained.base, *words, "--every", 2)
+    kept = "|".join(names[::2])
+    matched = evaluate(tmp_path, trained.base, *words, "--frames", f"^({kept})$")
+    assert thinned["counts"]["frames"] == len(names[::2]) < len(names)
+    assert thinned["run"]["every"] == 2
+    assert thinned["calibration"] == matched["calibration"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--frames", "no such frame"), "which no frame matches; expected names such as"),
+        (("--frames", "("), "expected a regular expression"),
+        (("--every", 0), "--every 0; expected at least 1"),
+    ],
+)
+def test_no_such_part(
+    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[object, ...], said: str
+) -> None:
+    given = ("evaluate", "--model", trained.base, "--dataset", "toy", "--root", trained.data, *words)
+    assert main([*map(str, given), "--out", str(tmp_path / "m.json")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_part_of_maps_is_chosen_by_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("evaluate", "--maps", tmp_path, "--labels", tmp_path, "--every", 2, "--out", tmp_path / "m.json")
+    assert main([*map(str, given)]) == 2
+    assert "--frames or --every with --maps alone; expected --dataset with --root" in capsys.readouterr().err
