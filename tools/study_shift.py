@@ -1,11 +1,11 @@
-"""Under shift: mIoU, ECE and AURC of models on corrupted frames, five corruptions of five strengths and none.
+"""Under shift: mIoU, ECE, NLL and AURC of models on corrupted frames, five corruptions of five strengths and none.
 
     python tools/study_shift.py --model base=runs/camvid --model ABNN=runs/camvid-abnn --data data/camvid \
         --every 4 --draws 12 --json shift.json --plot shift
 
 Every cell is `segunc evaluate --corruption NAME:N` on every N-th frame of the split. AURC is that of msp. Finished cells are kept in
-the JSON file, so the same command continues a killed study, and more models can be added. Prints the means over
-the corruptions for each strength, and each corruption at strength 3, as Markdown.
+the JSON file, so the same command continues a killed study, and more models or strengths can be added. Prints the means over
+the corruptions for each strength, and each corruption at the middle one, as Markdown.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from segunc.bayes.files import Model, load_model
+from segunc.cli import whole_numbers
 from segunc.commands.device import resolve_device, resolve_precision
 from segunc.commands.model_evaluation import evaluate_model
 from segunc.commands.provenance import provenance
@@ -36,10 +37,10 @@ from segunc.plots.series import SeriesPanel, series_figure
 from segunc.plots.style import save_figure
 from segunc.sampling.sampler import Sampler
 
-NUMBERS = {"miou": ("segmentation",), "ece": ("calibration",), "aurc": ("selective", "msp")}
-TITLES = {"miou": "mIoU", "ece": "ECE", "aurc": "AURC (msp)"}
+NUMBERS = {"miou": ("segmentation",), "ece": ("calibration",), "nll": ("calibration",), "aurc": ("selective", "msp")}
+TITLES = {"miou": "mIoU", "ece": "ECE", "nll": "NLL", "aurc": "AURC (msp)"}
 CLEAN = "none:0"
-SHOWN_STRENGTH = 3
+ALL_STRENGTHS = tuple(range(1, STRENGTHS + 1))
 Cells = dict[str, dict[str, dict[str, float | None]]]
 """Model -> corruption -> number."""
 
@@ -50,9 +51,9 @@ def named_model(text: str) -> tuple[str, Path]:
     return (name if equals else Path(folder).name), Path(folder)
 
 
-def shifts() -> list[Corruption | None]:
-    """No corruption, then all of them."""
-    return [None, *(Corruption(name, strength) for name in CORRUPTIONS for strength in range(1, STRENGTHS + 1))]
+def shifts(strengths: Sequence[int]) -> list[Corruption | None]:
+    """No corruption, then all of these strengths."""
+    return [None, *(Corruption(name, strength) for name in CORRUPTIONS for strength in strengths)]
 
 
 def make_sampler(model: Model, options: argparse.Namespace) -> Sampler:
@@ -92,18 +93,19 @@ def mean_over_corruptions(cells: dict[str, dict[str, float | None]], strength: i
     return float(np.mean(known)) if len(known) == len(values) else None
 
 
-def markdown(cells: Cells) -> str:
+def markdown(cells: Cells, strengths: Sequence[int]) -> str:
     """The two kinds of tables, for each number."""
     parts = []
+    columns, shown = (0, *strengths), strengths[len(strengths) // 2]
     for number, title in TITLES.items():
         arrow = ARROWS[higher_is_better((number,))]
-        rows = [[f"{title}{arrow}, mean over corruptions", *(f"strength {s}" for s in range(STRENGTHS + 1))]]
+        rows = [[f"{title}{arrow}, mean over corruptions", *(f"strength {s}" for s in columns)]]
         for model, held in cells.items():
-            rows.append([model, *(_text(mean_over_corruptions(held, s, number)) for s in range(STRENGTHS + 1))])
+            rows.append([model, *(_text(mean_over_corruptions(held, s, number)) for s in columns)])
         parts.append(markdown_table(rows))
-        rows = [[f"{title}{arrow}, strength {SHOWN_STRENGTH}", *CORRUPTIONS]]
+        rows = [[f"{title}{arrow}, strength {shown}", *CORRUPTIONS]]
         for model, held in cells.items():
-            rows.append([model, *(_text(held.get(f"{n}:{SHOWN_STRENGTH}", {}).get(number)) for n in CORRUPTIONS)])
+            rows.append([model, *(_text(held.get(f"{n}:{shown}", {}).get(number)) for n in CORRUPTIONS)])
         parts.append(markdown_table(rows))
     return "\n\n".join(parts)
 
@@ -112,14 +114,13 @@ def _text(value: float | None) -> str:
     return NULL if value is None else format_number(value)
 
 
-def draw(cells: Cells, path: Path) -> list[Path]:
+def draw(cells: Cells, strengths: Sequence[int], path: Path) -> list[Path]:
     """Means over the corruptions along the strengths, a panel for each number."""
     panels = []
-    strengths = range(STRENGTHS + 1)
     for number, title in TITLES.items():
         lines = []
         for place, (model, held) in enumerate(cells.items()):
-            points = [(s, v) for s in strengths if (v := mean_over_corruptions(held, s, number)) is not None]
+            points = [(s, v) for s in (0, *strengths) if (v := mean_over_corruptions(held, s, number)) is not None]
             x, y = (np.array([point[i] for point in points], float) for i in (0, 1))
             lines.append(Line(model, x, y, place=place))
         panels.append(SeriesPanel(title, lines))
@@ -151,7 +152,7 @@ def study(options: argparse.Namespace) -> Cells:
         if content["models"].setdefault(name, identity) != identity:
             raise InputError(f"{options.json} holds another model as '{name}'", "the same one", "give another name")
         sampler = make_sampler(model, options)
-        for corruption in shifts():
+        for corruption in shifts(options.strengths):
             key = CLEAN if corruption is None else str(corruption)
             if key in cells.setdefault(name, {}):
                 continue
@@ -168,6 +169,9 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--split", default="test")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th frame (default all)")
+    parser.add_argument(
+        "--strengths", type=whole_numbers, default=ALL_STRENGTHS, metavar="A,B", help="of the corruptions (default all)"
+    )
     parser.add_argument("--draws", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
@@ -177,15 +181,18 @@ def main() -> int:
     options = parser.parse_args()
     if options.every < 1:
         parser.error(f"--every {options.every}: expected at least 1")
+    strengths = options.strengths = tuple(sorted(set(options.strengths)))
+    if not set(strengths) <= set(ALL_STRENGTHS):
+        parser.error(f"--strengths {','.join(map(str, strengths))}: expected numbers from 1 to {STRENGTHS}")
     torch.set_flush_denormal(True)
     try:
         cells = study(options)
     except InputError as error:
         print(f"study_shift: {error}", file=sys.stderr)
         return 2
-    print(f"\n{markdown(cells)}")
+    print(f"\n{markdown(cells, strengths)}")
     if options.plot:
-        draw(cells, options.plot)
+        draw(cells, strengths, options.plot)
     return 0
 
 

@@ -42,6 +42,7 @@ def test_cells_are_kept_and_are_those_of_evaluate(
     assert cells["jpeg:3"] == {
         "miou": result["segmentation"]["miou"],
         "ece": result["calibration"]["ece"],
+        "nll": result["calibration"]["nll"],
         "aurc": result["selective"]["msp"]["aurc"],
     }
     # A killed study: what is there is not made again, what lacks is.
@@ -53,6 +54,13 @@ def test_cells_are_kept_and_are_those_of_evaluate(
     again = json.loads(out.read_text())["cells"]["base"]
     assert again["noise:1"]["ece"] == 0.123
     assert again["jpeg:3"] == cells["jpeg:3"]
+    capsys.readouterr()
+    assert run(monkeypatch, "--model", f"base={trained.base}", *words, "--strengths", "2,3") == 0
+    text = capsys.readouterr().out  # nothing new to measure, and only what was asked for
+    assert "base, " not in text
+    assert "strength 0 | strength 2 | strength 3 |" in text
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "--model", f"base={trained.base}", *words, "--strengths", "3,6")
     assert run(monkeypatch, "--model", f"base={trained.base}", *words, "--draws", 3) == 2
     assert "give another --json" in capsys.readouterr().err
 
