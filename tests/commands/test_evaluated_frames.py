@@ -51,9 +51,12 @@ def test_a_corruption_is_that_of_the_images_themselves(trained: Job, tmp_path: P
         (("--corruption", "rain:3"), "one of blur, noise, fog, darkness, jpeg"),
         (("--corruption", "fog:6"), "1 to 5"),
         (("--corruption", "fog"), "NAME:STRENGTH"),
+        (("--frames", "no such frame"), "which no frame matches; expected names such as"),
+        (("--frames", "("), "expected a regular expression"),
+        (("--every", "0"), "--every 0; expected at least 1"),
     ],
 )
-def test_no_such_corruption(
+def test_no_such_frames(
     trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
 ) -> None:
     given = ("evaluate", "--model", trained.base, "--dataset", "toy", "--root", trained.data, *words)
@@ -61,10 +64,21 @@ def test_no_such_corruption(
     assert said in capsys.readouterr().err
 
 
-def test_maps_cannot_be_corrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("evaluate", "--maps", str(tmp_path), "--corruption", "fog:1", "--out", str(tmp_path / "m.json"))
-    assert main([*given]) == 2
-    assert "--corruption fog:1 with --maps; expected --model" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--corruption", "fog:1"), "--corruption fog:1 with --maps; expected --model"),
+        (
+            ("--labels", "labels", "--every", "2"),
+            "--frames or --every with --maps alone; expected --dataset with --root",
+        ),
+    ],
+)
+def test_maps_are_of_images_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert main(["evaluate", "--maps", str(tmp_path), *words, "--out", str(tmp_path / "m.json")]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_selection_is_val_or_what_stands_in_for_it(trained: Job, tmp_path: Path) -> None:
@@ -103,25 +117,3 @@ def test_a_part_of_a_split(trained: Job, tmp_path: Path) -> None:
     assert thinned["counts"]["frames"] == len(names[::2]) < len(names)
     assert thinned["run"]["every"] == 2
     assert thinned["calibration"] == matched["calibration"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--frames", "no such frame"), "which no frame matches; expected names such as"),
-        (("--frames", "("), "expected a regular expression"),
-        (("--every", 0), "--every 0; expected at least 1"),
-    ],
-)
-def test_no_such_part(
-    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[object, ...], said: str
-) -> None:
-    given = ("evaluate", "--model", trained.base, "--dataset", "toy", "--root", trained.data, *words)
-    assert main([*map(str, given), "--out", str(tmp_path / "m.json")]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_a_part_of_maps_is_chosen_by_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("evaluate", "--maps", tmp_path, "--labels", tmp_path, "--every", 2, "--out", tmp_path / "m.json")
-    assert main([*map(str, given)]) == 2
-    assert "--frames or --every with --maps alone; expected --dataset with --root" in capsys.readouterr().err
