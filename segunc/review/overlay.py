@@ -69,8 +69,8 @@ def model_line(manifest: Mapping[str, Any] | None) -> str:
     manifest = manifest or {}
     model, run = manifest.get("model", {}), manifest.get("run", {})
     parts = [str(model[key]) for key in ("architecture", "method") if model.get(key)]
-    if model.get("members"):
-        parts.append(f"{model['members']} members")
+    if members := model.get("members"):
+        parts.append(f"{members} member{'' if members == 1 else 's'}")
     if run.get("draws"):
         parts.append(f"{run['draws']} draws")
     parts += [f"{key} {run[key]}" for key in ("seed", "scope") if run.get(key) is not None]

@@ -160,5 +160,6 @@ def test_text_is_shortened_to_its_room_and_kept_printable() -> None:
 def test_model_line_says_what_is_recorded_only() -> None:
     manifest = {"model": {"method": "ABNN", "members": 4}, "run": {"draws": 24, "seed": 0, "scope": "all"}}
     assert model_line(manifest) == NOTE
+    assert model_line({"model": {"members": 1}}) == "1 member"
     assert model_line({"run": {"seed": 3}}) == "seed 3"
     assert model_line(None) == ""
