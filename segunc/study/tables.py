@@ -83,7 +83,7 @@ def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) 
 
     Below the table stands why a difference has no interval. Empty where there is no other row.
     """
-    reasons: dict[str, None] = {}
+    unpaired: dict[str, dict[str, None]] = {}
     lines = [[f"less {baseline.label}", *chosen.numbers]]
     for entry in entries:
         if entry.label == baseline.label:
@@ -104,10 +104,11 @@ def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) 
             difference = found[number]
             text = format_difference(difference)
             if difference is not None and difference.reason:
-                reasons[f"Not paired ({entry.label}): {difference.reason}."] = None
+                unpaired.setdefault(difference.reason, {})[entry.label] = None
             agreeing = _agreeing(pairs, chosen, number, difference)
             cells.append(text if agreeing is None else f"{text}; {agreeing}")
         lines.append([f"{entry.label} ({len(pairs)})", *cells])
+    reasons = [f"Not paired ({'; '.join(labels)}): {reason}." for reason, labels in unpaired.items()]
     return "\n\n".join([markdown_table(lines), *reasons]) if len(lines) > 1 else ""
 
 
