@@ -130,7 +130,7 @@ def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> N
 def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job, tmp_path: Path) -> None:
     method = method_of(path)
     words = ["--base", overconfident.abnn, "--config", path, "--out", tmp_path / "out"]
-    words += ["--data.root", overconfident.data] if METHODS[str(method)].data else []
+    words += ["--data.dataset", "toy", "--data.root", overconfident.data] if METHODS[str(method)].data else []
     succeed("finetune", "--method", method, *words, "--device", "cpu")
     model = load_model(tmp_path / "out")
     if method == "tta":

@@ -94,6 +94,7 @@ class AbnnConfig(AffineTrainingConfig):
         alpha: noise scale, or none to select it from ``alpha_grid`` on validation NLL.
         alpha_grid: the candidates.
         alpha_frames: validation frames used for the selection, evenly spaced (0: all).
+        alpha_corruption: strength, 1 to 5, of the five corruptions under which these frames are looked at; 0 leaves them clean.
         alpha_draws: draws for each candidate.
         noise: channel (the published formula) or element (what public code does).
         statistics: frozen, or reestimated: each member's running statistics are averaged again after training.
@@ -108,6 +109,7 @@ class AbnnConfig(AffineTrainingConfig):
     alpha: NonNegativeFloat | None = None
     alpha_grid: list[NonNegativeFloat] = field(default_factory=lambda: [0.02, 0.05, 0.1, 0.2])
     alpha_frames: NonNegativeInt = 24
+    alpha_corruption: Literal[0, 1, 2, 3, 4, 5] = 0
     alpha_draws: PositiveInt = 6
     noise: Literal["channel", "element"] = "channel"
     statistics: Literal["frozen", "reestimated"] = "frozen"

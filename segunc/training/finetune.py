@@ -43,7 +43,8 @@ def finetune_abnn(
     noise_only = ABNN.around(layout, 0.0, scope=abnn.scope, noise=abnn.noise)
     alpha = abnn.alpha
     if alpha is None:
-        alpha = run.select(noise_only.with_alpha, abnn.alpha_grid, "alpha", abnn.alpha_frames, abnn.alpha_draws)
+        frames, draws, corruption = abnn.alpha_frames, abnn.alpha_draws, abnn.alpha_corruption
+        alpha = run.select(noise_only.with_alpha, abnn.alpha_grid, "alpha", frames, draws, corruption)
     run.measured["alpha"] = alpha
     if run.epochs == 0:
         posterior = ABNN.around(layout, alpha, abnn.members, scope=abnn.scope, noise=abnn.noise)

@@ -28,7 +28,7 @@ from segunc.training.config import save_config
 from segunc.training.losses import balanced_weights
 from segunc.training.progress import is_first_process
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
-from segunc.training.selection import select
+from segunc.training.selection import CorruptedFrames, select
 
 Task = TypeVar("Task", bound=AffineTask)
 
@@ -113,14 +113,22 @@ class FinetuneRun:
         return AffineLayout(self.network)
 
     def select(
-        self, candidate: Callable[[float], Posterior], grid: Sequence[float], name: str, frames: int, draws: int
+        self,
+        candidate: Callable[[float], Posterior],
+        grid: Sequence[float],
+        name: str,
+        frames: int,
+        draws: int,
+        corruption: int = 0,
     ) -> float:
-        """:func:`segunc.training.selection.select` on the validation split; notes the NLL of every candidate."""
+        """:func:`segunc.training.selection.select` on the validation split, clean or under corruptions of a strength; notes
+        the NLL of every candidate."""
         start = time.perf_counter()
+        data = self.data.dataset("val")
         best, nll = select(
             self.network,
             candidate,
-            self.data.dataset("val"),
+            CorruptedFrames(data, corruption) if corruption else data,
             grid,
             name,
             frames=frames,

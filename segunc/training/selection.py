@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,10 +12,35 @@ from torch import nn
 
 from segunc.bayes.abnn import ABNN
 from segunc.bayes.posterior import Posterior
+from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.labels import IGNORE
 from segunc.data.samples import SegmentationDataset
 from segunc.errors import InputError
 from segunc.sampling.sampler import Precision, Sampler
+
+
+class CorruptedFrames(SegmentationDataset):
+    """Every frame of a data set under every corruption of a strength: ``5 n`` items, those of a frame side by side.
+
+    Validation frames are often neighbours of training frames, and choose too much certainty for frames that are not.
+
+    Args:
+        frames: the clean ones.
+        strength: 1 to 5, see :class:`segunc.data.corruptions.Corruption`.
+    """
+
+    def __init__(self, frames: SegmentationDataset, strength: int) -> None:
+        super().__init__(frames.samples, frames.label_map, frames.transform)
+        self.corruptions = [Corruption(name, strength) for name in CORRUPTIONS]
+
+    def __len__(self) -> int:
+        return len(self.samples) * len(self.corruptions)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        frame, kind = divmod(index, len(self.corruptions))
+        image, label = self.read(frame)
+        name = self.samples[frame].name
+        return {**self.transform(self.corruptions[kind](image, name), label), "name": name}
 
 
 def spaced(count: int, limit: int) -> list[int]:

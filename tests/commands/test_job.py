@@ -46,11 +46,15 @@ def test_finetuning_leaves_a_bayesian_model_bound_to_its_base(finetuned: Job) ->
 
 
 def test_epochs_0_trains_nothing_and_only_selects_alpha(trained: Job, tmp_path: Path) -> None:
-    words = ("--base", trained.base, "--config", trained.finetune_config, "--out", tmp_path / "out", "--device", "cpu")
-    done = succeed("finetune", *words, "--abnn.epochs", 0)
+    words = ("--base", trained.base, "--config", trained.finetune_config, "--device", "cpu", "--abnn.epochs", 0)
+    done = succeed("finetune", *words, "--out", tmp_path / "out")
     assert "has the lowest validation NLL" in done.stdout
     assert "nothing is trained" in done.stdout
     model = load_model(tmp_path / "out")
+    succeed("finetune", *words, "--out", tmp_path / "shifted", "--abnn.alpha_corruption", 3)
+    clean, shifted = (m.record["provenance"]["alpha_nll"] for m in (model, load_model(tmp_path / "shifted")))
+    assert clean.keys() == shifted.keys()
+    assert all(shifted[alpha] != clean[alpha] for alpha in clean)
     tensors = load_file(tmp_path / "out" / "posterior.safetensors")
     assert (tensors["gamma"][0] == tensors["gamma"][1]).all()
     assert model.record["alpha"] in (0.05, 0.2)
