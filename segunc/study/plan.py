@@ -95,7 +95,7 @@ class Table:
 
 @dataclass
 class Scatter:
-    """A figure with a point for each row.
+    """A figure with a point for each row: seconds, or differences to the baseline of the same seeds.
 
     Args:
         name: of its files.

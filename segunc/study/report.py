@@ -10,12 +10,21 @@ from typing import Any
 from segunc.commands.provenance import provenance
 from segunc.errors import InputError
 from segunc.files import write_atomically, write_json
+from segunc.metrics.comparison_table import ARROWS
 from segunc.metrics.results import higher_is_better, load_results
 from segunc.plots.scatter import Panel, Point, scatter_figure
 from segunc.plots.style import save_figure
 from segunc.study.cells import Cell, Study
 from segunc.study.plan import SELECTION, TRAINING_SECONDS, Scatter, Table
-from segunc.study.tables import Chosen, Entry, cost_table, difference_table, number_table, training_seconds
+from segunc.study.tables import (
+    Chosen,
+    Entry,
+    cost_table,
+    difference_table,
+    differences,
+    number_table,
+    training_seconds,
+)
 
 READING = (
     "In brackets behind a label: the number of seeds. A number is the mean over them, ± their standard deviation; brackets hold "
@@ -133,25 +142,29 @@ def _cell_content(cell: Cell) -> dict[str, Any]:
 
 def _draw(study: Study, figure: Scatter) -> list[Path]:
     """Write a figure; nothing where no row has both numbers."""
-    across = _axis(study, figure.x)
+    across = axis_values(study, figure.x)
     labels = [row.label for row in study.rows]
     panels = []
     for axis in figure.y:
-        up = _axis(study, axis)
+        up = axis_values(study, axis)
         points = [
             Point(label, *across[label], *up[label], place=labels.index(label))
             for label in labels
             if label in across and label in up
         ]
-        panels.append(Panel(_axis_label(axis, "\n"), points))
+        panels.append(Panel(_axis_label(study, axis, "\n"), points))
     if not any(panel.points for panel in panels):
         return []
-    drawn = scatter_figure(panels, _axis_label(figure.x), logarithmic=_number(figure.x) == TRAINING_SECONDS)
+    drawn = scatter_figure(panels, _axis_label(study, figure.x), logarithmic=_number(figure.x) == TRAINING_SECONDS)
     return save_figure(drawn, study.out / figure.name)
 
 
-def _axis(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[float, float] | None]]:
-    """Label -> mean over seeds and interval of an axis' number, for rows that have one."""
+def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[float, float] | None]]:
+    """Label -> an axis' value and interval, for rows that have one: seconds, or the difference to the baseline.
+
+    Rows are of different seeds, and bases of different seeds differ by more than methods do: only differences to the
+    baseline of the same seeds can be put beside each other.
+    """
     place, number = axis.rpartition("/")[0], _number(axis)
     if number == TRAINING_SECONDS:
         seconds = {
@@ -162,15 +175,18 @@ def _axis(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[float, flo
             for label, values in seconds.items()
             if len(known := [value for value in values if value is not None]) == len(values)
         }
-    path = Chosen([number]).path(number)
-    found: dict[str, tuple[float, tuple[float, float] | None]] = {}
-    for entry in _entries(study, place):
-        mean = entry.mean
-        if path not in mean.numbers:
-            raise InputError(f"axis '{axis}' of a figure", f"a number of {place}", "check its path")
-        value = mean.numbers[path]
-        if value is not None:
-            found[entry.label] = value, mean.interval(path)
+    chosen, entries = Chosen([number]), _entries(study, place)
+    baseline = next((entry for entry in entries if entry.label == study.plan.baseline), None)
+    if baseline is None:
+        return {}
+    if chosen.path(number) not in baseline.mean.numbers:
+        raise InputError(f"axis '{axis}' of a figure", f"a number of {place}", "check its path")
+    found: dict[str, tuple[float, tuple[float, float] | None]] = {baseline.label: (0.0, None)}
+    for entry in entries:
+        difference = differences(entry, baseline, chosen)[number] if entry is not baseline else None
+        if difference is not None:
+            test = difference.test
+            found[entry.label] = difference.value, (test.low, test.high) if test else None
     return found
 
 
@@ -178,12 +194,10 @@ def _number(axis: str) -> str:
     return axis.rpartition("/")[2]
 
 
-def _axis_label(axis: str, between: str = "; ") -> str:
-    """``calibration.ece; camvid-test, lower is better``."""
-    number, place = _number(axis), axis.rpartition("/")[0].rpartition("/")[2]
+def _axis_label(study: Study, axis: str, between: str = ", ") -> str:
+    """``calibration.ece ↓, camvid/test`` and ``less deterministic`` below."""
+    number, place = _number(axis), axis.rpartition("/")[0]
     if number == TRAINING_SECONDS:
         return "training of method and networks, s"
-    better = {True: ", higher is better", False: ", lower is better", None: ""}[
-        higher_is_better((number.split(".")[-1],))
-    ]
-    return f"{number.removeprefix('scores.')}{between}{place}{better}"
+    arrow = ARROWS[higher_is_better((number.split(".")[-1],))]
+    return f"{number.removeprefix('scores.')}{arrow}{between}{place}\nless {study.plan.baseline}"

@@ -88,17 +88,11 @@ def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) 
     for entry in entries:
         if entry.label == baseline.label:
             continue
-        pairs = [
-            (result, [baseline.results[one] for one in entry.partners[seed] if one in baseline.results])
-            for seed, result in entry.results.items()
-        ]
-        pairs = [(result, partners) for result, partners in pairs if partners]
+        pairs = _pairs(entry, baseline)
+        found = differences(entry, baseline, chosen)
         if not pairs:
             lines.append([entry.label, *(NULL for _ in chosen.numbers)])
             continue
-        ours = mean_over_seeds([result for result, _ in pairs], entry.label)
-        theirs = mean_over_seeds([mean_over_seeds(partners, "") for _, partners in pairs], baseline.label)
-        found = _differences(ours, theirs, chosen)
         cells = []
         for number in chosen.numbers:
             difference = found[number]
@@ -110,6 +104,23 @@ def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) 
         lines.append([f"{entry.label} ({len(pairs)})", *cells])
     reasons = [f"Not paired ({'; '.join(labels)}): {reason}." for reason, labels in unpaired.items()]
     return "\n\n".join([markdown_table(lines), *reasons]) if len(lines) > 1 else ""
+
+
+def differences(entry: Entry, baseline: Entry, chosen: Chosen) -> dict[str, Difference | None]:
+    """Number -> a row's mean less the baseline's of the same seeds; None without a common seed or without the number."""
+    pairs = _pairs(entry, baseline)
+    if not pairs:
+        return dict.fromkeys(chosen.numbers)
+    ours = mean_over_seeds([result for result, _ in pairs], entry.label)
+    theirs = mean_over_seeds([mean_over_seeds(partners, "") for _, partners in pairs], baseline.label)
+    against = chosen.baseline_score or chosen.score
+    if chosen.score is not None and not (_has_score(ours, chosen.score) and _has_score(theirs, str(against))):
+        return dict.fromkeys(chosen.numbers)
+    scores = None if chosen.score is None else [str(against), chosen.score]
+    first, second = _heading(theirs, against, 2), _heading(ours, chosen.score, 2)
+    comparison = compare([theirs, ours], scores=scores, keys=chosen.numbers, baseline=first)
+    column = comparison.columns.index(second)
+    return {row.label: row.differences[column] for row in comparison.rows}
 
 
 def cost_table(records: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -156,15 +167,13 @@ def _heading(result: EvaluationResult, score: str | None, results: int) -> str:
     return score if results == 1 else f"{result.name}:{score}"
 
 
-def _differences(ours: EvaluationResult, theirs: EvaluationResult, chosen: Chosen) -> dict[str, Difference | None]:
-    against = chosen.baseline_score or chosen.score
-    if chosen.score is not None and not (_has_score(ours, chosen.score) and _has_score(theirs, str(against))):
-        return dict.fromkeys(chosen.numbers)
-    scores = None if chosen.score is None else [str(against), chosen.score]
-    first, second = _heading(theirs, against, 2), _heading(ours, chosen.score, 2)
-    comparison = compare([theirs, ours], scores=scores, keys=chosen.numbers, baseline=first)
-    column = comparison.columns.index(second)
-    return {row.label: row.differences[column] for row in comparison.rows}
+def _pairs(entry: Entry, baseline: Entry) -> list[tuple[EvaluationResult, list[EvaluationResult]]]:
+    """The result of each seed with those of the baseline that it is compared with, where there are any."""
+    pairs = [
+        (result, [baseline.results[one] for one in entry.partners[seed] if one in baseline.results])
+        for seed, result in entry.results.items()
+    ]
+    return [(result, partners) for result, partners in pairs if partners]
 
 
 def _has_score(result: EvaluationResult, score: str) -> bool:

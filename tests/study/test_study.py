@@ -17,7 +17,7 @@ from segunc.errors import InputError
 from segunc.metrics.results import load_results
 from segunc.study.cells import Study
 from segunc.study.plan import read_plan
-from segunc.study.report import report, selection_report
+from segunc.study.report import axis_values, report, selection_report
 from segunc.study.tables import Chosen, Entry, number_table
 from segunc.study.words import evaluation_words, expand
 from tests.conftest import Job
@@ -160,6 +160,12 @@ def test_the_tables_hold_the_numbers_of_the_results(made: Any) -> None:
     difference = float(np.mean(values)) - base
     assert (shown[0] == "+") == (difference > 0)
     assert float(shown[1]) == pytest.approx(abs(difference), abs=6e-4)
+    drawn = axis_values(study, "toy/test/calibration.nll")
+    assert drawn["base"] == (0.0, None)
+    value, interval = drawn["ABNN"]
+    assert value == pytest.approx(difference)
+    assert interval is not None
+    assert interval[0] < interval[1]
     # Epistemic of the base is 0 by construction, so differences refer to its entropy.
     epistemic = [json.loads(cell.result("anomaly").read_text())["scores"]["epistemic"] for cell in cells]
     entropy = json.loads(study.cell("toy", plan.rows[0], 0).result("anomaly").read_text())["scores"]["entropy"]
