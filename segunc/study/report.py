@@ -29,8 +29,9 @@ from segunc.study.tables import (
 READING = (
     "In brackets behind a label: the number of seeds. A number is the mean over them, ± their standard deviation; brackets hold "
     "its 95 % bootstrap interval over the evaluated frames, given these seeds. Bold is better than every other row by more than "
-    "chance. A difference is to the baseline of the same seed (of an ensemble: of its members), paired over frames; k/n: so many "
-    "seeds differ in that direction. No correction is made for the number of comparisons."
+    "chance; nothing is bold where rows are of different seeds. A difference is to the baseline of the same seed (of an "
+    "ensemble: of its members), paired over frames; k/n: so many seeds differ in that direction. No correction is made for the "
+    "number of comparisons."
 )
 COSTS = (
     "Seconds of the method alone, and with the trainings of all networks that it needs; seconds a frame of the evaluation, metrics "

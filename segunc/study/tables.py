@@ -57,6 +57,8 @@ class Chosen:
 def number_table(entries: Sequence[Entry], chosen: Chosen) -> str:
     """A line for each row: the mean over its seeds, their standard deviation, and the 95 % interval over frames.
 
+    The best number is bold where all rows are of the same seeds; else it might be the seeds that are better.
+
     Raises:
         InputError: a number that no result has.
     """
@@ -64,6 +66,7 @@ def number_table(entries: Sequence[Entry], chosen: Chosen) -> str:
     comparison = _compare(means, chosen, [chosen.score] if chosen.score else None)
     headings = [_heading(mean, chosen.score, len(means)) for mean in means]
     rows = {row.label: row for row in comparison.rows}
+    same_seeds = len({frozenset(seed for of in entry.partners.values() for seed in of) for entry in entries}) == 1
     lines = [["", *(number + ARROWS[rows[number].higher_is_better] for number in chosen.numbers)]]
     for entry, heading in zip(entries, headings, strict=True):
         if heading not in comparison.columns:  # it has no such score
@@ -73,7 +76,7 @@ def number_table(entries: Sequence[Entry], chosen: Chosen) -> str:
         for number in chosen.numbers:
             spread = spread_over_seeds(list(entry.results.values()), chosen.path(number))
             text = _with_spread(rows[number].cells[column], spread)
-            texts.append(f"**{text}**" if rows[number].best == column else text)
+            texts.append(f"**{text}**" if same_seeds and rows[number].best == column else text)
         lines.append([_named(entry), *texts])
     return markdown_table(lines)
 

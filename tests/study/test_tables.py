@@ -14,7 +14,7 @@ from segunc.metrics.paired import paired_difference
 from segunc.metrics.resampling import Replicates
 from segunc.metrics.results import EvaluationResult
 from segunc.study.means import mean_over_seeds, spread_over_seeds
-from segunc.study.tables import Chosen, Entry, cost_table, difference_table
+from segunc.study.tables import Chosen, Entry, cost_table, difference_table, number_table
 
 
 def result(name: str, nll: float, replicates: np.ndarray, **numbers: float | None) -> EvaluationResult:
@@ -69,6 +69,15 @@ def test_a_difference_is_paired_with_the_seeds_it_names() -> None:
     ensemble = Entry("ensemble", {0: result("e", 0.5, ours[0])}, {0: [0, 1]})
     line = difference_table([base, ensemble], base, chosen).splitlines()[2]
     assert "−1.000" in line  # less the mean of both members
+
+
+def test_the_best_is_bold_only_among_rows_of_the_same_seeds() -> None:
+    row = np.random.default_rng(2).normal(0, 0.01, 60)
+    better, worse = ({0: result(name, nll, nll + row)} for name, nll in (("better", 0.5), ("worse", 1.5)))
+    same = [Entry("better", better, {0: [0]}), Entry("worse", worse, {0: [0]})]
+    chosen = Chosen(["calibration.nll"])
+    assert "| **.500 [" in number_table(same, chosen)
+    assert "**" not in number_table([replace(same[0], partners={0: [1]}), same[1]], chosen)
 
 
 def test_the_cost_of_an_unknown_training_is_a_dash() -> None:
