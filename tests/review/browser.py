@@ -1,10 +1,9 @@
-"""A headless Chromium, where the machine has one: Debian's own, driven by Playwright or asked for a page's DOM."""
+"""A headless Chromium, where the machine has one: Debian's own, driven by Playwright."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,16 +26,6 @@ def find_browser() -> str:
     if browser is None:
         pytest.skip("no Chromium on this machine")
     return browser
-
-
-def dump_dom(page: Path, profile: Path, *, budget_ms: int = 8000) -> str:
-    """The DOM of a local page after its scripts ran; skips the test where no Chromium is installed."""
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={profile}"]
-    flags += [f"--virtual-time-budget={budget_ms}", "--dump-dom"]
-    command = [find_browser(), *flags, page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
 
 
 @contextlib.contextmanager
