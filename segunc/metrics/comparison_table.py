@@ -11,6 +11,8 @@ from segunc.metrics.compare import Cell, Comparison, Difference
 
 NULL = "—"
 _MINUS = "−"
+_MOST_DECIMALS = 6
+"""What is smaller is rounding: confidences are counted in float32."""
 ARROWS = {True: " ↑", False: " ↓", None: ""}
 """Behind a number's name: whether higher or lower is better."""
 _CSV_COLUMNS = (
@@ -20,7 +22,7 @@ _CSV_COLUMNS = (
 
 
 def format_number(value: float, *, like: float | None = None, sign: bool = False) -> str:
-    """A number in the manner of statistics: three decimals, no zero before the point, more decimals near zero.
+    """A number in the manner of statistics: three decimals, no zero before the point, up to six decimals near zero.
 
     Args:
         value: the number.
@@ -28,7 +30,7 @@ def format_number(value: float, *, like: float | None = None, sign: bool = False
         sign: write a plus, too.
     """
     reference = abs(value if like is None else like)
-    decimals = 3 if reference == 0 or reference >= 0.01 else min(2 - math.floor(math.log10(reference)), 12)
+    decimals = 3 if reference == 0 or reference >= 0.01 else min(2 - math.floor(math.log10(reference)), _MOST_DECIMALS)
     text = f"{abs(value):.{decimals}f}"
     if not text.strip("0."):
         return ".000"

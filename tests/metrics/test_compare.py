@@ -201,7 +201,8 @@ def test_other_files_are_refused(tmp_path: Path, content: str, said: str) -> Non
         (0.00999, ".00999"),
         (12.3456, "12.346"),
         (0.9996, "1.000"),
-        (1e-20, ".000"),
+        (0.0000166, ".000017"),
+        (1.66e-8, ".000"),
     ],
 )
 def test_numbers_are_written_as_statistics_does(value: float, text: str) -> None:
