@@ -3,8 +3,8 @@
     python tools/study_posterior.py --out study
     python tools/study_posterior.py --reference runs/hmc --models runs/abnn runs/swag --data toy --out study
 
-The first form makes everything in place: toy scenes, a small network, and every method that `segunc finetune` knows,
-each told the same prior, N_eff and data (whole frames, no augmentation). The second compares finished model folders
+The first form makes everything in place: toy scenes, a small network, and every posterior over its affine parameters that
+`segunc finetune` knows, each told the same prior, N_eff and data (whole frames, no augmentation). The second compares finished model folders
 of one base. Agreement of the argmax and total variation as in Izmailov et al. 2021 (arXiv 2104.14421), on the splits
 test and anomaly; the reference's own chains, compared with each other, say how far it can be trusted. A killed run
 continues. Prints a table and writes study.md and study.json.
@@ -13,6 +13,7 @@ continues. Prints a table and writes study.md and study.json.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ from segunc.training.base import train_network
 from segunc.training.config import parse_finetune_config, parse_train_config
 
 REFERENCE = "hmc"
+COMPARED = [name for name, method in METHODS.items() if not method.finished and name != "deterministic"]
+"""`deterministic` writes a network, not a posterior; the control row is the same training."""
 SPLITS = ("test", "anomaly")
 SIZE = (64, 128)
 SCENES = ToyConfig(seed=0, train=16, val=8, test=12, anomaly=12, video_frames=0, size=SIZE)
@@ -206,15 +209,13 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for everything")
     made = {method for method, _ in RUNS.values()}
-    rows = [*RUNS, *(name for name, method in METHODS.items() if name not in made and not method.finished)]
+    rows = [*RUNS, *(name for name in COMPARED if name not in made)]
     parser.add_argument(
-        "--methods",
-        default=",".join(n for n, m in METHODS.items() if not m.finished),
-        help="methods whose rows are made (default: all)",
+        "--methods", default=",".join(COMPARED), help=f"methods whose rows are made (default: {','.join(COMPARED)})"
     )
     parser.add_argument("--models", type=Path, nargs="+", help="finished model folders instead")
     parser.add_argument("--reference", type=Path, help="the reference among finished models")
@@ -222,21 +223,30 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=60, help="of every posterior that is no chain (default 60)")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
+    if arguments.models and (arguments.reference is None or arguments.data is None):
+        parser.error("--models needs --reference and --data")
+    methods = [*arguments.methods.split(","), REFERENCE]
+    unknown = [name for name in methods if name not in COMPARED]
+    if unknown:
+        parser.error(f"unknown methods {unknown}; known are {', '.join(COMPARED)}")
     torch.set_flush_denormal(True)
+    try:
+        study(arguments, [name for name in rows if RUNS.get(name, (name, {}))[0] in methods])
+    except InputError as error:
+        print(f"study_posterior: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def study(arguments: argparse.Namespace, rows: Sequence[str]) -> None:
+    """Make what is to be made, compare it, and write both files."""
     out: Path = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     if arguments.models:
-        if arguments.reference is None or arguments.data is None:
-            parser.error("--models needs --reference and --data")
         folders, reference, root = {m.name: m for m in arguments.models}, arguments.reference, arguments.data
     else:
-        methods = [*arguments.methods.split(","), REFERENCE]
-        unknown = [name for name in methods if name not in METHODS or METHODS[name].finished]
-        if unknown:
-            parser.error(f"unknown methods {unknown}; known are {', '.join(METHODS)}")
-        chosen = [name for name in rows if RUNS.get(name, (name, {}))[0] in methods]
-        folders = build(out, chosen, arguments.device)
+        folders = build(out, rows, arguments.device)
         reference, root = folders.pop(REFERENCE), out / "data"
     data = SegmentationDataModule("toy", str(root))
     result = compare(folders, reference, data, arguments.draws, arguments.device)
@@ -252,4 +262,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

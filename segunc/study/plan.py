@@ -84,6 +84,7 @@ class Table:
         numbers: dotted paths in a result; with a score, below that score.
         score: whose numbers they are.
         baseline_score: the score of the baseline that differences refer to; none is the same score.
+        scores: instead of one: a column each, for a single number, without differences.
     """
 
     title: str
@@ -91,6 +92,7 @@ class Table:
     numbers: list[str]
     score: str | None = None
     baseline_score: str | None = None
+    scores: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -169,6 +171,10 @@ def read_plan(path: Path) -> Plan:
                 " or ".join(SELECTION_SPLITS),
                 "nothing is selected on the frames that results are reported on",
             )
+    for table in plan.tables:
+        if table.scores and (table.score or table.baseline_score or len(table.numbers) != 1):
+            where = f"{path}: table '{table.title}' has several scores"
+            raise InputError(where, "one number, and neither score nor baseline_score", "make a table for each number")
     places = [table.evaluation for table in plan.tables]
     places += [
         axis.rpartition("/")[0] for figure in plan.figures for axis in (figure.x, *figure.y) if not _of_time(axis)

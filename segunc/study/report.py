@@ -23,6 +23,7 @@ from segunc.study.tables import (
     difference_table,
     differences,
     number_table,
+    score_table,
     training_seconds,
 )
 
@@ -87,9 +88,12 @@ def _table(table: Table, entries: Sequence[Entry], baseline: str) -> list[str]:
     """A table with its title and its differences."""
     if not entries:
         return []
-    chosen = Chosen(table.numbers, table.score, table.baseline_score)
     counts = next(iter(entries[0].results.values())).content["counts"]
     said = f"{table.evaluation}, {counts['frames']} frames, {counts.get('resampled_units', 0)} resampled units"
+    if table.scores:
+        number = table.numbers[0]
+        return [f"## {table.title}", f"{said}, {number}.", score_table(entries, number, table.scores)]
+    chosen = Chosen(table.numbers, table.score, table.baseline_score)
     score = f", score {table.score}" if table.score else ""
     if table.baseline_score:
         score += f" (differences to {table.baseline_score} of the baseline)"

@@ -62,23 +62,20 @@ def number_table(entries: Sequence[Entry], chosen: Chosen) -> str:
     Raises:
         InputError: a number that no result has.
     """
-    means = [entry.mean for entry in entries]
-    comparison = _compare(means, chosen, [chosen.score] if chosen.score else None)
-    headings = [_heading(mean, chosen.score, len(means)) for mean in means]
-    rows = {row.label: row for row in comparison.rows}
-    same_seeds = len({frozenset(seed for of in entry.partners.values() for seed in of) for entry in entries}) == 1
-    lines = [["", *(number + ARROWS[rows[number].higher_is_better] for number in chosen.numbers)]]
-    for entry, heading in zip(entries, headings, strict=True):
-        if heading not in comparison.columns:  # it has no such score
-            lines.append([_named(entry), *(NULL for _ in chosen.numbers)])
-            continue
-        column, texts = comparison.columns.index(heading), []
-        for number in chosen.numbers:
-            spread = spread_over_seeds(list(entry.results.values()), chosen.path(number))
-            text = _with_spread(rows[number].cells[column], spread)
-            texts.append(f"**{text}**" if same_seeds and rows[number].best == column else text)
-        lines.append([_named(entry), *texts])
-    return markdown_table(lines)
+    arrows, cells = _number_cells(entries, chosen)
+    head = ["", *(number + arrow for number, arrow in zip(chosen.numbers, arrows, strict=True))]
+    return markdown_table([head, *([_named(entry), *texts] for entry, texts in zip(entries, cells, strict=True))])
+
+
+def score_table(entries: Sequence[Entry], number: str, scores: Sequence[str]) -> str:
+    """One number of several scores, a line for each row and a column for each score; otherwise as :func:`number_table`."""
+    head, lines = [""], [[_named(entry)] for entry in entries]
+    for score in scores:
+        (arrow,), cells = _number_cells(entries, Chosen([number], score))
+        head.append(score + arrow)
+        for line, texts in zip(lines, cells, strict=True):
+            line += texts
+    return markdown_table([head, *lines])
 
 
 def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) -> str:
@@ -154,6 +151,27 @@ def training_seconds(record: Mapping[str, Any]) -> float | None:
     """Seconds of a cell's method and of the trainings of its base networks; None where one of these is not known."""
     networks = list(record["networks"].values())
     return None if None in networks else float(sum(networks) + record["method_seconds"])
+
+
+def _number_cells(entries: Sequence[Entry], chosen: Chosen) -> tuple[list[str], list[list[str]]]:
+    """An arrow for each number, and for each row the texts of its numbers."""
+    means = [entry.mean for entry in entries]
+    comparison = _compare(means, chosen, [chosen.score] if chosen.score else None)
+    headings = [_heading(mean, chosen.score, len(means)) for mean in means]
+    rows = {row.label: row for row in comparison.rows}
+    same_seeds = len({frozenset(seed for of in entry.partners.values() for seed in of) for entry in entries}) == 1
+    lines = []
+    for entry, heading in zip(entries, headings, strict=True):
+        if heading not in comparison.columns:  # it has no such score
+            lines.append([NULL] * len(chosen.numbers))
+            continue
+        column, texts = comparison.columns.index(heading), []
+        for number in chosen.numbers:
+            spread = spread_over_seeds(list(entry.results.values()), chosen.path(number))
+            text = _with_spread(rows[number].cells[column], spread)
+            texts.append(f"**{text}**" if same_seeds and rows[number].best == column else text)
+        lines.append(texts)
+    return [ARROWS[rows[number].higher_is_better] for number in chosen.numbers], lines
 
 
 def _compare(results: Sequence[EvaluationResult], chosen: Chosen, scores: Sequence[str] | None) -> Comparison:

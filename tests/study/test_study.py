@@ -68,6 +68,12 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
                 "baseline_score": "entropy",
                 "numbers": ["pooled.auroc", "pooled.aupr"],
             },
+            {
+                "title": "Scores",
+                "evaluation": "toy/anomaly",
+                "scores": ["entropy", "epistemic"],
+                "numbers": ["pooled.aupr"],
+            },
         ],
         "figures": [
             {"name": "figure", "x": "toy/test/calibration.ece", "y": ["toy/anomaly/scores.entropy.pooled.aupr"]},
@@ -269,6 +275,10 @@ def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPa
         ({"rows": [{"label": "base", "protocols": ["x"]}]}, "names the protocol x"),
         ({"rows": [{"label": "base", "colour": "red"}]}, "colour"),
         ({"tables": [{"title": "t", "evaluation": "toy/val", "numbers": []}]}, "evaluation 'toy/val'"),
+        (
+            {"tables": [{"title": "t", "evaluation": "toy/test", "numbers": [], "scores": ["msp"]}]},
+            "table 't' has several scores",
+        ),
         ({"figures": [{"name": "f", "x": "toy/training_seconds", "y": ["toy/x/calibration.nll"]}]}, "'toy/x'"),
     ],
 )
@@ -305,6 +315,19 @@ def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     words = evaluation_words({"scores": ["a", "b"], "anomaly_class": "c", "compile": True})
     assert words == ["--scores", "a,b", "--anomaly-class", "c", "--compile"]
     assert evaluation_words({"compile": False}) == []
+
+
+def test_a_table_of_scores_holds_what_the_tables_of_each_hold(made: Any) -> None:
+    def column(text: str, title: str, name: str) -> list[str]:
+        lines = [line for line in text.split(f"## {title}\n")[1].split("##")[0].splitlines() if line.startswith("|")]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        return [row[rows[0].index(f"{name} ↑")] for row in rows[2:7]]
+
+    _, _, text = made
+    epistemic = column(text, "Scores", "epistemic")
+    assert len(epistemic) == 5
+    assert epistemic == column(text, "Anomalies", "pooled.aupr")
+    assert epistemic != column(text, "Scores", "entropy")
 
 
 def test_a_number_table_of_one_row_and_of_a_score_that_lacks(made: Any) -> None:
