@@ -17,7 +17,7 @@ from segunc.errors import InputError
 
 def network(*layers: nn.Module) -> nn.Sequential:
     """A norm layer without effect, then the layers: what comes out of a one is the masks."""
-    norm = nn.BatchNorm2d(8, eps=0.0)
+    norm = nn.BatchNorm2d(8, eps=1e-12)  # torch 2.11 refuses 0
     return nn.Sequential(norm, *layers).eval()
 
 
