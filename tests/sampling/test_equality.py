@@ -65,7 +65,7 @@ def assert_equal_to_a_loop(of: nn.Module, draws: int, images: torch.Tensor) -> P
 
 
 @pytest.fixture(autouse=True)
-def denormals() -> None:
+def flushed() -> None:
     torch.set_flush_denormal(True)
 
 
