@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -226,7 +227,7 @@ def test_the_triton_kernel_in_the_interpreter() -> None:
         cwd=Path(__file__).parents[2],
         check=False,
     )
-    if "only 0-dimensional arrays can be converted" in done.stderr:
+    if version("triton").startswith("3.6.") and "only 0-dimensional arrays can be converted" in done.stderr:
         pytest.skip("the interpreter of this Triton (3.6, of torch 2.11) does not know this NumPy")
     assert done.stdout.strip() == "equal", done.stderr[-2000:]
 
