@@ -8,34 +8,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from segunc.bayes.abnn import ABNN
-    from segunc.bayes.convert import ConversionReport, convert
-    from segunc.bayes.draws import AffineLayout
-    from segunc.bayes.files import load_model, save_posterior
-    from segunc.errors import InputError
+    from segunc.affine.convert import ConversionReport, convert
+    from segunc.affine.draws import AffineLayout
+    from segunc.core.errors import InputError
     from segunc.maps.encoding import decode_unit, encode_unit
     from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
+    from segunc.posteriors.abnn import ABNN
+    from segunc.posteriors.files import load_model, save_posterior
     from segunc.sampling import Prediction, Sampler
-    from segunc.training.finetune_task import ABNNTask
+    from segunc.training.finetune_abnn import ABNNTask
 
 _HOMES = {
-    "ABNN": "segunc.bayes.abnn",
-    "ABNNTask": "segunc.training.finetune_task",
-    "AffineLayout": "segunc.bayes.draws",
-    "ConversionReport": "segunc.bayes.convert",
-    "InputError": "segunc.errors",
+    "ABNN": "segunc.posteriors.abnn",
+    "ABNNTask": "segunc.training.finetune_abnn",
+    "AffineLayout": "segunc.affine.draws",
+    "ConversionReport": "segunc.affine.convert",
+    "InputError": "segunc.core.errors",
     "NetworkDescription": "segunc.networks",
     "Prediction": "segunc.sampling",
     "Sampler": "segunc.sampling",
     "SegmentationNetwork": "segunc.networks",
     "build_network": "segunc.networks",
-    "convert": "segunc.bayes.convert",
+    "convert": "segunc.affine.convert",
     "decode_unit": "segunc.maps.encoding",
     "encode_unit": "segunc.maps.encoding",
-    "load_model": "segunc.bayes.files",
+    "load_model": "segunc.posteriors.files",
     "load_network": "segunc.networks",
     "save_network": "segunc.networks",
-    "save_posterior": "segunc.bayes.files",
+    "save_posterior": "segunc.posteriors.files",
 }
 
 __all__ = [

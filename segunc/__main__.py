@@ -1,6 +1,8 @@
 """``python -m segunc``."""
 
-from segunc.cli import entry
+from __future__ import annotations
+
+from segunc.cli.main import entry
 
 if __name__ == "__main__":
     entry()

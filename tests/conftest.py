@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from segunc.data.toy import ToyConfig, generate_toy
+from segunc.toyroads import ToyConfig, generate_toy
 from tests.commands.processes import succeed
 
 TOY = ToyConfig(seed=3, train=8, val=4, test=2, anomaly=4, video_frames=12, size=(64, 128))

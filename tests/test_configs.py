@@ -8,11 +8,11 @@ import pytest
 import yaml
 from jsonargparse import Namespace
 
-from segunc.bayes.files import load_model
-from segunc.commands.finetune import METHODS, load, section
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
+from segunc.posteriors.files import load_model
 from segunc.training.config import parse_finetune_config, parse_train_config
+from segunc.verbs.finetune import METHODS, load, section
 from tests.commands.processes import succeed
 from tests.conftest import Job
 from tests.data import miniatures

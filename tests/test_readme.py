@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.cli import build_parser
+from segunc.cli.main import build_parser
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)

@@ -13,11 +13,11 @@ from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_networ
 from segunc.data.datasets import dataset_entry
 from segunc.data.labels import label_map
 from segunc.data.samples import load_image
-from segunc.diagnosis import IDENTITY_BOUND, conversion_differences
 from segunc.maps.encoding import encode_unit
 from segunc.networks import SegmentationNetwork
 from segunc.networks.files import load_weights
 from segunc.sampling.frames import network_input, sample_frames
+from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
 
 DATA = os.environ.get("SEGUNC_DATA")
 pytestmark = pytest.mark.skipif(DATA is None, reason="SEGUNC_DATA names no folder of real data")

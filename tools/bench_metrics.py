@@ -25,12 +25,11 @@ from typing import Any
 import cv2
 import numpy as np
 
-from segunc.commands.provenance import provenance
 from segunc.maps.encoding import encode_unit
 from segunc.metrics.components import component_counts
-from segunc.metrics.counting import count_scores
-from segunc.metrics.pixel_curves import auroc, average_precision, detection_curve, empty_counts, fpr_at_recall
+from segunc.metrics.counting import auroc, average_precision, count_scores, detection_curve, empty_counts, fpr_at_recall
 from segunc.metrics.wide_keys import WIDE_KEYS, count_wide_scores
+from segunc.verbs.device import provenance
 
 SIZE = (1024, 2048)
 """Pixels of a frame, 2.1 million."""

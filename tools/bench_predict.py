@@ -33,26 +33,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from segunc.bayes.files import load_model
-from segunc.cli import build_parser
-from segunc.commands.device import make_sampler
-from segunc.commands.execution import choose_execution, writer_threads
-from segunc.commands.predict import predict_frames
-from segunc.commands.provenance import provenance
-from segunc.errors import InputError
-from segunc.files import write_json
+from segunc.cli.main import build_parser
+from segunc.core.errors import InputError
+from segunc.core.files import write_json
+from segunc.frames.sources import Frame, FrameSource, Selection, open_source, parse_time
 from segunc.maps.frame_files import PNG_LEVEL
 from segunc.maps.hdf5_files import Hdf5Files
 from segunc.maps.manifest import build_manifest
-from segunc.maps.selection import Selection, parse_time
-from segunc.maps.sources import Frame, FrameSource, open_source
 from segunc.maps.store import MapsWriter
 from segunc.networks import SegmentationNetwork
 from segunc.networks.network import inference_size
+from segunc.posteriors.files import load_model
 from segunc.processing.frames import FrameProcess
 from segunc.sampling.frames import network_input
 from segunc.sampling.prediction import check_scores
 from segunc.sampling.sampler import Sampler
+from segunc.verbs.device import make_sampler, provenance
+from segunc.verbs.execution import choose_execution, writer_threads
+from segunc.verbs.predict import predict_frames
 
 SCORES = ("entropy", "epistemic")
 IN_MEMORY = 32

@@ -37,12 +37,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
-from segunc.commands.device import resolve_device, resolve_precision
-from segunc.commands.measuring import in_own_process, peak_bytes
-from segunc.commands.provenance import provenance
-from segunc.commands.sampling_options import image_size
+from segunc.cli.options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
 from segunc.uncertainty import entropy_from_logits, entropy_from_probabilities
+from segunc.verbs.device import provenance, resolve_device, resolve_precision
+from segunc.verbs.evaluate import in_own_process, peak_bytes
 
 ALPHA = 0.1
 SCOPES = ("encoder", "decoder", "last:8", "every:4")

@@ -29,14 +29,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from segunc import NetworkDescription, build_network, convert
-from segunc.commands.device import resolve_device
-from segunc.commands.measuring import in_own_process, peak_bytes
-from segunc.commands.provenance import provenance
-from segunc.commands.sampling_options import image_size
-from segunc.files import write_json
+from segunc.cli.options import image_size
+from segunc.core.files import write_json
 from segunc.training.base import trainer_settings
-from segunc.training.finetune_task import ABNNTask
+from segunc.training.finetune_abnn import ABNNTask
 from segunc.training.task import SegmentationTask
+from segunc.verbs.device import provenance, resolve_device
+from segunc.verbs.evaluate import in_own_process, peak_bytes
 
 ROWS = ("base", "abnn", "abnn decoder")
 WARM_UP = 3

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from segunc.cli import main as segunc
+from segunc.cli.main import main as segunc
 from segunc.maps.reader import MapsReader
 
 FLOAT32_BOUND = 64

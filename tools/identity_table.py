@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from segunc import convert
-from segunc.diagnosis import IDENTITY_BOUND, conversion_differences
+from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
 
 ENCODERS = ("resnet18", "efficientnet-b0", "mobilenet_v2", "tu-mobilenetv3_small_100", "tu-convnext_atto", "mit_b0")
 VIT = "tu-vit_tiny_patch16_224"

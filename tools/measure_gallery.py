@@ -22,11 +22,9 @@ import numpy as np
 from segunc.maps.encoding import UNBOUNDED_SCORES, UNIT_SCORES
 from segunc.maps.manifest import build_manifest, tool_commit
 from segunc.maps.store import MapsWriter, encode_jpeg
-from segunc.review.chunks import write_data, write_new
-from segunc.review.frame_files import IMAGE, THUMBNAILS, FrameRow
-from segunc.review.page import write_review
-from segunc.review.statistics import SHARES, STATISTICS
-from segunc.review.table import frame_table
+from segunc.review.description import SHARES, STATISTICS
+from segunc.review.frame_files import IMAGE, THUMBNAILS, FrameRow, write_data, write_new
+from segunc.review.page import frame_table, write_review
 
 SCORES = (*UNIT_SCORES, *UNBOUNDED_SCORES)
 PERCENTILES = {"median": 50, "95th percentile": 95, "longest": 100}

@@ -17,7 +17,7 @@ import sys
 import torch
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
-from segunc.commands.sampling_options import image_size
+from segunc.cli.options import image_size
 
 
 def peak_bytes() -> int:

@@ -26,22 +26,20 @@ import torch.nn.functional as F
 from jsonargparse import Namespace
 from torch import Tensor
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.files import Model
-from segunc.bayes.posterior import Deterministic, Posterior
-from segunc.commands.device import resolve_device
-from segunc.commands.provenance import provenance
+from segunc.affine.draws import AffineLayout
+from segunc.affine.posterior import Deterministic, Posterior
+from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
-from segunc.errors import InputError
-from segunc.files import write_json
-from segunc.metrics.comparison_table import format_number, markdown_table
-from segunc.plots.lines import Line
-from segunc.plots.series import SeriesPanel, series_figure
+from segunc.evaluation.compare import format_number, markdown_table
+from segunc.plots.lines import Line, SeriesPanel, series_figure
 from segunc.plots.style import save_figure
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.files import Model
 from segunc.sampling.logits import draw_logits
-from segunc.training.fitting import frames_as_seen, load_for_fitting
+from segunc.training.finetune_run import frames_as_seen, load_for_fitting
+from segunc.verbs.device import provenance, resolve_device
 
 FIRST, LAST = -0.25, 1.25
 

@@ -19,18 +19,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.files import Model, load_model
-from segunc.bayes.noise import SCHEMES, Scheme
-from segunc.commands.device import resolve_device, resolve_precision
-from segunc.commands.provenance import provenance
-from segunc.data.pairing import list_images
+from segunc.affine.noise import SCHEMES, Scheme
+from segunc.core.errors import InputError
+from segunc.core.files import write_json
+from segunc.data.layout import list_images
 from segunc.data.samples import load_image
-from segunc.errors import InputError
-from segunc.files import write_json
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import spaced
+from segunc.verbs.device import provenance, resolve_device, resolve_precision
 
 COLUMNS = ("entropy_rmse", "epistemic_rmse", "epistemic_ratio", "classes_changed")
 

@@ -22,15 +22,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineDraws, AffineLayout
-from segunc.bayes.noise import draw_noise, mix_seed
-from segunc.commands.provenance import provenance
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.noise import draw_noise, mix_seed
+from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
-from segunc.files import write_json
 from segunc.networks.files import load_network
 from segunc.training.batches import Batch, Minibatches
+from segunc.verbs.device import provenance
 
 Perturb = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """gamma, beta ``[T]`` and noise ``[N, 2, T]`` -> those of each image ``[N, T]``."""

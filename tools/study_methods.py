@@ -18,11 +18,11 @@ from pathlib import Path
 
 import torch
 
-from segunc.cli import names, whole_numbers
-from segunc.errors import InputError
-from segunc.study.cells import Study
-from segunc.study.plan import SELECTION, read_plan
-from segunc.study.report import report, selection_report
+from segunc.cli.main import names, whole_numbers
+from segunc.core.errors import InputError
+from tools.study.cells import Study
+from tools.study.plan import SELECTION, read_plan
+from tools.study.report import report, selection_report
 
 
 def main() -> int:

@@ -24,20 +24,19 @@ import yaml
 from jsonargparse import Namespace
 from torch import Tensor
 
-from segunc.bayes.chain import ChainStates
-from segunc.bayes.files import Model, load_model
-from segunc.commands.device import resolve_device
-from segunc.commands.finetune import METHODS, load, section
-from segunc.commands.provenance import provenance
+from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
-from segunc.data.toy import ToyConfig, generate_toy
-from segunc.errors import InputError
-from segunc.files import write_json
 from segunc.metrics.agreement import predictive_agreement, total_variation
+from segunc.posteriors.chains import ChainStates
+from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler
+from segunc.toyroads import ToyConfig, generate_toy
 from segunc.training.base import train_network
 from segunc.training.config import parse_finetune_config, parse_train_config
+from segunc.verbs.device import provenance, resolve_device
+from segunc.verbs.finetune import METHODS, load, section
 
 REFERENCE = "hmc"
 COMPARED = [name for name, method in METHODS.items() if not method.finished and name != "deterministic"]

@@ -17,19 +17,18 @@ from typing import Any
 
 import torch
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.files import Model, load_model
-from segunc.bayes.posterior import Posterior
-from segunc.commands.device import resolve_device, resolve_precision
-from segunc.commands.model_evaluation import evaluate_model
-from segunc.commands.provenance import provenance
+from segunc.affine.posterior import Posterior
+from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.data.datasets import dataset_entry
 from segunc.data.samples import Sample
-from segunc.errors import InputError
-from segunc.files import write_json
-from segunc.metrics.passes import EvaluationOptions
+from segunc.evaluation.models import evaluate_model
+from segunc.evaluation.passes import EvaluationOptions
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import spaced
+from segunc.verbs.device import provenance, resolve_device, resolve_precision
 
 SCORES = ("entropy", "epistemic")
 COLUMNS = (

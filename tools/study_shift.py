@@ -18,24 +18,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from segunc.bayes.files import Model, load_model
-from segunc.cli import whole_numbers
-from segunc.commands.device import resolve_device, resolve_precision
-from segunc.commands.model_evaluation import evaluate_model
-from segunc.commands.provenance import provenance
+from segunc.cli.main import whole_numbers
+from segunc.core.errors import InputError
+from segunc.core.files import read_json, write_json
 from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import DatasetEntry
 from segunc.data.samples import Sample
-from segunc.errors import InputError
-from segunc.files import read_json, write_json
-from segunc.metrics.comparison_table import ARROWS, NULL, format_number, markdown_table
-from segunc.metrics.passes import EvaluationOptions
-from segunc.metrics.results import higher_is_better
-from segunc.plots.lines import Line
-from segunc.plots.series import SeriesPanel, series_figure
+from segunc.evaluation.compare import ARROWS, NULL, format_number, markdown_table
+from segunc.evaluation.models import evaluate_model
+from segunc.evaluation.passes import EvaluationOptions
+from segunc.evaluation.results import higher_is_better
+from segunc.plots.lines import Line, SeriesPanel, series_figure
 from segunc.plots.style import save_figure
+from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler
+from segunc.verbs.device import provenance, resolve_device, resolve_precision
 
 NUMBERS = {"miou": ("segmentation",), "ece": ("calibration",), "nll": ("calibration",), "aurc": ("selective", "msp")}
 TITLES = {"miou": "mIoU", "ece": "ECE", "nll": "NLL", "aurc": "AURC (msp)"}

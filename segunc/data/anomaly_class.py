@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from segunc.core.errors import InputError
 from segunc.data.entry import DatasetEntry
-from segunc.data.label_values import label_values
+from segunc.data.labels import label_values
 from segunc.data.samples import Sample
-from segunc.errors import InputError
 
 HOLDOUT = 30
 """Frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly."""

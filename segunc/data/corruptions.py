@@ -24,8 +24,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.errors import InputError
 from segunc.data.images import Image
-from segunc.errors import InputError
 
 STRENGTHS = 5
 REFERENCE_SIDE = 1024

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from segunc.core.errors import InputError
 from segunc.data.anomaly_class import HOLDOUT, declare_anomalies
-from segunc.data.entries import (
-    bdd100k,
-    camvid,
-    cityscapes,
-    course,
-    fishyscapes,
-    folder,
-    lost_and_found,
-    muad,
-    road_anomaly,
-    smiyc,
-    streethazards,
-    toy,
-)
+from segunc.data.entries import anomalies as course
+from segunc.data.entries import anomalies as fishyscapes
+from segunc.data.entries import anomalies as lost_and_found
+from segunc.data.entries import anomalies as road_anomaly
+from segunc.data.entries import anomalies as smiyc
+from segunc.data.entries import driving as bdd100k
+from segunc.data.entries import driving as camvid
+from segunc.data.entries import driving as cityscapes
+from segunc.data.entries import driving as muad
+from segunc.data.entries import driving as streethazards
+from segunc.data.entries import own as folder
+from segunc.data.entries import own as toy
 from segunc.data.entry import DatasetEntry
-from segunc.errors import InputError
 
 __all__ = ["ENTRIES", "DatasetEntry", "dataset_entry"]
 

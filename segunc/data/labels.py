@@ -1,4 +1,4 @@
-"""Label maps: which raw label ids exist, which class each one trains, and how it is named and coloured.
+"""Label maps: what the values of a label file mean.
 
 A label map is a CSV file with the columns ``id,name,train_id,red,green,blue``; ``train_id`` 255 is ignored.
 Raw ids may share a train id; the first row of a train id names and colours the class.
@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.data.images import read_label_image
 
 IGNORE = 255
 """The train id of pixels that no loss and no metric counts."""
@@ -184,3 +185,24 @@ def label_map(name: str) -> LabelMap:
         )
     with resources.as_file(folder / f"{name}.csv") as path:
         return read_label_map(path, name)
+
+
+_FOUND: dict[tuple[Path, int, int], frozenset[int]] = {}
+"""By path, size and time of change, so that a file which is written anew is read anew."""
+
+
+def label_values(path: Path) -> frozenset[int]:
+    """The raw values in 0..255 that occur in a label file; remembered for the life of the process.
+
+    Raises:
+        InputError: the file cannot be read; see :func:`segunc.data.images.read_label_image`.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InputError(f"label {path} cannot be read ({error.strerror})", "a PNG", "check the path") from error
+    key = (path, status.st_size, status.st_mtime_ns)
+    if key not in _FOUND:
+        counts = np.bincount(read_label_image(path).ravel(), minlength=256)
+        _FOUND[key] = frozenset(np.flatnonzero(counts).tolist())
+    return _FOUND[key]

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from segunc.core.errors import InputError
 from segunc.data.anomaly_class import HOLDOUT
 from segunc.data.datasets import dataset_entry
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.samples import Sample, SegmentationDataset
 from segunc.data.transforms import EvalTransform, TrainTransform
-from segunc.errors import InputError
 
 
 class SegmentationDataModule(L.LightningDataModule):

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Dataset
 
-from segunc.data.images import Image, read_image
-from segunc.data.label_images import read_label_image
+from segunc.core.errors import InputError
+from segunc.data.images import Image, read_image, read_label_image
 from segunc.data.labels import LabelMap
 from segunc.data.transforms import Transform
-from segunc.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.core.files import read_json, write_json
 from segunc.exchange.export import ExportSummary
 from segunc.exchange.viewer_frames import ViewerFrame, ViewerMaps
-from segunc.files import read_json, write_json
 from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
 from segunc.maps.statistics import STATISTICS
-from segunc.review.colormap import DisplayRange, levels
+from segunc.review.colormap import DisplayRange, levels, page_ranges
 from segunc.review.description import describe_classes
-from segunc.review.ranges import page_ranges
 
 if TYPE_CHECKING:
     import fiftyone

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from segunc.errors import InputError
-from segunc.metrics.compare import Cell
-from segunc.metrics.comparison_table import NULL, format_cell, format_number, markdown_table
-from segunc.metrics.results import EvaluationResult, NumberPath
+from segunc.core.errors import InputError
+from segunc.evaluation.compare import NULL, Cell, format_cell, format_number, markdown_table
+from segunc.evaluation.results import EvaluationResult, NumberPath
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.core.files import PARTIAL_SUFFIX
 from segunc.exchange.export import ExportSummary
 from segunc.exchange.viewer_frames import ViewerFrame, ViewerMaps
-from segunc.files import PARTIAL_SUFFIX
 from segunc.maps.frame_files import encode_jpeg
 from segunc.maps.statistics import STATISTICS
-from segunc.review.colormap import DEFAULT_COLOUR_MAP, DisplayRange
+from segunc.review.colormap import DEFAULT_COLOUR_MAP, DisplayRange, page_ranges
 from segunc.review.description import describe_classes, run_id
-from segunc.review.ranges import page_ranges
 
 if TYPE_CHECKING:
     import rerun

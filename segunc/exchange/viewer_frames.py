@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.errors import InputError
 from segunc.data.images import Image
-from segunc.errors import InputError
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
 from segunc.review.frame_files import FrameRow

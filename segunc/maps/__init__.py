@@ -1,5 +1,7 @@
 """Maps on disk: frame sources, the encoding of scores, writers and readers, the manifest, resume."""
 
+from __future__ import annotations
+
 import os
 
 # FFmpeg's own complaints (-8 is its level "quiet") would stand beside our one line on standard error. OpenCV reads this

@@ -1,4 +1,4 @@
-"""How a score becomes a file and, from either side of the file, a 16-bit key.
+"""How the values of a map stand in its file.
 
 Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and finest near
 zero, where the epistemic map lives. Unbounded scores are stored as float16 ``.npy``. Both forms have an
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 
 UNIT_SCORES = (
     *("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "deterministic-entropy"),
@@ -96,3 +96,32 @@ def score_keys(stored: npt.NDArray[Any]) -> Codes:
 def keys_to_half(keys: Codes) -> npt.NDArray[np.float16]:
     """The float16 values of :func:`score_keys` made from floats (its inverse)."""
     return np.where(keys & 0x8000, keys & 0x7FFF, ~keys).astype(np.uint16).view(np.float16)
+
+
+Array = npt.NDArray[Any]
+
+
+def class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
+    """The prediction of a frame as uint8.
+
+    Raises:
+        InputError: no whole numbers in 0..255.
+    """
+    if not np.issubdtype(values.dtype, np.integer) or values.min(initial=0) < 0 or values.max(initial=0) > 255:
+        raise InputError(f"the prediction of frame {name} is {values.dtype}", "class ids 0..255", "repair the process")
+    return np.ascontiguousarray(values, np.uint8)
+
+
+def stored_score(score: str, values: Array) -> Array:
+    """A score as uint16 codes or float16; codes of a score in 0..1 are taken as they are.
+
+    Raises:
+        InputError: another type, or NaN.
+    """
+    if np.issubdtype(values.dtype, np.floating):
+        return encode_score(score, values)
+    if values.dtype == np.uint16 and score in UNIT_SCORES:
+        return values
+    raise InputError(
+        f"map {score} is {values.dtype}", "floating values, or uint16 codes of a score in 0..1", "repair the process"
+    )

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from segunc.errors import InputError
-from segunc.files import PARTIAL_SUFFIX
+from segunc.core.errors import InputError
+from segunc.core.files import PARTIAL_SUFFIX
+from segunc.core.locks import START_SECONDS
+from segunc.frames.sources import FrameSource
 from segunc.maps.frame_log import Record
 from segunc.maps.hdf5_files import STORE_FOLDER
-from segunc.maps.locks import START_SECONDS
 from segunc.maps.manifest import MANIFEST_NAME, Manifest
 from segunc.maps.region import MASK_NAME
 from segunc.maps.shards import LOCK_STEM, SHARD_FRAMES, all_shards
-from segunc.maps.sources import FrameSource
-from segunc.maps.table import TABLE_NAME
+from segunc.maps.statistics import TABLE_NAME
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"

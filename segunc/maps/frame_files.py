@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.files import write_atomically
 from segunc.data.images import Image
-from segunc.files import write_atomically
 from segunc.maps.frame_log import Record
 
 # Measured on three uint16 maps of 960 x 540 (a noisy, a smooth and a real one), process time of one core: run lengths

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from segunc.errors import InputError
-from segunc.files import PARTIAL_SUFFIX
+from segunc.core.errors import InputError
+from segunc.core.files import PARTIAL_SUFFIX
 
 Record = dict[str, Any]
 """One line of ``frames.jsonl``."""

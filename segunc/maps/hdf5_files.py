@@ -21,8 +21,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from segunc.errors import InputError
-from segunc.files import PARTIAL_SUFFIX
+from segunc.core.errors import InputError
+from segunc.core.files import PARTIAL_SUFFIX
 from segunc.maps.frame_files import Array, is_whole, write_file
 from segunc.maps.frame_log import Record
 

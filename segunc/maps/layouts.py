@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.folder import OVERLAY, PREDICTION
 from segunc.maps.score_files import SUFFIXES, is_colour_picture
 

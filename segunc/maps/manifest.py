@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import segunc
-from segunc.errors import InputError
-from segunc.files import write_json
+from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.maps.encoding import UNIT_SCORES
 from segunc.maps.shards import Shard, joined_state
 from segunc.maps.statistics import COMPONENT_THRESHOLDS
@@ -68,7 +68,7 @@ def build_manifest(
         device: the device in words.
         classes: class names in the order of their ids.
         palette: their colours as (red, green, blue).
-        source: :meth:`segunc.maps.sources.FrameSource.describe`.
+        source: :meth:`segunc.frames.sources.FrameSource.describe`.
         model: what a reader wants to know of the model (method, architecture, members, ...).
         component_thresholds: score -> the value from which on its pixels form components.
     """

@@ -1,24 +1,78 @@
-"""Maps from disk, of this tool or any other that writes one file a frame and score."""
+"""Reading a maps folder, ours or of any other tool."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from array import array
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.data.labels import LabelMap
 from segunc.maps import hdf5_files
 from segunc.maps.folder import OVERLAY, PREDICTION
-from segunc.maps.frame_log import Record
+from segunc.maps.frame_log import Record, iterate_lines
 from segunc.maps.layouts import FoundMaps, find_maps
 from segunc.maps.manifest import FRAMES_NAME, MANIFEST_NAME, UNIT_VALUE, is_ours, read_manifest
-from segunc.maps.records import FrameRecords
 from segunc.maps.region import MASK_NAME, Region
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, read_score_file
-from segunc.maps.shards import all_shards
+from segunc.maps.shards import Shard, all_shards
+
+
+class FrameRecords(Mapping[str, Record]):
+    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder.
+
+    Of each frame its name and the place of its line in the file are kept; the line is read when it is asked for. The last
+    one is remembered, because frames are mostly looked at one after the other.
+
+    Args:
+        folder: the maps folder.
+        shards: its shards.
+
+    Raises:
+        InputError: a line that is not torn is no record.
+    """
+
+    def __init__(self, folder: Path, shards: list[Shard]) -> None:
+        self._paths = [folder / shard.frames_name for shard in shards]
+        self._lines: dict[str, int] = {}
+        self._file, self._start, self._length = array("H"), array("Q"), array("L")
+        places = array("q")
+        names: list[str] = []
+        for number, path in enumerate(self._paths):
+            start = 0
+            for line, record in iterate_lines(path):
+                self._file.append(number)
+                self._start.append(start)
+                self._length.append(len(line))
+                places.append(record.get("index", len(places)))
+                names.append(record["name"])
+                start += len(line)
+        for place in sorted(range(len(names)), key=places.__getitem__):
+            self._lines[names[place]] = place
+        self._last: tuple[str, Record] | None = None
+
+    def __getitem__(self, name: str) -> Record:
+        if self._last is None or self._last[0] != name:
+            line = self._lines[name]
+            with self._paths[self._file[line]].open("rb") as file:
+                file.seek(self._start[line])
+                self._last = name, json.loads(file.read(self._length[line]))
+        return self._last[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._lines
+
 
 _EXPECTED = f"files SCORE/FRAME or FRAME with one of {', '.join(SUFFIXES)}"
 
@@ -153,3 +207,18 @@ class MapsReader:
         remedy = "let the prediction finish a frame first" if self.manifest else "check the path"
         aside = "".join(f"; {name}: {why}" for name, why in self.skipped.items())
         raise InputError(f"maps folder {self.folder} holds no finished map{aside}", _EXPECTED, remedy)
+
+
+def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
+    """Refuse a label map that numbers the classes otherwise than the network did; other words for them may pass."""
+    names = (reader.manifest or {}).get("classes", {}).get("names")
+    if names is None:
+        return
+    moved = [name for i, name in enumerate(names) if name in label_map.classes and label_map.classes.index(name) != i]
+    if len(names) != label_map.num_classes or moved:
+        detail = f"class '{moved[0]}' has another number" if moved else f"it has {label_map.num_classes} classes"
+        raise InputError(
+            f"label map '{label_map.name}' does not fit the maps in {reader.folder}: {detail}",
+            f"the {len(names)} classes {', '.join(names)}",
+            "give the label map that the network was trained with",
+        )

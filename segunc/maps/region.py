@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.errors import InputError
 from segunc.data.images import read_image
-from segunc.errors import InputError
 
 MASK_NAME = "mask.png"
 ASPECT_TOLERANCE = 0.02

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from segunc.core.errors import InputError
 from segunc.data.images import find_damage
-from segunc.errors import InputError
 from segunc.maps.encoding import decode_unit
 
 Array = npt.NDArray[Any]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from segunc.errors import InputError
-from segunc.files import read_json, write_json
+from segunc.core.errors import InputError
+from segunc.core.files import read_json, write_json
 from segunc.maps.frame_log import Record, iterate_lines
 
 FORMAT = "segunc-maps-shard"

@@ -1,15 +1,20 @@
-"""What a line of ``frames.jsonl`` says of each map: mean, maximum, 99th percentile and largest component."""
+"""Statistics of frames, and their table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.files import PARTIAL_SUFFIX
 from segunc.maps.encoding import CODE_MAX, UNIT_SCORES, decode_unit, keys_to_half, score_keys
+from segunc.maps.shards import Shard, iterate_records
 
 Array = npt.NDArray[Any]
 COMPONENT_THRESHOLDS: Mapping[str, float] = {score: 0.5 for score in UNIT_SCORES} | {"epistemic": 0.1, "variance": 0.05}
@@ -71,3 +76,28 @@ def largest_component(high: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_] |
 def _short(value: float) -> float:
     # Nine digits hold a float32; more would be rounding noise of the summation.
     return float(f"{float(value):.9g}")
+
+
+TABLE_NAME = "frames.csv"
+
+
+def write_frame_table(folder: Path, shards: list[Shard], scores: Sequence[str]) -> Path:
+    """Write the table of a maps folder, in source order, by atomic rename.
+
+    The columns are name, index, time (seconds; empty for images), height, width, and ``SCORE.STATISTIC`` for each score;
+    a statistic that a score does not have is empty.
+
+    Raises:
+        InputError: a line of ``frames.jsonl`` is damaged.
+    """
+    columns = [(score, statistic) for score in scores for statistic in STATISTICS]
+    path = folder / TABLE_NAME
+    partial = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
+    with partial.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["name", "index", "time", "height", "width", *(".".join(column) for column in columns)])
+        for record in iterate_records(folder, shards):
+            numbers = [record.get(statistic, {}).get(score) for score, statistic in columns]
+            rows.writerow([record["name"], record.get("index"), record.get("time"), *record["size"], *numbers])
+    os.replace(partial, path)
+    return path

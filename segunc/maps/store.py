@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from segunc.core.errors import InputError
+from segunc.core.locks import Lock, short_lock
 from segunc.data.images import Image
-from segunc.errors import InputError
+from segunc.frames.sources import FrameSource
+from segunc.maps.encoding import class_ids, stored_score
 from segunc.maps.folder import (
     OVERLAY,
     PREDICTION,
@@ -26,7 +29,6 @@ from segunc.maps.folder import (
 )
 from segunc.maps.frame_files import Array, FrameFiles, SingleFiles, encode_jpeg, encode_npy, encode_png, write_file
 from segunc.maps.frame_log import FrameLog, Record
-from segunc.maps.locks import Lock, short_lock
 from segunc.maps.manifest import (
     STATE_KEYS,
     Manifest,
@@ -37,10 +39,7 @@ from segunc.maps.manifest import (
 )
 from segunc.maps.region import MASK_NAME, Region
 from segunc.maps.shards import Shard, all_shards, read_shard_record, write_shard_record
-from segunc.maps.sources import FrameSource
-from segunc.maps.statistics import map_statistics
-from segunc.maps.stored_forms import class_ids, stored_score
-from segunc.maps.table import write_frame_table
+from segunc.maps.statistics import map_statistics, write_frame_table
 
 __all__ = ["Maps", "MapsWriter", "encode_jpeg", "encode_npy", "encode_png"]
 

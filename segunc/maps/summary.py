@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from segunc.errors import InputError
-from segunc.files import write_atomically
+from segunc.core.errors import InputError
+from segunc.core.files import write_atomically
 from segunc.maps.manifest import MANIFEST_NAME, is_ours, read_manifest
 from segunc.maps.shards import all_shards, iterate_records
 from segunc.maps.statistics import STATISTICS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 
 
 def predictive_agreement(probabilities: Tensor, reference: Tensor) -> float:

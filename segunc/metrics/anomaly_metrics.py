@@ -14,16 +14,9 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from segunc.errors import InputError
-from segunc.metrics.components import (
-    TRACKS,
-    ComponentCounts,
-    Mode,
-    component_counts,
-    component_result,
-)
-from segunc.metrics.per_image import FprRule, per_image_result, per_image_sums
-from segunc.metrics.pixel_curves import (
+from segunc.core.errors import InputError
+from segunc.metrics.components import TRACKS, ComponentCounts, Mode, component_counts, component_result
+from segunc.metrics.counting import (
     KEYS,
     DetectionCurve,
     auroc,
@@ -32,6 +25,7 @@ from segunc.metrics.pixel_curves import (
     detection_curve,
     fpr_at_recall,
 )
+from segunc.metrics.per_image import FprRule, per_image_result, per_image_sums
 from segunc.metrics.smiyc import (
     VALUES_OF_FLOAT_KEYS,
     VALUES_OF_UNIT_CODES,
@@ -42,7 +36,7 @@ from segunc.metrics.smiyc import (
     smiyc_curve,
     smiyc_result,
 )
-from segunc.metrics.tensor_counts import tensor_counts
+from segunc.metrics.stateful import tensor_counts
 from segunc.metrics.wide_keys import WIDE_KEYS
 
 
@@ -98,7 +92,7 @@ class PooledAnomaly(AnomalyMetric):
         self.add_state("counts", torch.zeros(2, number, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, scores: Tensor, anomaly: Tensor) -> None:
-        """Count pixels; see :func:`segunc.metrics.tensor_counts.tensor_counts`.
+        """Count pixels; see :func:`segunc.metrics.stateful.tensor_counts`.
 
         Args:
             scores: higher is more anomalous; uint16 codes or any floating type, any shape.

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 
 Array = npt.NDArray[np.float64]
 SHORTEST = 4

@@ -23,10 +23,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.errors import InputError
-from segunc.metrics.counting import check_anomaly_labels
-from segunc.metrics.fixed_point import STEPS_PER_FRACTION, mean_of_fractions, to_fixed_point
+from segunc.metrics.counting import STEPS_PER_FRACTION, check_anomaly_labels, mean_of_fractions, to_fixed_point
 
 TAUS = np.linspace(0.25, 0.75, 11)
 """Thresholds on sIoU_gt and PPV, as the benchmark makes them (0.25, 0.30, ..., 0.75 in float64)."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from segunc.errors import InputError
-from segunc.metrics.pixel_curves import DetectionCurve
+from segunc.core.errors import InputError
+from segunc.metrics.counting import DetectionCurve
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,7 +59,7 @@ def roc_points(curve: DetectionCurve, points: int | None = None) -> CurvePoints 
 def precision_recall_points(curve: DetectionCurve, points: int | None = None) -> CurvePoints | None:
     """The precision-recall curve, from recall 0 with precision 1 (nothing is called anomalous) to recall 1.
 
-    Its area is by the step rule (:func:`segunc.metrics.pixel_curves.average_precision`), so draw it with steps that
+    Its area is by the step rule (:func:`segunc.metrics.counting.average_precision`), so draw it with steps that
     take the precision of their right end.
 
     Args:

@@ -12,9 +12,9 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from segunc.errors import InputError
-from segunc.metrics.fixed_point import STEPS_PER_FRACTION, mean_of_fractions, to_fixed_point
-from segunc.metrics.pixel_curves import (
+from segunc.core.errors import InputError
+from segunc.metrics.counting import (
+    STEPS_PER_FRACTION,
     Counts,
     auroc,
     average_precision,
@@ -22,6 +22,8 @@ from segunc.metrics.pixel_curves import (
     detection_curve,
     fpr_at_recall,
     fpr_nearest_recall,
+    mean_of_fractions,
+    to_fixed_point,
 )
 
 NUMBERS = ("auroc", "aupr", "fpr95", "best_f1")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.errors import InputError
 
 Matrix = npt.NDArray[np.int64]
 """int64 ``[C, C]``: pixels by true class (row) and predicted class (column)."""

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, keys_to_half
-from segunc.metrics.pixel_curves import KEYS, Counts, DetectionCurve, best_f1, fpr_at_recall
+from segunc.metrics.counting import KEYS, Counts, DetectionCurve, best_f1, fpr_at_recall
 
 QUANTILES = 384
 """Quantiles of the anomalous and of the normal scores of a frame."""

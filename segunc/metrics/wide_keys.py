@@ -15,9 +15,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from segunc.errors import InputError
-from segunc.metrics.counting import ROW_OF_LABEL, check_anomaly_labels, order_by_key
-from segunc.metrics.pixel_curves import Counts, DetectionCurve, count_rows
+from segunc.core.errors import InputError
+from segunc.metrics.counting import ROW_OF_LABEL, Counts, DetectionCurve, check_anomaly_labels, count_rows, order_by_key
 
 WIDE_KEYS = 1 << 20
 """Number of 20-bit keys."""

@@ -1,5 +1,7 @@
 """Build, save and load segmentation networks."""
 
+from __future__ import annotations
+
 from segunc.networks.build import build_network
 from segunc.networks.description import NetworkDescription
 from segunc.networks.files import load_network, save_network

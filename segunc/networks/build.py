@@ -6,7 +6,7 @@ import inspect
 
 import segmentation_models_pytorch as smp
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork
 

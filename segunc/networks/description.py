@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 
 FORMAT = 1
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

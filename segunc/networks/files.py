@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from segunc.errors import InputError
-from segunc.files import read_json, write_atomically, write_json
+from segunc.core.errors import InputError
+from segunc.core.files import read_json, write_atomically, write_json
 from segunc.networks.build import build_network
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.networks.description import NetworkDescription
 
 

@@ -9,25 +9,26 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from segunc.errors import InputError
-from segunc.files import write_json
+from segunc.core.errors import InputError
+from segunc.core.files import write_json
+from segunc.evaluation.evaluator import Gatherer, Result
+from segunc.evaluation.labelled_frame import decode_keys
+from segunc.evaluation.parts import ConfidenceCalibration, Patches, Pooled, Selective, Smiyc, confidence_of_keys
 from segunc.maps.encoding import UNIT_SCORES
 from segunc.metrics.calibration import bin_counts, reliability
-from segunc.metrics.gatherer import Gatherer, Result
-from segunc.metrics.histograms import score_histogram
-from segunc.metrics.labelled_frame import decode_keys
-from segunc.metrics.parts.anomaly import Pooled, Smiyc
-from segunc.metrics.parts.class_labels import ConfidenceCalibration, Patches, Selective, confidence_of_keys
-from segunc.metrics.patches import WINDOW, patch_curve, sweep
-from segunc.metrics.pixel_curves import KEYS, DetectionCurve, detection_curve
-from segunc.metrics.selective import risk_coverage
+from segunc.metrics.counting import KEYS, DetectionCurve, detection_curve, score_histogram
+from segunc.metrics.selective import WINDOW, patch_curve, risk_coverage, sweep
 from segunc.metrics.smiyc import smiyc_curve
-from segunc.plots.bars import class_bars_figure
-from segunc.plots.calibration import reliability_figure
-from segunc.plots.detection import precision_recall_figure, roc_figure
-from segunc.plots.histograms import histogram_figure
+from segunc.plots.bars import class_bars_figure, histogram_figure, reliability_figure
+from segunc.plots.curves import (
+    patch_figure,
+    precision_recall_figure,
+    risk_coverage_figure,
+    risk_top,
+    roc_figure,
+    sparsification_figure,
+)
 from segunc.plots.lines import Line, precision_recall_line, risk_coverage_line, roc_line, sparsification_line
-from segunc.plots.selective import patch_figure, risk_coverage_figure, risk_top, sparsification_figure
 from segunc.plots.style import save_figure
 
 Curves = dict[str, dict[str, dict[str, list[float]]]]

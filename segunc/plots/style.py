@@ -12,7 +12,7 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from segunc.files import write_atomically
+from segunc.core.files import write_atomically
 
 WIDTH = 3.15
 """Width of a figure in inches: 8 cm, one column of a two-column page."""

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from segunc.errors import InputError
-from segunc.files import write_atomically
+from segunc.core.errors import InputError
+from segunc.core.files import write_atomically
+from segunc.frames.sources import Frame
 from segunc.maps.folder import SMOOTHING_FOLDER
-from segunc.maps.sources import Frame
 from segunc.processing.means import FrameMeans
 
 EVERY = 64

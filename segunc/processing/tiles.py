@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.processing.means import FrameMeans
 
 STRIDE = 32

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from segunc.core.errors import InputError
 from segunc.data.images import Image
-from segunc.errors import InputError
+from segunc.frames.sources import FrameSource, open_source
 from segunc.maps.manifest import MANIFEST_NAME, is_ours
 from segunc.maps.reader import MapsReader
-from segunc.maps.sources import FrameSource, open_source
 from segunc.review.frame_files import FrameRow
 
 

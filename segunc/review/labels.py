@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from segunc.data.anomaly_labels import BINARY, AnomalyEncoding
-from segunc.data.label_images import read_label_image
+from segunc.core.errors import InputError
+from segunc.data.entry import BINARY, AnomalyEncoding
+from segunc.data.images import read_label_image
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.data.pairing import find_labels
-from segunc.errors import InputError
+from segunc.data.layout import find_labels
 from segunc.maps.region import Region
 
 Label = npt.NDArray[np.uint8]

@@ -1,23 +1,23 @@
-"""A review page: a folder with an index.html that opens from disk, without a network, anywhere it is copied."""
+"""The static page."""
 
 from __future__ import annotations
 
 import html
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from segunc.data.anomaly_labels import BINARY, AnomalyEncoding
+from segunc.core.errors import InputError
+from segunc.core.files import read_json, write_json
+from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
-from segunc.errors import InputError
-from segunc.files import read_json, write_json
-from segunc.maps.class_check import check_classes
 from segunc.maps.folder import OVERLAY
-from segunc.maps.reader import MapsReader
-from segunc.review.chunks import write_data, write_new
+from segunc.maps.reader import MapsReader, check_classes
+from segunc.review.colormap import page_ranges
 from segunc.review.description import (
+    SHARES,
     describe_classes,
     describe_colours,
     describe_model,
@@ -27,13 +27,106 @@ from segunc.review.description import (
     metrics_tables,
     run_id,
 )
-from segunc.review.frame_files import FRAMES, THUMBNAILS, FrameFiles, FrameRow
+from segunc.review.frame_files import FRAMES, IMAGE, THUMBNAILS, FrameFiles, FrameRow, write_data, write_new
 from segunc.review.inputs import frame_times, open_images, open_maps, with_images
-from segunc.review.labels import find_review_labels
-from segunc.review.notices import compare_notices, image_notices, label_notices, maps_notices
-from segunc.review.ranges import page_ranges
-from segunc.review.table import frame_table
+from segunc.review.labels import ReviewLabels, find_review_labels
 from segunc.review.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
+
+
+def maps_notices(reader: MapsReader, names: Sequence[str]) -> Iterator[str]:
+    """On a run under way, frames left out by a limit, folders that hold no score."""
+    if reader.unfinished:
+        yield f"This page shows what was finished: {reader.unfinished}."
+    if len(names) < len(reader.frames):
+        yield f"The page carries the worst {len(names)} of {len(reader.frames)} frames."
+    if reader.region is not None:
+        yield (
+            "A mask was left out of these maps: its pixels are 0 in every map and ignored in every label, and they count "
+            "in shares of the whole frame."
+        )
+    for folder, why in reader.skipped.items():
+        yield f"The folder {folder} is not shown: {why}."
+
+
+def label_notices(labels: ReviewLabels, names: Sequence[str]) -> Iterator[str]:
+    """On frames without a label."""
+    for kind, files in (("an anomaly label", labels.anomaly_files), ("a class label", labels.class_files)):
+        if files and len(files) < len(names):
+            yield f"{len(files)} of {len(names)} frames have {kind}; the others show none."
+
+
+def compare_notices(reader: MapsReader, other: MapsReader | None, names: Sequence[str]) -> Iterator[str]:
+    """On frames that only one of two models has.
+
+    Raises:
+        InputError: they have no frame in common.
+    """
+    if other is None:
+        return
+    both = [name for name in names if name in set(other.frames)]
+    if not both:
+        raise InputError(
+            f"{other.folder} and {reader.folder} have no frame in common", "maps of the same frames", "check --compare"
+        )
+    if len(both) < len(names):
+        yield f"The compared maps hold {len(both)} of {len(names)} frames; the others show one model only."
+    more = len(set(other.frames) - set(reader.frames))
+    if more:
+        yield f"{more} frames stand only in the compared maps and are not shown."
+    if other.unfinished:
+        yield f"Compared maps: {other.unfinished}."
+
+
+def image_notices(rows: Sequence[FrameRow]) -> list[str]:
+    """On frames whose image the source lacks."""
+    without = sum(IMAGE not in row.contents for row in rows)
+    return (
+        [f"{without} of {len(rows)} frames have no image in the source; their maps are shown alone."] if without else []
+    )
+
+
+def frame_table(rows: Sequence[FrameRow], scores: Sequence[str], times: Sequence[float | None]) -> dict[str, Any]:
+    """The columns of the page's table, each with one entry a frame and null where there is none.
+
+    Args:
+        rows: the frames in source order.
+        scores: the scores written.
+        times: seconds from the start of a video, None for frames without.
+    """
+    kinds = sorted({tuple(row.contents) for row in rows})
+    kind_of = {kind: index for index, kind in enumerate(kinds)}
+    return {
+        "names": [row.name for row in rows],
+        "places": [row.place for row in rows],
+        "times": list(times) if any(time is not None for time in times) else None,
+        "sizes": [list(row.size) if row.size else None for row in rows],
+        "kinds": [list(kind) for kind in kinds],
+        "kind": [kind_of[tuple(row.contents)] for row in rows],
+        "objects": [row.objects for row in rows],
+        "statistics": _statistics(rows, scores, lambda row: row.statistics),
+        "other": _statistics(rows, scores, lambda row: row.other),
+        "found": {
+            score: {share: [row.found.get(score, {}).get(share) for row in rows] for share in SHARES}
+            for score in scores
+            if any(score in row.found for row in rows)
+        },
+        "problems": {str(index): row.problems for index, row in enumerate(rows) if row.problems},
+    }
+
+
+def _statistics(
+    rows: Sequence[FrameRow], scores: Sequence[str], read: Callable[[FrameRow], dict[str, dict[str, float]]]
+) -> dict[str, dict[str, list[float | None]]]:
+    """Score -> statistic -> column."""
+    found = {}
+    for score in scores:
+        entries = [read(row).get(score, {}) for row in rows]
+        # The order in which they first occur: mean, p99, max, then what the record of a frame adds.
+        names = dict.fromkeys(name for entry in entries for name in entry)
+        if names:
+            found[score] = {name: [entry.get(name) for entry in entries] for name in names}
+    return found
+
 
 ASSETS = "assets"
 RANKING_SCORE = "entropy"

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from segunc.errors import InputError
-from segunc.files import read_json, write_json
-from segunc.review.chunks import write_data
+from segunc.core.errors import InputError
+from segunc.core.files import read_json, write_json
+from segunc.review.frame_files import write_data
 
 VERDICTS = {
     "true-alarm": "true alarm",

@@ -1,5 +1,7 @@
 """The sampler: draws as a batch over one network, streaming accumulators, finished maps."""
 
+from __future__ import annotations
+
 from segunc.sampling.prediction import Prediction
 from segunc.sampling.sampler import Sampler
 

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from segunc.bayes.draws import AffineDraws, AffineLayout, FoldedDraws
-from segunc.bayes.sites import DRAWS, FRAMES, StochasticSite
-from segunc.errors import InputError
+from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
+from segunc.affine.sites import DRAWS, FRAMES, StochasticSite
+from segunc.core.errors import InputError
 from segunc.networks.network import SegmentationNetwork
-from segunc.sampling.compiled import CompiledPasses
-from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch
+from segunc.sampling.compilation import CompiledPasses
+from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch, Upsampling
 from segunc.sampling.prefix import Prefix, SharePrefix, mark
-from segunc.sampling.upsampling import Upsampling
 
 Precision = Literal["float32", "bfloat16"]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from segunc.bayes.branches import AnyPosterior, branches_of, draws_of
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.errors import InputError
+from segunc.affine.branches import AnyPosterior, branches_of, draws_of
+from segunc.affine.draws import AffineLayout
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
+from segunc.core.errors import InputError
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 
 SAMPLED_SCORES = ("msp", "entropy", "aleatoric", "epistemic")
 """Scores of the mean over draws."""

@@ -20,14 +20,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from segunc.bayes.sites import DRAWS, FRAMES, ORIGIN
+from segunc.affine.sites import DRAWS, FRAMES, ORIGIN
 
 _CALL = "segunc_call"
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
 
 
 def mark(tensor: Tensor, origin: str) -> Tensor:
-    """The tensor itself, marked as coming from :data:`~segunc.bayes.sites.FRAMES` or :data:`~segunc.bayes.sites.DRAWS`."""
+    """The tensor itself, marked as coming from :data:`~segunc.affine.sites.FRAMES` or :data:`~segunc.affine.sites.DRAWS`."""
     setattr(tensor, ORIGIN, origin)
     return tensor
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from segunc.bayes.branches import IDENTITY, Branch
-from segunc.bayes.draws import AffineDraws, FoldedDraws
-from segunc.bayes.noise import NoiseSource
+from segunc.affine.branches import IDENTITY, Branch
+from segunc.affine.draws import AffineDraws, FoldedDraws
+from segunc.affine.noise import NoiseSource
+from segunc.sampling.ending import Upsampling
 from segunc.sampling.engine import Engine, Precision
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.self_check import SelfCheck, check
-from segunc.sampling.upsampling import Upsampling
 
 
 class NetworkRunner:

@@ -1,4 +1,4 @@
-"""The one sampler: every posterior's draws run as the batch of one network, and become maps."""
+"""From the sums over draws of one frame to its maps, at the frame's size."""
 
 from __future__ import annotations
 
@@ -7,22 +7,55 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.bayes.attachments import MaxLogitStatistics
-from segunc.bayes.branches import AnyPosterior, branches_of, draws_of
-from segunc.bayes.convert import is_converted
-from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource, Scheme
-from segunc.bayes.posterior import Deterministic
-from segunc.errors import InputError
+from segunc.affine.branches import AnyPosterior, branches_of, draws_of
+from segunc.affine.convert import is_converted
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
+from segunc.affine.posterior import Deterministic
+from segunc.core.errors import InputError
+from segunc.posteriors.fitted import MaxLogitStatistics
 from segunc.sampling.accumulate import DrawAccumulator
-from segunc.sampling.batches import most_draws
 from segunc.sampling.engine import Precision
-from segunc.sampling.finish import finish_frame
-from segunc.sampling.pending import Chunk, PendingDraws
+from segunc.sampling.pending import Chunk, PendingDraws, most_draws
 from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, Prediction, check_scores
 from segunc.sampling.runner import BranchRunner, NetworkRunner, Pass
-from segunc.sampling.tail import base_maps, choose_backend
+from segunc.sampling.tail import Backend, base_maps, choose_backend, finish
+
+
+def finish_frame(
+    sums: DrawAccumulator, base: dict[str, Tensor], size: tuple[int, int] | None, keep: bool, backend: Backend
+) -> Prediction:
+    """One frame's maps, each ``[H, W]``.
+
+    Args:
+        sums: of its draws; used up.
+        base: the scores of the base network at the size of the sums.
+        size: (height, width) of the maps, None for that of the sums. Maps and mean probabilities are resized
+            bilinearly, epistemic is the difference of the resized entropies, prediction and msp come from the resized
+            probabilities.
+        keep: also return the mean probabilities.
+        backend: of :func:`segunc.sampling.tail.choose_backend`.
+    """
+    own = (sums.entropy.shape[0], sums.entropy.shape[1])
+    prediction, sampled = finish(sums, backend)
+    scores = {**sampled, **base}
+    if size is None or size == own:
+        return Prediction(prediction, scores, sums.probabilities.div_(sums.draws) if keep else None)
+    stacked = _resized(torch.stack(list(scores.values())), size)
+    scores = dict(zip(scores, stacked, strict=True))
+    probabilities = _resized(sums.probabilities.div_(sums.draws), size)
+    best, index = probabilities.max(0)
+    # The confidence must be that of the class that is predicted at this resolution.
+    scores["msp"] = 1.0 - best
+    scores["epistemic"] = (scores["entropy"] - scores["aleatoric"]).clamp_min_(0.0)
+    return Prediction(index.to(torch.uint8), scores, probabilities if keep else None)
+
+
+def _resized(planes: Tensor, size: tuple[int, int]) -> Tensor:
+    return F.interpolate(planes[None], size, mode="bilinear", align_corners=False)[0]
+
 
 __all__ = ["Precision", "Sampler", "SamplerReport"]
 
@@ -66,7 +99,7 @@ class Sampler:
         draws: S in total; draw s belongs to member s mod M. Ignored by a posterior without noise, which has one draw for
             each branch.
         seed: of the noise.
-        scheme: how draws of one member are spread, see :class:`segunc.bayes.noise.NoiseSource`.
+        scheme: how draws of one member are spread, see :class:`segunc.affine.noise.NoiseSource`.
         scope: sample fewer sites than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory.
         precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With

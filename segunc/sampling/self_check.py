@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.bayes.draws import AffineDraws
-from segunc.errors import InputError
+from segunc.affine.draws import AffineDraws
+from segunc.core.errors import InputError
 from segunc.sampling.engine import Engine
 from segunc.sampling.prefix import Prefix
 

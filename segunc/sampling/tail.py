@@ -14,10 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from segunc.bayes.attachments import MaxLogitStatistics
+from segunc.posteriors.fitted import MaxLogitStatistics
 from segunc.sampling.accumulate import DrawAccumulator, base_scores
+from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail_native import native_tail
-from segunc.sampling.upsampling import Upsampling
 
 Backend = Literal["reference", "native", "triton"]
 
@@ -50,7 +50,7 @@ def add_draws(logits: Tensor, upsampling: Upsampling, sums: DrawAccumulator, bac
             sums.add(upsampling.apply(draw[None].float())[0])
         return
     if backend == "triton":
-        from segunc.sampling.tail_triton import add_draws_triton  # importing Triton takes seconds
+        from segunc.sampling.tail_triton import add_draws_triton
 
         add_draws_triton(logits, upsampling, sums.probabilities, sums.entropy, sums.temperature)
     else:

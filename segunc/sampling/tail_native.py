@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from segunc.sampling.upsampling import Upsampling
+from segunc.sampling.ending import Upsampling
 
 SOURCE = Path(__file__).with_name("tail_native.cpp")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from segunc.sampling.upsampling import Upsampling
+from segunc.sampling.ending import Upsampling
 
 TILE = 4096
 """Classes times columns that one program holds; probabilities and logits of a tile fill about its registers."""

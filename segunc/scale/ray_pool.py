@@ -1,10 +1,4 @@
-"""Shards through a pool of Ray actors, by Ray Data.
-
-Rows of a data set are the shards; each actor loads the model once, takes one shard at a time and writes its maps itself,
-so that only rows of names and numbers pass the object store. An actor whose process dies is started again, and its
-shard with it: the operating system gave up the lock of the dead process, and the shard continues behind its last
-finished frame.
-"""
+"""Shards through a pool of Ray actors; knows rows and results, no model."""
 
 from __future__ import annotations
 
@@ -13,13 +7,75 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from segunc.errors import InputError, PartialFailure
-from segunc.scale.shard_results import MakeWork, ShardResult, ShardTask, Work
-from segunc.standard_error import quiet_stderr
+from segunc.core.errors import InputError, PartialFailure
+from segunc.core.quiet import quiet_stderr
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """One shard of one input.
+
+    Attributes:
+        input: the place of the input in the run, from 0.
+        number: of the shard, from 1.
+        count: shards of this input.
+    """
+
+    input: int
+    number: int
+    count: int
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """How a shard ended.
+
+    Attributes:
+        task: which one.
+        finished: frames whose maps were written now.
+        skipped: frames that an earlier run, or a worker that died, had finished.
+        failed: frames that cannot be predicted; the shard's record names them.
+        error: why the shard did not reach its end; empty where it did.
+        host: the machine that worked on it.
+        unusable: the worker could not start, so whatever it is given fails.
+        notes: lines for the user.
+    """
+
+    task: ShardTask
+    finished: int = 0
+    skipped: int = 0
+    failed: int = 0
+    error: str = ""
+    host: str = ""
+    unusable: bool = False
+    notes: tuple[str, ...] = ()
+
+    def to_row(self) -> dict[str, Any]:
+        """As a row of a table."""
+        return {**asdict(self), "task": asdict(self.task), "notes": "\n".join(self.notes)}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> ShardResult:
+        """The result of a row of :meth:`to_row`."""
+        return cls(**{**row, "task": ShardTask(**row["task"]), "notes": tuple(filter(None, row["notes"].split("\n")))})
+
+
+Work = Callable[[ShardTask], ShardResult]
+"""Predicts a shard; everything that is large goes to disk."""
+MakeWork = Callable[[], Work]
+"""Loads what all shards need, in the worker's process; must be picklable."""
+
+
+# Shards through a pool of Ray actors, by Ray Data.
+#
+# Rows of a data set are the shards; each actor loads the model once, takes one shard at a time and writes its maps itself,
+# so that only rows of names and numbers pass the object store. An actor whose process dies is started again, and its
+# shard with it: the operating system gave up the lock of the dead process, and the shard continues behind its last
+# finished frame.
 
 RETRIES = 3
 """How often a shard is begun again unless told otherwise. A frame that kills every worker must not go round for ever."""

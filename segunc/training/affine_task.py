@@ -14,15 +14,13 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from segunc.bayes.convert import convert, is_converted
-from segunc.bayes.draws import AffineDraws, AffineLayout
-from segunc.bayes.posterior import Posterior
-from segunc.bayes.scope import in_scope
+from segunc.affine.convert import convert, is_converted
+from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.posterior import Posterior
+from segunc.affine.scope import in_scope
+from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.errors import InputError
-from segunc.training.divergence import diverged, require_finite_state
-from segunc.training.losses import dice_loss
-from segunc.training.schedules import Schedule, make_schedule
+from segunc.training.losses import Schedule, dice_loss, diverged, make_schedule, require_finite_state
 
 
 class AffineTask(L.LightningModule, ABC):
@@ -42,7 +40,7 @@ class AffineTask(L.LightningModule, ABC):
         scope: sites that are trained; the others keep the base's affine.
         lr: learning rate.
         optimizer: ``sgd`` (Nesterov momentum 0.9) or ``adamw`` (without weight decay: the prior does that).
-        schedule: see :func:`segunc.training.schedules.make_schedule`.
+        schedule: see :func:`segunc.training.losses.make_schedule`.
         prior_scale: s, standard deviation of the Gaussian prior N(theta; theta_prior, s^2).
         prior_mean: ``base`` centres the prior on the trained values, ``zero`` is plain weight decay.
         effective_pixels: N_eff, how many independent pixels the training set counts for.

@@ -17,9 +17,9 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, TQ
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import nn
 
+from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.data.module import SegmentationDataModule
-from segunc.errors import InputError
-from segunc.files import write_json
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.files import load_weights
 from segunc.training.config import save_config

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from segunc.bayes.noise import mix_seed
+from segunc.affine.noise import mix_seed
+from segunc.core.errors import InputError
 from segunc.data.samples import SegmentationDataset
-from segunc.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 """Images ``[N, 3, H, W]`` and labels ``[N, H, W]``."""

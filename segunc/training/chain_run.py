@@ -1,4 +1,4 @@
-"""Drives chains to their end: progress, checkpoints, and the states they leave behind."""
+"""Chains: their states, and running them to their end, resumably."""
 
 from __future__ import annotations
 
@@ -6,17 +6,67 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from segunc.errors import PartialFailure
-from segunc.files import write_atomically
+from segunc.core.errors import PartialFailure
+from segunc.core.files import write_atomically
 from segunc.metrics.chains import SHORTEST, effective_sample_size, rank_normalised_rhat
-from segunc.training.chain import Chain, ChainFailure
 from segunc.training.progress import StepProgress
+
+
+class ChainFailure(RuntimeError):
+    """A chain cannot go on; it stays in its last good state.
+
+    Args:
+        reason: what happened.
+        remedy: what the user can do now.
+    """
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.reason, self.remedy = reason, remedy
+        super().__init__(f"{reason}; {remedy}")
+
+
+class Chain(Protocol):
+    """A chain that advances step by step and can be continued in another process.
+
+    Attributes:
+        theta: ``[D]`` its state.
+        step: steps done.
+        total: steps in all.
+    """
+
+    theta: Tensor
+    step: int
+    total: int
+
+    def advance(self) -> bool:
+        """One step; whether the state after it belongs to the sample.
+
+        Raises:
+            ChainFailure: the chain cannot go on.
+        """
+        ...
+
+    def describe(self) -> str:
+        """The state of the chain in a few words."""
+        ...
+
+    def record(self) -> dict[str, Any]:
+        """What the sample was made with, for the provenance."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a continued chain needs: tensors, numbers, names and containers of them."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict` of a chain with the same settings."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -25,7 +75,7 @@ class ChainSample:
 
     Attributes:
         states: ``[M, K, D]`` float32, K states of each chain in their order.
-        records: one for each chain, see :meth:`segunc.training.chain.Chain.record`.
+        records: one for each chain, see :meth:`segunc.training.chain_run.Chain.record`.
     """
 
     states: Tensor

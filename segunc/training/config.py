@@ -9,9 +9,9 @@ from typing import Any, Literal
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from segunc.core.errors import InputError
 from segunc.data.module import SegmentationDataModule
-from segunc.errors import InputError
-from segunc.training.schedules import Schedule
+from segunc.training.losses import Schedule
 
 
 @dataclass

@@ -1,34 +1,40 @@
-"""The frame of every fine-tuning run: what happens before a method starts its work and after it is done."""
+"""The frame of every fine-tuning run, and of what is fitted on a finished model."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import cv2
 import lightning as L
+import numpy as np
+import numpy.typing as npt
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor
 
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.files import save_posterior
-from segunc.bayes.posterior import Posterior
-from segunc.bayes.scope import in_scope
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.posterior import Posterior
+from segunc.affine.scope import in_scope
+from segunc.core.errors import InputError
 from segunc.data.module import SegmentationDataModule
-from segunc.errors import InputError
 from segunc.networks.files import load_network, state_sha256
+from segunc.networks.network import inference_size
+from segunc.posteriors.files import Model, load_model, save_posterior
+from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Precision
 from segunc.training.affine_task import AffineTask
 from segunc.training.base import make_loggers, make_trainer, trainer_settings
 from segunc.training.config import save_config
 from segunc.training.losses import balanced_weights
-from segunc.training.progress import is_first_process
+from segunc.training.progress import follow, is_first_process
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
-from segunc.training.selection import CorruptedFrames, select
+from segunc.training.selection import CorruptedFrames, select, spaced
 
 Task = TypeVar("Task", bound=AffineTask)
 
@@ -196,3 +202,63 @@ class FinetuneRun:
             )
             self.say(f"wrote {self.out}: {summary}")
         return self.measured
+
+
+def load_for_fitting(base: Path, config: Namespace, device: torch.device) -> tuple[Model, SegmentationDataModule]:
+    """A model of either kind on its device, and the data set that something is to be fitted on.
+
+    Raises:
+        InputError: the model cannot be loaded, or the data set has another number of classes.
+    """
+    torch.set_flush_denormal(True)  # dead channels make denormal numbers, which CPUs multiply very slowly
+    model = load_model(base)
+    data = SegmentationDataModule(**config.data.as_dict())
+    classes = model.network.description.num_classes
+    if data.label_map.num_classes != classes:
+        raise InputError(
+            f"data set {config.data.dataset} has {data.label_map.num_classes} classes, the network {classes}",
+            "the classes that the network was trained on",
+            "choose the data set or the base again",
+        )
+    model.place(device)
+    return model, data
+
+
+def frames_as_seen(
+    model: Model, data: SegmentationDataModule, split: str, limit: int, label: str
+) -> Iterator[tuple[int, Tensor, npt.NDArray[np.uint8]]]:
+    """Evenly spaced frames of a split as ``segunc predict`` would show them to the network.
+
+    Args:
+        model: its network decides the size, unless ``data.size`` is given.
+        data: the data set.
+        split: of it.
+        limit: how many frames (0: all).
+        label: what is done with them, for the progress.
+
+    Yields:
+        the frame's index, its image ``[1, 3, h, w]`` in 0..1 on the network's device, and its train ids uint8 ``[h, w]``
+        (255 ignored), brought to the network's size by the nearest pixel.
+    """
+    frames = data.dataset(split)
+    device = next(model.network.parameters()).device
+    override = None if data.size is None else (data.size[0], data.size[1])
+    for index in follow(spaced(len(frames), limit), label):
+        image, labels = frames.read(index)
+        size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
+        if labels.shape != size:
+            resized = cv2.resize(labels, (size[1], size[0]), interpolation=cv2.INTER_NEAREST)
+            labels = np.asarray(resized, np.uint8)
+        seen = network_input([image], size).to(device)
+        yield index, seen.contiguous(memory_format=torch.channels_last), labels
+
+
+def fitted_on(config: Namespace, split: str) -> dict[str, Any]:
+    """On what, when and with which library something was fitted."""
+    return {
+        "dataset": config.data.dataset,
+        "split": split,
+        "size": None if config.data.size is None else list(config.data.size),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+    }

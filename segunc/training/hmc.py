@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from segunc.bayes.noise import draw_noise, draw_uniform, mix_seed
-from segunc.errors import InputError
-from segunc.training.chain import ChainFailure
+from segunc.affine.noise import draw_noise, draw_uniform, mix_seed
+from segunc.core.errors import InputError
+from segunc.training.chain_run import ChainFailure
 from segunc.training.target import LogDensity
 
 DIVERGENCE = 1000.0

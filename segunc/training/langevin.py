@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from segunc.bayes.noise import draw_noise
-from segunc.errors import InputError
-from segunc.training.chain import ChainFailure
+from segunc.affine.noise import draw_noise
+from segunc.core.errors import InputError
+from segunc.training.chain_run import ChainFailure
 
 EnergyGradient = Callable[[Tensor, int], Tensor]
 """theta ``[D]`` and the step -> an unbiased estimate ``[D]`` of the gradient of the energy -log p (at T = 1)."""

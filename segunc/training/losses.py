@@ -1,15 +1,18 @@
-"""Losses over logits ``[N, C, H, W]`` and train ids ``[N, H, W]`` with 255 ignored."""
+"""Losses, learning-rate schedules, and training that diverges."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import IGNORE
-from segunc.errors import InputError
 
 
 def dice_loss(logits: Tensor, labels: Tensor, smooth: float = 1.0) -> Tensor:
@@ -65,3 +68,51 @@ def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: fl
     raw = [f**-power if f > 0 else 0.0 for f in frequencies]
     mean = sum(f * w for f, w in zip(frequencies, raw, strict=True))
     return [min(limit, w / mean) if w > 0 else 1.0 for w in raw]
+
+
+Schedule = Literal["onecycle", "poly", "constant"]
+
+
+def make_schedule(
+    optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float], poly_power: float = 0.9
+) -> LRScheduler:
+    """A schedule over ``steps`` optimiser steps.
+
+    ``onecycle`` warms up over 20 % to ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is
+    ``(1 - step / steps) ** poly_power`` (DeepLab); ``constant`` keeps the rate. ``peak`` is one rate, or one for each
+    parameter group.
+    """
+    if name == "onecycle":
+        total = max(steps, 2) + 1
+        # PyTorch divides by zero where the warm-up is a single step.
+        return OneCycleLR(optimizer, peak, total_steps=total, pct_start=0.2 if total > 10 else 0.5)
+    if name == "poly":
+        return LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / max(steps, 1)) ** poly_power)
+    return LambdaLR(optimizer, lambda step: 1.0)
+
+
+def diverged(what: str, step: int) -> InputError | PartialFailure:
+    """The error of a loss or a parameter that is not finite.
+
+    Args:
+        what: is not finite.
+        step: optimiser steps made before; at 0 the settings are to blame, and nothing is there to keep.
+    """
+    remedy = "lower the learning rate (lr)"
+    if step == 0:
+        return InputError(f"{what} is NaN or infinite before the first step", "finite numbers", remedy)
+    return PartialFailure(
+        f"{what} became NaN or infinite at step {step}; the last checkpoint is from before that and stays; {remedy} "
+        "and give another --out"
+    )
+
+
+def require_finite_state(state: Mapping[str, Tensor], step: int) -> None:
+    """Raise before a checkpoint is written that is not finite, so that the one before it, which is good, stays.
+
+    Raises:
+        InputError, PartialFailure: see :func:`diverged`.
+    """
+    for name, tensor in state.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise diverged(name, step)

@@ -8,8 +8,8 @@ from typing import Any
 import lightning as L
 from jsonargparse import Namespace
 
-from segunc.errors import InputError, PartialFailure
-from segunc.files import read_json, write_json
+from segunc.core.errors import InputError, PartialFailure
+from segunc.core.files import read_json, write_json
 from segunc.training.config import plain_config
 
 CHECKPOINTS = "checkpoints"

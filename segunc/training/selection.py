@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.posterior import Posterior
+from segunc.affine.posterior import Posterior
+from segunc.core.errors import InputError
 from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.labels import IGNORE
 from segunc.data.samples import SegmentationDataset
-from segunc.errors import InputError
+from segunc.posteriors.abnn import ABNN
 from segunc.sampling.sampler import Precision, Sampler
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from segunc.bayes.convert import revert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.sites import StochasticSite
+from segunc.affine.convert import revert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.sites import StochasticSite
 
 
 @torch.no_grad()

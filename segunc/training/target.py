@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.bayes.draws import AffineDraws, AffineLayout
-from segunc.bayes.scope import in_scope
+from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.scope import in_scope
+from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.errors import InputError
 
 LogDensity = Callable[[Tensor], tuple[float, Tensor]]
 """theta ``[D]`` -> log density up to a constant, and its gradient ``[D]``; NaN where it is not defined."""

@@ -12,9 +12,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.data.labels import IGNORE
-from segunc.training.divergence import diverged, require_finite_state
-from segunc.training.losses import SegmentationLoss
-from segunc.training.schedules import Schedule, make_schedule
+from segunc.training.losses import Schedule, SegmentationLoss, diverged, make_schedule, require_finite_state
 
 
 class SegmentationTask(L.LightningModule):
@@ -30,7 +28,7 @@ class SegmentationTask(L.LightningModule):
         optimizer: ``adamw`` or ``sgd`` (Nesterov momentum 0.9).
         lr: peak learning rate.
         weight_decay: decay of weights; normalisation parameters and biases are not decayed.
-        schedule: see :func:`segunc.training.schedules.make_schedule`.
+        schedule: see :func:`segunc.training.losses.make_schedule`.
 
     Raises:
         InputError, PartialFailure: in training, when the loss or a parameter becomes NaN or infinite; checkpoints written

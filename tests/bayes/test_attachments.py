@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.attachments import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.files import Model, copy_model, load_model, save_posterior
-from segunc.errors import InputError
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.files import Model, copy_model, load_model, save_posterior
+from segunc.posteriors.fitted import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
 
 SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from segunc.bayes.chain import HMC, SGHMC, SGLD, ChainStates
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.errors import InputError
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
+from segunc.posteriors.chains import HMC, SGHMC, SGLD, ChainStates
 from segunc.sampling.sampler import Sampler
 from tests.bayes.networks import small_network
 

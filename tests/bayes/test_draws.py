@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineDraws, AffineLayout
-from segunc.bayes.noise import draw_noise
-from segunc.bayes.scope import in_scope
-from segunc.errors import InputError
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.noise import draw_noise
+from segunc.affine.scope import in_scope
+from segunc.core.errors import InputError
+from segunc.posteriors.abnn import ABNN
 from segunc.training.statistics import reestimate
 from tests.bayes.networks import small_network
 

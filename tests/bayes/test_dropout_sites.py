@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.dropout_sites import DropoutSite, convert_dropout
-from segunc.bayes.own_dropout import OwnDropout
-from segunc.errors import InputError
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.dropout_sites import DropoutSite, convert_dropout
+from segunc.core.errors import InputError
+from segunc.posteriors.mc_dropout import OwnDropout
 
 
 def network(*layers: nn.Module) -> nn.Sequential:

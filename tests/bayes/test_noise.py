@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from segunc.bayes.noise import SCHEMES, NoiseSource
-from segunc.errors import InputError
+from segunc.affine.noise import SCHEMES, NoiseSource
+from segunc.core.errors import InputError
 
 S, M, T = 24, 3, 500
 

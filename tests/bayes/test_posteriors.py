@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.laplace import Laplace
-from segunc.bayes.mc_dropout import ChannelDropout
-from segunc.bayes.noise import draw_noise, draw_uniform
-from segunc.bayes.posterior import Posterior
-from segunc.bayes.registry import METHODS, restore
-from segunc.bayes.swag import Swag
-from segunc.bayes.variational import MeanField
-from segunc.errors import InputError
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.noise import draw_noise, draw_uniform
+from segunc.affine.posterior import Posterior
+from segunc.core.errors import InputError
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.laplace import Laplace
+from segunc.posteriors.mc_dropout import ChannelDropout
+from segunc.posteriors.registry import METHODS, restore
+from segunc.posteriors.swag import Swag
+from segunc.posteriors.variational import MeanField
 from tests.bayes.networks import randomise, small_network
 
 

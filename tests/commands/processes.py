@@ -24,22 +24,22 @@ _PRELOADED = (
     "torch._dynamo",
     "torch.distributed",
     "torchvision",
-    "segunc.commands.demo",
-    "segunc.commands.train",
-    "segunc.commands.finetune",
-    "segunc.commands.predict",
-    "segunc.commands.evaluate",
-    "segunc.commands.model_evaluation",
-    "segunc.commands.review",
-    "segunc.commands.doctor",
-    "segunc.commands.export",
-    "segunc.commands.overlay",
-    "segunc.commands.compare",
-    "segunc.commands.summary",
+    "segunc.verbs.demo",
+    "segunc.verbs.train",
+    "segunc.verbs.finetune",
+    "segunc.verbs.predict",
+    "segunc.verbs.evaluate",
+    "segunc.evaluation.models",
+    "segunc.verbs.review",
+    "segunc.verbs.doctor",
+    "segunc.verbs.export",
+    "segunc.verbs.overlay",
+    "segunc.verbs.compare",
+    "segunc.verbs.summary",
     "segunc.training.base",
-    "segunc.training.finetune",
-    "segunc.training.max_logit",
-    "segunc.training.temperature",
+    "segunc.training.finetune_abnn",
+    "segunc.training.fit_max_logit",
+    "segunc.training.fit_temperature",
     "segunc.review.page",
 )
 _CONTEXT.set_forkserver_preload(list(_PRELOADED))
@@ -128,8 +128,8 @@ def _child(arguments: list[str], stdout: str, stderr: str) -> None:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(opened, number)
         os.close(opened)
-    from segunc.cli import __file__ as cli
-    from segunc.cli import main
+    from segunc.cli.main import __file__ as cli
+    from segunc.cli.main import main
 
     # Lightning starts the further processes of a distributed run by this command line.
     sys.argv = [str(Path(cli).with_name("__main__.py")), *arguments]

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch._utils import ExceptionWrapper
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.networks import load_network, save_network
 from segunc.training.resume import worker_message
 from tests.commands.processes import refuse, segunc

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from segunc.bayes.chain import ChainStates
-from segunc.bayes.files import load_model
+from segunc.posteriors.chains import ChainStates
+from segunc.posteriors.files import load_model
 from segunc.sampling.sampler import Sampler
 from tests.commands.processes import Command, refuse, succeed
 from tests.commands.test_interrupted import kill_when

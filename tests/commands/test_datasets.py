@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.cli import main
+from segunc.cli.main import main
 from segunc.data.datasets import dataset_entry
-from segunc.data.label_images import read_label_image
+from segunc.data.images import read_label_image
 from segunc.data.module import SegmentationDataModule
 from segunc.maps.encoding import encode_unit
 from segunc.networks import NetworkDescription, build_network, save_network

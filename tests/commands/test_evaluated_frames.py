@@ -10,7 +10,7 @@ from typing import Any
 import cv2
 import pytest
 
-from segunc.cli import main
+from segunc.cli.main import main
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
 from segunc.data.labels import label_map

@@ -13,18 +13,18 @@ import pytest
 import torch
 from torch import nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.cli import build_parser
-from segunc.commands import execution
-from segunc.commands.execution import choose_compilation, choose_execution, input_sizes
-from segunc.errors import InputError
-from segunc.maps.sources import open_source
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.cli.main import build_parser
+from segunc.core.errors import InputError
+from segunc.frames.sources import open_source
 from segunc.networks import NetworkDescription, SegmentationNetwork
+from segunc.posteriors.abnn import ABNN
 from segunc.processing.tiles import Tiling
 from segunc.sampling import Sampler
 from segunc.sampling.compilation import Decision, Workload
+from segunc.verbs import execution
+from segunc.verbs.execution import choose_compilation, choose_execution, input_sizes
 from tests.commands.processes import Command, refuse, succeed
 from tests.commands.test_interrupted import kill_when, tree
 from tests.conftest import Job

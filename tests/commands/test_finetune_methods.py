@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from segunc.bayes.files import load_model
-from segunc.commands.finetune import METHODS, section
+from segunc.posteriors.files import load_model
 from segunc.sampling.sampler import Sampler
+from segunc.verbs.finetune import METHODS, section
 from tests.commands.processes import Command, refuse, segunc, succeed
 from tests.commands.test_interrupted import kill_when
 from tests.conftest import Job

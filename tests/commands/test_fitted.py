@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.bayes.files import load_model
 from segunc.maps.encoding import decode_unit
+from segunc.posteriors.files import load_model
 from segunc.sampling.prediction import ALL_SCORES
 from tests.commands.processes import refuse, succeed
 from tests.conftest import Job

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from segunc.bayes.files import load_model
+from segunc.posteriors.files import load_model
 from tests.commands.processes import Command, refuse, succeed
 from tests.conftest import Job
 

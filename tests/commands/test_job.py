@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 from safetensors.torch import load_file
 
-from segunc.bayes.files import load_model
+from segunc.posteriors.files import load_model
 from segunc.training.config import parse_finetune_config, parse_train_config
 from tests.commands.processes import refuse, segunc, succeed
 from tests.conftest import Job

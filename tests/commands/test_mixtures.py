@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from segunc.bayes.files import load_model
-from segunc.bayes.own_dropout import OwnDropout
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.networks.files import state_sha256
+from segunc.posteriors.files import load_model
+from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.sampling import Sampler
 from tests.commands.processes import refuse, succeed
 from tests.conftest import Job

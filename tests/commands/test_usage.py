@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from segunc.cli import VERBS, build_parser, main
+from segunc.cli.main import VERBS, build_parser, main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "numpy", "cv2", "lightning", "albumentations", "segmentation_models_pytorch", "jsonargparse")
@@ -23,7 +23,7 @@ def imported_by(code: str) -> set[str]:
 
 
 def test_help_version_and_usage_errors_import_nothing_heavy() -> None:
-    run = "from segunc.cli import main\nmain({!r})"
+    run = "from segunc.cli.main import main\nmain({!r})"
     assert imported_by(run.format(["--help"])) == set()
     assert imported_by(run.format(["predict", "--help"])) == set()
     assert imported_by(run.format(["--version"])) == set()

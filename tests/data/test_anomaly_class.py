@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segunc.core.errors import InputError
 from segunc.data.anomaly_class import AnomalyClassEntry, declare_anomalies
 from segunc.data.datasets import ENTRIES, dataset_entry
-from segunc.data.label_images import read_label_image
+from segunc.data.images import read_label_image
 from segunc.data.module import SegmentationDataModule
 from segunc.data.samples import Sample
-from segunc.errors import InputError
 from tests.data.miniatures import write_frame
 from tests.data.published import draw_miniature
 

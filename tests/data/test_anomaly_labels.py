@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from segunc.data.anomaly_labels import BINARY, ROAD_ANOMALY, AnomalyEncoding, classes_as_anomalies
+from segunc.core.errors import InputError
+from segunc.data.entry import BINARY, ROAD_ANOMALY, AnomalyEncoding, classes_as_anomalies
 from segunc.data.labels import label_map
-from segunc.errors import InputError
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segunc.core.errors import InputError
 from segunc.data.corruptions import (
     CORRUPTIONS,
     DARKNESS,
@@ -22,8 +23,7 @@ from segunc.data.corruptions import (
     _fractal,
 )
 from segunc.data.images import read_image
-from segunc.data.toy import ToyConfig, generate_toy
-from segunc.errors import InputError
+from segunc.toyroads import ToyConfig, generate_toy
 
 EVERY = [Corruption(name, strength) for name in CORRUPTIONS for strength in range(1, STRENGTHS + 1)]
 

@@ -9,11 +9,11 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.core.errors import InputError
 from segunc.data.datasets import ENTRIES, dataset_entry
-from segunc.data.label_images import read_label_image
+from segunc.data.images import read_label_image
 from segunc.data.labels import IGNORE
 from segunc.data.samples import Sample, load_image
-from segunc.errors import InputError
 from tests.data.published import BESIDE, FORMS, draw_miniature
 
 COUNTS: dict[str, dict[str, int]] = {

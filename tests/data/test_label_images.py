@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segunc.data.label_images import read_label_image
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.data.images import read_label_image
 
 IDS = np.array([[0, 1, 2], [3, 19, 255]], np.uint8)
 

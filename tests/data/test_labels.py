@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from segunc.core.errors import InputError
 from segunc.data.labels import COLUMNS, IGNORE, compact_ranges, label_map, read_label_map
-from segunc.errors import InputError
 
 # From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, trainId, colour of the evaluated classes.
 CITYSCAPES = [

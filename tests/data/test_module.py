@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from segunc.core.errors import InputError
 from segunc.data.module import SegmentationDataModule
-from segunc.errors import InputError
 from tests.data import miniatures
 
 

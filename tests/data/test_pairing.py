@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from segunc.data.pairing import find_labels, frame_stem, image_files, list_images, match_labels
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.data.layout import find_labels, frame_stem, image_files, list_images, match_labels
 
 
 def touch(root: Path, *names: str) -> Path:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.data.samples import Sample, SegmentationDataset, load_image
 from segunc.data.transforms import EvalTransform
-from segunc.errors import InputError
 from tests.data.miniatures import write_frame
 
 

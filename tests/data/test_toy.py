@@ -13,17 +13,16 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from segunc.core.errors import InputError
 from segunc.data.labels import label_map
-from segunc.data.pairing import find_labels, frame_stem, list_images
-from segunc.data.toy import Scene, ToyConfig, generate_toy, render_scene
-from segunc.data.toy.anomalies import KINDS, sample_anomaly
-from segunc.data.toy.camera import Camera
-from segunc.data.toy.canvas import ANOMALY, CAR, ROAD, SIGN, SKY, Canvas, Stage
-from segunc.data.toy.generate import FRAMES_PER_SECOND, SPLITS, VIDEO_SPLIT, frame_name
-from segunc.data.toy.light import sample_light
-from segunc.data.toy.scene import vote
-from segunc.data.toy.video import video_frames
-from segunc.errors import InputError
+from segunc.data.layout import find_labels, frame_stem, list_images
+from segunc.toyroads import Scene, ToyConfig, generate_toy, render_scene
+from segunc.toyroads.anomalies import KINDS, sample_anomaly
+from segunc.toyroads.camera import Camera
+from segunc.toyroads.canvas import ANOMALY, CAR, ROAD, SIGN, SKY, Canvas, Stage
+from segunc.toyroads.generate import FRAMES_PER_SECOND, SPLITS, VIDEO_SPLIT, frame_name, video_frames
+from segunc.toyroads.light import sample_light
+from segunc.toyroads.scene import vote
 
 SIZE = (128, 256)
 SMALL = ToyConfig(seed=3, train=3, val=1, test=1, anomaly=2, video_frames=5, size=(64, 128))

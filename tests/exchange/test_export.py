@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from segunc.errors import InputError, PartialFailure
-from segunc.exchange.export import ExportSummary, export_maps
-from segunc.exchange.formats import encode_float32, encode_hdf5
+from segunc.core.errors import InputError, PartialFailure
+from segunc.exchange.export import ExportSummary, encode_float32, encode_hdf5, export_maps
 from segunc.maps.encoding import decode_unit, score_keys
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import read_score_file

@@ -10,12 +10,12 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.core.errors import InputError
 from segunc.data.images import read_image
-from segunc.errors import InputError
 from segunc.exchange.fiftyone import export_fiftyone, fiftyone_samples
+from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.sources import open_source
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, manifest, process, write_pictures
 

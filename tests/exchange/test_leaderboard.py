@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.evaluation.results import load_results
 from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
-from segunc.metrics.results import load_results
 from tests.metrics.evaluations import COUNTS, write_result
 
 ANOMALY = TRACKS["anomaly"]

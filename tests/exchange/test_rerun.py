@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.exchange.rerun import export_rerun
+from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.sources import open_source
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import manifest, process, write_video
 

@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.frames.sources import Frame
 from segunc.maps.manifest import build_manifest
-from segunc.maps.sources import Frame
 from segunc.maps.store import Maps
 
 SCORES = ("entropy", "epistemic", "max-logit")

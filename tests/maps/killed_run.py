@@ -15,9 +15,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import segunc.files as files_module
+import segunc.core.files as files_module
+from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
-from segunc.maps.sources import open_source
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import manifest, process
 

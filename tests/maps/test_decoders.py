@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segunc.errors import InputError
-from segunc.maps.decoders import DecoderName, open_decoder
-from segunc.maps.pipeline import Progress
-from segunc.maps.progress import describe
-from segunc.maps.selection import Selection
-from segunc.maps.sources import Frame, open_source
+from segunc.core.errors import InputError
+from segunc.frames.decoders import DecoderName, open_decoder
+from segunc.frames.sources import Frame, Selection, open_source
+from segunc.maps.pipeline import Progress, describe
 from tests.maps.fakes import write_timed_video, write_video
 
 TIMES = (0.0, 0.04, 0.08, 0.2, 0.24, 0.5, 0.54, 0.58, 0.9, 1.0)

@@ -9,12 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.frames.sources import Frame, open_source
 from segunc.maps.hdf5_files import Hdf5Files, part_path
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
-from segunc.maps.sources import Frame, open_source
 from segunc.maps.store import Maps, MapsWriter
 from tests.maps.fakes import SCORES, folder_bytes, manifest, process, write_pictures
 

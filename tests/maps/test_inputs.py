@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from segunc.errors import InputError
-from segunc.maps.inputs import plan_inputs
+from segunc.core.errors import InputError
+from segunc.frames.inputs import plan_inputs
 
 
 def touch(*paths: Path) -> None:

@@ -14,10 +14,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from segunc.errors import InputError, PartialFailure
-from segunc.maps.pipeline import Progress, run_pipeline
-from segunc.maps.progress import ConsoleProgress, describe
-from segunc.maps.sources import Frame, FrameSource, Skip, open_source
+from segunc.core.errors import InputError, PartialFailure
+from segunc.frames.sources import Frame, FrameSource, Skip, open_source
+from segunc.maps.pipeline import ConsoleProgress, Progress, describe, run_pipeline
 from segunc.maps.store import Maps, MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
 

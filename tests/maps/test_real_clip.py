@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segunc.maps.selection import Selection
-from segunc.maps.sources import open_source
+from segunc.frames.sources import Selection, open_source
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def test_h264_clip_is_read_to_its_end(clip: Path) -> None:
 
 
 def test_cut_mp4_without_its_index_cannot_be_opened(clip: Path, tmp_path: Path) -> None:
-    from segunc.errors import InputError
+    from segunc.core.errors import InputError
 
     cut = tmp_path / "cut.mp4"
     cut.write_bytes(clip.read_bytes()[:500_000])

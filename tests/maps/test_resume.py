@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
-from segunc.maps.sources import open_source
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import score_keys
 from segunc.maps.score_files import SUFFIXES, as_score, decode_stored, is_colour_picture, read_score_file
 from tests.maps.foreign import write_map

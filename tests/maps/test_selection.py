@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segunc.errors import InputError
-from segunc.maps.selection import Selection, format_time, parse_time
+from segunc.core.errors import InputError
+from segunc.frames.sources import Selection, format_time, parse_time
 
 
 @pytest.mark.parametrize(

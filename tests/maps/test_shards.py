@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segunc.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure
+from segunc.core.locks import Lock
+from segunc.frames.sources import open_source
 from segunc.maps.folder import refuse_foreign
-from segunc.maps.locks import Lock
 from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
-from segunc.maps.sources import open_source
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
 
@@ -164,7 +164,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system_locks: bool
 ) -> None:
     if not system_locks:
-        monkeypatch.setattr("segunc.maps.locks.fcntl", None)
+        monkeypatch.setattr("segunc.core.locks.fcntl", None)
     path = tmp_path / ".lock"
     path.write_text(f"{dead_process()} {socket.gethostname()}\n")
     lock = Lock(path, "it")
@@ -177,7 +177,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(
 
 
 def test_without_system_locks_another_host_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segunc.maps.locks.fcntl", None)
+    monkeypatch.setattr("segunc.core.locks.fcntl", None)
     path = tmp_path / ".lock"
     path.write_text("17 elsewhere\n")
     with pytest.raises(InputError, match=r"process 17 on elsewhere.*if that run is gone, remove"):

@@ -10,10 +10,9 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.core.errors import InputError
 from segunc.data.images import find_damage, read_image
-from segunc.errors import InputError
-from segunc.maps.selection import Selection
-from segunc.maps.sources import ImageSource, open_source
+from segunc.frames.sources import ImageSource, Selection, open_source
 from tests.maps.fakes import write_pictures, write_video
 
 

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit
 from segunc.maps.manifest import build_manifest, differing_keys, read_run
 from segunc.maps.reader import MapsReader

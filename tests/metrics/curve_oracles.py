@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn import metrics as sklearn_metrics
 
-from segunc.metrics.pixel_curves import auroc, average_precision, best_f1, count_keys, detection_curve, fpr_at_recall
+from segunc.metrics.counting import auroc, average_precision, best_f1, count_keys, detection_curve, fpr_at_recall
 
 # labels, scores, then AP, AUROC, FPR95 and best F1 as computed by the benchmarks' own tools.
 FIXTURES = [

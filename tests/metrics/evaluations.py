@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from segunc.metrics.resampling import Replicates
-from segunc.metrics.sidecar import save_replicates, sidecar_path
+from segunc.evaluation.resampling import Replicates, save_replicates, sidecar_path
 
 COUNTS = {
     "anomaly_frames": 60,

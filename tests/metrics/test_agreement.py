@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 from torch import Tensor
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.metrics.agreement import predictive_agreement, total_variation
 
 

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchmetrics import Metric
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit
 from segunc.metrics.anomaly_metrics import ComponentAnomaly, PerImageAnomaly, PooledAnomaly, SmiycAnomaly
 from segunc.metrics.components import component_counts, component_result
-from segunc.metrics.counting import count_scores
+from segunc.metrics.counting import auroc, count_scores, detection_curve
 from segunc.metrics.per_image import per_image_result, per_image_sums
-from segunc.metrics.pixel_curves import auroc, detection_curve
 from segunc.metrics.smiyc import VALUES_OF_FLOAT_KEYS, VALUES_OF_UNIT_CODES, merge_bins, smiyc_bins, smiyc_result
-from segunc.metrics.tensor_counts import wide_tensor_keys
+from segunc.metrics.stateful import wide_tensor_keys
 from segunc.metrics.wide_keys import wide_keys
 
 MAKERS: dict[str, Callable[[], Metric]] = {

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.calibration import (
     bin_confidences,
@@ -19,7 +19,7 @@ from segunc.metrics.calibration import (
     maximum_calibration_error,
     reliability,
 )
-from segunc.metrics.pixel_curves import count_keys, empty_counts
+from segunc.metrics.counting import count_keys, empty_counts
 
 
 @pytest.fixture

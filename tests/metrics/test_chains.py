@@ -11,7 +11,7 @@ from arviz_stats.base import array_stats
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size, rank_normalised_rhat
 
 Array = npt.NDArray[np.float64]

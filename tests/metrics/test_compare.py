@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from segunc.errors import InputError
-from segunc.metrics.compare import Cell, Comparison, Row, compare
-from segunc.metrics.comparison_table import csv_table, format_cell, format_comparison, format_number, markdown_table
-from segunc.metrics.results import load_results
+from segunc.core.errors import InputError
+from segunc.evaluation.compare import (
+    Cell,
+    Comparison,
+    Row,
+    compare,
+    csv_table,
+    format_cell,
+    format_comparison,
+    format_number,
+    markdown_table,
+)
+from segunc.evaluation.results import load_results
 from tests.metrics.evaluations import COUNTS, write_replicates, write_result
 
 AUROC = "scores.entropy.pooled.auroc"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.metrics.components import (
     NO_COMPONENT,
     NO_PREDICTED_COMPONENT,

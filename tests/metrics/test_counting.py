@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
-from segunc.metrics import pixel_curves
-from segunc.metrics.counting import count_scores
-from segunc.metrics.pixel_curves import count_keys
+from segunc.metrics import counting as pixel_curves
+from segunc.metrics.counting import count_keys, count_scores
 
 labels_of_40 = hnp.arrays(np.uint8, (5, 8), elements=st.sampled_from([0, 1, 255]))
 EXTREMES = [0.0, -0.0, 6e-8, -6e-8, 65504.0, -65504.0, 1.0, -1.0]

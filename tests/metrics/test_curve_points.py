@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import auc, precision_recall_curve, roc_curve
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import score_keys
+from segunc.metrics.counting import DetectionCurve, auroc, average_precision, count_keys, detection_curve
 from segunc.metrics.curve_points import precision_recall_points, roc_points
-from segunc.metrics.pixel_curves import DetectionCurve, auroc, average_precision, count_keys, detection_curve
 
 
 def curve_of(scores: np.ndarray, labels: np.ndarray) -> DetectionCurve:

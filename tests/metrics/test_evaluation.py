@@ -11,19 +11,19 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.data.anomaly_labels import ROAD_ANOMALY, AnomalyEncoding
+from segunc.core.errors import InputError
+from segunc.data.entry import ROAD_ANOMALY, AnomalyEncoding
 from segunc.data.labels import LabelMap, label_map
-from segunc.errors import InputError
-from segunc.evaluation import evaluate_maps
+from segunc.evaluation.evaluator import Evaluator
+from segunc.evaluation.maps import evaluate_maps
+from segunc.evaluation.passes import EvaluationOptions
+from segunc.evaluation.report import format_metrics, write_metrics
+from segunc.evaluation.resampling import Resampling
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.maps.manifest import build_manifest
 from segunc.maps.region import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.components import component_counts, component_result
-from segunc.metrics.evaluator import Evaluator
-from segunc.metrics.passes import EvaluationOptions
-from segunc.metrics.report import format_metrics, write_metrics
-from segunc.metrics.resampling import Resampling
 from segunc.plots.evaluation import write_plots
 from tests.metrics.runs import CLASSES, Run, make_frame, make_run
 

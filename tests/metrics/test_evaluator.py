@@ -13,11 +13,11 @@ from sklearn import metrics as sklearn_metrics
 from torch import from_numpy
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.evaluation.evaluator import Evaluator
+from segunc.evaluation.labelled_frame import decode_keys
+from segunc.evaluation.parts import PROTOCOLS
 from segunc.maps.encoding import UNIT_SCORES, decode_unit
-from segunc.metrics.evaluator import Evaluator
-from segunc.metrics.labelled_frame import decode_keys
-from segunc.metrics.parts.anomaly import PROTOCOLS
 from tests.metrics.runs import CLASSES, Run, make_frame, make_run
 
 SCORES = ("msp", "entropy", "epistemic", "energy")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit, keys_to_half, score_keys
-from segunc.metrics.histograms import score_histogram
-from segunc.metrics.pixel_curves import count_keys, empty_counts
+from segunc.metrics.counting import count_keys, empty_counts, score_histogram
 
 VALUES = decode_unit(np.arange(65536, dtype=np.uint16))
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats
 
-from segunc.errors import InputError
-from segunc.metrics.paired import FEWEST, paired_difference, why_not_paired
-from segunc.metrics.resampling import Replicates
+from segunc.core.errors import InputError
+from segunc.evaluation.resampling import Replicates
+from segunc.evaluation.results import FEWEST, paired_difference, why_not_paired
 
 
 def test_the_interval_is_scipys_percentile_bootstrap() -> None:

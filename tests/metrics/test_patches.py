@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segunc.errors import InputError
-from segunc.metrics.patches import count_patches, mean_uncertainty, patch_curve, patch_numbers, patch_summary, sweep
-from segunc.metrics.pixel_curves import empty_counts
+from segunc.core.errors import InputError
+from segunc.metrics.counting import empty_counts
+from segunc.metrics.selective import count_patches, mean_uncertainty, patch_curve, patch_numbers, patch_summary, sweep
 
 # Mukhoti & Gal 2018, p. 5.
 LABELS = np.array([[1, 2, 5, 7], [6, 4, 3, 3], [10, 9, 5, 0], [8, 6, 4, 4]])

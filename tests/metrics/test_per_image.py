@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import score_keys
+from segunc.metrics.counting import Counts, count_keys, detection_curve, fpr_nearest_recall
 from segunc.metrics.per_image import NUMBERS, image_numbers, per_image_result, per_image_sums
-from segunc.metrics.pixel_curves import Counts, count_keys, detection_curve, fpr_nearest_recall
 from tests.metrics.curve_oracles import FIXTURES, oracle
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn import metrics as sklearn_metrics
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, keys_to_half, score_keys
-from segunc.metrics.pixel_curves import (
+from segunc.metrics.counting import (
     KEYS,
     NO_ANOMALY,
     NO_NORMAL,

@@ -9,16 +9,16 @@ from sklearn.metrics import brier_score_loss
 from torch.nn.functional import cross_entropy
 from torchmetrics.functional.classification import binary_calibration_error
 
-from segunc.errors import InputError
-from segunc.metrics import probability_sums
-from segunc.metrics.fixed_point import STEPS_PER_UNIT, from_fixed_point, to_fixed_point
-from segunc.metrics.probability_sums import (
+from segunc.core.errors import InputError
+from segunc.metrics import calibration as probability_sums
+from segunc.metrics.calibration import (
     SMALLEST_PROBABILITY,
     classwise_bins,
     classwise_calibration_error,
     mean_scores,
     probability_scores,
 )
+from segunc.metrics.counting import STEPS_PER_UNIT, from_fixed_point, to_fixed_point
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from segunc.errors import InputError
-from segunc.metrics.evaluator import Evaluator
-from segunc.metrics.parts.anomaly import PROTOCOLS, Pooled
-from segunc.metrics.parts.base import coarse_keys, fine_keys
-from segunc.metrics.parts.class_labels import Segmentation
-from segunc.metrics.resampling import Replicates, Resampling, Tally, replicate_numbers, resampled_units
+from segunc.core.errors import InputError
+from segunc.evaluation.evaluator import Evaluator
+from segunc.evaluation.parts import PROTOCOLS, Pooled, Segmentation, coarse_keys, fine_keys
+from segunc.evaluation.resampling import Replicates, Resampling, Tally, replicate_numbers, resampled_units
 from segunc.metrics.selective import NUMBERS as SELECTIVE
 from tests.metrics.runs import CLASSES, make_frame
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.metrics.segmentation import accuracy, class_iou, confusion_matrix, mean_iou
 
 

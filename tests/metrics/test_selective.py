@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from segunc.errors import InputError
-from segunc.metrics.pixel_curves import count_keys, empty_counts
+from segunc.core.errors import InputError
+from segunc.metrics.counting import count_keys, empty_counts
 from segunc.metrics.selective import (
     NUMBERS,
     augrc,

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segunc.errors import InputError
-from segunc.metrics.resampling import Replicates
-from segunc.metrics.sidecar import load_replicates, save_replicates, sidecar_path
+from segunc.core.errors import InputError
+from segunc.evaluation.resampling import Replicates, load_replicates, save_replicates, sidecar_path
 
 
 def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:

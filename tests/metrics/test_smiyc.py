@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
-from segunc.metrics.counting import count_scores
-from segunc.metrics.pixel_curves import detection_curve
+from segunc.metrics.counting import count_scores, detection_curve
 from segunc.metrics.smiyc import (
     QUANTILES,
     VALUES_OF_FLOAT_KEYS,

@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics import Metric
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
 from segunc.metrics.anomaly_metrics import PooledAnomaly
-from segunc.metrics.pixel_curves import auroc, average_precision, count_keys, detection_curve, fpr_at_recall
+from segunc.metrics.counting import auroc, average_precision, count_keys, detection_curve, fpr_at_recall
 from segunc.metrics.segmentation import class_iou, confusion_matrix, mean_iou
-from segunc.metrics.stateful import SegmentationIoU
-from segunc.metrics.tensor_counts import tensor_keys
+from segunc.metrics.stateful import SegmentationIoU, tensor_keys
 
 DEVICES = [
     "cpu",

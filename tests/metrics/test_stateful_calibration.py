@@ -7,13 +7,17 @@ import pytest
 import torch
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
-from segunc.metrics.calibration import bin_confidences, bin_counts_by_mass, expected_calibration_error
-from segunc.metrics.fixed_point import from_fixed_point
-from segunc.metrics.pixel_curves import count_keys
-from segunc.metrics.probability_sums import classwise_bins, probability_scores
-from segunc.metrics.stateful_calibration import Calibration
+from segunc.metrics.calibration import (
+    bin_confidences,
+    bin_counts_by_mass,
+    classwise_bins,
+    expected_calibration_error,
+    probability_scores,
+)
+from segunc.metrics.counting import count_keys, from_fixed_point
+from segunc.metrics.stateful import Calibration
 
 DEVICES = [
     "cpu",

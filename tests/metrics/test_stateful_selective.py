@@ -7,12 +7,11 @@ import pytest
 import torch
 from torchmetrics import Metric
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, score_keys
-from segunc.metrics.patches import count_patches, patch_summary
-from segunc.metrics.pixel_curves import count_keys
-from segunc.metrics.selective import selective_numbers
-from segunc.metrics.stateful_selective import PatchAccuracyUncertainty, SelectivePrediction
+from segunc.metrics.counting import count_keys
+from segunc.metrics.selective import count_patches, patch_summary, selective_numbers
+from segunc.metrics.stateful import PatchAccuracyUncertainty, SelectivePrediction
 
 DEVICES = [
     "cpu",

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from segunc.errors import InputError
-from segunc.metrics.pixel_curves import auroc, average_precision, best_f1, count_keys, detection_curve
+from segunc.core.errors import InputError
+from segunc.metrics.counting import auroc, average_precision, best_f1, count_keys, detection_curve
 from segunc.metrics.wide_keys import (
     RELATIVE_WIDTH,
     WIDE_KEYS,

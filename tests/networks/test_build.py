@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
 from segunc.networks.network import inference_size
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
 from segunc.networks.files import load_weights, read_state, state_sha256
 

@@ -13,28 +13,30 @@ from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.calibration import bin_counts, reliability
-from segunc.metrics.histograms import score_histogram
-from segunc.metrics.patches import count_patches, patch_curve, sweep
-from segunc.metrics.pixel_curves import Counts, count_keys, detection_curve, empty_counts
-from segunc.metrics.selective import risk_coverage
-from segunc.plots.bars import class_bars_figure
-from segunc.plots.calibration import reliability_figure
-from segunc.plots.detection import precision_recall_figure, roc_figure
-from segunc.plots.histograms import histogram_figure
+from segunc.metrics.counting import Counts, count_keys, detection_curve, empty_counts, score_histogram
+from segunc.metrics.selective import count_patches, patch_curve, risk_coverage, sweep
+from segunc.plots.bars import Panel, Point, class_bars_figure, histogram_figure, reliability_figure, scatter_figure
+from segunc.plots.curves import (
+    patch_figure,
+    precision_recall_figure,
+    risk_coverage_figure,
+    risk_top,
+    roc_figure,
+    sparsification_figure,
+)
 from segunc.plots.lines import (
     Line,
+    SeriesPanel,
     precision_recall_line,
     risk_coverage_line,
     roc_line,
+    series_figure,
     sparsification_line,
     thin,
 )
-from segunc.plots.scatter import Panel, Point, scatter_figure
-from segunc.plots.selective import patch_figure, risk_coverage_figure, risk_top, sparsification_figure
-from segunc.plots.series import SeriesPanel, series_figure
 from segunc.plots.style import WIDTH, line_style, save_figure
 
 NAMES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "max-logit", "energy")
@@ -253,7 +255,7 @@ def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_p
 
 
 def test_no_state_of_pyplot_is_made():
-    code = "import sys, segunc.plots.selective, segunc.plots.bars; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, segunc.plots.curves, segunc.plots.bars; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.maps.sources import Frame
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.frames.sources import Frame
 from segunc.networks import NetworkDescription, SegmentationNetwork
+from segunc.posteriors.abnn import ABNN
 from segunc.processing.frames import FrameProcess, frame_seed
 from segunc.processing.smoothing import Smoother
 from segunc.processing.tiles import Tiling

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from segunc.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure
+from segunc.frames.sources import Frame, FrameSource, open_source
 from segunc.maps.manifest import build_manifest
 from segunc.maps.pipeline import run_pipeline
-from segunc.maps.sources import Frame, FrameSource, open_source
 from segunc.maps.store import Maps, MapsWriter
 from segunc.processing import smoothing
 from segunc.processing.means import FrameMeans, finish_maps

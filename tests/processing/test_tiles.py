@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.errors import InputError
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
+from segunc.posteriors.abnn import ABNN
 from segunc.processing.means import FrameMeans, finish_maps, sample_means
 from segunc.processing.tiles import STRIDE, Tiling, spans
 from segunc.sampling import Sampler

@@ -11,8 +11,8 @@ import cv2
 import numpy as np
 
 from segunc.data.labels import LabelMap
+from segunc.frames.sources import open_source
 from segunc.maps.manifest import build_manifest
-from segunc.maps.sources import open_source
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
 

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.review.colormap import (
     COLOUR_MAPS,
     DISPLAY_RANGES,

@@ -5,12 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import segunc.review.drawing as drawing
-from segunc.errors import InputError
-from segunc.review.colormap import colour_table, display_range
-from segunc.review.drawing import MINIMUM_TEXT, blank, draw_text, printable, shorten, text_width
-from segunc.review.overlay import Legend, blend, draw_overlay, model_line
-from segunc.review.panel import draw_panel
+import segunc.review.colormap as drawing
+from segunc.core.errors import InputError
+from segunc.review.colormap import (
+    MINIMUM_TEXT,
+    blank,
+    colour_table,
+    display_range,
+    draw_text,
+    printable,
+    shorten,
+    text_width,
+)
+from segunc.review.overlay import Legend, blend, draw_overlay, draw_panel, model_line
 
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
 

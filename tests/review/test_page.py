@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segunc.cli import main
-from segunc.errors import InputError
+from segunc.cli.main import main
+from segunc.core.errors import InputError
 from segunc.maps.reader import MapsReader
 from segunc.review.page import write_review
 from tests.review.page_tables import notices, table

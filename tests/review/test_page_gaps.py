@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.core.errors import InputError
 from segunc.data.labels import LabelMap
-from segunc.errors import InputError
 from segunc.review.page import write_review
 from tests.review.page_tables import notices, table
 from tests.review.scenes import LABEL_MAP, NAMES, Scene, write_maps

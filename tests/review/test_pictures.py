@@ -10,13 +10,12 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
-from segunc.errors import InputError, PartialFailure
 from segunc.maps.reader import MapsReader
-from segunc.review.colormap import colour_table
+from segunc.review.colormap import colour_table, page_ranges
 from segunc.review.overlay import Legend, draw_overlay, model_line, score_unit
 from segunc.review.pictures import PictureRequest, encode_picture, write_pictures
-from segunc.review.ranges import page_ranges
 from tests.review.scenes import NAMES, Scene, write_video_scene
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segunc.review.chunks import pack
-from segunc.review.statistics import SHARES, found_up_to, frame_statistics, labelled_objects, recorded_statistics
+from segunc.review.description import SHARES, found_up_to, frame_statistics, labelled_objects, recorded_statistics
+from segunc.review.frame_files import pack
 
 GRIDS = arrays.arrays(np.float32, (6, 7), elements=st.sampled_from([float(np.float32(i / 8)) for i in range(9)]))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.review.verdicts import Verdict, read_verdicts, summary_table
 
 RUN = "0123456789abcdef"

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure
 from segunc.maps.store import MapsWriter, encode_jpeg
 from segunc.review import video as video_module
 from segunc.review.video import count_frames, frame_rate, video_suffix, write_video

@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.branches import AnyPosterior, branches_of
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.dropout_sites import convert_dropout, dropout_layers
-from segunc.bayes.ensemble import Ensemble, EnsembleMember
-from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
-from segunc.bayes.own_dropout import OwnDropout
-from segunc.bayes.posterior import Deterministic
-from segunc.bayes.tta import TestTimeAugmentation
-from segunc.errors import InputError
+from segunc.affine.branches import AnyPosterior, branches_of
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.dropout_sites import convert_dropout, dropout_layers
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
+from segunc.affine.posterior import Deterministic
+from segunc.core.errors import InputError
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.mc_dropout import OwnDropout
+from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.logits import draw_logits
 from segunc.uncertainty import decompose_draws

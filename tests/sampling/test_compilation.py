@@ -12,22 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.ensemble import Ensemble, EnsembleMember
-from segunc.bayes.tta import TestTimeAugmentation
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler, compilation
-from segunc.sampling.batches import CUDA_BATCH_PIXELS, MOST_FRAMES, frames_at_once
-from segunc.sampling.compilation import (
-    COMPILE_SECONDS,
-    CORE_SECONDS,
-    MARGIN,
-    MOST_SIZES,
-    SAVED_SHARE,
-    Workload,
-    decide,
-)
+from segunc.sampling.compilation import COMPILE_SECONDS, CORE_SECONDS, MARGIN, MOST_SIZES, SAVED_SHARE, Workload, decide
+from segunc.sampling.pending import CUDA_BATCH_PIXELS, MOST_FRAMES, frames_at_once
 from segunc.sampling.tail_native import NativeTail
 from tests.bayes.networks import small_network
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from segunc.sampling.accumulate import DrawAccumulator
-from segunc.sampling.disagreement import DisagreementSums
+from segunc.sampling.accumulate import DisagreementSums, DrawAccumulator
 from segunc.sampling.prediction import DISAGREEMENT_SCORES, SAMPLED_SCORES
 from segunc.uncertainty import draw_variance, expected_pairwise_kl, variation_ratio
 

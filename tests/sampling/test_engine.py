@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.posteriors.abnn import ABNN
 from segunc.sampling import Sampler
 from segunc.sampling.engine import Engine
 from segunc.sampling.prefix import Prefix

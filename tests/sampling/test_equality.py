@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
+from segunc.posteriors.abnn import ABNN
 from segunc.sampling import Sampler
 from segunc.sampling.prediction import Prediction
 from segunc.sampling.sampler import Precision

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.noise import DEFAULT_SCHEME, NoiseSource
-from segunc.errors import InputError
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
+from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit
+from segunc.posteriors.abnn import ABNN
 from segunc.sampling import Sampler
 from segunc.sampling.prediction import BASE_SCORES, DEFAULT_SCORES
 from segunc.uncertainty import decompose_draws, energy, entropy_from_probabilities, max_logit, max_softmax

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.attachments import MaxLogitStatistics
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.errors import InputError
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.fitted import MaxLogitStatistics
 from segunc.sampling import Sampler
+from segunc.sampling.accumulate import standardized_max_logit
 from segunc.sampling.logits import draw_logits
 from segunc.sampling.prediction import ALL_SCORES, DISAGREEMENT_SCORES, STANDARDIZED_MAX_LOGIT, check_scores
-from segunc.sampling.standardized import standardized_max_logit
 from segunc.uncertainty import (
     decompose_draws,
     draw_variance,

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from segunc.bayes.attachments import MaxLogitStatistics
-from segunc.errors import InputError
-from segunc.sampling.standardized import find_boundaries, smooth, standardized_max_logit, suppress_boundaries
+from segunc.core.errors import InputError
+from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.sampling.accumulate import find_boundaries, smooth, standardized_max_logit, suppress_boundaries
 
 Array = npt.NDArray[np.float64]
 CROSS = ndimage.generate_binary_structure(2, 1)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from segunc.sampling.accumulate import DrawAccumulator, base_scores
+from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail import Backend, add_draws, base_maps, choose_backend, finish
 from segunc.sampling.tail_native import native_tail
-from segunc.sampling.upsampling import Upsampling
 
 CPU = torch.device("cpu")
 native = pytest.mark.skipif(native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}")

@@ -8,12 +8,12 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
+from segunc.frames.sources import open_source
 from segunc.maps.pipeline import Progress, run_pipeline
 from segunc.maps.shards import Shard
-from segunc.maps.sources import open_source
 from segunc.maps.store import MapsWriter
-from segunc.scale.shard_results import ShardResult, ShardTask
+from segunc.scale.ray_pool import ShardResult, ShardTask
 from tests.maps.fakes import manifest, process
 
 

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segunc.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.scale import ray_pool
-from segunc.scale.ray_pool import Pool, one_line, require_ray, run_shards
-from segunc.scale.shard_results import ShardResult, ShardTask
+from segunc.scale.ray_pool import Pool, ShardResult, ShardTask, one_line, require_ray, run_shards
 from tests.maps.fakes import write_pictures
 from tests.maps.test_shards import maps_of, run
 from tests.scale.fake_work import FakeWork, no_work

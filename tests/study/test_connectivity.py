@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.files import load_model
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
 from segunc.data.module import SegmentationDataModule
-from segunc.errors import InputError
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.files import load_model
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import validation_nll
 from tests.conftest import Job

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.chain import HMC
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.files import save_posterior
-from segunc.bayes.posterior import Posterior
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.posterior import Posterior
 from segunc.networks.files import load_network, save_network
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.chains import HMC
+from segunc.posteriors.files import save_posterior
 from tests.conftest import Job
 from tools import study_gradient_variance, study_posterior
 

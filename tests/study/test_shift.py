@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segunc.cli import main
+from segunc.cli.main import main
 from tests.conftest import Job
 from tools import study_shift
 

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import yaml
 
-from segunc.errors import InputError
-from segunc.metrics.results import load_results
-from segunc.study.cells import Study
-from segunc.study.plan import read_plan
-from segunc.study.report import axis_values, report, selection_report
-from segunc.study.tables import Chosen, Entry, number_table
-from segunc.study.words import evaluation_words, expand
+from segunc.core.errors import InputError
+from segunc.evaluation.results import load_results
 from tests.conftest import Job
 from tools import study_methods
+from tools.study.cells import Study
+from tools.study.plan import read_plan
+from tools.study.report import axis_values, report, selection_report
+from tools.study.tables import Chosen, Entry, number_table
+from tools.study.words import evaluation_words, expand
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STEP = {"epochs": 1, "max_steps": 1}

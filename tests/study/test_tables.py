@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from segunc.errors import InputError
-from segunc.metrics.comparison_table import format_number
-from segunc.metrics.paired import paired_difference
-from segunc.metrics.resampling import Replicates
-from segunc.metrics.results import EvaluationResult
-from segunc.study.means import mean_over_seeds, spread_over_seeds
-from segunc.study.tables import Chosen, Entry, cost_table, difference_table, number_table
+from segunc.core.errors import InputError
+from segunc.evaluation.compare import format_number
+from segunc.evaluation.resampling import Replicates
+from segunc.evaluation.results import EvaluationResult, paired_difference
+from tools.study.means import mean_over_seeds, spread_over_seeds
+from tools.study.tables import Chosen, Entry, cost_table, difference_table, number_table
 
 
 def result(name: str, nll: float, replicates: np.ndarray, **numbers: float | None) -> EvaluationResult:

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import torch
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.bayes.files import save_posterior
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import load_network, save_network
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.files import save_posterior
 
 CONFIDENCE = 2.0
 """What the log frequencies are multiplied by, so that the best temperature is near it."""

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.draws import AffineDraws, AffineLayout
-from segunc.errors import InputError, PartialFailure
+from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.core.errors import InputError, PartialFailure
+from segunc.posteriors.abnn import ABNN
 from segunc.training.affine_task import AffineTask, unpack_batch
-from segunc.training.finetune_task import ABNNTask
-from segunc.training.point_task import PointTask
-from segunc.training.swag import SwagTask
-from segunc.training.variational import VariationalTask
+from segunc.training.finetune_abnn import ABNNTask
+from segunc.training.finetune_point import PointTask
+from segunc.training.finetune_swag import SwagTask
+from segunc.training.finetune_variational import VariationalTask
 from tests.bayes.networks import small_network
 from tests.training.fitting import fit, loader
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from segunc.core.errors import InputError
 from segunc.data.module import SegmentationDataModule
 from segunc.data.samples import SegmentationDataset
-from segunc.errors import InputError
 from segunc.training.batches import Minibatches, load_batches
 
 

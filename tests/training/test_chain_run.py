@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from segunc.errors import PartialFailure
-from segunc.training.chain import ChainFailure
-from segunc.training.chain_run import ChainSample, run_chains
+from segunc.core.errors import PartialFailure
+from segunc.training.chain_run import ChainFailure, ChainSample, run_chains
 from segunc.training.langevin import CyclicalSteps, LangevinChain
 from segunc.training.progress import StepProgress
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from segunc.bayes.abnn import ABNN
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.errors import InputError
-from segunc.training.finetune_task import ABNNTask
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
+from segunc.posteriors.abnn import ABNN
+from segunc.training.finetune_abnn import ABNNTask
 from segunc.training.selection import select_alpha
 from tests.bayes.networks import small_network
 from tests.training.fitting import fit, loader

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineDraws, AffineLayout
-from segunc.bayes.laplace import Structure
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.errors import InputError
-from segunc.training import fisher as fisher_module
-from segunc.training.fisher import FisherSum
+from segunc.posteriors.laplace import Structure
+from segunc.training import finetune_laplace as fisher_module
+from segunc.training.finetune_laplace import FisherSum
 from tests.bayes.networks import randomise, small_network
 
 

@@ -11,9 +11,9 @@ import torch
 from scipy.integrate import solve_ivp, trapezoid
 from torch import Tensor
 
-from segunc.errors import InputError
+from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size, rank_normalised_rhat
-from segunc.training.chain import ChainFailure
+from segunc.training.chain_run import ChainFailure
 from segunc.training.hmc import HamiltonianChain, leapfrog
 from segunc.training.target import LogDensity
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
-from segunc.errors import InputError
-from segunc.training.chain import ChainFailure
+from segunc.core.errors import InputError
+from segunc.training.chain_run import ChainFailure
 from segunc.training.langevin import CyclicalSteps, EnergyGradient, LangevinChain
 
 PRECISION = torch.tensor([[2.0, 0.8], [0.8, 1.0]], dtype=torch.float64)

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from segunc.bayes.files import load_model
-from segunc.bayes.laplace import Laplace
-from segunc.errors import InputError
-from segunc.training import laplace
+from segunc.core.errors import InputError
+from segunc.posteriors.files import load_model
+from segunc.posteriors.laplace import Laplace
+from segunc.training import finetune_laplace as laplace
 from segunc.training.config import parse_finetune_config
-from segunc.training.fisher import FisherSum
-from segunc.training.laplace import LaplaceConfig, finetune_laplace
+from segunc.training.finetune_laplace import FisherSum, LaplaceConfig, finetune_laplace
 from segunc.training.progress import StepProgress
 from tests.conftest import Job
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.optim import SGD
 
-from segunc.errors import InputError
-from segunc.training.losses import SegmentationLoss, balanced_weights, dice_loss
-from segunc.training.schedules import make_schedule
+from segunc.core.errors import InputError
+from segunc.training.losses import SegmentationLoss, balanced_weights, dice_loss, make_schedule
 
 
 def test_cross_entropy_with_weights_and_ignored_pixels() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from segunc.errors import InputError
-from segunc.training.swag import SwagTask
+from segunc.core.errors import InputError
+from segunc.training.finetune_swag import SwagTask
 from tests.bayes.networks import small_network
 from tests.training.fitting import fit
 

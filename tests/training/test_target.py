@@ -11,9 +11,9 @@ from scipy.special import logsumexp
 from sklearn.metrics import log_loss
 from torch import Tensor, nn
 
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.errors import InputError
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
 from segunc.training.hmc import HamiltonianChain
 from segunc.training.target import AffineParameters, LogPosterior

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from segunc.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure
 from segunc.training.task import SegmentationTask
 from tests.commands.processes import refuse
 from tests.conftest import Job

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-import segunc.training.temperature as module
-from segunc.bayes.files import load_model
+import segunc.training.fit_temperature as module
+from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
-from segunc.errors import InputError
 from segunc.networks import NetworkDescription, build_network, save_network
+from segunc.posteriors.files import load_model
 from segunc.sampling import Sampler
-from segunc.training.fitting import frames_as_seen
-from segunc.training.temperature import TemperatureConfig, fit_temperature, mean_nll, sample_pixels
+from segunc.training.finetune_run import frames_as_seen
+from segunc.training.fit_temperature import TemperatureConfig, fit_temperature, mean_nll, sample_pixels
 from tests.bayes.test_attachments import SMALL, save_abnn
 from tests.data import miniatures
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from segunc.bayes.convert import convert
-from segunc.bayes.draws import AffineLayout
-from segunc.errors import InputError
-from segunc.training.fisher import FisherSum
-from segunc.training.variational import VariationalTask
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
+from segunc.training.finetune_laplace import FisherSum
+from segunc.training.finetune_variational import VariationalTask
 from tests.bayes.networks import small_network
 
 

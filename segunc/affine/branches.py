@@ -1,0 +1,152 @@
+"""What a draw is in full: a network, an input transform, and a draw of that network's posterior.
+
+Most posteriors vary only the last. Those that vary the others are mixtures of *branches*: draw s belongs to branch
+s mod B, so that the branches weigh equally, and the sampler runs the branches as it runs one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segunc.affine.noise import NoiseSource, mix_seed
+from segunc.affine.posterior import Deterministic, Posterior
+from segunc.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class InputTransform:
+    """A transform of frames whose logits can be brought back to the frame.
+
+    Attributes:
+        scale: of both sides, above 0; sides are rounded to whole pixels.
+        flip: mirrored, left to right.
+    """
+
+    scale: float = 1.0
+    flip: bool = False
+
+    @property
+    def identity(self) -> bool:
+        return self.scale == 1.0 and not self.flip
+
+    def apply(self, images: Tensor) -> Tensor:
+        """Frames ``[n, 3, H, W]`` as the network shall see them; shrinking averages (antialiased bilinear)."""
+        if self.scale != 1.0:
+            size = [max(1, round(side * self.scale)) for side in images.shape[-2:]]
+            images = F.interpolate(images, size, mode="bilinear", align_corners=False, antialias=self.scale < 1.0)
+        return images.flip(-1) if self.flip else images
+
+    def undo(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
+        """Logits ``[n, C, h, w]`` of transformed frames on the (height, width) grid of untransformed ones."""
+        if self.flip:
+            logits = logits.flip(-1)
+        if (logits.shape[-2], logits.shape[-1]) != size:
+            logits = F.interpolate(logits, size, mode="bilinear", align_corners=False)
+        return logits
+
+    def __str__(self) -> str:
+        return f"scale {self.scale:g}" + (", flipped" if self.flip else "")
+
+
+IDENTITY = InputTransform()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One network with one posterior over it, seen through one input transform.
+
+    Attributes:
+        network: converted, unless the posterior is deterministic.
+        posterior: over this network.
+        transform: of its input.
+        networks: how many networks take turns; draw s of the whole is draw s // networks of this network's posterior.
+        index: of this network among them. Where there are several, each has noise of its own.
+    """
+
+    network: nn.Module
+    posterior: Posterior
+    transform: InputTransform = IDENTITY
+    networks: int = 1
+    index: int = 0
+
+    @property
+    def stochastic(self) -> bool:
+        return not isinstance(self.posterior, Deterministic)
+
+    def numbers(self, draws: range) -> list[int]:
+        """The numbers that draws of the whole have within this network's posterior."""
+        return [draw // self.networks for draw in draws]
+
+    def noise(self, noise: NoiseSource) -> NoiseSource:
+        """Where this network's noise comes from, of the noise of the whole."""
+        if self.networks == 1:
+            return noise
+        own = None if noise.total is None else len(range(self.index, noise.total, self.networks))
+        return replace(noise, seed=mix_seed(noise.seed, self.index), total=own)
+
+
+class Mixture(ABC):
+    """A posterior that varies more than the affine parameters of one network.
+
+    Attributes:
+        method: its name in files and on the command line.
+    """
+
+    method: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def members(self) -> int:
+        """M; draw s belongs to member s mod M."""
+
+    @property
+    @abstractmethod
+    def least_draws(self) -> int:
+        """The number of draws with which every member of every part has its turn."""
+
+    @abstractmethod
+    def branches(self, network: nn.Module) -> list[Branch]:
+        """Its B branches; draw s belongs to branch s mod B.
+
+        Args:
+            network: the first network.
+        """
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What decides its draws beside the networks, for records."""
+
+
+AnyPosterior = Posterior | Mixture
+
+
+def branches_of(network: nn.Module, posterior: AnyPosterior | None) -> list[Branch]:
+    """The branches of any posterior over a network; None is the network itself."""
+    if isinstance(posterior, Mixture):
+        return posterior.branches(network)
+    return [Branch(network, Deterministic() if posterior is None else posterior)]
+
+
+def least_draws(posterior: AnyPosterior) -> int:
+    """See :attr:`Mixture.least_draws`; of any other posterior its number of members."""
+    return posterior.least_draws if isinstance(posterior, Mixture) else posterior.members
+
+
+def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int) -> int:
+    """How many draws ``draws`` come to: branches without noise have one each, and nothing is gained by repeating them.
+
+    Raises:
+        InputError: fewer draws than members.
+    """
+    if not any(branch.stochastic for branch in branches):
+        return len(branches)
+    assert posterior is not None
+    if draws < least_draws(posterior):
+        least = least_draws(posterior)
+        raise InputError(f"{draws} draws for {least} members", f"at least {least} draws", "raise --draws")
+    return draws

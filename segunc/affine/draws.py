@@ -1,0 +1,255 @@
+"""Affine draws over a converted network: the flat layout, the noise and the context that makes draws active."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from segunc.affine.dropout_sites import DropoutSite, DropoutState
+from segunc.affine.noise import mix_seed
+from segunc.affine.sites import SiteState, StochasticSite, fold, own_affine, statistics
+from segunc.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class AffineDraws:
+    """S affine parameter sets of a whole network.
+
+    Attributes:
+        weight, bias: ``[S, T]`` gamma and beta of every site, concatenated in the order of the layout.
+        element_alpha: ``[T]`` noise scale of the per-element variant (constant over a site), or None.
+        element_seeds: S seeds of the per-element noise.
+        dropout: for each drawn dropout layer its probability, or empty for none.
+        dropout_seeds: S seeds of the masks, None for a draw that drops nothing.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    element_alpha: Tensor | None = None
+    element_seeds: tuple[int, ...] = ()
+    dropout: tuple[float, ...] = ()
+    dropout_seeds: tuple[int | None, ...] = ()
+
+    def __len__(self) -> int:
+        return self.weight.shape[0]
+
+    def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
+        """The same draws with one without any noise before them, of the affine ``[T]`` given."""
+        return AffineDraws(
+            torch.cat([weight[None], self.weight]),
+            torch.cat([bias[None], self.bias]),
+            self.element_alpha,
+            (0, *self.element_seeds) if self.element_seeds else (),
+            self.dropout,
+            (None, *self.dropout_seeds) if self.dropout else (),
+        )
+
+
+@dataclass(frozen=True)
+class FoldedSite:
+    """One site's part of S draws, ready for its multiply-add.
+
+    Attributes:
+        scale, shift: ``[S, C]`` in the type of the activations, or ``[1, C]`` where the draws agree and that is used.
+        element_alpha: noise scale of the per-element variant.
+        element_offset: ``[S, C]`` what per-element noise leaves alone.
+        element_seeds: one a draw, or none.
+        agree: whether all draws were found to be the same here.
+    """
+
+    scale: Tensor
+    shift: Tensor
+    element_alpha: float
+    element_offset: Tensor
+    element_seeds: tuple[int, ...]
+    agree: bool
+
+    def part(self, first: int, last: int) -> FoldedSite:
+        """The draws first..last-1."""
+        rows = slice(first, last) if len(self.scale) > 1 else slice(None)
+        return FoldedSite(
+            self.scale[rows],
+            self.shift[rows],
+            self.element_alpha,
+            self.element_offset[first:last],
+            self.element_seeds[first:last],
+            self.agree,
+        )
+
+
+@dataclass(frozen=True)
+class FoldedDropout:
+    """One dropout layer's part of S draws: its probability, and the seed of each draw's mask (None: nothing dropped)."""
+
+    p: float
+    seeds: tuple[int | None, ...]
+
+    def part(self, first: int, last: int) -> FoldedDropout:
+        """The draws first..last-1."""
+        return FoldedDropout(self.p, self.seeds[first:last])
+
+
+@dataclass(frozen=True)
+class FoldedDraws:
+    """S draws of a whole network, site by site; see :meth:`AffineLayout.fold`."""
+
+    sites: tuple[FoldedSite, ...]
+    draws: int
+    dropout: tuple[FoldedDropout, ...] = ()
+
+    def __len__(self) -> int:
+        return self.draws
+
+    def without_element_noise(self) -> FoldedDraws:
+        """The same affine, and nothing drawn for single elements."""
+        return replace(self, sites=tuple(replace(site, element_alpha=0.0) for site in self.sites))
+
+    def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
+        """The same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
+        no activations, and nothing goes back through it."""
+        sites = (
+            site if kept else replace(site, scale=site.scale.detach(), shift=site.shift.detach())
+            for site, kept in zip(self.sites, chosen, strict=True)
+        )
+        return replace(self, sites=tuple(sites))
+
+    def part(self, first: int, last: int) -> FoldedDraws:
+        """The draws first..last-1."""
+        dropout = tuple(layer.part(first, last) for layer in self.dropout)
+        return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first, dropout)
+
+
+class AffineLayout:
+    """Where each site's channels lie in the flat affine vectors of length T, with the network's own values.
+
+    Attributes:
+        names: site names in the order of ``named_modules``.
+        channels: channels of each site; T is their sum.
+        weight, bias: ``[T]`` the trained gamma and beta.
+        has_bias: ``[T]`` bool, False where a layer has no beta (it stays 0).
+        mean, inverse: ``[T]`` statistics that fold into the affine; 0 and 1 where none do.
+        dropout_names: the drawn dropout layers, in the order of ``named_modules``.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        found = [(name, module) for name, module in network.named_modules() if isinstance(module, StochasticSite)]
+        if not found:
+            raise InputError("the network is not converted", "a converted network", "call segunc.convert on it first")
+        layers = [cast(Any, module) for _, module in found]
+        self.names = tuple(name for name, _ in found)
+        self.channels = tuple(int(layer.weight.numel()) for layer in layers)
+        self._states: list[SiteState] = [layer.segunc_site for layer in layers]
+        self._layers = layers
+        affine = [own_affine(layer) for layer in layers]
+        self.weight = torch.cat([w for w, _ in affine])
+        self.bias = torch.cat([b for _, b in affine])
+        self.has_bias = torch.cat(
+            [torch.full((n,), getattr(x, "bias", None) is not None) for x, n in zip(layers, self.channels, strict=True)]
+        ).to(self.weight.device)
+        folded = [statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)]
+        self.mean = torch.cat([m for m, _ in folded])
+        self.inverse = torch.cat([i for _, i in folded])
+        dropout = [(name, module) for name, module in network.named_modules() if isinstance(module, DropoutSite)]
+        self.dropout_names = tuple(name for name, _ in dropout)
+        self._dropout: list[DropoutState] = [module.segunc_dropout for _, module in dropout]
+
+    @property
+    def total(self) -> int:
+        """T, the number of channels over all sites."""
+        return int(self.weight.numel())
+
+    @property
+    def device(self) -> torch.device:
+        return self.weight.device
+
+    def site_mask(self, chosen: Sequence[bool]) -> Tensor:
+        """``[T]`` bool from one flag a site."""
+        return torch.repeat_interleave(torch.tensor(chosen), torch.tensor(self.channels)).to(self.device)
+
+    def reached(self) -> list[bool]:
+        """For each site whether a drawn forward came through it."""
+        return [state.reached for state in self._states]
+
+    @torch.no_grad()
+    def store(self, weight: Tensor, bias: Tensor) -> None:
+        """Make gamma and beta ``[T]`` the network's own; a layer without beta keeps none."""
+        parts = (torch.split(values, list(self.channels)) for values in (weight, bias))
+        for layer, w, b in zip(self._layers, *parts, strict=True):
+            layer.weight.copy_(w.view_as(layer.weight))
+            if getattr(layer, "bias", None) is not None:
+                layer.bias.copy_(b.view_as(layer.bias))
+        self.weight, self.bias = weight.to(self.device), torch.where(self.has_bias, bias.to(self.device), 0.0)
+
+    def fold(self, draws: AffineDraws, dtype: torch.dtype | None = None, *, share: bool = False) -> FoldedDraws:
+        """Statistics folded into the affine and cut by site, once for a run.
+
+        Args:
+            draws: of this layout.
+            dtype: of the activations; None is that of the draws.
+            share: keep one row where all draws agree, so that what lies before the first other site is the same for
+                all draws and can be computed once.
+
+        Raises:
+            InputError: the draws are of another layout.
+        """
+        if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
+            raise InputError(
+                f"draws of shape {tuple(draws.weight.shape)}",
+                f"[S, {self.total}] for this network",
+                "make them from its layout",
+            )
+        scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
+        dtype = scale.dtype if dtype is None else dtype
+        # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
+        cut = (torch.split(values, list(self.channels), 1) for values in (scale, shift, draws.bias))
+        sites = []
+        start = 0
+        for index, (*pair, offset) in enumerate(zip(*cut, strict=True)):
+            alpha = 0.0 if draws.element_alpha is None else float(draws.element_alpha[start])
+            agree = share and alpha == 0.0 and all(bool((t == t[:1]).all()) for t in pair)
+            rows = slice(0, 1) if agree else slice(None)
+            seeds = tuple(mix_seed(seed, index) for seed in draws.element_seeds)
+            sites.append(
+                FoldedSite(pair[0][rows].to(dtype), pair[1][rows].to(dtype), alpha, offset.to(dtype), seeds, agree)
+            )
+            start += self.channels[index]
+        dropout = tuple(
+            FoldedDropout(p, tuple(None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds))
+            for index, p in enumerate(draws.dropout)
+        )
+        return FoldedDraws(tuple(sites), len(draws), dropout)
+
+    @contextmanager
+    def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
+        """While open, the network computes with these draws; its batch is draw-major: S times n frames.
+
+        Raises:
+            InputError: the draws are of another layout, or draws are active already.
+        """
+        folded = self.fold(draws) if isinstance(draws, AffineDraws) else draws
+        if any(state.scale is not None for state in self._states):
+            raise InputError("draws are active already", "one set of draws at a time", "leave the first context before")
+        # The fused transformer layer of PyTorch reads its norms' parameters and never calls them.
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            for state, site in zip(self._states, folded.sites, strict=True):
+                state.scale, state.shift = site.scale, site.shift
+                if site.element_alpha:
+                    state.element_alpha, state.element_offset = site.element_alpha, site.element_offset
+                    state.element_seeds = site.element_seeds
+            for dropped, layer in zip(self._dropout if folded.dropout else (), folded.dropout, strict=True):
+                # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.prefix).
+                dropped.p, dropped.seeds, dropped.active = layer.p, layer.seeds, layer.p > 0
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast_path)
+            for state in self._states:
+                state.clear()
+            for dropped in self._dropout:
+                dropped.active = False

@@ -1,0 +1,260 @@
+"""Norm sites: normalisation layers whose per-channel affine can be drawn.
+
+A converted layer keeps its class as a base, its parameters, buffers, mode and place in the network: only its
+``forward`` gains a second path, taken while draws are active (:func:`segunc.affine.draws.active_draws`). It
+holds no random state, and the drawn path always normalises with running statistics where the layer has them,
+whatever ``module.training`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from segunc.core.errors import InputError
+
+KINDS = ("batch", "group", "layer", "layer-2d", "instance")
+ORIGIN = "segunc_origin"
+"""Attribute by which the engine marks tensors (:mod:`segunc.sampling.prefix`): those with the value :data:`FRAMES` have
+one row for each frame, the same for all draws, those with :data:`DRAWS` one for each draw and frame."""
+FRAMES = "frames"
+DRAWS = "draws"
+
+
+@dataclass
+class SiteState:
+    """What a site reads while draws are active; set from outside, never by the layer itself.
+
+    Attributes:
+        kind: one of :data:`KINDS`; ``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs.
+        scale, shift: ``[S, C]`` affine of each draw. For ``batch`` (and instance norms with running statistics) they
+            act on the raw input, statistics folded in; for the other kinds on the normalised input. ``[1, C]`` where
+            the draws agree.
+        element_alpha: noise scale of the per-element variant, 0 for the published per-channel form.
+        element_offset: ``[S, C]`` part of the output that per-element noise leaves alone (beta).
+        element_seeds: one seed a draw for the per-element noise.
+        reached: whether a drawn forward came through here since it was last cleared.
+    """
+
+    kind: str
+    scale: Tensor | None = None
+    shift: Tensor | None = None
+    element_alpha: float = 0.0
+    element_offset: Tensor | None = None
+    element_seeds: Sequence[int] = field(default_factory=tuple)
+    reached: bool = False
+
+    def clear(self) -> None:
+        """Back to the layer's own affine."""
+        self.scale = self.shift = self.element_offset = None
+        self.element_alpha, self.element_seeds = 0.0, ()
+
+
+class StochasticSite:
+    """Mixin in front of a normalisation layer's class; see the module's text."""
+
+    segunc_site: SiteState
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.segunc_site
+        if state.scale is None:
+            return cast(Tensor, super().forward(x))  # type: ignore[misc]
+        if not state.reached:
+            state.reached = True
+        return drawn_forward(cast(nn.Module, self), state, x)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, stochastic"  # type: ignore[misc]
+
+
+def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
+    """The layer with the drawn affine; ``x`` is draw-major: rows ``k * i .. k * (i + 1) - 1`` belong to draw i.
+
+    A tensor that the engine marked as the same for all draws has one row for each frame instead.
+
+    Raises:
+        InputError: the batch is not a whole number of draws.
+    """
+    assert state.scale is not None
+    assert state.shift is not None
+    draws = state.scale.shape[0]
+    shared = getattr(x, ORIGIN, None) == FRAMES
+    if x.shape[0] % draws and not shared:
+        raise InputError(
+            f"a layer input with a first axis of {x.shape[0]} under {draws} draws",
+            "a batch axis that is a multiple of the draws",
+            "this network does not keep the batch outermost; sample it one draw at a time (chunk 1)",
+        )
+    channels_first = state.kind != "layer" and (state.kind != "layer-2d" or x.ndim == 4)
+    each = x.shape[0] if shared else x.shape[0] // draws
+    x = normalise(layer, state.kind, x)
+    scale, shift = (_rows(t, x, each, channels_first, layer) for t in (state.scale, state.shift))
+    y = torch.addcmul(shift, x, scale)
+    if state.element_alpha:
+        assert state.element_offset is not None
+        # By y, not x: a pass without this noise has to make the same calls on what the draws share (sampling.prefix).
+        offset = _rows(state.element_offset, y, each, channels_first, layer)
+        y = y + state.element_alpha * _element_noise(state.element_seeds, y) * (y - offset)
+    # timm's norm layers carry dropout and activation, in this order.
+    for name in ("drop", "act"):
+        follow = getattr(layer, name, None)
+        if isinstance(follow, nn.Module):
+            y = follow(y)
+    return y
+
+
+def normalise(layer: nn.Module, kind: str, x: Tensor) -> Tensor:
+    """The layer's normalisation without its affine; kinds with folded statistics return ``x`` itself."""
+    module = cast(Any, layer)
+    if kind == "group":
+        return F.group_norm(x, module.num_groups, None, None, module.eps)
+    if kind == "instance":
+        return F.instance_norm(x, eps=module.eps)
+    if kind == "layer" or (kind == "layer-2d" and x.ndim != 4):
+        return F.layer_norm(x, module.normalized_shape, None, None, module.eps)
+    if kind == "layer-2d":
+        return F.layer_norm(x.permute(0, 2, 3, 1), module.normalized_shape, None, None, module.eps).permute(0, 3, 1, 2)
+    return x
+
+
+def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.Module) -> Tensor:
+    """``[S, C]`` as ``each`` rows a draw (one for all if S = 1), shaped to broadcast along the channel axis of ``x``."""
+    values = values.to(x.dtype)
+    if each > 1 and len(values) > 1:
+        values = values.repeat_interleave(each, 0)
+    if channels_first:
+        return values.view(values.shape[0], -1, *([1] * (x.ndim - 2)))
+    shape = tuple(cast(Any, layer).normalized_shape)
+    return values.view(values.shape[0], *([1] * (x.ndim - 1 - len(shape))), *shape)
+
+
+def _element_noise(seeds: Sequence[int], y: Tensor) -> Tensor:
+    """Standard normal noise like ``y``, the same for every frame of a draw, from CPU generators."""
+    each = y.shape[0] // len(seeds)
+    noise = [torch.randn(y.shape[1:], generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    return torch.stack(noise).repeat_interleave(each, 0).to(y.device, y.dtype)
+
+
+def _frozen_batch_norms() -> tuple[type, ...]:
+    from timm.layers.norm_act import FrozenBatchNormAct2d
+    from torchvision.ops import FrozenBatchNorm2d
+
+    return FrozenBatchNorm2d, FrozenBatchNormAct2d
+
+
+def classify(layer: nn.Module) -> tuple[str | None, str]:
+    """The kind of a normalisation layer, or None with the reason why its affine cannot be drawn.
+
+    A module that is no normalisation layer gives ``(None, "")``.
+
+    Raises:
+        InputError: BatchNorm without running statistics, or a layer without materialised parameters.
+    """
+    module = cast(Any, layer)
+    kind: str | None = None
+    if isinstance(layer, _InstanceNorm):
+        kind = "batch" if module.track_running_stats and module.running_mean is not None else "instance"
+    elif isinstance(layer, (_BatchNorm, *_frozen_batch_norms())):
+        kind = "batch"
+    elif isinstance(layer, nn.GroupNorm):
+        kind = "group"
+    elif isinstance(layer, nn.LayerNorm):
+        kind = "layer"
+    if kind is None:
+        named_so = "norm" in type(layer).__name__.lower() and next(layer.children(), None) is None
+        own = any(True for _ in layer.parameters(recurse=False))
+        return None, f"{type(layer).__name__} has no known per-channel affine" if named_so and own else ""
+    if getattr(layer, "weight", None) is None:
+        return None, "it has no affine parameters"
+    if nn.parameter.is_lazy(module.weight):
+        raise InputError(
+            f"{type(layer).__name__} has not seen its first input", "initialised parameters", "run one batch first"
+        )
+    if kind == "batch" and module.running_mean is None:
+        raise InputError(
+            f"{type(layer).__name__} without running statistics couples the draws of a batch",
+            "BatchNorm with track_running_stats=True",
+            "train with running statistics, or use GroupNorm",
+        )
+    probe = _probe_input(layer, kind)
+    if kind == "layer" and len(module.normalized_shape) == 1 and _accepts_channels_first(layer):
+        kind, probe = "layer-2d", _probe_input(layer, "layer-2d")
+    if not _same_as_original(layer, kind, probe):
+        return None, f"the forward of {type(layer).__name__} is not that of a {kind} normalisation"
+    return kind, ""
+
+
+def own_affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    """The layer's own gamma and beta, flat ``[C]`` float32 (beta 0 where it has none)."""
+    weight = cast(Tensor, layer.weight).detach().float().flatten()
+    bias = getattr(layer, "bias", None)
+    return weight, torch.zeros_like(weight) if bias is None else bias.detach().float().flatten()
+
+
+def statistics(layer: nn.Module, kind: str) -> tuple[Tensor, Tensor]:
+    """(mean, 1 / s) by which gamma and beta fold onto the raw input, ``[C]`` float32; (0, 1) where nothing folds."""
+    weight = cast(Tensor, layer.weight)
+    if kind != "batch":
+        return torch.zeros(weight.numel(), device=weight.device), torch.ones(weight.numel(), device=weight.device)
+    module = cast(Any, layer)
+    return module.running_mean.detach().float(), torch.rsqrt(module.running_var.detach().float() + module.eps)
+
+
+def fold(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale and shift on the raw input of ``weight * (x - mean) * inverse + bias``; ``[..., C]`` each."""
+    scale = weight * inverse
+    return scale, bias - mean * scale
+
+
+def _probe_input(layer: nn.Module, kind: str) -> Tensor:
+    weight = cast(Tensor, layer.weight)
+    channels = weight.numel()
+    if kind == "layer":
+        shape: tuple[int, ...] = (2, 3, *cast(Any, layer).normalized_shape)
+    elif isinstance(layer, (nn.BatchNorm1d, nn.InstanceNorm1d)):
+        shape = (2, channels, 5)
+    elif isinstance(layer, (nn.BatchNorm3d, nn.InstanceNorm3d)):
+        shape = (2, channels, 2, 3, 2)
+    else:
+        shape = (2, channels, 3, 5 if channels != 5 else 7)
+    generator = torch.Generator().manual_seed(channels)
+    return torch.randn(shape, generator=generator).to(weight.device, weight.dtype)
+
+
+def _accepts_channels_first(layer: nn.Module) -> bool:
+    """Whether a LayerNorm subclass normalises axis 1 of a 4-D input, found by calling it."""
+    if type(layer) is nn.LayerNorm:
+        return False
+    try:
+        with torch.no_grad():
+            layer(_probe_input(layer, "layer-2d"))
+    except (RuntimeError, ValueError, AssertionError):
+        return False
+    return True
+
+
+def _same_as_original(layer: nn.Module, kind: str, probe: Tensor) -> bool:
+    """Whether the drawn path with the layer's own affine reproduces its forward on a random input."""
+    training = layer.training
+    layer.eval()
+    try:
+        with torch.no_grad():
+            expected = layer(probe)
+            weight, bias = own_affine(layer)
+            mean, inverse = statistics(layer, kind)
+            scale, shift = fold(weight, bias, mean, inverse)
+            actual = drawn_forward(layer, SiteState(kind, scale[None], shift[None]), probe)
+    except (RuntimeError, ValueError, AssertionError, AttributeError):
+        return False
+    finally:
+        layer.train(training)
+    # Large means over tiny variances cancel: the scale of the terms, not of the result, bounds the rounding.
+    size = max(float(expected.abs().max()), float(shift.abs().max()), 1e-6)
+    return actual.shape == expected.shape and float((actual - expected).abs().max()) <= 1e-4 * size

@@ -1,0 +1,1 @@
+"""The command line: options to typed functions, exit codes, what is printed."""

@@ -1,0 +1,1 @@
+"""Numbers of maps and models: counted frame by frame, resampled, compared."""

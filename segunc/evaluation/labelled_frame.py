@@ -1,0 +1,163 @@
+"""One frame with its labels, checked whole, and the counts that the numbers are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError
+from segunc.data.labels import IGNORE
+from segunc.maps.encoding import UNIT_SCORES, decode_unit, keys_to_half
+from segunc.maps.score_files import decode_stored
+from segunc.metrics.counting import Counts, check_anomaly_labels, count_scores
+
+Array = npt.NDArray[Any]
+CONFIDENCE = "msp"
+"""The score whose complement is the confidence of the prediction: msp = 1 - max_c mean p_c."""
+
+
+@dataclass
+class LabelledFrame:
+    """What is known of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
+
+    Attributes:
+        name: the frame's name.
+        stored: score name -> map in its stored form: uint16 or uint8 codes, or floats (taken as float16).
+        prediction: class ids, uint8.
+        mean_probabilities: ``[C, H, W]`` float32, mean over the draws.
+        labels: train ids, uint8, 255 ignored.
+        anomaly: uint8, 0 normal, 1 anomaly, 255 ignored.
+        unit_codes: scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear.
+
+    Raises:
+        InputError: there is no label, sizes differ, or a label or the prediction holds what it may not hold.
+    """
+
+    name: str
+    stored: Mapping[str, Array]
+    prediction: Array | None = None
+    mean_probabilities: Array | None = None
+    labels: Array | None = None
+    anomaly: Array | None = None
+    unit_codes: Collection[str] = UNIT_SCORES
+    _anomaly_counts: dict[str, Counts] = field(default_factory=dict, repr=False)
+    _failure_counts: dict[str, Counts] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._check_sizes()
+        self.anomaly_pixels = np.zeros(3, np.int64)
+        if self.anomaly is not None:
+            check_anomaly_labels(self.anomaly)
+            self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[[0, 1, IGNORE]].astype(np.int64)
+        if self.prediction is not None and self.prediction.dtype != np.uint8:
+            raise InputError(f"the prediction is {self.prediction.dtype}", "uint8 class ids", "convert it")
+
+    def score(self, name: str) -> Array:
+        """The stored map of a score.
+
+        Raises:
+            InputError: the frame has none.
+        """
+        if name not in self.stored:
+            raise InputError(f"there is no map '{name}'", "a map of every score that is evaluated")
+        return self.stored[name]
+
+    def anomaly_counts(self, name: str) -> Counts | None:
+        """Pixels by key of a score, int64 ``[2, 65536]``, row 1 anomalous; None without an anomaly label."""
+        if self.anomaly is None:
+            return None
+        if name not in self._anomaly_counts:
+            with _named(name):
+                self._anomaly_counts[name] = count_scores(self.score(name), self.anomaly)
+        return self._anomaly_counts[name]
+
+    def failure_counts(self, name: str) -> Counts | None:
+        """Labelled pixels by key of a score, int64 ``[2, 65536]``, row 1 wrongly predicted.
+
+        None without class labels, without a prediction, or without a map of that score.
+
+        Raises:
+            InputError: a float map of the confidence score leaves 0..1, so that its complement is no probability.
+        """
+        if self.labels is None or self.prediction is None or name not in self.stored:
+            return None
+        if name not in self._failure_counts:
+            counted = self.labels != IGNORE
+            if name == CONFIDENCE and self.form(name) == "float":
+                _check_probabilities(self.stored[name][counted])
+            wrong = (self.labels != self.prediction).astype(np.uint8)
+            wrong[~counted] = IGNORE
+            with _named(name):
+                self._failure_counts[name] = count_scores(self.stored[name], wrong)
+        return self._failure_counts[name]
+
+    def form(self, name: str) -> str:
+        """How a map is stored: ``unit-code`` (uint16 codes of this tool), ``uint16``, ``uint8`` or ``float``.
+
+        Keys of different forms cannot be compared.
+        """
+        stored = self.score(name)
+        if np.issubdtype(stored.dtype, np.floating):
+            return "float"
+        return "unit-code" if stored.dtype == np.uint16 and name in self.unit_codes else str(stored.dtype)
+
+    def values(self, name: str) -> npt.NDArray[np.float32]:
+        """The map of a score in real units, float32 ``[H, W]``."""
+        return decode_stored(self.score(name), "unit-code" if name in self.unit_codes else "linear")
+
+    def _check_sizes(self) -> None:
+        truth = self.anomaly if self.anomaly is not None else self.labels
+        if truth is None:
+            raise InputError("there is neither an anomaly label nor a class label")
+        sizes = {f"the map '{name}'": values.shape for name, values in self.stored.items()}
+        if self.prediction is not None:
+            sizes["the prediction"] = self.prediction.shape
+        if self.mean_probabilities is not None:
+            sizes["the probability map"] = self.mean_probabilities.shape[1:]
+        if self.labels is not None:
+            sizes["the class label"] = self.labels.shape
+        for what, size in sizes.items():
+            if size != truth.shape:
+                raise InputError(
+                    f"frame {self.name}: {what} is {_in_words(size)}",
+                    f"{_in_words(truth.shape)}, the size of the label",
+                    "predict at the labels' size, or give the labels that belong to these maps",
+                )
+
+
+def _check_probabilities(values: Array) -> None:
+    if values.size and not (values.min() >= 0 and values.max() <= 1):
+        raise InputError(f"the map '{CONFIDENCE}' leaves 0..1", "1 - max probability", "repair the map")
+
+
+def decode_keys(form: str, keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """The score values of keys, in the units in which maps are read and shown; the shape of ``keys``.
+
+    Args:
+        form: of the stored maps, see :meth:`LabelledFrame.form`: ``unit-code`` is (code / 65535)^2, other whole numbers are
+            linear, 0..1 over the range of their type, floats are what they were, rounded to float16.
+        keys: of maps in that form.
+    """
+    if form == "float":
+        return keys_to_half(keys).astype(np.float32)
+    if form == "unit-code":
+        return decode_unit(keys)
+    return keys.astype(np.float32) / np.float32(np.iinfo(form).max)
+
+
+@contextmanager
+def _named(score: str) -> Iterator[None]:
+    """What is wrong with a map, with its name."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"the map '{score}': {error.given}", error.expected, error.remedy) from error
+
+
+def _in_words(size: tuple[int, ...]) -> str:
+    return " x ".join(map(str, size))

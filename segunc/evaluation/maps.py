@@ -1,0 +1,181 @@
+"""Evaluate uncertainty maps against labels: from maps on disk, or frame by frame as a network makes them.
+
+Nothing here knows a network. ``evaluate_maps`` reads the maps of any tool; a caller that holds a network feeds the same
+:class:`segunc.evaluation.evaluator.Evaluator` with the maps in their stored form and gets the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segunc.core.errors import InputError
+from segunc.data.entry import BINARY, AnomalyEncoding
+from segunc.data.images import read_label_image
+from segunc.data.labels import IGNORE, LabelMap
+from segunc.data.layout import find_labels, list_images
+from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
+from segunc.evaluation.passes import Evaluation, EvaluationOptions, component_pass
+from segunc.maps.folder import PREDICTION
+from segunc.maps.reader import MapsReader, check_classes
+
+NO_LABEL = "no label carries its name"
+"""Why a frame is left out that nobody has labelled."""
+Labels = Path | Mapping[str, Path]
+"""A folder of label files, found by the frames' names, or the label file of each frame by name."""
+
+
+def evaluate_maps(
+    maps: Path,
+    *,
+    anomaly_labels: Labels | None = None,
+    labels: Labels | None = None,
+    label_map: LabelMap | None = None,
+    anomaly_encoding: AnomalyEncoding = BINARY,
+    options: EvaluationOptions | None = None,
+    on_frame: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Evaluate a folder of maps, in constant memory.
+
+    Args:
+        maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
+        anomaly_labels: anomaly masks; a folder, or frame name -> file where a data set names them its own way.
+        labels: masks of class ids, likewise.
+        label_map: what the values of ``labels`` mean; required with ``labels``.
+        anomaly_encoding: what the values of ``anomaly_labels`` mean.
+        options: scores, protocols, components and intervals.
+        on_frame: called after each frame with the number of frames done and their total.
+
+    Returns:
+        the result with what stands behind it; frames that could not be counted stand in ``left_out`` with the reason.
+
+    Raises:
+        InputError: there are no maps or no labels, a score is unknown, the label map does not fit the maps' classes,
+            or not one frame could be counted.
+    """
+    options = options or EvaluationOptions()
+    if anomaly_labels is None and labels is None:
+        raise InputError("no labels are given", "anomaly labels, class labels, or both")
+    if labels is not None and label_map is None:
+        raise InputError("class labels are given without a label map", "the label map that explains their values")
+    reader = MapsReader(maps)
+    if labels is not None and label_map is not None:
+        check_classes(reader, label_map)
+    anomaly_files = _label_files(anomaly_labels, reader.frames)
+    label_files = _label_files(labels, reader.frames)
+    chosen = _choose_scores(reader, options.scores)
+    codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
+    classes = label_map if labels is not None else None
+    evaluator = options.evaluator(
+        chosen, classes, reader.frames, anomalies=anomaly_labels is not None, unit_codes=codes
+    )
+    inputs = _FrameInputs(reader, chosen, anomaly_files, label_files, classes, anomaly_encoding)
+    total = len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
+    counted = []
+    for done, frame in enumerate(reader.frames, start=1):
+        try:
+            given = inputs.read(frame)
+        except InputError as error:
+            evaluator.leave_out(frame, str(error))
+        else:
+            if evaluator.update(frame, **given) and given["anomaly"] is not None:
+                counted.append(frame)
+        if on_frame is not None:
+            on_frame(done, total)
+    known = set(reader.frames)
+    for failure in (reader.manifest or {}).get("failed", []):
+        if failure["name"] not in known:
+            evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
+    result = evaluator.result()
+    for kind, given_labels, files in (("anomaly", anomaly_labels, anomaly_files), ("class", labels, label_files)):
+        if given_labels is not None:
+            result["counts"][f"frames_without_{kind}_label"] = len(known - files.keys())
+            result["counts"][f"{kind}_labels_without_frame"] = _unused(given_labels, files)
+    if reader.unfinished:
+        result["unfinished"] = reader.unfinished
+    if not options.tracks or anomaly_labels is None:
+        return Evaluation(result, evaluator.replicates(), evaluator)
+
+    def again() -> Iterable[LabelledFrame]:
+        for done, frame in enumerate(counted, start=len(reader.frames) + 1):
+            given = inputs.read(frame)
+            yield LabelledFrame(frame, given["stored"], anomaly=given["anomaly"], unit_codes=codes)
+            if on_frame is not None:
+                on_frame(done, total)
+
+    return Evaluation(result, component_pass(evaluator, result, options, again()), evaluator)
+
+
+def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> Sequence[str]:
+    unknown = [name for name in scores or () if name not in reader.scores]
+    if unknown:
+        raise InputError(
+            f"score '{unknown[0]}' has no maps in {reader.folder}",
+            f"one of {', '.join(reader.scores) or '(there is none)'}",
+            "check the name, or predict with that score",
+        )
+    return reader.scores if scores is None else scores
+
+
+def _label_files(given: Labels | None, frames: Sequence[str]) -> Mapping[str, Path]:
+    if given is None:
+        return {}
+    if isinstance(given, Path):
+        return find_labels(given, frames)
+    return {frame: given[frame] for frame in frames if frame in given}
+
+
+def _unused(given: Labels, used: Mapping[str, Path]) -> int:
+    """Labels that no frame claims: many of them mean that the maps cover only a part of the set."""
+    every = list_images(given) if isinstance(given, Path) else given.values()
+    return len(set(every) - set(used.values()))
+
+
+@dataclass(frozen=True)
+class _FrameInputs:
+    """Reads what the evaluator needs of a frame, and nothing that its labels have no use for."""
+
+    reader: MapsReader
+    scores: Sequence[str]
+    anomaly_files: Mapping[str, Path]
+    label_files: Mapping[str, Path]
+    label_map: LabelMap | None
+    anomaly_encoding: AnomalyEncoding
+
+    @cached_property
+    def _has_predictions(self) -> bool:
+        return any(self.reader.has(frame, PREDICTION) for frame in self.reader.frames)
+
+    def read(self, frame: str) -> dict[str, Any]:
+        """The arguments of :meth:`Evaluator.update`.
+
+        Raises:
+            InputError: a file of the frame is missing, damaged or of another type, or no label carries its name.
+        """
+        anomaly, labels, prediction = None, None, None
+        needed: set[str] = set()
+        if frame in self.anomaly_files:
+            path = self.anomaly_files[frame]
+            anomaly = self.anomaly_encoding.encode(read_label_image(path), f"anomaly label {path}")
+            needed.update(self.scores)
+        if frame in self.label_files and self.label_map is not None:
+            path = self.label_files[frame]
+            labels = self.label_map.encode(read_label_image(path), f"label {path}")
+            # Where no frame has a prediction the result says so; where only this one lacks it, it is left out.
+            prediction = self.reader.prediction(frame) if self._has_predictions else None
+            needed.update(name for name in (*self.scores, CONFIDENCE) if self.reader.has(frame, name))
+        if anomaly is None and labels is None:
+            raise InputError(NO_LABEL)
+        if self.reader.region is not None:
+            # What lies outside was not predicted: its maps hold zeros, which are no scores.
+            anomaly, labels = (
+                None if given is None else np.where(self.reader.region.at(*given.shape), given, IGNORE).astype(np.uint8)
+                for given in (anomaly, labels)
+            )
+        stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}
+        return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}

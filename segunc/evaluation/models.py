@@ -1,0 +1,107 @@
+"""One pass of a model over a labelled data set, scored as the maps on disk would be."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from segunc.core.errors import InputError
+from segunc.data.corruptions import Corruption
+from segunc.data.datasets import DatasetEntry
+from segunc.data.images import read_label_image
+from segunc.data.samples import Sample, load_image
+from segunc.evaluation.labelled_frame import LabelledFrame
+from segunc.evaluation.passes import Evaluation, EvaluationOptions, component_pass
+from segunc.maps.encoding import encode_score
+from segunc.maps.pipeline import ConsoleProgress, Progress
+from segunc.posteriors.files import Model
+from segunc.sampling.frames import sample_frames
+from segunc.sampling.prediction import DEFAULT_SCORES, check_scores
+from segunc.sampling.sampler import Sampler
+
+
+def evaluate_model(
+    sampler: Sampler,
+    model: Model,
+    entry: DatasetEntry,
+    samples: Sequence[Sample],
+    options: EvaluationOptions,
+    *,
+    size: tuple[int, int] | None = None,
+    corruption: Corruption | None = None,
+) -> Evaluation:
+    """Predict and count frame by frame; nothing is kept but the counts.
+
+    Scores are counted in their stored encoding, so that the numbers equal those from a maps folder. Components need the
+    scores of the labelled frames a second time: these lie in a temporary folder meanwhile, two bytes a pixel and score.
+
+    Args:
+        sampler: over the model's network; returns these scores and msp.
+        model: for its classes.
+        entry: tells what the labels mean.
+        samples: the labelled frames.
+        options: scores (None for those that need no further sums or statistics), protocols, components, intervals.
+        size: (height, width) the network sees; None for its inference size.
+        corruption: that every image goes through at its own size.
+
+    Raises:
+        InputError: the data set's classes are not the network's, or no frame could be scored.
+    """
+    anomalies = entry.anomaly_encoding if any(sample.anomaly for sample in samples) else None
+    classes = entry.label_map() if any(sample.label for sample in samples) else None
+    if classes is not None and classes.classes != model.network.description.classes:
+        raise InputError(
+            f"data set {entry.name} has the classes {', '.join(classes.classes[:4])}, ...",
+            f"those of the network: {', '.join(model.network.description.classes[:4])}, ...",
+            "evaluate on the data set that the network was trained for",
+        )
+    chosen = list(check_scores(options.scores or DEFAULT_SCORES))
+    names = [sample.name for sample in samples]
+    evaluator = options.evaluator(chosen, classes, names, anomalies=anomalies is not None)
+    with tempfile.TemporaryDirectory(prefix="segunc-") as folder, ConsoleProgress() as show:
+        spool = _Spool(Path(folder), chosen) if options.tracks and anomalies is not None else None
+        start = time.monotonic()
+        for done, sample in enumerate(samples, start=1):
+            try:
+                image, truth, labels = load_image(sample.image), None, None
+                if sample.anomaly is not None and anomalies is not None:
+                    truth = anomalies.encode(read_label_image(sample.anomaly), str(sample.anomaly))
+                if sample.label is not None and classes is not None:
+                    labels = classes.encode(read_label_image(sample.label), str(sample.label))
+                image = image if corruption is None else corruption(image, sample.name)
+                result = sample_frames(sampler, [image], size=size, keep_probabilities=labels is not None)
+                stored = {n: encode_score(n, result.scores[n][0].cpu().numpy()) for n in {*chosen, "msp"}}
+            except InputError as error:
+                evaluator.leave_out(sample.name, str(error))
+            else:
+                probabilities = None if result.probabilities is None else result.probabilities[0].cpu().numpy()
+                prediction = result.prediction[0].cpu().numpy()
+                counted = evaluator.update(sample.name, stored, prediction, probabilities, labels, truth)
+                if spool is not None and counted and truth is not None:
+                    spool.keep(sample.name, stored, truth)
+            show(Progress(done, 0, 0, len(samples), time.monotonic() - start))
+        numbers = evaluator.result()
+        if spool is None:
+            return Evaluation(numbers, evaluator.replicates(), evaluator)
+        return Evaluation(numbers, component_pass(evaluator, numbers, options, spool.frames()), evaluator)
+
+
+class _Spool:
+    """Score maps and anomaly labels of frames, on disk until the second pass."""
+
+    def __init__(self, folder: Path, scores: Sequence[str]) -> None:
+        self.folder, self.scores, self.names = folder, scores, list[str]()
+
+    def keep(self, name: str, stored: dict[str, Any], anomaly: Any) -> None:
+        np.savez(self.folder / f"{len(self.names)}.npz", anomaly=anomaly, **{s: stored[s] for s in self.scores})
+        self.names.append(name)
+
+    def frames(self) -> Iterable[LabelledFrame]:
+        for index, name in enumerate(self.names):
+            with np.load(self.folder / f"{index}.npz", allow_pickle=False) as held:
+                yield LabelledFrame(name, {s: held[s] for s in self.scores}, anomaly=held["anomaly"])

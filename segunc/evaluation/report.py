@@ -1,0 +1,185 @@
+"""The result of an evaluation as ``metrics.json`` and as a table for the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from segunc.core.files import write_json
+
+_PIXELS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "best_f1": "best F1", "threshold": "threshold"}
+_COMPONENTS = {"siou_gt": "sIoU_gt", "ppv": "PPV", "mean_f1": "mean F1"}
+_CALIBRATION = {
+    **{"ece": "ECE", "adaptive_ece": "adaptive ECE", "classwise_ece": "classwise ECE"},
+    **{"nll": "NLL (nats)", "brier": "Brier"},
+}
+_SELECTIVE = {
+    **{"aurc": "AURC", "augrc": "AUGRC", "ause": "AUSE", "failure_auroc": "failure AUROC"},
+    **{"failure_aupr": "failure AUPR", "pavpu": "PAvPU"},
+}
+_MISSING = "-"
+
+
+def write_metrics(result: Mapping[str, Any], path: Path) -> None:
+    """Write a result as JSON; the file appears whole, by atomic rename, and its folder is made if missing.
+
+    Raises:
+        ValueError: the result holds NaN or infinity, which JSON does not know.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, result)
+
+
+def format_metrics(result: Mapping[str, Any]) -> str:
+    """The result as a plain table of fractions of 1, without a line break at its end."""
+    parts = [
+        *(_protocol(result, protocol) for protocol in ("pooled", "per-image", "smiyc")),
+        *_components(result),
+        *(_segmentation(result), _calibration(result), _selective(result), _intervals(result)),
+        *(_missing(result), _left_out(result)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _protocol(result: Mapping[str, Any], protocol: str) -> str:
+    counts = result["counts"]
+    rows = {name: values[protocol] for name, values in result["scores"].items() if protocol in values}
+    if not rows:
+        return ""
+    pixels = counts["pixels"]
+    if protocol == "per-image":
+        title = f"Anomaly scores, per-image: mean over {_frames(counts['anomaly_frames_with_both_classes'])} with both classes"
+    else:
+        title = f"Anomaly scores, {protocol}: {pixels:,} pixels of {_frames(counts['anomaly_frames'])}"
+    if pixels and protocol == "pooled":
+        # The AUPR of a random score is this share, so no AUPR can be read without it.
+        title += f"; share of anomaly pixels {counts['anomaly_pixels'] / pixels:.4f}"
+    return f"{title}\n{_columns(rows, _PIXELS)}"
+
+
+def _components(result: Mapping[str, Any]) -> list[str]:
+    tracks = dict.fromkeys(track for values in result["scores"].values() for track in values.get("components", {}))
+    tables = []
+    for track in tracks:
+        rows = {name: values["components"][track] or {} for name, values in result["scores"].items()}
+        title = f"Components, {track}, mode {result['component_mode']}, at the best-F1 threshold of smiyc"
+        tables.append(f"{title}\n{_columns(rows, _COMPONENTS)}")
+    return tables
+
+
+def _segmentation(result: Mapping[str, Any]) -> str:
+    values, counts = result["segmentation"], result["counts"]
+    if not values["per_class"]:
+        return ""
+    title = f"Segmentation, over {counts['labelled_pixels']:,} pixels of {_frames(counts['labelled_frames'])}"
+    rows = [["class", "IoU"], *([name, _number(iou)] for name, iou in values["per_class"].items())]
+    rows += [["mean IoU", _number(values["miou"])], ["pixel accuracy", _number(values["accuracy"])]]
+    return f"{title}\n{_table(rows, rule_before_last=2)}"
+
+
+def _calibration(result: Mapping[str, Any]) -> str:
+    if not result["segmentation"]["per_class"]:
+        return ""
+    values = result["calibration"]
+    rows = [[*_CALIBRATION.values()], [_number(values.get(key)) for key in _CALIBRATION]]
+    return f"Calibration, over the same pixels\n{_table(rows)}"
+
+
+def _selective(result: Mapping[str, Any]) -> str:
+    if not result["selective"]:
+        return ""
+    return (
+        f"Selective prediction and failure detection, over the same pixels\n{_columns(result['selective'], _SELECTIVE)}"
+    )
+
+
+def _intervals(result: Mapping[str, Any]) -> str:
+    """The intervals of the numbers that are read first; all of them are in the file."""
+    shown = [("segmentation.miou", "mIoU"), ("calibration.ece", "ECE"), ("calibration.nll", "NLL")]
+    for name in result["scores"]:
+        shown += [(f"scores.{name}.pooled.{key}", f"{name} {_PIXELS[key]}") for key in ("auroc", "aupr", "fpr95")]
+    rows = [
+        [what, f"{_at(result, path):.4f}", "[{:.4f}, {:.4f}]".format(*result["intervals"][path])]
+        for path, what in shown
+        if path in result["intervals"]
+    ]
+    if not rows:
+        return ""
+    bootstrap = result.get("bootstrap", {})
+    of = f"{bootstrap.get('replicates', '')} replicates over {result['counts']['resampled_units']} resampled units"
+    return f"95 % intervals (Poisson bootstrap, {of.strip()})\n{_table([['number', 'value', 'interval'], *rows])}"
+
+
+def _at(result: Mapping[str, Any], path: str) -> float:
+    value: Any = result
+    for key in path.split("."):
+        value = value[key]
+    return float(value)
+
+
+def _columns(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    """A row for each score; columns that no row has are left out."""
+    present = {key: title for key, title in columns.items() if any(key in values for values in rows.values())}
+    table = [["score", *present.values()]]
+    table += [
+        [name, *(_number(values.get(key), ".4g" if key == "threshold" else ".4f") for key in present)]
+        for name, values in rows.items()
+    ]
+    return _table(table)
+
+
+def _missing(result: Mapping[str, Any]) -> str:
+    """Numbers that are null, those of one reason on one line."""
+    by_reason: dict[str, list[str]] = {}
+    asked = {"scores": bool(result["scores"])} | dict.fromkeys(
+        ("segmentation", "calibration"), bool(result["segmentation"]["per_class"])
+    )
+    for path, why in result["reasons"].items():
+        if asked.get(path.split(".")[0], True):  # what nobody asked for stays in the file
+            by_reason.setdefault(why, []).append(path)
+    lines = [f"  {_shorten(paths)}: {why}" for why, paths in by_reason.items()]
+    return "\n".join(["Not available", *lines]) if lines else ""
+
+
+def _left_out(result: Mapping[str, Any]) -> str:
+    entries = result["left_out"]
+    if not entries:
+        return ""
+    numbers = Counter(entry["reason"] for entry in entries)
+    first = {entry["reason"]: entry["frame"] for entry in reversed(entries)}
+    lines = [
+        f"  {first[why]}{f' and {number - 1} more' if number > 1 else ''}: {why}"
+        for why, number in numbers.most_common(8)
+    ]
+    if len(numbers) > 8:
+        lines.append(f"  and {len(numbers) - 8} more reasons, all in the file")
+    return "\n".join([f"Left out: {len(entries)} of {_frames(result['counts']['frames'])}", *lines])
+
+
+def _frames(number: int) -> str:
+    return f"{number:,} frame{'' if number == 1 else 's'}"
+
+
+def _number(value: float | None, form: str = ".4f") -> str:
+    return _MISSING if value is None else format(value, form)
+
+
+def _shorten(paths: Sequence[str], limit: int = 3) -> str:
+    return ", ".join(paths[:limit]) + (f" and {len(paths) - limit} more" if len(paths) > limit else "")
+
+
+def _table(rows: Sequence[Sequence[str]], rule_before_last: int = 0) -> str:
+    """Rows with a header, the first column to the left where it holds names, numbers to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "  "
+        + "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
+    rule = "  " + "-" * (len(lines[0]) - 2)
+    lines.insert(1, rule)
+    if rule_before_last:
+        lines.insert(len(lines) - rule_before_last, rule)
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,217 @@
+"""Results of evaluations from disk, and whether two of them are of the same data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError
+from segunc.core.files import read_json
+from segunc.evaluation.resampling import LEVEL, MOST_UNDEFINED, Replicates, load_replicates, sidecar_path
+
+NumberPath = tuple[str, ...]
+"""Where a number stands in a result: ``("scores", "entropy", "pooled", "auroc")``."""
+SECTIONS = ("scores", "segmentation", "calibration", "selective")
+"""Sections of a result that hold numbers."""
+HIGHER_IS_BETTER = (
+    *("auroc", "aupr", "best_f1", "miou", "accuracy", "siou_gt", "ppv", "mean_f1"),
+    *("failure_auroc", "failure_aupr", "pavpu"),
+)
+LOWER_IS_BETTER = (
+    *("fpr95", "ece", "adaptive_ece", "classwise_ece", "nll", "brier", "aurc", "augrc", "ause", "failure_fpr95"),
+)
+_EVALUATED = {
+    "scores": ("anomaly_frames", "anomaly_pixels", "normal_pixels"),
+    "segmentation": ("labelled_frames", "labelled_pixels"),
+}
+"""Section -> counts that must agree for its numbers to be of the same data; the others are as segmentation."""
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """One ``metrics.json``.
+
+    Attributes:
+        name: how it is called in a table.
+        path: its file.
+        content: all of it.
+        numbers: every number, None where it is null.
+        replicates: of its sidecar, None where there is none.
+    """
+
+    name: str
+    path: Path
+    content: Mapping[str, Any]
+    numbers: Mapping[NumberPath, float | None]
+    replicates: Replicates | None
+
+    def interval(self, path: NumberPath) -> tuple[float, float] | None:
+        """The 95 % interval of a number, None where there is none."""
+        bounds = self.content.get("intervals", {}).get(".".join(path))
+        return (float(bounds[0]), float(bounds[1])) if bounds and None not in bounds else None
+
+    def replicates_of(self, path: NumberPath) -> npt.NDArray[np.float64] | None:
+        """The bootstrap replicates ``[R]`` of a number, None where there are none."""
+        dotted = ".".join(path)
+        if self.replicates is None or dotted not in self.replicates.paths:
+            return None
+        row: npt.NDArray[np.float64] = self.replicates.values[self.replicates.paths.index(dotted)]
+        return row
+
+    def reason(self, path: NumberPath) -> str:
+        """Why a number is null."""
+        return str(self.content.get("reasons", {}).get(".".join(path), "no reason is given"))
+
+
+def load_results(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[EvaluationResult]:
+    """Read results of ``segunc evaluate`` with their sidecars.
+
+    Names are the files' stems, with their folder before it where two files share one.
+
+    Raises:
+        InputError: a file cannot be read or is no result, or names lack or repeat.
+    """
+    stems = Counter(path.stem for path in paths)
+    found = names or [f"{p.resolve().parent.name}/{p.stem}" if stems[p.stem] > 1 else p.stem for p in paths]
+    if len(found) != len(paths):
+        raise InputError(f"{len(found)} names for {len(paths)} results", "one name for each", "--names a,b")
+    repeated = [name for name, number in Counter(found).items() if number > 1]
+    if repeated:
+        raise InputError(f"two results are named '{repeated[0]}'", "each name once", "give --names")
+    return [_load(path, name) for path, name in zip(paths, found, strict=True)]
+
+
+def higher_is_better(path: NumberPath) -> bool | None:
+    """The direction of a number; None where it has none (a threshold) or is not known."""
+    if path[-1] in LOWER_IS_BETTER:
+        return False
+    # An IoU of a class and an F1 at a threshold are named by the class and the threshold.
+    return True if path[-1] in HIGHER_IS_BETTER or path[-2:-1] in (("per_class",), ("f1",)) else None
+
+
+def differing_counts(first: EvaluationResult, second: EvaluationResult, section: str) -> list[str]:
+    """The counts that tell that a section's numbers of two results are of different data, as ``name (n and m)``."""
+    a, b = first.content["counts"], second.content["counts"]
+    keys = _EVALUATED.get(section, _EVALUATED["segmentation"])
+    return [f"{key} ({a.get(key)} and {b.get(key)})" for key in keys if a.get(key) != b.get(key)]
+
+
+def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
+    """One line for each result that is of other data than the first."""
+    warnings = []
+    for other in results[1:]:
+        first = results[0]
+        different = [text for section in _EVALUATED for text in differing_counts(first, other, section)]
+        for key in ("dataset", "split"):
+            a, b = (result.content.get("run", {}).get(key) for result in (first, other))
+            if None not in (a, b) and a != b:
+                different.append(f"{key} ({a} and {b})")
+        lost, lost_other = ({e.get("frame") for e in r.content.get("left_out", [])} for r in (first, other))
+        if lost != lost_other:
+            different.append(f"left_out ({len(lost)} and {len(lost_other)} frames)")
+        if different:
+            warnings.append(f"not comparable: {first.name} and {other.name} differ in {', '.join(different)}")
+    return warnings
+
+
+def _load(path: Path, name: str) -> EvaluationResult:
+    content = read_json(path, "a result of segunc evaluate")
+    if not all(isinstance(content.get(key), dict) for key in ("scores", "counts")):
+        raise InputError(f"{path} holds no scores and counts", "a result of segunc evaluate", "give another file")
+    sidecar = sidecar_path(path)
+    replicates = load_replicates(sidecar) if sidecar.is_file() else None
+    numbers = {where: value for section in SECTIONS for where, value in _numbers(content.get(section, {}), (section,))}
+    return EvaluationResult(name, path, content, numbers, replicates)
+
+
+def _numbers(content: Any, prefix: NumberPath) -> Iterator[tuple[NumberPath, float | None]]:
+    """The numbers and nulls of nested objects; lists (points of curves) are no numbers of a table."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from _numbers(value, (*prefix, str(key)))
+    elif len(prefix) > 1 and (content is None or (isinstance(content, int | float) and not isinstance(content, bool))):
+        yield prefix, None if content is None else float(content)
+
+
+# Whether two numbers differ by more than chance, from bootstrap replicates of the same resampled units.
+#
+# A replicate of a number is the number on a data set whose units (frames, or sequences of neighbouring frames) were
+# drawn anew. Where replicate r of two numbers rests on the same draw, the spread of their difference leaves out what
+# both share: a hard frame is hard for both.
+
+FEWEST = 40
+"""Replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025."""
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """What the replicates say of a difference.
+
+    Attributes:
+        low: 2.5 percentile of the replicate differences.
+        high: 97.5 percentile.
+        p_value: two-sided, in 0..1.
+        replicates: pairs that were used.
+    """
+
+    low: float
+    high: float
+    p_value: float
+    replicates: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of zero, and p < 1 - LEVEL."""
+        return (self.low > 0 or self.high < 0) and self.p_value < 1 - LEVEL
+
+
+def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDifference:
+    """The bootstrap interval and p-value of second - first.
+
+    The interval holds the 2.5 and 97.5 percentiles of the replicate differences. The p-value is
+    2 min((1 + #{d <= 0}) / (1 + R), (1 + #{d >= 0}) / (1 + R)), at most 1: the percentile interval inverted, with the
+    added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11 and section 5.3).
+
+    Args:
+        first: replicates ``[R]`` of one number; NaN where a replicate has none.
+        second: replicates ``[R]`` of the other, replicate r over the same draw of units.
+
+    Raises:
+        InputError: the two differ in length, fewer than FEWEST pairs are numbers, or more than MOST_UNDEFINED are not.
+    """
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise InputError(f"replicates of the shapes {a.shape} and {b.shape}", "two of one length", "pair them by draw")
+    difference = b - a
+    difference = difference[np.isfinite(difference)]
+    total = len(difference)
+    if total < FEWEST or total < (1 - MOST_UNDEFINED) * len(a):
+        raise InputError(
+            f"{total} of {len(a)} replicates have both numbers",
+            f"at least {FEWEST}, and {1 - MOST_UNDEFINED:.0%} of them",
+            "evaluate with more replicates, or more frames",
+        )
+    low, high = np.percentile(difference, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    tail = 1 + min(np.count_nonzero(difference <= 0), np.count_nonzero(difference >= 0))
+    return PairedDifference(float(low), float(high), min(1.0, float(2 * tail / (total + 1))), total)
+
+
+def why_not_paired(first: Replicates, second: Replicates) -> str | None:
+    """Why replicate r of two evaluations is not over the same draw of units; None where it is."""
+    if first.values.shape[1] != second.values.shape[1]:
+        return f"{first.values.shape[1]} and {second.values.shape[1]} replicates"
+    if first.seed != second.seed:
+        return f"resampled with the seeds {first.seed} and {second.seed}"
+    if len(first.units) < 2:
+        return "a single unit was resampled"
+    if first.units != second.units:
+        other = sorted(set(first.units) ^ set(second.units))
+        detail = f", {other[0]} is in one only" if other else ", in another order"
+        return f"other units were resampled ({len(first.units)} and {len(second.units)}{detail})"
+    return None

@@ -1,0 +1,1 @@
+"""Where frames come from: image files, folders and videos."""

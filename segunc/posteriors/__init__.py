@@ -1,0 +1,1 @@
+"""One file a posterior: its state, its draws, its settings and how it is fitted."""

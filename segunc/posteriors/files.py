@@ -1,0 +1,286 @@
+"""Bayesian models on disk: ``posterior.safetensors`` and ``posterior.json`` beside their base network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from segunc.affine.branches import AnyPosterior, branches_of
+from segunc.affine.convert import ConversionReport, convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.dropout_sites import convert_dropout
+from segunc.affine.posterior import Deterministic, Posterior
+from segunc.core.errors import InputError
+from segunc.core.files import link_or_copy, read_json, write_atomically, write_json
+from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, check_finite, load_network, state_sha256
+from segunc.networks.network import SegmentationNetwork
+from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.fitted import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
+from segunc.posteriors.mc_dropout import OwnDropout
+from segunc.posteriors.registry import restore
+from segunc.posteriors.tta import TestTimeAugmentation
+
+FORMAT = 1
+TENSORS = "posterior.safetensors"
+MEMBERS = "members"
+"""Folder of an ensemble's members, each a model folder named by its number."""
+
+
+@dataclass
+class Model:
+    """A network with its posterior, ready for the sampler.
+
+    Attributes:
+        network: in eval mode; converted when its own posterior is not deterministic. Member 0 of an ensemble.
+        posterior: how draws are made.
+        sha256: of the base network's weights.
+        posterior_sha256: of the posterior's tensors and settings (of an ensemble all members' networks too), or None for a
+            deterministic network.
+        report: what the conversion did, None for a deterministic network.
+        record: the content of ``posterior.json``, empty for a deterministic network.
+        calibration: the temperature that was fitted on this model, or None.
+        max_logit_statistics: of the base network on its training set, or None.
+    """
+
+    network: SegmentationNetwork
+    posterior: AnyPosterior
+    sha256: str
+    posterior_sha256: str | None
+    report: ConversionReport | None
+    record: dict[str, Any]
+    calibration: Calibration | None = None
+    max_logit_statistics: MaxLogitStatistics | None = None
+
+    @property
+    def bayesian(self) -> bool:
+        return not isinstance(self.posterior, Deterministic)
+
+    @property
+    def temperature(self) -> float:
+        """T, by which logits are divided before the softmax; 1 for a model that was not calibrated."""
+        return 1.0 if self.calibration is None else self.calibration.temperature
+
+    @property
+    def networks(self) -> list[SegmentationNetwork]:
+        """The network, or those of all members of an ensemble."""
+        found = {id(b.network): b.network for b in branches_of(self.network, self.posterior)}
+        return [network for network in found.values() if isinstance(network, SegmentationNetwork)]
+
+    def place(self, device: torch.device) -> None:
+        """Put all networks on a device, channels last."""
+        for network in self.networks:
+            network.to(device).to(memory_format=torch.channels_last)
+
+
+def save_posterior(
+    posterior: Posterior,
+    layout: AffineLayout,
+    report: ConversionReport,
+    base: Path,
+    folder: Path,
+    *,
+    seed: int,
+    provenance: dict[str, Any],
+) -> None:
+    """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
+
+    Args:
+        posterior: what to store.
+        layout, report: of the converted base network.
+        base: the model folder of the base network.
+        folder: the new model folder.
+        seed: that the posterior was made with.
+        provenance: how it came to be: settings, measurements, dates.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.resolve() != base.resolve():
+        for name in (WEIGHTS, DESCRIPTION):
+            link_or_copy(base / name, folder / name)
+    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()}
+    check_finite(tensors, "the posterior to save")
+    write_atomically(folder / TENSORS, save(tensors))
+    base_hash = read_json(folder / DESCRIPTION, "the description of a network")["sha256"]
+    write_json(
+        folder / POSTERIOR,
+        {
+            "format": FORMAT,
+            "method": posterior.method,
+            "members": posterior.members,
+            **posterior.settings(),
+            "seed": seed,
+            "base_sha256": base_hash,
+            "tensors_sha256": _file_hash(folder / TENSORS),
+            "parameters": sum(t.numel() for t in tensors.values()),
+            "conversion": report.to_json(),
+            "provenance": provenance,
+        },
+    )
+
+
+def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
+    """The files of a model folder that make the model, those of an ensemble's members included.
+
+    Args:
+        folder: that may not be there.
+        fitted: also what was fitted on the model as a whole.
+    """
+    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *([CALIBRATION, MAX_LOGIT_STATISTICS] if fitted else [])]
+    own = [folder / name for name in names if (folder / name).exists()]
+    members = sorted(folder.glob(f"{MEMBERS}/*/"))
+    return own + [path for member in members for path in model_files(member, fitted=False)]
+
+
+def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
+    """Link (or copy) all files of a model into another folder; what is fitted on the model may then be added there.
+
+    Args:
+        source, folder: model folders.
+        fitted: also what was fitted on the model.
+
+    Raises:
+        InputError: the model is deterministic and the folder holds a Bayesian one.
+    """
+    if folder.resolve() == source.resolve():
+        return
+    if (folder / POSTERIOR).exists() and not (source / POSTERIOR).exists():
+        raise InputError(
+            f"{folder} holds a Bayesian model, {source} a deterministic one",
+            "a folder of its own",
+            "give another --out",
+        )
+    for path in model_files(source, fitted=fitted):
+        target = folder / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(path, target)
+
+
+def load_model(folder: Path | str) -> Model:
+    """A model folder of either kind: deterministic, or Bayesian with its network converted.
+
+    Raises:
+        InputError: a missing or damaged file, a posterior that belongs to another base network, or a calibration or
+            statistics that belong to another model.
+    """
+    folder = Path(folder)
+    model = _load_posterior(folder)
+    classes = model.network.description.num_classes
+    model.calibration = Calibration.read(folder, model.sha256, model.posterior_sha256)
+    model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256, classes)
+    return model
+
+
+def _load_posterior(folder: Path) -> Model:
+    """The network and its posterior, without what was fitted on them."""
+    if not (folder / POSTERIOR).exists():
+        if (folder / TENSORS).exists():
+            raise InputError(
+                f"{folder} holds {TENSORS} without {POSTERIOR}", "both files of a Bayesian model", "restore the file"
+            )
+        return _load_recorded(folder, None)
+    record = read_json(folder / POSTERIOR, "the description of a posterior")
+    if record.get("format") != FORMAT:
+        raise InputError(
+            f"{folder / POSTERIOR} is not of format {FORMAT}",
+            "a posterior.json that this version wrote",
+            "make it again",
+        )
+    try:
+        return _load_recorded(folder, record)
+    except KeyError as error:
+        raise InputError(f"{folder / POSTERIOR} lacks {error}", "the record of a posterior", "make it again") from error
+
+
+def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
+    """The model in a folder as a record describes it; None is the network itself."""
+    if record is None:
+        network = load_network(folder, ignore_posterior=True)
+        return Model(network, Deterministic(), state_sha256(network.body), None, None, {})
+    if record.get("method") == Ensemble.method:
+        return _load_ensemble(folder, record)
+    if record.get("method") == TestTimeAugmentation.method:
+        model = _load_recorded(folder, record["inner"])
+        _check_base(folder, record, model.sha256)
+        posterior = TestTimeAugmentation(model.posterior, record["scales"], record["flip"])
+        digest = _hash(model.posterior_sha256, posterior.method, posterior.settings())
+        return Model(model.network, posterior, model.sha256, digest, model.report, record)
+    return _load_single(folder, record)
+
+
+def _load_ensemble(folder: Path, record: dict[str, Any]) -> Model:
+    models = []
+    for part in record["parts"]:
+        member = folder / part["folder"]
+        model = _load_posterior(member)
+        if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
+            raise InputError(
+                f"{member} has changed since {POSTERIOR} was written", "the members of the ensemble", "make it again"
+            )
+        models.append(model)
+    members = [EnsembleMember(m.network, m.posterior) for m in models if isinstance(m.posterior, Posterior)]
+    if len(members) < len(models):
+        raise InputError(f"{folder}: a member is a mixture itself", "members of one network each", "make it again")
+    posterior = Ensemble(members)
+    hashes = [[m.sha256, m.posterior_sha256] for m in models]
+    digest = _hash(json.dumps(hashes), posterior.method, posterior.settings())
+    return Model(models[0].network, posterior, models[0].sha256, digest, models[0].report, record)
+
+
+def _load_single(folder: Path, record: dict[str, Any]) -> Model:
+    """A posterior over one network."""
+    network = load_network(folder, ignore_posterior=True)
+    digest = state_sha256(network.body)
+    _check_base(folder, record, digest)
+    try:
+        tensors = load_file(folder / TENSORS)
+    except (OSError, SafetensorError) as error:
+        raise InputError(
+            f"{folder / TENSORS} cannot be read ({error})", "the tensors of the posterior", "restore the file"
+        ) from error
+    actual = _file_hash(folder / TENSORS)
+    if actual != record.get("tensors_sha256"):
+        raise InputError(
+            f"{folder / TENSORS} has changed since {POSTERIOR} was written", "both files of one run", "restore them"
+        )
+    check_finite(tensors, str(folder / TENSORS))
+    report = convert(network.body)
+    posterior = restore(record, tensors, folder / POSTERIOR)
+    if isinstance(posterior, OwnDropout):
+        convert_dropout(network)
+    layout = AffineLayout(network)
+    recorded = [(s["name"], s["channels"]) for s in record["conversion"]["sites"]]
+    if recorded != [(s.name, s.channels) for s in report.sites]:
+        raise InputError(
+            f"{folder}: the posterior has {len(recorded)} norm sites, this conversion finds {len(report.sites)}",
+            "the same sites",
+            "a library has changed the network; use the versions in posterior.json or fine-tune again",
+        )
+    assert layout.total == report.channels
+    # Over all that decides the draws: the same members with another alpha are another posterior.
+    sha256 = _hash(actual, posterior.method, posterior.settings())
+    return Model(network, posterior, digest, sha256, report, record)
+
+
+def _check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
+    if record.get("base_sha256") != digest:
+        raise InputError(
+            f"the posterior in {folder} belongs to a base network with the hash {str(record.get('base_sha256'))[:12]}, "
+            f"the network beside it has {digest[:12]}",
+            "a posterior beside its own base",
+            "fine-tune this base, or restore the other",
+        )
+
+
+def _hash(inner: str | None, method: str, settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps([inner, method, settings], sort_keys=True).encode()).hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

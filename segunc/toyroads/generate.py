@@ -1,0 +1,270 @@
+"""Folders and videos of toy road scenes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError, PartialFailure
+from segunc.data.webm import open_webm
+from segunc.toyroads.anomalies import sample_anomaly
+from segunc.toyroads.objects import Car, Person
+from segunc.toyroads.scene import Scene, Thing, check_size, render_layout, render_scene, sample_layout
+
+VERSION = 1
+"""Raised whenever the same configuration would give other files."""
+SPLITS = ("train", "val", "test", "anomaly")
+VIDEO_SPLIT = len(SPLITS)
+"""The video's place in the seeds, after the splits."""
+FRAMES_PER_SECOND = 12.5
+_CITIES = {
+    "train": ("alderton", "birkenau"),
+    "val": ("corvalle",),
+    "test": ("dunmoor",),
+    "anomaly": ("elsewhere",),
+}
+# Scenes are numbered as sequences; the frame number is the one that Cityscapes labels.
+_FRAME = 19
+
+
+@dataclass(frozen=True)
+class ToyConfig:
+    """What to generate.
+
+    Attributes:
+        seed: frame i of a split is drawn from the seed (seed, split, i) alone, so longer and shorter sets share frames.
+        train, val, test, anomaly: scenes of each split (0 leaves it out).
+        video_frames: length of the video (0 leaves it out).
+        size: (height, width) in pixels, even and at least 32.
+    """
+
+    seed: int = 0
+    train: int = 160
+    val: int = 32
+    test: int = 32
+    anomaly: int = 32
+    video_frames: int = 48
+    size: tuple[int, int] = (128, 256)
+
+    def check(self) -> None:
+        """Refuse what cannot be generated.
+
+        Raises:
+            InputError: a negative number, or a size that is too small or odd.
+        """
+        check_size(self.size)
+        if any(side % 2 for side in self.size):
+            raise InputError(f"toy scenes of size {self.size}", "even height and width (for the video)", "round it")
+        for name, value in asdict(self).items():
+            if name != "size" and value < 0:
+                raise InputError(f"{name} {value} of the toy scenes", "0 or more", "give another number")
+
+
+def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Callable[[str], None] | None = None) -> None:
+    """Write the toy road scenes below ``root``; a finished set of the same configuration is kept as it is.
+
+    The files: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png`` (raw ids of
+    the label map ``toy``), for the split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal,
+    1 anomaly, 255 ignored), ``video/crossing.webm`` (VP8, 12.5 frames a second) with
+    ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with the configuration. Everything is written
+    beside ``root`` and moved there when it is complete, so a set is whole or absent.
+
+    Args:
+        progress: called with a line of text after every 32 scenes and after the video.
+
+    Raises:
+        InputError: ``root`` holds something else, or toy scenes of another configuration or version.
+        PartialFailure: a file could not be written.
+    """
+    config.check()
+    if _is_finished(root, config):
+        if progress:
+            progress(f"toy road scenes in {root} are complete")
+        return
+    unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
+    try:
+        unfinished.mkdir(parents=True)
+        for line in _write_all(unfinished, config):
+            if progress:
+                progress(line)
+        (unfinished / "toy.json").write_text(json.dumps(_description(config), indent=2) + "\n", encoding="utf-8")
+        if root.is_dir():
+            root.rmdir()  # empty, or _is_finished had refused it
+        unfinished.rename(root.absolute())
+    except OSError as error:
+        raise PartialFailure(f"toy road scenes could not be written to {root}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _description(config: ToyConfig) -> dict[str, object]:
+    return {
+        "content": "segunc toy road scenes",
+        "version": VERSION,
+        "config": {**asdict(config), "size": [*config.size]},
+    }
+
+
+def _is_finished(root: Path, config: ToyConfig) -> bool:
+    """Whether the folder holds this set; False where nothing is there yet."""
+    if not root.exists():
+        return False
+    if not root.is_dir():
+        raise InputError(f"{root} is a file", "a new or empty folder for the toy scenes", "choose another path")
+    marker = root / "toy.json"
+    if not marker.is_file():
+        if any(root.iterdir()):
+            raise InputError(
+                f"folder {root} holds other files (no toy.json)",
+                "a new or empty folder, or a finished set of toy scenes",
+                "choose another folder",
+            )
+        return False
+    try:
+        found = json.loads(marker.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(
+            f"{marker} is not JSON ({error})", "the file of a finished set", "remove the folder"
+        ) from error
+    if found != _description(config):
+        raise InputError(
+            f"folder {root} holds toy scenes of another configuration: {_differences(found, config)}",
+            "the same configuration or a new folder",
+            "choose another folder or remove this one",
+        )
+    return True
+
+
+def _differences(found: object, config: ToyConfig) -> str:
+    wanted = _description(config)
+    if not isinstance(found, dict) or not isinstance(found.get("config"), dict):
+        return "its toy.json is not from this tool"
+    if found.get("version") != VERSION:
+        return f"version {found.get('version')}, this is version {VERSION}"
+    theirs, ours = found["config"], wanted["config"]
+    assert isinstance(ours, dict)
+    return ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in ours.items() if theirs.get(k) != v)
+
+
+def _write_all(root: Path, config: ToyConfig) -> Iterator[str]:
+    """Write every split and the video; yields lines of progress."""
+    for index, split in enumerate(SPLITS):
+        count = int(getattr(config, split))
+        for i in range(count):
+            _write_scene(root, config, index, i)
+            if (i + 1) % 32 == 0 or i + 1 == count:
+                yield f"toy road scenes: {split} {i + 1}/{count}"
+    if config.video_frames:
+        _write_video(root / "video", config)
+        yield f"toy road scenes: video of {config.video_frames} frames"
+
+
+def frame_name(split: str, index: int) -> str:
+    """The path of a frame below its split's folder, without its ending: ``CITY/CITY_000003_000019``."""
+    cities = _CITIES[split]
+    city = cities[index % len(cities)]
+    return f"{city}/{city}_{index:06d}_{_FRAME:06d}"
+
+
+def _write_scene(root: Path, config: ToyConfig, split: int, index: int) -> None:
+    name = SPLITS[split]
+    odd = name == "anomaly"
+    scene = render_scene((config.seed, split, index), config.size, odd)
+    frame = frame_name(name, index)
+    _write_png(root / "leftImg8bit" / name / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
+    _write_png(root / "gtFine" / name / f"{frame}_gtFine_labelIds.png", scene.labels)
+    if odd:
+        _write_png(root / "gtAnomaly" / name / f"{frame}_anomaly.png", scene.anomaly)
+
+
+def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Encoded here and written by Python: cv2.imwrite reports a full disk as nothing but False.
+    done, data = cv2.imencode(".png", picture)
+    if not done:
+        raise PartialFailure(f"{path} could not be encoded as PNG")
+    path.write_bytes(data.tobytes())
+
+
+def _write_video(folder: Path, config: ToyConfig) -> None:
+    folder.mkdir(parents=True)
+    path = folder / "crossing.webm"
+    height, width = config.size
+    writer = open_webm(path, FRAMES_PER_SECOND, width, height)
+    if not writer.isOpened():
+        raise PartialFailure(f"{path}: this build of OpenCV cannot write VP8 video; set video_frames to 0")
+    try:
+        scenes = video_frames((config.seed, VIDEO_SPLIT), config.size, config.video_frames, FRAMES_PER_SECOND)
+        for i, scene in enumerate(scenes):
+            writer.write(np.ascontiguousarray(scene.image[..., ::-1]))
+            _write_png(folder / "crossing_anomaly" / f"{i:06d}.png", scene.anomaly)
+    finally:
+        writer.release()
+
+
+SPEED = 4.5
+"""Of the camera, m/s."""
+CROSSING = 24.0
+"""Station of the crossing animal, metres ahead of the first frame's camera."""
+
+
+def video_frames(
+    seed: tuple[int, int], size: tuple[int, int], frames: int, frames_per_second: float
+) -> Iterator[Scene]:
+    """Draw the frames of the video one after the other.
+
+    Args:
+        seed: (seed of the data set, place of the video after the splits).
+        size: (height, width) in pixels.
+        frames: how many; the crossing takes this long.
+        frames_per_second: with SPEED, how far the camera moves between frames.
+    """
+    rng = np.random.default_rng((*seed, 0))
+    layout = sample_layout(rng, straight=True, weather="clear")
+    animal = sample_anomaly(rng, 0.0, CROSSING, "animal")
+    animal = replace(animal, mirror=1, size=max(animal.size, 1.15))
+    # It starts at the left kerb and ends near the right one.
+    start, end = layout.ground.road[0] + 0.3, layout.ground.road[1] - 0.8
+    # The camera stops short of it, as a driver would.
+    speed = min(SPEED, (CROSSING - 6.5) * frames_per_second / max(1, frames))
+    duration = frames / frames_per_second
+    things = [moved for thing in layout.things if (moved := _give_way(thing, duration)) is not None]
+    for i in range(frames):
+        time = i / frames_per_second
+        share = i / max(1, frames - 1)
+        odd = animal.moved(start + (end - start) * share, animal.phase + 7.0 * time)
+        now = replace(layout, things=[*(_advance(thing, time) for thing in things), odd])
+        yield render_layout(now, size, np.random.default_rng((*seed, i + 1)), speed * time)
+
+
+def _give_way(thing: Thing, duration: float) -> Thing | None:
+    """Traffic that lets the animal pass: cars before it are gone unless parked at the kerb, cars behind it keep their distance."""
+    if isinstance(thing, Person) and abs(thing.lateral) < 2.0 and thing.station < CROSSING + 2:
+        return None
+    if not isinstance(thing, Car):
+        return thing
+    if thing.speed == 0:
+        # A parked car stays at its kerb; one that stands in the camera's way, or turns across it, is left out.
+        reach = 5.0 if abs(np.sin(thing.yaw)) > 0.3 else 2.3
+        return None if abs(thing.lateral) < reach and thing.station < CROSSING + 6 else thing
+    if thing.station < CROSSING + 6:
+        return None
+    if thing.speed < 0:
+        return replace(thing, speed=max(thing.speed, -(thing.station - CROSSING - 5) / duration))
+    return thing
+
+
+def _advance(thing: Thing, time: float) -> Thing:
+    if isinstance(thing, Car):
+        return replace(thing, station=thing.station + thing.speed * time)
+    if isinstance(thing, Person) and thing.stride > 0.04:
+        return replace(thing, stride=thing.stride * float(np.cos(6.0 * time)))
+    return thing

@@ -1,0 +1,177 @@
+"""Light and weather of one scene, and what the air and the sensor make of the drawn colours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.toyroads.camera import Camera, Floats, Points
+from segunc.toyroads.paint import TILE, noise_tile
+
+WEATHERS = ("clear", "overcast", "haze", "rain", "dusk")
+_SHARES = (0.42, 0.28, 0.1, 0.1, 0.1)
+
+
+@dataclass(frozen=True)
+class Light:
+    """What lights a scene and what lies between it and the sensor.
+
+    Attributes:
+        weather: one of WEATHERS.
+        sun: unit vector towards the sun (right, up, ahead).
+        sun_colour, ambient: RGB factors of direct and of sky light.
+        zenith, skyline: RGB of the sky above and at the horizon; the skyline is the haze's colour too.
+        clouds: cover of the sky, 0..1.
+        extinction: of the air, 1/m.
+        exposure: factor of the whole picture; balance: RGB factors of the sensor.
+        noise: standard deviation of the sensor noise at middle grey (0..1); blur: of the lens, in final pixels.
+        rain: streaks in the picture, 0..1; wet: how much the ground mirrors, 0..1.
+        offsets: where the noise tiles of sky and ground begin.
+    """
+
+    weather: str
+    sun: Points
+    sun_colour: Points
+    ambient: Points
+    zenith: Points
+    skyline: Points
+    clouds: float
+    extinction: float
+    exposure: float
+    balance: Points
+    noise: float
+    blur: float
+    rain: float
+    wet: float
+    offsets: tuple[int, int]
+
+    def shade(self, normal: tuple[float, float, float] | Points) -> Points:
+        """RGB factors of a surface with this unit normal (right, up, ahead)."""
+        direct = max(0.0, float(np.dot(np.asarray(normal), self.sun)))
+        # Surfaces that face the ground see less sky.
+        sky = 0.8 + 0.2 * float(normal[1])
+        return self.ambient * sky + self.sun_colour * direct
+
+    @property
+    def shadow(self) -> float:
+        """The factor by which a cast shadow darkens the ground, 0..1."""
+        lit = self.shade((0.0, 1.0, 0.0)).mean()
+        return float(self.ambient.mean() / max(lit, 1e-6))
+
+    @property
+    def side(self) -> float:
+        """From which side round bodies are lit, -1 left .. 1 right, weak without direct sun."""
+        strength = self.sun_colour.mean() / (self.sun_colour.mean() + self.ambient.mean())
+        return float(self.sun[0] * min(1.0, 1.8 * strength))
+
+
+def sample_light(rng: np.random.Generator, weather: str | None = None) -> Light:
+    """A random time of day and weather; ``weather`` fixes the latter."""
+    drawn = str(rng.choice(WEATHERS, p=_SHARES))
+    weather = weather or drawn
+    azimuth = rng.uniform(-np.pi, np.pi)
+    elevation = np.deg2rad(rng.uniform(8, 18) if weather == "dusk" else rng.uniform(22, 62))
+    sun = np.array([np.cos(elevation) * np.sin(azimuth), np.sin(elevation), np.cos(elevation) * np.cos(azimuth)])
+    direct = {"clear": 0.95, "overcast": 0.06, "haze": 0.3, "rain": 0.03, "dusk": 0.4}[weather] * rng.uniform(0.75, 1.2)
+    warmth = np.array([1.0, 0.62, 0.38]) if weather == "dusk" else np.array([1.0, 0.96, 0.88])
+    level = {"clear": 0.6, "overcast": 0.85, "haze": 0.72, "rain": 0.68, "dusk": 0.42}[weather] * rng.uniform(
+        0.88, 1.12
+    )
+    tint = np.array([0.94, 0.99, 1.08]) if weather in ("clear", "dusk") else np.ones(3)
+    grey = rng.uniform(0.62, 0.9)
+    zenith, skyline, clouds = {
+        "clear": (
+            np.array([0.28, 0.47, 0.78]) * rng.uniform(0.8, 1.15),
+            np.array([0.72, 0.82, 0.93]),
+            rng.uniform(0, 0.6),
+        ),
+        "overcast": (np.full(3, grey) * [0.95, 0.98, 1.02], np.full(3, min(0.95, grey + 0.08)), rng.uniform(0.3, 1)),
+        "haze": (np.full(3, grey) * [0.97, 1.0, 1.03], np.full(3, min(0.92, grey + 0.05)), rng.uniform(0, 0.3)),
+        "rain": (np.full(3, 0.85 * grey), np.full(3, 0.9 * grey), rng.uniform(0.4, 1)),
+        "dusk": (
+            np.array([0.2, 0.26, 0.45]) * rng.uniform(0.7, 1.3),
+            np.array([0.85, 0.6, 0.45]) * rng.uniform(0.7, 1.05),
+            rng.uniform(0, 0.7),
+        ),
+    }[weather]
+    extinction = {"clear": 0.0022, "overcast": 0.004, "haze": 0.018, "rain": 0.009, "dusk": 0.005}[weather]
+    return Light(
+        weather=weather,
+        sun=sun,
+        sun_colour=direct * warmth,
+        ambient=level * tint,
+        zenith=zenith,
+        skyline=skyline,
+        clouds=float(clouds),
+        extinction=extinction * float(rng.uniform(0.5, 1.3)),
+        exposure=float(rng.uniform(0.9, 1.3)),
+        balance=1 + rng.uniform(-0.05, 0.05, 3),
+        noise=float(rng.uniform(0.005, 0.014)) * (1.4 if weather == "dusk" else 1.0),
+        blur=float(rng.uniform(0.25, 0.55)),
+        rain=float(rng.uniform(0.3, 1.0)) if weather == "rain" else 0.0,
+        wet=float(rng.uniform(0.15, 0.4)) if weather == "rain" else 0.0,
+        offsets=(int(rng.integers(TILE)), int(rng.integers(TILE))),
+    )
+
+
+def draw_sky(camera: Camera, light: Light) -> Floats:
+    """The sky behind everything, float32 ``[rows, columns, 3]``: a gradient with clouds that flatten to the horizon."""
+    rows, columns = camera.rows, camera.columns
+    above = np.clip(1 - (np.arange(rows, dtype=np.float32) + 0.5) / (camera.horizon * rows), 0, 1)
+    share = np.sqrt(above)[:, None, None]
+    sky = light.skyline.astype(np.float32) * (1 - share) + light.zenith.astype(np.float32) * share
+    sky = np.repeat(sky, columns, axis=1)
+    # Clouds are soft: half the resolution is enough, and only above the horizon.
+    last = min(rows, int(camera.horizon * rows) + 1)
+    height = np.maximum(above[:last:2], 0.04)[:, None]
+    across = ((np.arange(0, columns, 2, dtype=np.float32) + 1) / columns - 0.5)[None] / height
+    map_x = (24 * across + light.offsets[0]).astype(np.float32)
+    map_y = np.broadcast_to(40 / height + light.offsets[1], map_x.shape).astype(np.float32)
+    cover = cv2.remap(noise_tile("cloud"), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
+    cover = np.clip(0.55 * cover + 1.6 * light.clouds - 0.7, 0, 1) * np.minimum(1, 4 * height)
+    cover = cv2.resize(cover.astype(np.float32), (columns, last))[..., None]
+    white = (0.75 * light.skyline + 0.2).astype(np.float32)
+    sky[:last] += np.float32(0.7) * cover * (white * (np.float32(0.9) + np.float32(0.1) * cover) - sky[:last])
+    return sky
+
+
+def apply_air(colours: Floats, depth: Floats, light: Light) -> Floats:
+    """Haze: Koschmieder's law ``c exp(-k d) + skyline (1 - exp(-k d))``; depth 0 (the sky) stays as it is."""
+    clear = cv2.exp(-np.float32(light.extinction) * depth)[..., None]
+    skyline = light.skyline.astype(np.float32)
+    return skyline + (colours - skyline) * np.asarray(clear, np.float32)
+
+
+def add_rain(picture: Floats, light: Light, rng: np.random.Generator) -> Floats:
+    """Light streaks of rain over the final-size picture ``[H, W, 3]``."""
+    if light.rain == 0:
+        return picture
+    rows, columns = picture.shape[:2]
+    streaks = np.zeros((rows, columns), np.float32)
+    count = int(120 * light.rain)
+    slant = rng.uniform(-0.2, 0.2)
+    for x, y, length, bright in rng.uniform((0, 0, 0.03, 0.05), (1, 1, 0.10, 0.22), (count, 4)):
+        start = (int(x * columns), int(y * rows))
+        end = (int((x + slant * length) * columns), int((y + length) * rows))
+        cv2.line(streaks, start, end, float(bright), max(1, rows // 256), cv2.LINE_AA)
+    return picture + streaks[..., None] * (np.float32(0.85) - picture)
+
+
+def expose(picture: Floats, light: Light, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """The sensor: exposure, white balance, vignette, a soft shoulder, signal-dependent noise; uint8 ``[H, W, 3]``."""
+    rows, columns = picture.shape[:2]
+    y = np.linspace(-1, 1, rows, dtype=np.float32)[:, None]
+    x = np.linspace(-1, 1, columns, dtype=np.float32)[None]
+    gain = np.float32(light.exposure) * (1 - np.float32(0.08) * (x**2 + y**2))
+    picture = picture * (gain[..., None] * light.balance.astype(np.float32))
+    # Highlights roll off instead of clipping: identity below 0.7, then towards 1.
+    over = np.maximum(picture - np.float32(0.7), 0)
+    picture = np.minimum(picture, np.float32(0.7)) + np.float32(0.3) * over / (over + np.float32(0.3))
+    grain = rng.standard_normal(picture.shape, dtype=np.float32)
+    # Half of the noise is shared by the three channels, as after demosaicing.
+    grain = np.float32(0.7) * grain + np.float32(0.7) * rng.standard_normal((rows, columns, 1), dtype=np.float32)
+    picture = picture + np.float32(light.noise) * np.sqrt(0.3 + 1.4 * np.maximum(picture, 0)) * grain
+    return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)

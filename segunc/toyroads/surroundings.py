@@ -1,0 +1,404 @@
+"""What a street lies in: ground, buildings, trees, sky."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.toyroads import paint as palette
+from segunc.toyroads import paint as textures
+from segunc.toyroads.camera import Camera, Floats, Points
+from segunc.toyroads.canvas import (
+    BUILDING,
+    ROAD,
+    SIDEWALK,
+    VEGETATION,
+    Canvas,
+    Placement,
+    Stage,
+    box,
+    draw_solid,
+    limb,
+    upright,
+)
+from segunc.toyroads.light import Light
+from segunc.toyroads.paint import noise_tile
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The cross-section of a street; laterals in metres from the camera's path.
+
+    Attributes:
+        road: left and right kerb.
+        sidewalk: outer edges of the left and right sidewalk.
+        lines: (lateral, dashed) of the lane lines; zebra: station of a crossing, or None.
+        asphalt, paving, verge, paint: RGB colours.
+        wear: of the marks, 0..1; rough: contrast of stains and repairs; slab: metres between slab joints.
+        offset: where the noise begins.
+    """
+
+    road: tuple[float, float]
+    sidewalk: tuple[float, float]
+    lines: tuple[tuple[float, bool], ...]
+    zebra: float | None
+    asphalt: Points
+    paving: Points
+    verge: Points
+    paint: Points
+    wear: float
+    rough: float
+    slab: float
+    offset: float
+
+    def draw(self, canvas: Canvas, camera: Camera, light: Light, shadows: Floats) -> None:
+        """Draw all of the ground, darkened by ``shadows`` (factors, ``[rows, columns]``)."""
+        first, lateral, distance, slope = camera.ground_grid()
+        ground = distance < 600
+        near = np.minimum(distance, np.float32(600))
+        station = near + np.float32(camera.station)
+        on_road = (lateral > self.road[0]) & (lateral < self.road[1])
+        paved = (lateral > self.sidewalk[0]) & (lateral < self.sidewalk[1])
+        label = np.where(on_road, ROAD, np.where(paved, SIDEWALK, VEGETATION)).astype(np.uint8)
+        table = np.zeros((256, 3), np.float32)
+        table[ROAD], table[SIDEWALK], table[VEGETATION] = self.asphalt, self.paving, self.verge
+        colour = table[label]
+        grass = label == VEGETATION
+        factor = self._grain(lateral, station, slope, grass)
+        factor *= self._joints(lateral, station, slope, paved & ~on_road)
+        colour = colour * factor[..., None]
+        kerb = _stripe(lateral, self.road[0] - 0.09, 0.09, slope) + _stripe(lateral, self.road[1] + 0.09, 0.09, slope)
+        colour += (np.float32(0.55) * np.minimum(kerb, 1))[..., None] * (np.float32(0.62) - colour)
+        marks = self._marks(lateral, station, slope, factor) * on_road
+        colour += marks[..., None] * (self.paint.astype(np.float32) - colour)
+        lit = light.shade((0.0, 1.0, 0.0)).astype(np.float32) * np.float32(1 - 0.35 * light.wet)
+        colour = colour * lit * shadows[first:, :, None]
+        canvas.colours[first:][ground] = colour[ground]
+        canvas.labels[first:][ground] = label[ground]
+        canvas.depth[first:][ground] = near[ground]
+
+    def _grain(self, lateral: Floats, station: Floats, slope: Floats, grass: npt.NDArray[np.bool_]) -> Floats:
+        fine = _noise("medium", lateral + self.offset, station, 22.0)
+        broad = _noise("cloud", lateral + self.offset, station, 5.0)
+        # Grain finer than a pixel averages out.
+        fade = 1 / (1 + (12 * slope) ** 2)
+        strength = np.where(grass, np.float32(0.2), np.float32(0.05 + 0.2 * self.rough))
+        tyre_tracks = 1 - np.float32(0.06) * np.cos(np.float32(2 * np.pi / 1.7) * lateral)
+        grain: Floats = np.clip((1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks, 0.35, 1.7)
+        return grain
+
+    def _joints(self, lateral: Floats, station: Floats, slope: Floats, paved: npt.NDArray[np.bool_]) -> Floats:
+        reach = (_phase(station, self.slab) < 0.06) | (_phase(lateral, self.slab) < 0.06)
+        return 1 - np.float32(0.2) * (reach & paved) / (1 + (25 * slope) ** 2)
+
+    def _marks(self, lateral: Floats, station: Floats, slope: Floats, factor: Floats) -> Floats:
+        marks = np.zeros_like(lateral)
+        for place, dashed in self.lines:
+            line = _stripe(lateral, place, 0.075, slope)
+            if dashed:
+                line = line * (_phase(station, 9.0) < 4.5)
+            marks = np.maximum(marks, line)
+        if self.zebra is not None:
+            bars = (_phase(lateral - np.float32(self.road[0]), 1.0) > 0.5) & (np.abs(station - self.zebra) < 1.6)
+            marks = np.maximum(marks, bars.astype(np.float32))
+        worn: Floats = marks * np.clip(1 - np.float32(self.wear) * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
+        return worn
+
+
+def _stripe(lateral: Floats, place: float, half: float, slope: Floats) -> Floats:
+    """How much of each pixel a stripe along the street covers, 0..1; thin far stripes fade as in a real picture."""
+    inner = (np.float32(half) - np.abs(lateral - np.float32(place))) / np.maximum(slope, 1e-4) + np.float32(0.5)
+    cover: Floats = np.clip(inner, 0, np.minimum(1, 2 * np.float32(half) / np.maximum(slope, 1e-4)))
+    return cover
+
+
+def _phase(values: Floats, period: float) -> Floats:
+    """``values`` modulo ``period`` (several times faster than np.mod)."""
+    phase: Floats = values - np.float32(period) * np.floor(values * np.float32(1 / period))
+    return phase
+
+
+def _noise(grain: str, lateral: Floats, station: Floats, per_metre: float) -> Floats:
+    map_x, map_y = lateral * np.float32(per_metre), station * np.float32(per_metre)
+    return np.asarray(
+        cv2.remap(noise_tile(grain), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP), np.float32
+    )
+
+
+def sample_ground(rng: np.random.Generator) -> Ground:
+    """A random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
+    lane = float(rng.uniform(2.9, 3.6))
+    ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    parking = [2.2 if rng.random() < 0.5 else float(rng.uniform(0.2, 0.6)) for _ in range(2)]
+    shift = lane * (ours - 1) * int(rng.integers(0, 2))  # which of our lanes the camera drives in
+    middle = -lane / 2 - shift + float(rng.normal(0, 0.2))
+    edges = (middle - theirs * lane, middle + ours * lane)
+    lines: list[tuple[float, bool]] = [(middle, bool(rng.random() < 0.6))]
+    lines += [(middle + i * lane, True) for i in range(1, ours)] + [(middle - i * lane, True) for i in range(1, theirs)]
+    if rng.random() < 0.6:
+        lines += [(edges[0], False), (edges[1], False)]
+    road = (edges[0] - parking[0], edges[1] + parking[1])
+    return Ground(
+        road=road,
+        sidewalk=(road[0] - float(rng.uniform(2.2, 5.0)), road[1] + float(rng.uniform(2.2, 5.0))),
+        lines=tuple(lines),
+        zebra=float(rng.uniform(8, 40)) if rng.random() < 0.25 else None,
+        asphalt=palette.asphalt(rng),
+        paving=palette.paving(rng),
+        verge=palette.foliage(rng),
+        paint=np.array([0.85, 0.85, 0.82]) if rng.random() < 0.85 else np.array([0.85, 0.68, 0.25]),
+        wear=float(rng.uniform(0.1, 0.9)),
+        rough=float(rng.uniform(0.02, 0.14)),
+        slab=float(rng.uniform(0.5, 1.4)),
+        offset=float(rng.uniform(0, 50)),
+    )
+
+
+def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floats:
+    """Factors by which the ground is darkened, float32 ``[rows, columns]``.
+
+    Args:
+        footprints: for each thing its street points; those on the ground make the contact shadow, and all of
+            them, moved along the sun's rays to the ground, the outline of the cast one.
+    """
+    cast = np.full((camera.rows, camera.columns), 1, np.float32)
+    contact = cast.copy()
+    slide = light.sun[[0, 2]] / max(float(light.sun[1]), 0.25)
+    for points in footprints:
+        fallen = points.copy()
+        fallen[:, 0] -= points[:, 1] * slide[0]
+        fallen[:, 2] -= points[:, 1] * slide[1]
+        fallen[:, 1] = 0
+        _fill_hull(cast, camera.project(fallen), light.shadow)
+        foot = points[points[:, 1] < 0.05].copy()
+        _fill_hull(contact, camera.project(foot), 0.55)
+    sigma = 0.004 * camera.columns
+    soft = np.asarray(cv2.GaussianBlur(contact, (0, 0), sigma), np.float32)
+    return np.asarray(cv2.GaussianBlur(cast, (0, 0), 0.3 * sigma), np.float32) * soft
+
+
+def _fill_hull(target: Floats, outline: Points, value: float) -> None:
+    reach = 8 * target.shape[1]
+    fixed = np.rint(np.clip(outline, -reach, reach) * 8).astype(np.int32)
+    cv2.fillConvexPoly(target, cv2.convexHull(fixed), (value,), shift=3)
+
+
+@dataclass(frozen=True)
+class House:
+    """A house beside the street: its front is the plane ``lateral`` from ``start`` to ``end``, ``depth`` m deep."""
+
+    lateral: float
+    start: float
+    end: float
+    height: float
+    depth: float
+    front: Floats
+    side: Floats
+
+    @property
+    def station(self) -> float:
+        """The far end: what stands beside the front is nearer and drawn later."""
+        return self.end
+
+    def footprint(self) -> Points:
+        """Street points of foot and eaves, for shadows."""
+        back = self.lateral + np.sign(self.lateral) * self.depth
+        return np.array(
+            [(x, y, z) for x in (self.lateral, back) for y in (0.0, self.height) for z in (self.start, self.end)]
+        )
+
+    def draw(self, stage: Stage) -> None:
+        camera, sign = stage.camera, float(np.sign(self.lateral))
+        near = camera.station + 1.2
+        if self.end <= near:
+            return
+        back = self.lateral + sign * self.depth
+        if self.start > near:
+            corners = np.array(
+                [
+                    (self.lateral, self.height, self.start),
+                    (back, self.height, self.start),
+                    (back, 0, self.start),
+                    (self.lateral, 0, self.start),
+                ]
+            )
+            self._warp(stage, corners, self.side, (0.0, 0.0, -1.0))
+        start = max(self.start, near)
+        cut = int((start - self.start) / (self.end - self.start) * self.front.shape[1])
+        front = self.front[:, cut:]
+        if front.shape[1] < 2:
+            return
+        corners = np.array(
+            [
+                (self.lateral, self.height, start),
+                (self.lateral, self.height, self.end),
+                (self.lateral, 0, self.end),
+                (self.lateral, 0, start),
+            ]
+        )
+        self._warp(stage, corners, front, (-sign, 0.0, 0.0))
+
+    def _warp(self, stage: Stage, corners: Points, texture: Floats, normal: tuple[float, float, float]) -> None:
+        depth = np.maximum(corners[:, 2] - stage.camera.station, 0.5)
+        stage.canvas.warp(stage.camera.project(corners), depth, texture, stage.light.shade(normal), BUILDING)
+
+
+def sample_house(rng: np.random.Generator, lateral: float, start: float, length: float, lit: float) -> House:
+    """A random house whose front begins at ``start`` and is ``length`` m long."""
+    storeys = int(rng.integers(2, 7))
+    storey = float(rng.uniform(2.9, 3.6))
+    wall = palette.facade(rng)
+    bays = max(1, round(length / float(rng.uniform(2.2, 3.6))))
+    depth = float(rng.uniform(9, 14))
+    front = textures.house_front(rng, wall, storeys=storeys, bays=bays, lit=lit, shops=bool(rng.random() < 0.5))
+    # Gable ends often have no windows.
+    if rng.random() < 0.5:
+        side = textures.house_front(rng, wall, storeys=storeys, bays=max(1, round(depth / 3)), lit=lit, shops=False)
+    else:
+        side = (textures.speckle(rng, 0.07, "cloud")[..., None] * wall).astype(np.float32)
+    return House(lateral, start, start + length, storeys * storey, depth, front, side)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree: a trunk and clumps of leaves (right, up, radius, brightness), or a conifer's layers, or a bush."""
+
+    lateral: float
+    station: float
+    trunk: float
+    clumps: tuple[tuple[Points, float], ...]
+    leaf: Points
+    bark: Points
+    patch: Floats
+    crown: float
+
+    def footprint(self) -> Points:
+        """Street points of the crown's middle and of the foot, for shadows."""
+        half, low = 0.8 * self.crown, self.trunk
+        foot = [(self.lateral + x, 0.0, self.station + z) for x in (-0.2, 0.2) for z in (-0.2, 0.2)]
+        top = [
+            (self.lateral + half * np.cos(a), low + self.crown, self.station + half * np.sin(a))
+            for a in np.linspace(0, 6.28, 8, endpoint=False)
+        ]
+        return np.array(foot + top)
+
+    def draw(self, stage: Stage) -> None:
+        light = stage.light
+        shade = light.shade((0.0, 0.45, -0.89))
+        if self.trunk > 0.3:
+            wide = 0.07 * self.trunk + 0.12
+            trunk = limb((0, 0), (0, self.trunk + 0.8 * self.crown), wide, 0.5 * wide)
+            stage.flat(upright(trunk, self.lateral, self.station), self.bark * shade, VEGETATION, self.patch)
+        patch = textures.rounded(self.patch, light.side, 0.4)
+        for outline, bright in self.clumps:
+            corners = np.column_stack(
+                [outline[:, 0] + self.lateral, outline[:, 1], np.full(len(outline), self.station)]
+            )
+            stage.flat(corners, self.leaf * shade * bright, VEGETATION, patch)
+
+
+def _clump(rng: np.random.Generator, centre: tuple[float, float], radii: tuple[float, float]) -> Points:
+    """A ragged outline ``[22, 2]`` around a centre."""
+    angles = np.linspace(0, 2 * np.pi, 22, endpoint=False)
+    ragged = 1 + rng.uniform(-0.16, 0.16, 22)
+    return np.column_stack(
+        [centre[0] + radii[0] * ragged * np.cos(angles), np.maximum(0, centre[1] + radii[1] * ragged * np.sin(angles))]
+    )
+
+
+def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: bool = False) -> Tree:
+    """A random broad-leaved tree or conifer, or a bush."""
+    clumps: list[tuple[Points, float]] = []
+    if bush:
+        trunk, crown = 0.0, float(rng.uniform(0.5, 1.3))
+        for _ in range(int(rng.integers(2, 5))):
+            centre = (float(rng.normal(0, 0.7 * crown)), float(rng.uniform(0.3, 0.8)) * crown)
+            clumps.append((_clump(rng, centre, (crown, 0.8 * crown)), float(rng.uniform(0.7, 1.15))))
+    elif rng.random() < 0.18:
+        trunk, crown = float(rng.uniform(0.5, 1.2)), float(rng.uniform(1.2, 2.0))
+        height = float(rng.uniform(6, 11))
+        for low in np.linspace(trunk, 0.75 * height, 5):
+            wide = crown * (1.1 - low / height)
+            layer = [(-wide, low), (wide, low), (0.15 * wide, low + 0.3 * height), (-0.15 * wide, low + 0.3 * height)]
+            clumps.append((np.array(layer) + rng.normal(0, 0.08, (4, 2)), float(rng.uniform(0.75, 1.05))))
+    else:
+        trunk, crown = float(rng.uniform(1.8, 3.4)), float(rng.uniform(1.5, 3.1))
+        for _ in range(int(rng.integers(4, 8))):
+            centre = (float(rng.normal(0, 0.5 * crown)), trunk + crown * float(rng.uniform(0.5, 1.5)))
+            radius = crown * float(rng.uniform(0.5, 0.85))
+            clumps.append((_clump(rng, centre, (radius, 0.9 * radius)), float(rng.uniform(0.7, 1.2))))
+    return Tree(
+        lateral, station, trunk, tuple(clumps), palette.foliage(rng), palette.bark(rng), textures.leaves(rng), crown
+    )
+
+
+@dataclass(frozen=True)
+class Hedge:
+    """A clipped hedge or overgrown fence along the street from ``start`` to ``end``."""
+
+    lateral: float
+    start: float
+    end: float
+    height: float
+    leaf: Points
+    patch: Floats
+
+    @property
+    def station(self) -> float:
+        return self.end
+
+    def footprint(self) -> Points:
+        """Street points of foot and top, for shadows."""
+        return np.array(
+            [(self.lateral + x, y, z) for x in (-0.4, 0.4) for y in (0.0, self.height) for z in (self.start, self.end)]
+        )
+
+    def draw(self, stage: Stage) -> None:
+        length = self.end - self.start
+        place = Placement(self.lateral, (self.start + self.end) / 2)
+        draw_solid(box(0.8, self.height, length), place, stage, self.leaf, VEGETATION, self.patch)
+
+
+def sample_hedge(rng: np.random.Generator, lateral: float, start: float, length: float) -> Hedge:
+    """A random hedge."""
+    height = float(rng.uniform(0.8, 2.2))
+    return Hedge(lateral, start, start + length, height, palette.foliage(rng), textures.leaves(rng))
+
+
+@dataclass(frozen=True)
+class Skyline:
+    """Far houses and woods across the whole picture; it moves with the camera, ``distance`` m away."""
+
+    distance: float
+    blocks: tuple[tuple[Points, Points, int, Floats], ...]
+
+    def draw(self, stage: Stage) -> None:
+        far = stage.camera.station + self.distance
+        for outline, colour, label, patch in self.blocks:
+            corners = np.column_stack([outline, np.full(len(outline), far)])
+            # The bend of the street must not carry the skyline away.
+            corners[:, 0] -= stage.camera.curvature / 2 * self.distance**2
+            stage.flat(corners, colour * stage.light.shade((0.0, 0.2, -0.98)), label, patch)
+
+
+def sample_skyline(rng: np.random.Generator, woods: float) -> Skyline:
+    """A random skyline; ``woods`` is the share of trees in it (0..1)."""
+    distance = float(rng.uniform(160, 240))
+    blocks: list[tuple[Points, Points, int, Floats]] = []
+    left = -distance
+    ridge = np.linspace(-distance, distance, 80)
+    tops = 5 + 3 * woods + 1.5 * textures.crop(rng, "coarse", 1, 80)[0] + 3 * textures.crop(rng, "cloud", 1, 80)[0]
+    wood = np.vstack([np.column_stack([ridge, np.maximum(tops, 2)]), [[distance, -1.5], [-distance, -1.5]]])
+    blocks.append((wood, palette.foliage(rng), VEGETATION, textures.leaves(rng)))
+    while left < distance:
+        width = float(rng.uniform(10, 35))
+        if rng.random() > woods:
+            height = float(rng.uniform(7, 26))
+            outline = np.array([(left, -1.5), (left, height), (left + width, height), (left + width, -1.5)])
+            front = textures.fabric(rng)
+            blocks.append((outline, palette.facade(rng), BUILDING, front))
+        left += width * float(rng.uniform(0.8, 1.6))
+    return Skyline(distance, tuple(blocks))

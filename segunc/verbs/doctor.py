@@ -1,0 +1,253 @@
+"""Is the uncertainty of a model alive, and its conversion sound? The checks behind ``segunc doctor``."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from segunc.affine.convert import ConversionReport, is_converted, revert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.sites import StochasticSite
+from segunc.core.errors import InputError, PartialFailure
+from segunc.data.datasets import dataset_entry
+from segunc.data.images import Image
+from segunc.data.samples import load_image
+from segunc.networks.network import inference_size
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.files import Model, load_model
+from segunc.sampling.frames import network_input
+from segunc.sampling.sampler import Sampler
+from segunc.verbs.device import describe_device, make_sampler
+
+IDENTITY_BOUND = 1e-5
+"""Largest difference of logits at alpha = 0, relative to the largest logit, that is rounding (float32)."""
+DEAD_EPISTEMIC = 1e-6
+"""Mean epistemic (share of ln C) below which the draws are one network: float32 sums alone give about 1e-8."""
+DEAD_VARIANCE = 1e-12
+"""Running variance below which a channel gave one constant in training."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check.
+
+    Attributes:
+        check: what was looked at.
+        status: ``ok``, ``warn`` (worth a look) or ``fail`` (the maps cannot be trusted).
+        text: what was measured, with its bound.
+    """
+
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    text: str
+
+
+def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]) -> list[Finding]:
+    """All checks that need one clean frame.
+
+    Args:
+        model: a Bayesian model.
+        sampler: over it, as it would predict.
+        image: a clean frame, RGB uint8 ``[H, W, 3]``.
+        size: (height, width) at which the network sees it.
+    """
+    frame = network_input([image], size).to(sampler.device)
+    findings = []
+    networks = model.networks
+    for index, network in enumerate(networks):
+        if not is_converted(network):
+            continue
+        part = [_dead_channels(network), _identity(network, frame)]
+        findings += part if len(networks) == 1 else [replace(f, check=f"member {index}: {f.check}") for f in part]
+    if model.report is not None:
+        findings.insert(0, _sites(model.report))
+    clean = sampler(frame)
+    report = sampler.report
+    if report.self_check is not None:
+        findings.append(
+            Finding(
+                "two draws as a batch against one by one",
+                "ok" if report.batched else "warn",
+                f"largest difference {report.self_check:.1e} of the largest logit"
+                + ("" if report.batched else "; draws run one at a time"),
+            )
+        )
+    if report.unreached:
+        findings.append(
+            Finding(
+                "sites that are called",
+                "warn",
+                f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing",
+            )
+        )
+    findings.append(_alive(clean.scores["epistemic"]))
+    if report.self_check is not None:  # draws without noise are all there are
+        findings.append(_convergence(sampler, frame, clean.scores))
+    return [*findings, _noise(sampler, frame, clean.scores)]
+
+
+def _sites(report: ConversionReport) -> Finding:
+    return Finding("conversion", "warn" if report.left else "ok", str(report))
+
+
+def _dead_channels(network: nn.Module) -> Finding:
+    dead = total = 0
+    for module in network.modules():
+        if isinstance(module, StochasticSite):
+            variance = getattr(module, "running_var", None)
+            weight = cast(Tensor, cast(nn.Module, module).weight).detach().flatten()
+            silent = weight == 0
+            if variance is not None:
+                silent = silent | (variance < DEAD_VARIANCE)
+            dead += int(silent.sum())
+            total += weight.numel()
+    share = dead / max(total, 1)
+    text = f"{dead:,} of {total:,} channels ({share:.1%}) have no variance or gamma 0"
+    return Finding("dead channels", "warn" if share > 0.1 else "ok", text)
+
+
+@torch.inference_mode()
+def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.1) -> tuple[float, float]:
+    """How exact a converted network is, as largest differences of logits relative to the largest logit.
+
+    Args:
+        network: converted, in eval mode; returns logits ``[N, C, H, W]``.
+        images: ``[N, 3, H, W]``.
+        alpha: noise scale of the second number.
+
+    Returns:
+        draws at alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one.
+    """
+    layout = AffineLayout(network)
+    plain = copy.deepcopy(network)
+    revert(plain)
+    # The same batch for both: convolutions may sum in another order for another batch size.
+    twice = images.repeat(2, 1, 1, 1)
+    expected = plain(twice)
+    size = expected.abs().max().clamp_min(1e-12)
+    with layout.active(ABNN.around(layout, 0.0).affine(layout, [0, 1], 0)):
+        identity = (network(twice) - expected).abs().max() / size
+    noisy = ABNN.around(layout, alpha)
+    single = []
+    for draw in (0, 1):
+        with layout.active(noisy.affine(layout, [draw], 0)):
+            single.append(network(images))
+    with layout.active(noisy.affine(layout, [0, 1], 0)):
+        both = network(twice)
+    batched = (both - torch.cat(single)).abs().max() / torch.cat(single).abs().max().clamp_min(1e-12)
+    return float(identity), float(batched)
+
+
+def _identity(network: nn.Module, frame: Tensor) -> Finding:
+    difference, _ = conversion_differences(network, frame)
+    status: Literal["ok", "fail"] = "ok" if difference <= IDENTITY_BOUND else "fail"
+    text = f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})"
+    return Finding("alpha = 0 is the unconverted network", status, text)
+
+
+def _alive(epistemic: Tensor) -> Finding:
+    mean = float(epistemic.mean())
+    return Finding(
+        "epistemic above zero",
+        "ok" if mean > DEAD_EPISTEMIC else "fail",
+        f"mean {mean:.2e}, maximum {float(epistemic.max()):.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})",
+    )
+
+
+def _with(sampler: Sampler, *, draws: int | None = None, seed: int | None = None) -> Sampler:
+    return Sampler(
+        sampler.network,
+        sampler.posterior,
+        draws=draws or sampler.draws,
+        seed=sampler.seed if seed is None else seed,
+        scope=sampler.scope,
+        chunk=sampler.chunk,
+        precision=sampler.precision,
+        temperature=sampler.temperature,
+    )
+
+
+def _convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
+    """How far maps from other draws of the same number lie from these."""
+    other = _with(sampler, seed=sampler.seed + 1)(frame).scores
+    parts = []
+    worst = 0.0
+    for name in ("entropy", "epistemic"):
+        rms = float((other[name] - scores[name]).square().mean().sqrt()) / 2**0.5
+        relative = rms / max(float(scores[name].mean()), 1e-12)
+        worst = max(worst, relative)
+        parts.append(f"{name} {rms:.4f} ({relative:.0%} of its mean)")
+    text = f"standard error a pixel at S = {sampler.draws}: {', '.join(parts)}; it falls as 1 / sqrt(S)"
+    return Finding("convergence with the draws", "ok" if worst < 0.5 else "warn", text)
+
+
+def _noise(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(frame.shape, generator=generator).to(frame.device)
+    clean = float(scores["epistemic"].mean())
+    noisy = float(sampler(noise).scores["epistemic"].mean())
+    return Finding(
+        "epistemic higher on noise than on a clean frame",
+        "ok" if noisy > clean else "warn",
+        f"mean {noisy:.2e} on uniform noise, {clean:.2e} on the frame",
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print every check; fail where the uncertainty is dead or the conversion is not sound."""
+    model = load_model(Path(arguments.model))
+    sampler = make_sampler(model, arguments)
+    description = model.network.description
+    print(
+        f"{arguments.model}: {description.architecture} {description.encoder}, {description.num_classes} classes, {model.posterior.method}"
+    )
+    print(f"base network sha256 {model.sha256}")
+    if not model.bayesian:
+        raise PartialFailure(
+            "the model is deterministic: one draw, so its epistemic uncertainty is zero everywhere; fine-tune it first"
+        )
+    settings = ", ".join(f"{name} {value}" for name, value in model.posterior.settings().items())
+    print(f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}")
+    print(f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}")
+    image = load_image(Path(arguments.image)) if arguments.image else _toy_frame()
+    size = inference_size(description, (image.shape[0], image.shape[1]), arguments.size)
+    findings = diagnose(model, sampler, image, size)
+    if arguments.dataset:
+        findings.append(_calibration(arguments, model, sampler))
+    for finding in findings:
+        print(f"{finding.status:>4}  {finding.check}: {finding.text}")
+    failed = [finding.check for finding in findings if finding.status == "fail"]
+    if failed:
+        raise PartialFailure(f"not sound: {'; '.join(failed)}")
+    print("the uncertainty is alive")
+
+
+def _toy_frame() -> Image:
+    from segunc.toyroads import render_scene
+
+    return render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False).image
+
+
+def _calibration(arguments: argparse.Namespace, model: Model, sampler: Sampler) -> Finding:
+    from segunc.evaluation.models import evaluate_model
+    from segunc.evaluation.passes import EvaluationOptions
+    from segunc.training.selection import spaced
+
+    if not arguments.root:
+        raise InputError("--dataset without --root", "the folder of the data set", "")
+    entry = dataset_entry(arguments.dataset)
+    samples = entry.samples(Path(arguments.root), arguments.split)
+    chosen = [samples[i] for i in spaced(len(samples), arguments.frames)]
+    options = EvaluationOptions(scores=("msp",))
+    result = evaluate_model(sampler, model, entry, chosen, options, size=arguments.size).result
+    ece, nll, miou = result["calibration"]["ece"], result["calibration"]["nll"], result["segmentation"]["miou"]
+    text = f"ECE {ece:.4f}, NLL {nll:.4f}, mIoU {miou:.4f} on {len(chosen)} frames of {entry.name} {arguments.split}"
+    return Finding("calibration", "ok" if ece < 0.1 else "warn", text)

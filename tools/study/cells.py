@@ -1,0 +1,243 @@
+"""The cells of a study: a row, a seed and a protocol, each made and evaluated once by the package's own verbs."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from segunc.cli.main import build_parser
+from segunc.core.errors import InputError, PartialFailure
+from segunc.core.files import read_json, write_atomically, write_json
+from segunc.networks.files import DESCRIPTION, WEIGHTS
+from segunc.posteriors.files import model_files
+from segunc.training.resume import CHECKPOINTS, LAST
+from segunc.verbs.device import provenance, resolve_device
+from segunc.verbs.finetune import METHODS, load, section
+from tools.study.plan import Plan, Row
+from tools.study.words import check_settings, evaluation_words, expand, fingerprint
+
+RECORD = "cell.json"
+CONFIG = "config.yaml"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model of a study.
+
+    Attributes:
+        protocol: name of the protocol.
+        row: what it is.
+        seed: of the row.
+        folder: holds its record, its results and, where a method made it, its model.
+        bases: model folders that it is made of; the model itself where there is no method.
+    """
+
+    protocol: str
+    row: Row
+    seed: int
+    folder: Path
+    bases: tuple[Path, ...]
+
+    @property
+    def model(self) -> Path:
+        """The model folder."""
+        return self.bases[0] if self.row.method is None else self.folder / "model"
+
+    @property
+    def name(self) -> str:
+        return f"{self.protocol}, {self.row.label}, seed {self.seed}"
+
+    def result(self, evaluation: str) -> Path:
+        """The JSON file of an evaluation."""
+        return self.folder / f"{evaluation}.json"
+
+    def record(self) -> dict[str, Any]:
+        """What is known of the cell; empty before it was begun."""
+        path = self.folder / RECORD
+        return read_json(path, "the record of a study's cell") if path.exists() else {}
+
+    def finished(self, evaluation: str) -> bool:
+        """Whether the result of an evaluation is there."""
+        return evaluation in self.record().get("evaluations", {}) and self.result(evaluation).exists()
+
+
+class Study:
+    """Makes what a plan asks for and is not there yet. A killed study continues with the same call.
+
+    Args:
+        plan: what is asked for.
+        rows: the plan's rows, or its candidates.
+        out: folder of the cells, ``PROTOCOL/ROW/seed-N``.
+        device: as ``--device`` of the verbs.
+
+    Raises:
+        InputError: settings of a row are not those of its method.
+    """
+
+    def __init__(self, plan: Plan, rows: Sequence[Row], out: Path, device: str = "auto") -> None:
+        self.plan, self.rows, self.out, self.device = plan, list(rows), out, device
+        self._by_label = {row.label: row for row in rows}
+        for cell in self.cells():
+            # The seeds of a row differ by numbers that cannot be wrong.
+            first = cell.seed == plan.seeds_of(cell.row)[0]
+            if first and cell.row.method is not None and (config := self._config(cell)):
+                check_settings(cell.row.method, config, cell.name)
+        for protocol in plan.protocols.values():
+            for options in [*protocol.evaluations.values(), *([protocol.selection] if protocol.selection else [])]:
+                words = evaluation_words({**plan.evaluate, **options})
+                build_parser().parse_args(["evaluate", "--model", "", *words, "--out", ""])  # exits where it is wrong
+
+    def cells(self, labels: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> Iterator[Cell]:
+        """The cells of these rows and seeds (None: all) in the order in which they can be made.
+
+        Raises:
+            InputError: an unknown label.
+        """
+        for label in labels or ():
+            if label not in self._by_label:
+                raise InputError(f"row '{label}'", f"one of {', '.join(self._by_label)}", "check the label")
+        for row in self.rows:
+            if labels is not None and row.label not in labels:
+                continue
+            for seed in self.plan.seeds_of(row):
+                if seeds is None or seed in seeds:
+                    yield from (self.cell(protocol, row, seed) for protocol in self.plan.protocols_of(row))
+
+    def cell(self, protocol: str, row: Row, seed: int) -> Cell:
+        """The cell of a row and a seed in a protocol."""
+        of = row.members or [seed]
+        if row.of is not None:
+            bases = [self.cell(protocol, self._by_label[row.of], one).model for one in of]
+        else:
+            template = expand(row.base or self.plan.protocols[protocol].base)
+            bases = [Path(template.replace("{seed}", str(one))) for one in of]
+        return Cell(protocol, row, seed, self.out / protocol / row.slug / f"seed-{seed}", tuple(bases))
+
+    def run(self, cell: Cell, evaluations: Mapping[str, Mapping[str, Any]]) -> str:
+        """Make a cell's model and the results that lack.
+
+        Args:
+            cell: one of this study.
+            evaluations: name -> options of ``segunc evaluate``.
+
+        Returns:
+            ``made``, ``kept`` where all was there, or why it could not be made; a failure is recorded, and tried again
+            by the next call.
+
+        Raises:
+            InputError: the cell was made from other settings or bases.
+        """
+        lacking = [str(base) for base in cell.bases if not model_files(base)]
+        if lacking:
+            return f"waits for {', '.join(lacking)}"
+        record, asked = cell.record(), self._asked(cell)
+        if record and record["asked"] != asked:
+            if record["failure"] is None:
+                raise InputError(
+                    f"{cell.folder} was made from other settings or bases", "those of the plan", f"remove {cell.folder}"
+                )
+            shutil.rmtree(cell.folder / "model", ignore_errors=True)  # half of what is no longer asked for
+        made = False
+        try:
+            if record.get("failure", "not begun") is not None:
+                cell.folder.mkdir(parents=True, exist_ok=True)
+                record = {"asked": asked, "failure": "not finished", "evaluations": {}}
+                write_json(cell.folder / RECORD, record)
+                record |= self._make(cell)
+                write_json(cell.folder / RECORD, record)
+                made = True
+            for name, options in evaluations.items():
+                words = evaluation_words({**self.plan.evaluate, **options})
+                if cell.finished(name) and record["evaluations"][name]["asked"] == words:
+                    continue
+                out = cell.result(name)
+                seconds = self._perform(["evaluate", "--model", str(cell.model), *words, "--out", str(out)])
+                frames = read_json(out, "a result")["counts"]["frames"]
+                record["evaluations"][name] = {"asked": words, "seconds": round(seconds, 1), "frames": frames}
+                write_json(cell.folder / RECORD, record)
+                made = True
+        except (InputError, PartialFailure) as error:
+            failure = " ".join(str(error).split())
+            if record.get("failure") is not None:
+                write_json(cell.folder / RECORD, {**record, "failure": failure})
+            return f"failed: {failure}"
+        return "made" if made else "kept"
+
+    def _make(self, cell: Cell) -> dict[str, Any]:
+        """Run the method; what it cost."""
+        seconds, command, continued = 0.0, [], False
+        method = cell.row.method
+        if method is not None:
+            config = self._config(cell)
+            bases = [str(base) for base in cell.bases]
+            command = ["finetune", "--method", method, "--base", *bases, "--out", str(cell.model)]
+            if config:
+                text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+                write_atomically(cell.folder / CONFIG, text.encode())
+                command += ["--config", str(cell.folder / CONFIG)]
+            continued = (cell.model / CHECKPOINTS / LAST).exists()
+            seconds = self._perform(command)
+            # Finished cells are never continued, and a checkpoint is as large as the network.
+            shutil.rmtree(cell.model / CHECKPOINTS, ignore_errors=True)
+        networks, before = self._before(cell)
+        sizes = {path: path.stat().st_size for path in model_files(cell.model)}
+        return {
+            "failure": None,
+            "command": command,
+            "method_seconds": round(before + seconds, 1),
+            "networks": networks,
+            "continued": continued,
+            "bytes": sum(sizes.values()),
+            "posterior_bytes": sum(n for path, n in sizes.items() if path.name not in (WEIGHTS, DESCRIPTION)),
+            "made": provenance(resolve_device(self.device)),
+        }
+
+    def _before(self, cell: Cell) -> tuple[dict[str, float | None], float]:
+        """SHA-256 -> seconds of the trainings of all base networks, and the seconds of methods before this one."""
+        networks: dict[str, float | None] = {}
+        seconds = 0.0
+        for base in cell.bases:
+            record_path = base.parent / RECORD
+            if cell.row.of is not None and record_path.exists():
+                held = read_json(record_path, "the record of a study's cell")
+                networks |= held["networks"]
+                seconds += held["method_seconds"]
+            else:
+                description = read_json(base / DESCRIPTION, "the description of a network")
+                networks[description["sha256"]] = description.get("provenance", {}).get("seconds")
+        return networks, seconds
+
+    def _asked(self, cell: Cell) -> dict[str, Any]:
+        return {
+            "method": cell.row.method,
+            "config": self._config(cell),
+            "bases": [fingerprint(base) for base in cell.bases],
+        }
+
+    def _config(self, cell: Cell) -> dict[str, Any]:
+        """The configuration of the cell's method; empty where it takes none."""
+        method = cell.row.method
+        if method is None or not METHODS[method].options:
+            return {}
+        fields = load(METHODS[method].options).__dataclass_fields__
+        seed = {"seed": cell.seed} if "seed" in fields else {}
+        config: dict[str, Any] = {section(method): {**seed, **cell.row.settings}}
+        if METHODS[method].data:
+            data = {**self.plan.protocols[cell.protocol].data, "seed": cell.seed, **cell.row.data}
+            config = {"data": {**data, "root": expand(str(data.get("root", "")))}, **config}
+        return config | ({"trainer": cell.row.trainer} if cell.row.trainer else {})
+
+    def _perform(self, words: Sequence[str]) -> float:
+        """Run a verb of the command line in this process; its seconds."""
+        arguments = build_parser().parse_args([*words, "--device", self.device])
+        arguments.overrides = []
+        start = time.perf_counter()
+        importlib.import_module(f"segunc.verbs.{arguments.verb}").run(arguments)
+        return time.perf_counter() - start

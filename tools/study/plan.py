@@ -1,0 +1,229 @@
+"""What a study is made of, as its YAML file says it, checked before the first hour of computing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+
+from segunc.core.errors import InputError
+from segunc.training.config import parse_settings
+from segunc.verbs.finetune import METHODS
+
+SELECTION = "selection"
+"""Name of the evaluation that candidates are ranked by."""
+SELECTION_SPLITS = ("val", "selection")
+"""Splits that may select something; results are reported on others."""
+TRAINING_SECONDS = "training_seconds"
+"""The number of a figure's axis that belongs to no evaluation."""
+
+
+@dataclass
+class Protocol:
+    """Data that networks are trained on, and what they are evaluated on.
+
+    Args:
+        base: folder of the base network of a seed; ``{seed}`` stands for the seed, ``$NAME`` for a variable of the
+            environment.
+        data: settings of ``data`` for every fine-tuning.
+        evaluations: name -> options of ``segunc evaluate``, without their dashes.
+        selection: those of the evaluation that candidates are ranked by; its split is ``val`` or ``selection``.
+    """
+
+    base: str
+    data: dict[str, Any]
+    evaluations: dict[str, dict[str, Any]]
+    selection: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Row:
+    """Models of one kind, one for each seed.
+
+    Args:
+        label: what tables call it.
+        method: of ``segunc finetune``; none is the base network itself.
+        settings: of the method's section; its seed is that of the row unless it stands here.
+        data: settings of ``data`` beside those of the protocol.
+        trainer: settings of the Lightning Trainer, for methods that train with it.
+        base: as :class:`Protocol`, instead of the protocol's.
+        of: label of an earlier row whose models are the bases.
+        members: seeds of the bases of an ensemble.
+        seeds: instead of the study's.
+        protocols: where it is made; none is everywhere.
+    """
+
+    label: str
+    method: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    trainer: dict[str, Any] = field(default_factory=dict)
+    base: str | None = None
+    of: str | None = None
+    members: list[int] = field(default_factory=list)
+    seeds: list[int] | None = None
+    protocols: list[str] | None = None
+
+    @property
+    def slug(self) -> str:
+        """The label as a folder's name."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.label.lower()).strip("-")
+
+
+@dataclass
+class Table:
+    """Numbers of one evaluation, a line for each row.
+
+    Args:
+        title: its heading.
+        evaluation: ``PROTOCOL/EVALUATION``.
+        numbers: dotted paths in a result; with a score, below that score.
+        score: whose numbers they are.
+        baseline_score: the score of the baseline that differences refer to; none is the same score.
+        scores: instead of one: a column each, for a single number, without differences.
+    """
+
+    title: str
+    evaluation: str
+    numbers: list[str]
+    score: str | None = None
+    baseline_score: str | None = None
+    scores: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Scatter:
+    """A figure with a point for each row: seconds, or differences to the baseline of the same seeds.
+
+    Args:
+        name: of its files.
+        x: ``PROTOCOL/EVALUATION/NUMBER``, or ``PROTOCOL/training_seconds``, which is drawn on a logarithmic axis.
+        y: the same, a panel each.
+    """
+
+    name: str
+    x: str
+    y: list[str]
+
+
+@dataclass
+class Plan:
+    """A study.
+
+    Args:
+        protocols: by name.
+        rows: in the order of the tables.
+        baseline: label of the row that differences refer to.
+        seeds: of every row that has none of its own.
+        evaluate: options of every evaluation, overruled by its own.
+        candidates: rows that are ranked on the selection frames and not reported.
+        tables: of the report.
+        figures: of the report.
+    """
+
+    protocols: dict[str, Protocol]
+    rows: list[Row]
+    baseline: str
+    seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
+    evaluate: dict[str, Any] = field(default_factory=dict)
+    candidates: list[Row] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    figures: list[Scatter] = field(default_factory=list)
+
+    def seeds_of(self, row: Row) -> list[int]:
+        """The seeds that a row is made for."""
+        return self.seeds if row.seeds is None else row.seeds
+
+    def protocols_of(self, row: Row) -> list[str]:
+        """The protocols that a row is made in."""
+        return list(self.protocols) if row.protocols is None else row.protocols
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a YAML file, under the key ``study``.
+
+    Raises:
+        InputError: a missing file, an unknown key, a value of the wrong type, or names that do not fit together.
+    """
+    content = parse_settings(path, [], "study", Plan).study.as_dict()
+    plan = Plan(
+        **{
+            **content,
+            "protocols": {name: Protocol(**_plain(given)) for name, given in content["protocols"].items()},
+            **{key: [Row(**_plain(given)) for given in content[key]] for key in ("rows", "candidates")},
+            "tables": [Table(**_plain(given)) for given in content["tables"]],
+            "figures": [Scatter(**_plain(given)) for given in content["figures"]],
+        }
+    )
+    for rows in (plan.rows, plan.candidates):
+        _check_rows(plan, rows, path)
+    if plan.baseline not in [row.label for row in plan.rows]:
+        raise InputError(f"{path}: baseline '{plan.baseline}' is no row", _listed(row.label for row in plan.rows))
+    for name, protocol in plan.protocols.items():
+        split = protocol.selection.get("split")
+        if (protocol.selection or plan.candidates) and split not in SELECTION_SPLITS:
+            raise InputError(
+                f"{path}: the selection of protocol {name} has the split {split}",
+                " or ".join(SELECTION_SPLITS),
+                "nothing is selected on the frames that results are reported on",
+            )
+    for table in plan.tables:
+        if table.scores and (table.score or table.baseline_score or len(table.numbers) != 1):
+            where = f"{path}: table '{table.title}' has several scores"
+            raise InputError(where, "one number, and neither score nor baseline_score", "make a table for each number")
+    places = [table.evaluation for table in plan.tables]
+    places += [
+        axis.rpartition("/")[0] for figure in plan.figures for axis in (figure.x, *figure.y) if not _of_time(axis)
+    ]
+    known = [f"{name}/{evaluation}" for name, protocol in plan.protocols.items() for evaluation in protocol.evaluations]
+    for place in places:
+        if place not in known:
+            raise InputError(f"{path}: evaluation '{place}' of a table or figure", f"one of {_listed(known)}")
+    return plan
+
+
+def _of_time(axis: str) -> bool:
+    return axis.rpartition("/")[2] == TRAINING_SECONDS
+
+
+def _plain(given: Namespace | dict[str, Any]) -> dict[str, Any]:
+    return given.as_dict() if isinstance(given, Namespace) else given
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "(there is none)"
+
+
+def _check_rows(plan: Plan, rows: list[Row], path: Path) -> None:
+    seen: dict[str, Row] = {}
+    slugs: set[str] = set()
+    for row in rows:
+        where = f"{path}: row '{row.label}'"
+        if row.slug in slugs or not row.slug:
+            raise InputError(f"{where} has the folder name '{row.slug}'", "a name of its own", "change the label")
+        if row.method is not None and row.method not in METHODS:
+            raise InputError(f"{where} has the method {row.method}", f"one of {_listed(METHODS)}")
+        if row.method is None and (row.settings or row.data or row.trainer or row.of):
+            raise InputError(f"{where} has settings without a method", "a method", "or leave the settings out")
+        if row.members and row.method != "ensemble":
+            raise InputError(f"{where} has members", "the method ensemble", "leave the members out")
+        unknown = set(plan.protocols_of(row)) - set(plan.protocols)
+        if unknown:
+            raise InputError(f"{where} names the protocol {unknown.pop()}", f"one of {_listed(plan.protocols)}")
+        if row.of is not None:
+            if row.of not in seen:
+                raise InputError(f"{where} is of '{row.of}'", f"an earlier row: {_listed(seen)}")
+            source = seen[row.of]
+            lacking = set(row.members or plan.seeds_of(row)) - set(plan.seeds_of(source))
+            if lacking or set(plan.protocols_of(row)) - set(plan.protocols_of(source)):
+                raise InputError(
+                    f"{where} needs '{row.of}' of {f'seed {min(lacking)}' if lacking else 'other protocols'}",
+                    f"seeds {plan.seeds_of(source)} in {_listed(plan.protocols_of(source))}",
+                    "change the seeds or the protocols of one of them",
+                )
+        seen[row.label] = row
+        slugs.add(row.slug)

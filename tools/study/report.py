@@ -1,0 +1,208 @@
+"""What a study says: its tables and figures, of the cells that are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from segunc.core.errors import InputError
+from segunc.core.files import write_atomically, write_json
+from segunc.evaluation.compare import ARROWS
+from segunc.evaluation.results import higher_is_better, load_results
+from segunc.plots.bars import Panel, Point, scatter_figure
+from segunc.plots.style import save_figure
+from segunc.verbs.device import provenance
+from tools.study.cells import Cell, Study
+from tools.study.plan import SELECTION, TRAINING_SECONDS, Scatter, Table
+from tools.study.tables import (
+    Chosen,
+    Entry,
+    cost_table,
+    difference_table,
+    differences,
+    number_table,
+    score_table,
+    training_seconds,
+)
+
+READING = (
+    "In brackets behind a label: the number of seeds. A number is the mean over them, ± their standard deviation; brackets hold "
+    "its 95 % bootstrap interval over the evaluated frames, given these seeds. Bold is better than every other row by more than "
+    "chance; nothing is bold where rows are of different seeds. A difference is to the baseline of the same seed (of an "
+    "ensemble: of its members), paired over frames; k/n: so many seeds differ in that direction. No correction is made for the "
+    "number of comparisons."
+)
+COSTS = (
+    "Seconds of the method alone, and with the trainings of all networks that it needs; seconds a frame of the evaluation, metrics "
+    "included. The posterior is what lies beside the networks. † A training was continued: its seconds are those of the last part."
+)
+SELECTION_NUMBERS = ("calibration.nll", "calibration.ece", "calibration.brier", "segmentation.miou")
+
+
+def report(study: Study) -> str:
+    """Write ``study.md``, ``study.json`` and the figures of a study into its folder; returns the text."""
+    plan, out = study.plan, study.out
+    parts = ["# Study", READING]
+    entries = {place: _entries(study, place) for place in dict.fromkeys(table.evaluation for table in plan.tables)}
+    for table in plan.tables:
+        parts += _table(table, entries[table.evaluation], plan.baseline)
+    for protocol in plan.protocols:
+        records = _records(study, protocol)
+        if records:
+            parts += [f"## Costs, {protocol}", cost_table(records), COSTS]
+    parts += _unfinished(study)
+    written = {figure.name: _draw(study, figure) for figure in plan.figures}
+    lacking = [name for name, files in written.items() if not files]
+    if lacking:
+        parts.append(f"Without a point yet: {', '.join(lacking)}.")
+    made = provenance()
+    parts.append(f"Written {made['date']}, commit {made['commit']}: `{made['command']}`")
+    text = "\n\n".join(parts) + "\n"
+    write_atomically(out / "study.md", text.encode())
+    content = {"made": made, "plan": asdict(plan), "cells": [_cell_content(cell) for cell in study.cells()]}
+    write_json(out / "study.json", content)
+    return text
+
+
+def selection_report(study: Study) -> str:
+    """Write ``selection.md`` with the candidates of each protocol, best validation NLL first; returns the text."""
+    parts = ["# Selection", READING.replace("the baseline", "the first candidate")]
+    chosen = Chosen(SELECTION_NUMBERS)
+    for protocol in study.plan.protocols:
+        entries = _entries(study, f"{protocol}/{SELECTION}")
+        if not entries:
+            continue
+        nll = {entry.label: entry.mean.numbers[chosen.path(SELECTION_NUMBERS[0])] for entry in entries}
+        ranked = sorted(entries, key=lambda entry: (nll[entry.label] is None, nll[entry.label] or 0.0))
+        parts += [f"## {protocol}", number_table(ranked, chosen), difference_table(ranked, ranked[0], chosen)]
+        parts += [cost_table(_records(study, protocol)), COSTS]
+    parts += _unfinished(study, SELECTION)
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    write_atomically(study.out / "selection.md", text.encode())
+    return text
+
+
+def _table(table: Table, entries: Sequence[Entry], baseline: str) -> list[str]:
+    """A table with its title and its differences."""
+    if not entries:
+        return []
+    counts = next(iter(entries[0].results.values())).content["counts"]
+    said = f"{table.evaluation}, {counts['frames']} frames, {counts.get('resampled_units', 0)} resampled units"
+    if table.scores:
+        number = table.numbers[0]
+        return [f"## {table.title}", f"{said}, {number}.", score_table(entries, number, table.scores)]
+    chosen = Chosen(table.numbers, table.score, table.baseline_score)
+    score = f", score {table.score}" if table.score else ""
+    if table.baseline_score:
+        score += f" (differences to {table.baseline_score} of the baseline)"
+    parts = [f"## {table.title}", f"{said}{score}.", number_table(entries, chosen)]
+    base = next((entry for entry in entries if entry.label == baseline), None)
+    return [*parts, difference_table(entries, base, chosen)] if base and len(entries) > 1 else parts
+
+
+def _entries(study: Study, place: str) -> list[Entry]:
+    """The rows that have a result in ``PROTOCOL/EVALUATION``."""
+    protocol, _, evaluation = place.partition("/")
+    found = []
+    for row in study.rows:
+        if protocol not in study.plan.protocols_of(row):
+            continue
+        cells = [study.cell(protocol, row, seed) for seed in study.plan.seeds_of(row)]
+        cells = [cell for cell in cells if cell.finished(evaluation)]
+        if cells:
+            results = load_results([cell.result(evaluation) for cell in cells], [str(cell.seed) for cell in cells])
+            partners = {cell.seed: row.members or [cell.seed] for cell in cells}
+            found.append(Entry(row.label, dict(zip([c.seed for c in cells], results, strict=True)), partners))
+    return found
+
+
+def _records(study: Study, protocol: str) -> dict[str, list[dict[str, Any]]]:
+    """Label -> the records of its finished cells."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for cell in study.cells():
+        record = cell.record() if cell.protocol == protocol else {}
+        if record and record["failure"] is None:
+            found.setdefault(cell.row.label, []).append(record)
+    return found
+
+
+def _unfinished(study: Study, evaluation: str | None = None) -> list[str]:
+    """What is not there yet, a line for each cell."""
+    lines = []
+    for cell in study.cells():
+        record = cell.record()
+        names = [evaluation] if evaluation else list(study.plan.protocols[cell.protocol].evaluations)
+        if not record or record["failure"] is not None:
+            lines.append(f"* {cell.name}: {record.get('failure', 'not begun')}")
+        elif lacking := [name for name in names if not cell.finished(name)]:
+            lines.append(f"* {cell.name}: not evaluated on {', '.join(lacking)}")
+    return ["## Not finished", "\n".join(lines)] if lines else []
+
+
+def _cell_content(cell: Cell) -> dict[str, Any]:
+    return {"protocol": cell.protocol, "label": cell.row.label, "seed": cell.seed, **cell.record()}
+
+
+def _draw(study: Study, figure: Scatter) -> list[Path]:
+    """Write a figure; nothing where no row has both numbers."""
+    across = axis_values(study, figure.x)
+    labels = [row.label for row in study.rows]
+    panels = []
+    for axis in figure.y:
+        up = axis_values(study, axis)
+        points = [
+            Point(label, *across[label], *up[label], place=labels.index(label))
+            for label in labels
+            if label in across and label in up
+        ]
+        panels.append(Panel(_axis_label(study, axis, "\n"), points))
+    if not any(panel.points for panel in panels):
+        return []
+    drawn = scatter_figure(panels, _axis_label(study, figure.x), logarithmic=_number(figure.x) == TRAINING_SECONDS)
+    return save_figure(drawn, study.out / figure.name)
+
+
+def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[float, float] | None]]:
+    """Label -> an axis' value and interval, for rows that have one: seconds, or the difference to the baseline.
+
+    Rows are of different seeds, and bases of different seeds differ by more than methods do: only differences to the
+    baseline of the same seeds can be put beside each other.
+    """
+    place, number = axis.rpartition("/")[0], _number(axis)
+    if number == TRAINING_SECONDS:
+        seconds = {
+            label: [training_seconds(record) for record in records] for label, records in _records(study, place).items()
+        }
+        return {
+            label: (sum(known) / len(known), None)
+            for label, values in seconds.items()
+            if len(known := [value for value in values if value is not None]) == len(values)
+        }
+    chosen, entries = Chosen([number]), _entries(study, place)
+    baseline = next((entry for entry in entries if entry.label == study.plan.baseline), None)
+    if baseline is None:
+        return {}
+    if chosen.path(number) not in baseline.mean.numbers:
+        raise InputError(f"axis '{axis}' of a figure", f"a number of {place}", "check its path")
+    found: dict[str, tuple[float, tuple[float, float] | None]] = {baseline.label: (0.0, None)}
+    for entry in entries:
+        difference = differences(entry, baseline, chosen)[number] if entry is not baseline else None
+        if difference is not None:
+            test = difference.test
+            found[entry.label] = difference.value, (test.low, test.high) if test else None
+    return found
+
+
+def _number(axis: str) -> str:
+    return axis.rpartition("/")[2]
+
+
+def _axis_label(study: Study, axis: str, between: str = ", ") -> str:
+    """``calibration.ece ↓, camvid/test`` and ``less deterministic`` below."""
+    number, place = _number(axis), axis.rpartition("/")[0]
+    if number == TRAINING_SECONDS:
+        return "training of method and networks, s"
+    arrow = ARROWS[higher_is_better((number.split(".")[-1],))]
+    return f"{number.removeprefix('scores.')}{arrow}{between}{place}\nless {study.plan.baseline}"

@@ -1,0 +1,80 @@
+"""What a cell is asked for, in the words of the command line: settings, evaluations, bases."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from segunc.core.errors import InputError
+from segunc.posteriors.files import model_files
+from segunc.training.config import parse_finetune_config, parse_fit_config, parse_settings
+from segunc.verbs.finetune import METHODS, load, section
+
+
+def evaluation_words(options: Mapping[str, Any]) -> list[str]:
+    """Options of ``segunc evaluate`` as words of its command line."""
+    words: list[str] = []
+    for key, value in options.items():
+        option = f"--{key.replace('_', '-')}"
+        if isinstance(value, bool):
+            words += [option] if value else []
+            continue
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        words += [option, expand(text) if key == "root" else text]
+    return words
+
+
+def expand(text: str) -> str:
+    """``$NAME`` and ``${NAME}`` replaced by variables of the environment.
+
+    Raises:
+        InputError: a variable is not set.
+    """
+    unset = [name for name in re.findall(r"\$\{?(\w+)", text) if name not in os.environ]
+    if unset:
+        raise InputError(
+            f"'{text}' with ${unset[0]} not set", "a variable of the environment", f"export {unset[0]}=..."
+        )
+    return os.path.expandvars(text)
+
+
+def check_settings(method: str, config: dict[str, Any], where: str) -> None:
+    """Refuse settings that ``segunc finetune`` would refuse.
+
+    Args:
+        method: of it.
+        config: content of a configuration.
+        where: it stands, for the message.
+
+    Raises:
+        InputError: an unknown key or a value of the wrong type.
+    """
+    options, key = load(METHODS[method].options), section(method)
+    with tempfile.TemporaryDirectory(prefix="segunc-") as folder:
+        path = Path(folder) / "config.yaml"
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        try:
+            if not METHODS[method].data:
+                parse_settings(path, [], key, options)
+            elif METHODS[method].finished:
+                parse_fit_config(path, [], key, options)
+            else:
+                parse_finetune_config(path, [], key, options)
+        except InputError as error:
+            raise InputError(f"{where}: {error.given}", error.expected, error.remedy) from error
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over the files that make a model."""
+    digest = hashlib.sha256()
+    for path in model_files(folder):
+        digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
