@@ -38,9 +38,10 @@ from torch import Tensor, nn
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
 from segunc.cli.options import image_size
+from segunc.core.device import resolve_device, resolve_precision
 from segunc.sampling.engine import Engine, bfloat16_copy
 from segunc.uncertainty import entropy_from_logits, entropy_from_probabilities
-from segunc.verbs.device import provenance, resolve_device, resolve_precision
+from segunc.verbs.device import provenance
 from segunc.verbs.evaluate import in_own_process, peak_bytes
 
 ALPHA = 0.1

@@ -30,11 +30,12 @@ from torch.utils.data import DataLoader
 
 from segunc import NetworkDescription, build_network, convert
 from segunc.cli.options import image_size
+from segunc.core.device import resolve_device
 from segunc.core.files import write_json
 from segunc.training.base import trainer_settings
 from segunc.training.finetune_abnn import ABNNTask
 from segunc.training.task import SegmentationTask
-from segunc.verbs.device import provenance, resolve_device
+from segunc.verbs.device import provenance
 from segunc.verbs.evaluate import in_own_process, peak_bytes
 
 ROWS = ("base", "abnn", "abnn decoder")

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Deterministic, Posterior
+from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
@@ -39,7 +40,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model
 from segunc.sampling.logits import draw_logits
 from segunc.training.finetune_run import frames_as_seen, load_for_fitting
-from segunc.verbs.device import provenance, resolve_device
+from segunc.verbs.device import provenance
 
 FIRST, LAST = -0.25, 1.25
 

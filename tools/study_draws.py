@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from segunc.affine.noise import SCHEMES, Scheme
+from segunc.core.device import resolve_device, resolve_precision
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.layout import list_images
@@ -29,7 +30,7 @@ from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import spaced
-from segunc.verbs.device import provenance, resolve_device, resolve_precision
+from segunc.verbs.device import provenance
 
 COLUMNS = ("entropy_rmse", "epistemic_rmse", "epistemic_ratio", "classes_changed")
 

@@ -24,6 +24,7 @@ import yaml
 from jsonargparse import Namespace
 from torch import Tensor
 
+from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
@@ -35,7 +36,7 @@ from segunc.sampling.sampler import Sampler
 from segunc.toyroads import ToyConfig, generate_toy
 from segunc.training.base import train_network
 from segunc.training.config import parse_finetune_config, parse_train_config
-from segunc.verbs.device import provenance, resolve_device
+from segunc.verbs.device import provenance
 from segunc.verbs.finetune import METHODS, load, section
 
 REFERENCE = "hmc"

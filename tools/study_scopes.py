@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from segunc.affine.posterior import Posterior
+from segunc.core.device import resolve_device, resolve_precision
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.datasets import dataset_entry
@@ -28,7 +29,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import spaced
-from segunc.verbs.device import provenance, resolve_device, resolve_precision
+from segunc.verbs.device import provenance
 
 SCORES = ("entropy", "epistemic")
 COLUMNS = (

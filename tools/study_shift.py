@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from segunc.cli.main import whole_numbers
+from segunc.core.device import resolve_device, resolve_precision
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
 from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption
@@ -33,7 +34,7 @@ from segunc.plots.lines import Line, SeriesPanel, series_figure
 from segunc.plots.style import save_figure
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.device import provenance, resolve_device, resolve_precision
+from segunc.verbs.device import provenance
 
 NUMBERS = {"miou": ("segmentation",), "ece": ("calibration",), "nll": ("calibration",), "aurc": ("selective", "msp")}
 TITLES = {"miou": "mIoU", "ece": "ECE", "nll": "NLL", "aurc": "AURC (msp)"}

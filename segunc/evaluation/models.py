@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.core.progress import ConsoleProgress, Progress
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import DatasetEntry
 from segunc.data.images import read_label_image
@@ -18,7 +19,6 @@ from segunc.data.samples import Sample, load_image
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.passes import Evaluation, EvaluationOptions, component_pass
 from segunc.maps.encoding import encode_score
-from segunc.maps.pipeline import ConsoleProgress, Progress
 from segunc.posteriors.files import Model
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.prediction import DEFAULT_SCORES, check_scores

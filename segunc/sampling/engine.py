@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +13,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.sites import DRAWS, FRAMES, StochasticSite
+from segunc.core.device import Precision
 from segunc.core.errors import InputError
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.compilation import CompiledPasses
 from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch, Upsampling
 from segunc.sampling.prefix import Prefix, SharePrefix, mark
-
-Precision = Literal["float32", "bfloat16"]
 
 
 class Engine:

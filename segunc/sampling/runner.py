@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from segunc.affine.branches import IDENTITY, Branch
 from segunc.affine.draws import AffineDraws, FoldedDraws
 from segunc.affine.noise import NoiseSource
+from segunc.core.device import Precision
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.engine import Engine, Precision
+from segunc.sampling.engine import Engine
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.self_check import SelfCheck, check
 

@@ -14,10 +14,10 @@ from segunc.affine.branches import AnyPosterior, branches_of, draws_of
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.posterior import Deterministic
+from segunc.core.device import Precision
 from segunc.core.errors import InputError
 from segunc.posteriors.fitted import MaxLogitStatistics
 from segunc.sampling.accumulate import DrawAccumulator
-from segunc.sampling.engine import Precision
 from segunc.sampling.pending import Chunk, PendingDraws, most_draws
 from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, Prediction, check_scores
 from segunc.sampling.runner import BranchRunner, NetworkRunner, Pass

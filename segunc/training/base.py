@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, TQ
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import nn
 
+from segunc.core.device import default_precision
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.module import SegmentationDataModule
@@ -30,14 +31,6 @@ from segunc.training.task import SegmentationTask
 
 WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
-
-
-def default_precision(device: str = "auto") -> str:
-    """``bf16-mixed`` where the hardware multiplies bfloat16, else ``32-true``."""
-    if device != "cpu" and torch.cuda.is_available():
-        return "bf16-mixed" if torch.cuda.is_bf16_supported() else "32-true"
-    capable = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return "bf16-mixed" if capable else "32-true"
 
 
 def make_loggers(out: Path) -> list[Logger]:

@@ -14,16 +14,17 @@ from pathlib import Path
 
 import torch
 
+from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.locks import HeldError
+from segunc.core.progress import ConsoleProgress, Progress
 from segunc.frames.inputs import Input
 from segunc.frames.sources import FrameSource
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest, refuse_other_run
-from segunc.maps.pipeline import ConsoleProgress, Progress, Summary
+from segunc.maps.pipeline import Summary
 from segunc.maps.shards import Shard
 from segunc.scale.ray_pool import MakeWork, Pool, ShardResult, ShardTask, require_ray, run_shards
-from segunc.verbs.device import resolve_device
 from segunc.verbs.execution import Execution
 from segunc.verbs.predict import (
     Job,

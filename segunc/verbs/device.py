@@ -16,37 +16,12 @@ from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import DEFAULT_SCHEME
 from segunc.affine.scope import in_scope
+from segunc.core.device import describe_device, resolve_device, resolve_precision
 from segunc.core.errors import InputError
 from segunc.maps.manifest import environment, tool_commit
 from segunc.posteriors.files import Model
 from segunc.sampling.prediction import DEFAULT_SCORES
-from segunc.sampling.sampler import Precision, Sampler
-from segunc.training.base import default_precision
-
-
-def resolve_device(text: str) -> torch.device:
-    """The device of ``auto``, ``cpu`` or ``cuda[:N]``.
-
-    Raises:
-        InputError: another form, or a CUDA device that is not there.
-    """
-    if text == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, colon, index = text.partition(":")
-    if kind not in ("cpu", "cuda") or (colon and not index.isdigit()) or (kind == "cpu" and colon):
-        raise InputError(f"--device {text}", "auto, cpu, cuda or cuda:N", "check the spelling")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"--device {text}", f"one of the {torch.cuda.device_count()} CUDA devices here", "use --device cpu"
-        )
-    return torch.device(text)
-
-
-def resolve_precision(text: str, device: torch.device) -> Precision:
-    """``auto`` is bfloat16 where the hardware multiplies it, else float32."""
-    if text == "auto":
-        return "bfloat16" if default_precision(device.type) == "bf16-mixed" else "float32"
-    return "float32" if text == "float32" else "bfloat16"
+from segunc.sampling.sampler import Sampler
 
 
 def make_sampler(model: Model, arguments: argparse.Namespace, scores: Sequence[str] = DEFAULT_SCORES) -> Sampler:
@@ -102,13 +77,6 @@ def _check_scope(scope: str, model: Model) -> None:
     for branch in drawn:
         layout = AffineLayout(branch.network)
         in_scope(scope, layout.dropout_names or layout.names)
-
-
-def describe_device(device: torch.device) -> str:
-    """The device in words."""
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_name(device)} ({device})"
-    return f"cpu, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def provenance(device: torch.device | None = None) -> dict[str, Any]:

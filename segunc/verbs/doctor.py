@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from segunc.affine.convert import ConversionReport, is_converted, revert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.sites import StochasticSite
+from segunc.core.device import describe_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import Image
@@ -25,7 +26,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.device import describe_device, make_sampler
+from segunc.verbs.device import make_sampler
 
 IDENTITY_BOUND = 1e-5
 """Largest difference of logits at alpha = 0, relative to the largest logit, that is rounding (float32)."""

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.progress import ConsoleProgress, Progress
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import DatasetEntry, dataset_entry
 from segunc.data.entry import BINARY
@@ -27,7 +28,6 @@ from segunc.evaluation.maps import NO_LABEL, Labels, evaluate_maps
 from segunc.evaluation.passes import Evaluation, EvaluationOptions
 from segunc.evaluation.report import format_metrics, write_metrics
 from segunc.evaluation.resampling import Replicates, Resampling, save_replicates, sidecar_path
-from segunc.maps.pipeline import ConsoleProgress, Progress
 
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""

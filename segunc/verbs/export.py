@@ -9,10 +9,10 @@ from pathlib import Path
 
 from segunc.cli.options import BENCHMARKS
 from segunc.core.errors import InputError
+from segunc.core.progress import ConsoleProgress, Progress
 from segunc.exchange.export import ExportSummary, export_maps
 from segunc.exchange.fiftyone import export_fiftyone
 from segunc.exchange.rerun import export_rerun
-from segunc.maps.pipeline import ConsoleProgress, Progress
 
 VIEWER_EXPORTS = {"rerun": export_rerun, "fiftyone": export_fiftyone}
 

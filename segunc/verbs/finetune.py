@@ -82,8 +82,8 @@ def load(place: str) -> Any:
 
 def run(arguments: argparse.Namespace) -> None:
     """Make a model folder from another one, by the method that was asked for."""
+    from segunc.core.device import resolve_device
     from segunc.training.config import parse_fit_config, parse_settings
-    from segunc.verbs.device import resolve_device
 
     device = resolve_device(arguments.device)
     method = METHODS[arguments.method]

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from segunc.core.errors import InputError
+from segunc.core.progress import ConsoleProgress, Progress
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY
-from segunc.maps.pipeline import ConsoleProgress, Progress
 from segunc.review.pictures import PictureRequest, write_pictures
 from segunc.review.video import frame_rate, video_suffix, write_video
 

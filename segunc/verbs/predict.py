@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from segunc.core.device import describe_device
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
 from segunc.frames.inputs import Input, plan_inputs
 from segunc.frames.sources import Frame, FrameSource, Selection, open_source, parse_time
@@ -19,7 +21,7 @@ from segunc.maps.encoding import UNIT_SCORES
 from segunc.maps.folder import OVERLAY
 from segunc.maps.hdf5_files import Hdf5Files
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
-from segunc.maps.pipeline import ConsoleProgress, DrawOverlay, Summary, run_pipeline
+from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.region import Region
 from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.statistics import COMPONENT_THRESHOLDS
@@ -31,7 +33,7 @@ from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.processing.tiles import Tiling
 from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, check_scores
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.device import describe_device, make_sampler
+from segunc.verbs.device import make_sampler
 from segunc.verbs.execution import Execution, choose_execution, writer_threads
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
+from segunc.core.progress import Progress, describe
 from segunc.frames.decoders import DecoderName, open_decoder
 from segunc.frames.sources import Frame, Selection, open_source
-from segunc.maps.pipeline import Progress, describe
 from tests.maps.fakes import write_timed_video, write_video
 
 TIMES = (0.0, 0.04, 0.08, 0.2, 0.24, 0.5, 0.54, 0.58, 0.9, 1.0)

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.progress import ConsoleProgress, Progress, describe
 from segunc.frames.sources import Frame, FrameSource, Skip, open_source
-from segunc.maps.pipeline import ConsoleProgress, Progress, describe, run_pipeline
+from segunc.maps.pipeline import run_pipeline
 from segunc.maps.store import Maps, MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from segunc.core.errors import InputError
+from segunc.core.progress import Progress
 from segunc.frames.sources import open_source
-from segunc.maps.pipeline import Progress, run_pipeline
+from segunc.maps.pipeline import run_pipeline
 from segunc.maps.shards import Shard
 from segunc.maps.store import MapsWriter
 from segunc.scale.ray_pool import ShardResult, ShardTask

@@ -13,12 +13,13 @@ from typing import Any
 import yaml
 
 from segunc.cli.main import build_parser
+from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
 from segunc.networks.files import DESCRIPTION, WEIGHTS
 from segunc.posteriors.files import model_files
 from segunc.training.resume import CHECKPOINTS, LAST
-from segunc.verbs.device import provenance, resolve_device
+from segunc.verbs.device import provenance
 from segunc.verbs.finetune import METHODS, load, section
 from tools.study.plan import Plan, Row
 from tools.study.words import check_settings, evaluation_words, expand, fingerprint

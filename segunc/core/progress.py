@@ -1,0 +1,101 @@
+"""How far a run over frames is, on a terminal or as plain lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Self, TextIO
+
+PLAIN_INTERVAL = 5.0
+"""Seconds between two plain lines."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: frames finished and failed in this run, frames that an earlier run had finished, the expected
+    total (None where unknown) and the seconds since the start."""
+
+    finished: int
+    failed: int
+    skipped: int
+    total: int | None
+    seconds: float
+
+
+class ConsoleProgress:
+    """Shows :class:`Progress` on a stream: tqdm's bar on a terminal, a line every five seconds elsewhere.
+
+    Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints the last line.
+
+    Args:
+        stream: standard error when not given.
+        interval: seconds between two plain lines.
+        label: what is under way, in front of the bar and of every line.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, interval: float = PLAIN_INTERVAL, label: str = "") -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._interval, self._label = interval, label
+        self._bar: Any = None
+        self._last: Progress | None = None
+        self._printed: Progress | None = None
+        self._printed_at = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        self._last = progress
+        if self._stream.isatty():
+            self._advance_bar(progress)
+        elif time.monotonic() - self._printed_at >= self._interval:
+            self._print(progress)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif self._last is not None and self._last is not self._printed:
+            self._print(self._last)
+
+    def _advance_bar(self, progress: Progress) -> None:
+        from tqdm import tqdm
+
+        if self._bar is None:
+            # `initial` keeps frames of an earlier run out of the rate.
+            self._bar = tqdm(
+                total=progress.total,
+                initial=progress.skipped,
+                unit="frame",
+                file=self._stream,
+                dynamic_ncols=True,
+                desc=self._label or None,
+            )
+        self._bar.update(progress.skipped + progress.finished + progress.failed - self._bar.n)
+        if progress.failed:
+            self._bar.set_postfix_str(f"{progress.failed} failed", refresh=False)
+
+    def _print(self, progress: Progress) -> None:
+        self._printed, self._printed_at = progress, time.monotonic()
+        label = f"{self._label}: " if self._label else ""
+        print(label + describe(progress), file=self._stream, flush=True)
+
+
+def describe(progress: Progress) -> str:
+    """One line: frames done of how many, frames a second of this run, time left."""
+    done = progress.skipped + progress.finished + progress.failed
+    now = progress.finished + progress.failed
+    rate = now / progress.seconds if progress.seconds > 0 else 0.0
+    of = f" of {progress.total}" if progress.total is not None else ""
+    parts = [f"{done}{of} frames", f"{rate:.2f} frames/s"]
+    if progress.total is not None and rate > 0 and progress.total > done:
+        parts.append(f"{_duration((progress.total - done) / rate)} left")
+    if progress.failed:
+        parts.append(f"{progress.failed} failed")
+    return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

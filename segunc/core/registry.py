@@ -1,0 +1,81 @@
+"""Tables of what a user can name, to which other packages can add.
+
+A table knows its own entries by where they stand (``module:name``), so that nothing is imported before it is asked for.
+Others come from :meth:`Registry.register`, or from an installed package that declares an entry point in the table's group::
+
+    [project.entry-points."segunc.posteriors"]
+    my-posterior = "my_package.my_file:MyPosterior"
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from segunc.core.errors import InputError
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Names and what they stand for; a :class:`Mapping` in the order of registration.
+
+    Args:
+        kind: what the entries are, for messages, e.g. ``posterior``.
+        group: of the entry points of other packages, e.g. ``segunc.posteriors``.
+        own: name -> the entry, or ``module:name`` where it stands.
+    """
+
+    def __init__(self, kind: str, group: str, own: Mapping[str, T | str]) -> None:
+        self.kind, self.group = kind, group
+        self._entries: dict[str, Any] = dict(own)
+        self._looked_outside = False
+
+    def register(self, name: str, entry: T) -> T:
+        """Add an entry under a new name, and return it.
+
+        Raises:
+            InputError: the name is taken by another entry.
+        """
+        if name in self._entries and self._entries[name] is not entry:
+            raise InputError(f"a second {self.kind} '{name}'", "a name of its own", "rename it")
+        self._entries[name] = entry
+        return entry
+
+    def __getitem__(self, name: str) -> T:
+        """The entry of a name.
+
+        Raises:
+            InputError: nothing is registered under the name.
+        """
+        if name not in self._entries:
+            self._look_outside()
+        if name not in self._entries:
+            raise InputError(f"{self.kind} '{name}'", f"one of {', '.join(self)}", "check the spelling")
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
+        return entry  # type: ignore[no-any-return]
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._entries:
+            self._look_outside()
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        self._look_outside()
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        self._look_outside()
+        return len(self._entries)
+
+    def _look_outside(self) -> None:
+        """Take in the entry points of installed packages, once; they cannot replace an entry of ours."""
+        if not self._looked_outside:
+            self._looked_outside = True
+            for point in entry_points(group=self.group):
+                self._entries.setdefault(point.name, point.value)
