@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import Dataset
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image, read_image, read_label_image
 from segunc.data.labels import LabelMap
-from segunc.data.transforms import Transform
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from segunc.data.transforms import Transform
+
+    Frames = Dataset[dict[str, Any]]
+else:
+    Frames = object  # a DataLoader asks for no base class, and whoever only names a data set should not load torch
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ def load_image(path: Path) -> Image:
         ) from error
 
 
-class SegmentationDataset(Dataset[dict[str, Any]]):
+class SegmentationDataset(Frames):
     """Frames with labels, read, checked and transformed one by one.
 
     Args:
