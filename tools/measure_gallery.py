@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from segunc.maps.encoding import UNBOUNDED_SCORES, UNIT_SCORES
+from segunc.maps.frame_files import encode_jpeg, write_file
 from segunc.maps.manifest import build_manifest, tool_commit
-from segunc.maps.store import MapsWriter, encode_jpeg
-from segunc.review.description import SHARES, STATISTICS
-from segunc.review.frame_files import IMAGE, THUMBNAILS, FrameRow, write_data, write_new
+from segunc.maps.store import MapsWriter
+from segunc.review.frame_files import IMAGE, SHARES, STATISTICS, THUMBNAILS, FrameRow, write_data
 from segunc.review.page import frame_table, write_review
 
 SCORES = (*UNIT_SCORES, *UNBOUNDED_SCORES)
@@ -74,7 +74,7 @@ def build(root: Path, frames: int, seed: int) -> Path:
             small = generator.integers(0, 256, (23, 40, 3), np.uint8)
             picture = np.repeat(np.repeat(small, 8, axis=0), 8, axis=1)[:180, :320]
             folder = index.parent / THUMBNAILS / f"{place:06d}"
-            write_new(folder / f"{content}.jpg", encode_jpeg(np.ascontiguousarray(picture)))
+            write_file(folder / f"{content}.jpg", encode_jpeg(np.ascontiguousarray(picture)))
     write_data(index.parent / "data" / "frames.js", "frames", frame_table(rows, SCORES, [None] * frames))
     return index
 

@@ -13,15 +13,19 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
+from segunc.maps.frame_files import encode_npy
 from segunc.maps.layouts import BENCHMARK_FOLDER, FISHYSCAPES_ENDING
 from segunc.maps.manifest import refuse_other_run, tool_commit, tool_version
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import HDF5_KEY, decode_stored
-from segunc.maps.store import encode_npy
+from segunc.review.inputs import choose_scores
 
 Array = npt.NDArray[Any]
+RECORD_NAME = "export.json"
+FORMAT = "segunc-export"
 IMAGE_ENDING = "_leftImg8bit"
 """Ending of Cityscapes and Lost and Found images, which the frame names of SegmentMeIfYouCan do not carry."""
+_ENDINGS = (".hdf5", ".npy")
 _GZIP_LEVEL = 9
 """As the benchmark's own writer; on smooth maps of two megapixels it takes 0.2 s, level 4 a third of it."""
 
@@ -85,17 +89,13 @@ def _checked(values: Array, dtype: type[np.floating[Any]]) -> Array:
     return values.astype(dtype)
 
 
-def _last_part(frame: str) -> str:
-    return frame.rsplit("/", 1)[-1]
-
-
 FORMATS = {
     # {method_name}/{dset_name}/{fid}.hdf5, data set `value`, float16, gzip 9: road_anomaly_benchmark/evaluation.py and
     # datasets/dataset_io.py of https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark; a fid is the name of the
     # image without folders, for Lost and Found also without _leftImg8bit (datasets/tracks.py).
     "smiyc": BenchmarkFormat(
         folder=lambda method, dataset: PurePosixPath(BENCHMARK_FOLDER, method, dataset),
-        file=lambda frame: f"{_last_part(frame).removesuffix(IMAGE_ENDING)}.hdf5",
+        file=lambda frame: f"{PurePosixPath(frame).name.removesuffix(IMAGE_ENDING)}.hdf5",
         encode=encode_hdf5,
         dtype=np.float16,
         needs_names=True,
@@ -104,18 +104,13 @@ FORMATS = {
     # https://github.com/hermannsblum/fishyscapes; its sample output is named by the image, 15.png -> 15_anomaly.npy.
     "fishyscapes": BenchmarkFormat(
         folder=lambda method, dataset: PurePosixPath(),
-        file=lambda frame: f"{_last_part(frame)}{FISHYSCAPES_ENDING}.npy",
+        file=lambda frame: f"{PurePosixPath(frame).name}{FISHYSCAPES_ENDING}.npy",
         encode=encode_float32,
         dtype=np.float32,
         needs_names=False,
     ),
 }
 """Benchmark -> how it takes score maps."""
-
-
-RECORD_NAME = "export.json"
-FORMAT = "segunc-export"
-_ENDINGS = (".hdf5", ".npy")
 
 
 @dataclass
@@ -191,18 +186,28 @@ def export_maps(
     if reader.manifest is None and out.resolve().is_relative_to(maps.resolve()):
         # Its files would be maps of the folder that they were made of.
         raise InputError(f"output {out} lies inside {maps}", "a folder outside the maps", "give another --out")
-    if score not in reader.scores:
-        known = ", ".join(reader.scores) or "(there is none)"
-        raise InputError(f"score '{score}' has no maps in {maps}", f"one of {known}", "check the name")
+    choose_scores(reader, [score])
     names = _file_names(reader.frames, target)
     folder = out / target.folder(method, dataset)
-    settings = _settings(reader, score, to, method, dataset)
+    # The maps of this tool are told by their run, so their folder may move.
+    source = {"run": reader.manifest.get("run", {})} if reader.manifest else {"maps": str(reader.folder.resolve())}
+    settings = {
+        "to": to,
+        "score": score,
+        "form": reader.form(score),
+        "method": method,
+        "dataset": dataset,
+        "source": source,
+    }
     record = _Record(out, target.folder(method, dataset).as_posix())
     record.prepare(folder, settings, set(names.values()), overwrite=overwrite)
     summary = ExportSummary(folder, total=len(names))
     for done, (frame, name) in enumerate(names.items(), start=1):
         try:
-            values = _values(reader, frame, score)
+            stored = reader.read_stored(frame, score)
+            # Floats keep their width, so that what does not fit can be told from what is infinite.
+            floats = np.issubdtype(stored.dtype, np.floating)
+            values = stored if floats else decode_stored(stored, reader.form(score))
             write_atomically(folder / name, target.encode(values))
         except InputError as error:
             summary.failed[frame] = str(error)
@@ -217,12 +222,6 @@ def export_maps(
         raise InputError(f"none of {len(names)} frames could be exported (first {frame}: {reason})", "readable maps")
     summary.notes = _notes(reader, target, summary)
     return summary
-
-
-def _values(reader: MapsReader, frame: str, score: str) -> npt.NDArray[np.floating[Any]]:
-    """A score in real units; floats keep their width, so that what does not fit can be told from what is infinite."""
-    stored = reader.read_stored(frame, score)
-    return stored if np.issubdtype(stored.dtype, np.floating) else decode_stored(stored, reader.form(score))
 
 
 def _check_names(target: BenchmarkFormat, to: str, method: str, dataset: str) -> None:
@@ -250,19 +249,6 @@ def _file_names(frames: Sequence[str], target: BenchmarkFormat) -> dict[str, str
         names[frame] = name
         owners[name] = frame
     return names
-
-
-def _settings(reader: MapsReader, score: str, to: str, method: str, dataset: str) -> dict[str, Any]:
-    """What decides the files; the maps of this tool are told by their run, so their folder may move."""
-    source = {"run": reader.manifest.get("run", {})} if reader.manifest else {"maps": str(reader.folder.resolve())}
-    return {
-        "to": to,
-        "score": score,
-        "form": reader.form(score),
-        "method": method,
-        "dataset": dataset,
-        "source": source,
-    }
 
 
 def _notes(reader: MapsReader, target: BenchmarkFormat, summary: ExportSummary) -> list[str]:

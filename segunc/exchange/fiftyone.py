@@ -18,10 +18,10 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
 from segunc.exchange.export import ExportSummary
-from segunc.exchange.viewer_frames import ViewerFrame, ViewerMaps
+from segunc.exchange.viewers import ViewerFrame, ViewerMaps
 from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
 from segunc.maps.statistics import STATISTICS
-from segunc.review.colormap import DisplayRange, levels, page_ranges
+from segunc.review.colormap import DisplayRange, levels
 from segunc.review.description import describe_classes
 
 if TYPE_CHECKING:
@@ -61,23 +61,11 @@ def export_fiftyone(
     """
     content = ViewerMaps(maps, scores, images)
     _prepare(out, overwrite=overwrite)
-    ranges = page_ranges(content.reader, scores=content.scores)
-    summary = ExportSummary(out, total=len(content), notes=content.notes)
-    samples = []
-    for done, (name, frame) in enumerate(content.frames(), start=1):
-        try:
-            if isinstance(frame, InputError):
-                raise frame
-            samples.append(_write_frame(out, frame, ranges, content.reader.records.get(name, {})))
-        except InputError as error:
-            summary.failed[name] = str(error)
-        else:
-            summary.written += 1
-        if on_frame is not None:
-            on_frame(done, len(content))
+    samples: list[dict[str, Any]] = []
+    summary = content.export(out, lambda frame: samples.append(_write_frame(out, frame, content.ranges)), on_frame)
     classes = {str(i + FIRST_CLASS): entry["name"] for i, entry in enumerate(describe_classes(content.reader, None))}
-    described = {score: [ranges[score].low, ranges[score].high] for score in content.scores}
-    write_json(out / INDEX_NAME, {"format": FORMAT, "classes": classes, "ranges": described, "samples": samples})
+    ranges = {score: [shown.low, shown.high] for score, shown in content.ranges.items()}
+    write_json(out / INDEX_NAME, {"format": FORMAT, "classes": classes, "ranges": ranges, "samples": samples})
     summary.notes.append(f"in Python: segunc.exchange.fiftyone.load_fiftyone('{out}', 'a name')")
     return summary
 
@@ -150,9 +138,7 @@ def _prepare(out: Path, *, overwrite: bool) -> None:
     write_json(out / INDEX_NAME, {"format": FORMAT, "classes": {}, "ranges": {}, "samples": []})
 
 
-def _write_frame(
-    out: Path, frame: ViewerFrame, ranges: dict[str, DisplayRange], record: dict[str, Any]
-) -> dict[str, Any]:
+def _write_frame(out: Path, frame: ViewerFrame, ranges: dict[str, DisplayRange]) -> dict[str, Any]:
     """Write the files of a frame; returns its entry in the index."""
     if frame.image is None:
         raise InputError(f"frame {frame.name} has no image", "its image", "--images gives their place")
@@ -163,7 +149,8 @@ def _write_frame(
         "prediction": None,
         "heatmaps": {score: f"{HEATMAPS}/{score}/{frame.name}.png" for score in frame.scores},
         "statistics": {
-            score: {s: record[s][score] for s in STATISTICS if score in record.get(s, {})} for score in frame.scores
+            score: {s: frame.record[s][score] for s in STATISTICS if score in frame.record.get(s, {})}
+            for score in frame.scores
         },
     }
     if frame.prediction is not None:

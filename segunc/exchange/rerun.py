@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX
 from segunc.exchange.export import ExportSummary
-from segunc.exchange.viewer_frames import ViewerFrame, ViewerMaps
+from segunc.exchange.viewers import ViewerFrame, ViewerMaps
 from segunc.maps.frame_files import encode_jpeg
 from segunc.maps.statistics import STATISTICS
-from segunc.review.colormap import DEFAULT_COLOUR_MAP, DisplayRange, page_ranges
+from segunc.review.colormap import COLOUR_MAP, DisplayRange
 from segunc.review.description import describe_classes, run_id
 
 if TYPE_CHECKING:
@@ -63,22 +63,13 @@ def export_rerun(
     if out.exists() and not overwrite:
         raise InputError(f"{out} is there already", "a new file", "give another --out, or --overwrite")
     content = ViewerMaps(maps, scores, images)
-    ranges = page_ranges(content.reader, scores=content.scores)
-    summary = ExportSummary(out, total=len(content), notes=content.notes)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}{PARTIAL_SUFFIX}")
     recording = rerun.RecordingStream("segunc", recording_id=run_id(content.reader))
     try:
         recording.save(partial)
         _describe(recording, content)
-        for done, (name, frame) in enumerate(content.frames(), start=1):
-            if isinstance(frame, InputError):
-                summary.failed[name] = str(frame)
-            else:
-                _log(recording, frame, ranges, content.reader.records.get(name, {}))
-                summary.written += 1
-            if on_frame is not None:
-                on_frame(done, len(content))
+        summary = content.export(out, lambda frame: _log(recording, frame, content.ranges), on_frame)
     except BaseException:
         recording.disconnect()
         partial.unlink(missing_ok=True)
@@ -104,9 +95,7 @@ def _describe(recording: rerun.RecordingStream, content: ViewerMaps) -> None:
     recording.send_blueprint(blueprint.Blueprint(blueprint.Vertical(grid, plots, row_shares=[4, 1])))
 
 
-def _log(
-    recording: rerun.RecordingStream, frame: ViewerFrame, ranges: dict[str, DisplayRange], record: dict[str, Any]
-) -> None:
+def _log(recording: rerun.RecordingStream, frame: ViewerFrame, ranges: dict[str, DisplayRange]) -> None:
     import rerun
 
     recording.set_time(FRAME_TIMELINE, sequence=frame.place)
@@ -120,9 +109,9 @@ def _log(
     for score, values in frame.scores.items():
         shown = ranges[score]
         # The one archetype with a colour map, a range and the value under the pointer; nothing is taken for a distance.
-        shows = rerun.DepthImage(values, colormap=DEFAULT_COLOUR_MAP, depth_range=[shown.low, shown.high])
+        shows = rerun.DepthImage(values, colormap=COLOUR_MAP, depth_range=[shown.low, shown.high])
         recording.log(f"{SCORES}/{score}", shows)
         for statistic in STATISTICS:
-            value = record.get(statistic, {}).get(score)
+            value = frame.record.get(statistic, {}).get(score)
             if value is not None:
                 recording.log(f"{FRAME_STATISTICS}/{score}/{statistic}", rerun.Scalars(value))

@@ -1,4 +1,4 @@
-"""The files of a page for each frame.
+"""The files of a page for each frame, and what its table says of it.
 
 A page from ``file://`` may not fetch its neighbours, and a canvas that such an image was drawn on cannot be read back.
 A ``<script>`` may be loaded, so a map becomes one call with its exact content: differences to the row above, modulo
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,18 +22,33 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import write_atomically
 from segunc.data.images import Image
 from segunc.maps.folder import PREDICTION
+from segunc.maps.frame_files import encode_jpeg, write_file
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
-from segunc.maps.store import encode_jpeg
-from segunc.review.colormap import DisplayRange, colourise, resize
-from segunc.review.description import STATISTICS, found_up_to, frame_statistics, labelled_objects, recorded_statistics
-from segunc.review.labels import Label, ReviewLabels
+from segunc.review.colormap import DisplayRange, colourise
+from segunc.review.inputs import Label, ReviewLabels
 
+FRAMES, THUMBNAILS = "frames", "thumbnails"
+IMAGE, ANOMALY, TRUTH = "image", "anomaly", "truth"
+"""Names of what stands beside the scores and ``prediction``: source image, anomaly label, class label."""
+OTHER = "other"
+"""Folder of the maps of the second model, within those of the frame."""
+THUMBNAIL_WIDTH = 320
+STATISTICS = ("mean", "p99", "max")
+"""Statistics of a score over a frame: arithmetic mean, 99th percentile (the smallest value that at least 99 % of
+the pixels do not exceed), largest value."""
+SHARES = {"any": 0.0, "tenth": 0.1, "half": 0.5, "most": 0.9}
+"""Which share of an object's pixels must reach the threshold for it to be found; ``any`` is one pixel."""
+SMALLEST_OBJECT = 10
+"""Pixels below which a labelled region is taken for a speck of the labelling, unless a frame has no larger one."""
 _LEVEL = 1
 """Of zlib: level 6 takes three times as long for 5 % less."""
+
+Values = npt.NDArray[np.float32]
+Pixels = npt.NDArray[np.intp]
+Read = TypeVar("Read")
 
 
 def pack(values: npt.NDArray[Any]) -> tuple[str, bytes]:
@@ -50,45 +66,58 @@ def pack(values: npt.NDArray[Any]) -> tuple[str, bytes]:
     return values.dtype.name, zlib.compress(planes.tobytes(), _LEVEL)
 
 
-def write_chunk(path: Path, key: str, stored: npt.NDArray[Any], form: Form) -> None:
-    """Write a stored map or label ``[H, W]`` as a script that hands it to the page under ``key``.
-
-    Args:
-        path: the file, ending in ``.js``; its folder is made if missing.
-        key: how the page asks for it.
-        stored: the map as it is stored.
-        form: how its whole numbers become values.
-    """
-    dtype, packed = pack(stored)
-    head = {"dtype": dtype, "form": form, "height": stored.shape[0], "width": stored.shape[1]}
-    text = f'segunc.receive({json.dumps(key)}, {json.dumps(head)}, "{base64.b64encode(packed).decode()}");\n'
-    write_new(path, text.encode())
-
-
 def write_data(path: Path, key: str, content: Any) -> None:
     """Write a table as a script that hands it to the page under ``key``; NaN is refused.
 
     The browser parses JSON in a string several times faster than the same text as an expression.
     """
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    write_new(path, f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n".encode())
+    write_file(path, f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n".encode())
 
 
-def write_new(path: Path, data: bytes) -> None:
-    """Write a file whole; its folder is made if missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, data)
+def frame_statistics(values: Values) -> dict[str, float]:
+    """:data:`STATISTICS` of a map ``[H, W]`` in its own unit; empty where a value is not finite."""
+    if not np.isfinite(values).all():
+        return {}
+    found = (values.mean(dtype=np.float64), np.percentile(values, 99, method="inverted_cdf"), values.max())
+    # Nine digits hold a float32.
+    return {name: float(f"{float(value):.9g}") for name, value in zip(STATISTICS, found, strict=True)}
 
 
-FRAMES, THUMBNAILS = "frames", "thumbnails"
-IMAGE, ANOMALY, TRUTH = "image", "anomaly", "truth"
-"""Names of what stands beside the scores and ``prediction``: source image, anomaly label, class label."""
-OTHER = "other"
-"""Folder of the maps of the second model, within those of the frame."""
-THUMBNAIL_WIDTH = 320
+def recorded_statistics(record: Mapping[str, Any], score: str) -> dict[str, float]:
+    """Every statistic of a score that a line of ``frames.jsonl`` holds as ``{statistic: {score: number}}``."""
+    return {
+        name: float(entry[score])
+        for name, entry in record.items()
+        if isinstance(entry, dict) and isinstance(entry.get(score), int | float) and math.isfinite(entry[score])
+    }
 
-Values = npt.NDArray[np.float32]
-Read = TypeVar("Read")
+
+def labelled_objects(anomaly: Label) -> list[Pixels]:
+    """Flat pixel indices of each labelled object: 8-connected regions of label 1 in ``[H, W]``."""
+    count, regions = cv2.connectedComponents((anomaly == 1).astype(np.uint8), connectivity=8)
+    order = np.argsort(regions, axis=None, kind="stable")
+    ends = np.cumsum(np.bincount(regions.ravel(), minlength=count))
+    objects = [order[ends[i - 1] : ends[i]] for i in range(1, count)]
+    return [pixels for pixels in objects if len(pixels) >= SMALLEST_OBJECT] or objects
+
+
+def found_up_to(values: Values, objects: Sequence[Pixels]) -> dict[str, float]:
+    """The highest threshold at which every object is found, for each of :data:`SHARES`.
+
+    An object is found at threshold t where at least the share of its pixels have a value >= t. So a frame's objects
+    are all found exactly at the thresholds up to the number given here.
+
+    Args:
+        values: the score ``[H, W]`` in its own unit.
+        objects: :func:`labelled_objects`; at least one.
+    """
+    flat = values.ravel()
+    descending = [np.sort(flat[pixels])[::-1] for pixels in objects]
+    return {
+        name: float(min(pixels[max(math.ceil(share * len(pixels)), 1) - 1] for pixels in descending))
+        for name, share in SHARES.items()
+    }
 
 
 @dataclass
@@ -117,6 +146,19 @@ class FrameRow:
     found: dict[str, dict[str, float]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
+    def attempt(self, read: Callable[..., Read], *which: str) -> Read | None:
+        """What ``read`` gives; None, with a note, where the file is damaged."""
+        try:
+            return read(*which)
+        except InputError as error:
+            self.problems.append(str(error))
+            return None
+
+    def add(self, content: str, shape: tuple[int, ...]) -> None:
+        """Note what was written; the first of it gives the frame's size."""
+        self.contents.append(content)
+        self.size = self.size or (int(shape[0]), int(shape[1]))
+
 
 @dataclass(frozen=True)
 class FrameFiles:
@@ -140,42 +182,46 @@ class FrameFiles:
 
     def write(self, row: FrameRow, image: Image | None) -> None:
         """Write all files of a frame and fill in its row; what cannot be read is noted there and left out."""
-        anomaly = _attempt(row, self.labels.anomaly, row.name)
-        truth = _attempt(row, self.labels.classes, row.name)
+        anomaly = row.attempt(self.labels.anomaly, row.name)
+        truth = row.attempt(self.labels.classes, row.name)
         objects = labelled_objects(anomaly) if anomaly is not None else []
-        self._write_prediction(row, self.reader, PREDICTION)
-        for score, values in self._write_scores(row, self.reader, ""):
-            row.statistics[score] = _statistics(row, self.reader, score, values)
+        for score, values in self._write_maps(row, self.reader, "", row.statistics):
             small = np.nan_to_num(_shrink(values), copy=False, nan=self.ranges[score].low)
             self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
         if self.other is not None:
-            self._write_prediction(row, self.other, f"{OTHER}/{PREDICTION}")
-            for score, values in self._write_scores(row, self.other, f"{OTHER}/"):
-                row.other[score] = _statistics(row, self.other, score, values)
+            for _ in self._write_maps(row, self.other, f"{OTHER}/", row.other):
+                pass
         if anomaly is not None and self._write_label(row, ANOMALY, "anomaly", anomaly):
             row.objects = len(objects)
         if truth is not None:
             self._write_label(row, TRUTH, "class", truth)
         if image is not None:
-            write_new(self._path(row, f"{IMAGE}.jpg"), encode_jpeg(image))
+            write_file(self.out / FRAMES / f"{row.place:06d}" / f"{IMAGE}.jpg", encode_jpeg(image))
             self._write_thumbnail(row, IMAGE, _shrink(image))
-            self._note(row, IMAGE, image.shape)
+            row.add(IMAGE, image.shape)
 
-    def _write_scores(self, row: FrameRow, reader: MapsReader, prefix: str) -> Iterator[tuple[str, Values]]:
-        for score in self.scores:
-            if reader.has(row.name, score):
-                stored = _attempt(row, reader.read_stored, row.name, score)
-                if stored is not None:
-                    self._write_chunk(row, f"{prefix}{score}", stored, reader.form(score))
-                    yield score, decode_stored(stored, reader.form(score))
-
-    def _write_prediction(self, row: FrameRow, reader: MapsReader, content: str) -> None:
+    def _write_maps(
+        self, row: FrameRow, reader: MapsReader, prefix: str, statistics: dict[str, dict[str, float]]
+    ) -> Iterator[tuple[str, Values]]:
+        """Write the prediction and the scores of a frame; gives each score in its own unit."""
         if reader.has(row.name, PREDICTION):
-            prediction = _attempt(row, reader.prediction, row.name)
+            prediction = row.attempt(reader.prediction, row.name)
             if prediction is not None:
-                self._write_chunk(row, content, prediction, "linear")
+                self._write_chunk(row, f"{prefix}{PREDICTION}", prediction, "linear")
+        for score in self.scores:
+            stored = row.attempt(reader.read_stored, row.name, score) if reader.has(row.name, score) else None
+            if stored is not None:
+                self._write_chunk(row, f"{prefix}{score}", stored, reader.form(score))
+                values = decode_stored(stored, reader.form(score))
+                statistics[score] = recorded_statistics(reader.records.get(row.name, {}), score)
+                if not set(STATISTICS) <= set(statistics[score]):
+                    computed = frame_statistics(values)
+                    statistics[score] = computed | statistics[score] if computed else {}
+                    if not computed:
+                        row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
+                yield score, values
 
     def _write_label(self, row: FrameRow, content: str, kind: str, label: Label) -> bool:
         if row.size is not None and label.shape != row.size:
@@ -186,39 +232,16 @@ class FrameFiles:
         return True
 
     def _write_chunk(self, row: FrameRow, content: str, stored: npt.NDArray[Any], form: Form) -> None:
-        write_chunk(self._path(row, f"{content}.js"), f"{FRAMES}/{row.place:06d}/{content}", stored, form)
-        self._note(row, content, stored.shape)
+        """Write a stored map or label ``[H, W]`` as a script; ``form`` says how its whole numbers become values."""
+        key = f"{FRAMES}/{row.place:06d}/{content}"
+        dtype, packed = pack(stored)
+        head = {"dtype": dtype, "form": form, "height": stored.shape[0], "width": stored.shape[1]}
+        text = f'segunc.receive({json.dumps(key)}, {json.dumps(head)}, "{base64.b64encode(packed).decode()}");\n'
+        write_file(self.out / f"{key}.js", text.encode())
+        row.add(content, stored.shape)
 
     def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
-        write_new(self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture))
-
-    def _path(self, row: FrameRow, file: str) -> Path:
-        return self.out / FRAMES / f"{row.place:06d}" / file
-
-    @staticmethod
-    def _note(row: FrameRow, content: str, shape: tuple[int, ...]) -> None:
-        row.contents.append(content)
-        row.size = row.size or (int(shape[0]), int(shape[1]))
-
-
-def _attempt(row: FrameRow, read: Callable[..., Read], *which: str) -> Read | None:
-    """What ``read`` gives; None, with a note in the row, where the file is damaged."""
-    try:
-        return read(*which)
-    except InputError as error:
-        row.problems.append(str(error))
-        return None
-
-
-def _statistics(row: FrameRow, reader: MapsReader, score: str, values: Values) -> dict[str, float]:
-    recorded = recorded_statistics(reader.records.get(row.name, {}), score)
-    if set(STATISTICS) <= set(recorded):
-        return recorded
-    computed = frame_statistics(values)
-    if not computed:
-        row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
-        return {}
-    return computed | recorded
+        write_file(self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture))
 
 
 def _shrink(picture: Any) -> Any:
@@ -226,7 +249,5 @@ def _shrink(picture: Any) -> Any:
     height, width = picture.shape[:2]
     if width <= THUMBNAIL_WIDTH:
         return picture.copy()
-    small = max(1, round(height * THUMBNAIL_WIDTH / width))
-    if picture.dtype == np.uint8:
-        return resize(picture, THUMBNAIL_WIDTH, small)
-    return cv2.resize(picture, (THUMBNAIL_WIDTH, small), interpolation=cv2.INTER_AREA)
+    small = (THUMBNAIL_WIDTH, max(1, round(height * THUMBNAIL_WIDTH / width)))
+    return cv2.resize(picture, small, interpolation=cv2.INTER_AREA)

@@ -1,17 +1,26 @@
-"""What a page is made from: one maps folder, its images, and the times of its frames."""
+"""What pages, pictures and exports are made from: a maps folder, its images, its labels, the times of its frames."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from segunc.core.errors import InputError
-from segunc.data.images import Image
+from segunc.data.entry import BINARY, AnomalyEncoding
+from segunc.data.images import Image, read_label_image
+from segunc.data.labels import IGNORE, LabelMap
+from segunc.data.layout import find_labels
 from segunc.frames.sources import FrameSource, open_source
 from segunc.maps.manifest import MANIFEST_NAME, is_ours
 from segunc.maps.reader import MapsReader
-from segunc.review.frame_files import FrameRow
+from segunc.maps.region import Region
+
+Label = npt.NDArray[np.uint8]
 
 
 def open_maps(folder: Path) -> MapsReader:
@@ -29,6 +38,19 @@ def open_maps(folder: Path) -> MapsReader:
     return MapsReader(folder)
 
 
+def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
+    """The scores asked for, each once; all where None.
+
+    Raises:
+        InputError: one of them has no maps.
+    """
+    unknown = [score for score in scores or () if score not in reader.scores]
+    if unknown:
+        known = ", ".join(reader.scores) or "(there is none)"
+        raise InputError(f"score '{unknown[0]}' has no maps in {reader.folder}", f"one of {known}", "check the name")
+    return list(reader.scores if scores is None else dict.fromkeys(scores))
+
+
 def open_images(reader: MapsReader, images: str | Path | None) -> tuple[FrameSource | None, str | None]:
     """The source of images and, where it is gone, one line for the page. A source that was asked for must open."""
     if images is not None:
@@ -42,20 +64,18 @@ def open_images(reader: MapsReader, images: str | Path | None) -> tuple[FrameSou
         return None, f"The source images could not be opened, so only maps are shown: {error}."
 
 
-def with_images(
-    rows: Sequence[FrameRow], source: FrameSource | None
-) -> Iterator[tuple[FrameRow, Image | None, str | None]]:
+def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tuple[str, Image | None, str | None]]:
     """Each frame with its image, or with the reason why there is none, one image in memory at a time."""
-    waiting = {row.name: row for row in rows}
+    waiting = dict.fromkeys(names)
     if source is not None:
         for frame in source.frames(lambda _, name: name not in waiting):
-            row = waiting.pop(frame.name, None)
-            if row is not None:
-                yield row, frame.image, frame.error
+            if frame.name in waiting:
+                del waiting[frame.name]
+                yield frame.name, frame.image, frame.error
             if not waiting:
                 return
-    for row in waiting.values():
-        yield row, None, None
+    for name in waiting:
+        yield name, None, None
 
 
 def frame_times(reader: MapsReader, names: Sequence[str]) -> list[float | None]:
@@ -68,3 +88,73 @@ def frame_times(reader: MapsReader, names: Sequence[str]) -> list[float | None]:
         float(time) if time is not None else int(name) / fps if fps and name.isdigit() else None
         for name, time in zip(names, recorded, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class ReviewLabels:
+    """Label files by frame, read one at a time.
+
+    Attributes:
+        anomaly_files: frame name -> anomaly mask.
+        class_files: frame name -> class label image.
+        anomaly_encoding: what the values of the masks mean.
+        label_map: what the values of the class labels mean.
+        region: the pixels that count; labels are ignored outside of it. None where all count.
+    """
+
+    anomaly_files: Mapping[str, Path] = field(default_factory=dict)
+    class_files: Mapping[str, Path] = field(default_factory=dict)
+    anomaly_encoding: AnomalyEncoding = BINARY
+    label_map: LabelMap | None = None
+    region: Region | None = None
+
+    def anomaly(self, name: str) -> Label | None:
+        """0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame without a mask.
+
+        Raises:
+            InputError: the file is damaged or holds other values than its encoding knows.
+        """
+        return self._read(self.anomaly_files.get(name), self.anomaly_encoding, "anomaly label")
+
+    def classes(self, name: str) -> Label | None:
+        """Train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels.
+
+        Raises:
+            InputError: the file is damaged or holds other values than the label map knows.
+        """
+        return self._read(self.class_files.get(name), self.label_map, "label")
+
+    def _read(self, path: Path | None, meaning: AnomalyEncoding | LabelMap | None, kind: str) -> Label | None:
+        if path is None or meaning is None:
+            return None
+        label = meaning.encode(read_label_image(path), f"{kind} {path}")
+        if self.region is None:
+            return label
+        return np.where(self.region.at(label.shape[0], label.shape[1]), label, np.uint8(IGNORE))
+
+
+def find_review_labels(
+    frames: Sequence[str],
+    *,
+    anomaly: Path | None = None,
+    classes: Path | None = None,
+    anomaly_encoding: AnomalyEncoding = BINARY,
+    label_map: LabelMap | None = None,
+    region: Region | None = None,
+) -> ReviewLabels:
+    """Find the labels of frames in the folders given.
+
+    Raises:
+        InputError: a folder is missing or holds no label of any of the frames, or class labels come without a map.
+    """
+    if classes is not None and label_map is None:
+        raise InputError("class labels are given without a label map", "the label map that explains their values")
+    found: list[Mapping[str, Path]] = []
+    for folder in (anomaly, classes):
+        files = find_labels(folder, frames) if folder is not None else {}
+        if folder is not None and not files:
+            raise InputError(
+                f"no label in {folder} belongs to a frame", "labels named like the frames", "check the path"
+            )
+        found.append(files)
+    return ReviewLabels(found[0], found[1], anomaly_encoding, label_map, region)

@@ -1,43 +1,110 @@
-"""Overlays of a score over its image, and panels with legends."""
+"""What is drawn over pictures: text, legends and outlines; overlays of a score over its image, and panels."""
 
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self, TypeVar
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image
-from segunc.review.colormap import (
-    DEFAULT_COLOUR_MAP,
-    FAINT_INK,
-    MINIMUM_TEXT,
-    DisplayRange,
-    blank,
-    colour_table,
-    colourise,
-    colourise_classes,
-    draw_bar,
-    draw_outline,
-    draw_text,
-    levels,
-    resize,
-    resize_nearest,
-    shorten,
-    text_width,
-)
+from segunc.review.colormap import DisplayRange, colour_table, colourise, colourise_classes, levels
 
+Scalar = TypeVar("Scalar", bound=np.generic)
+Colour = tuple[int, int, int]
+INK, FAINT_INK, PAPER = (236, 236, 240), (168, 168, 178), (22, 22, 26)
+"""Colours of text, of minor text and of the strips that carry it, RGB."""
+MINIMUM_TEXT = 12
+"""Height of capital letters in pixels below which text is not drawn: smaller is not legible in a JPEG."""
 OUTLINE_NOTE = "outlined: labelled anomaly"
 MINIMUM_WIDTH = 640
 """Smaller pictures are enlarged by a whole factor, so that their legend can be read."""
+TILE_WIDTH = 640
+"""Width of a panel's tiles in pixels."""
 PHOTO_BRIGHTNESS = 0.8
 """Share of its brightness that the grey image keeps under the colours."""
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 """ITU-R BT.601 weights of red, green and blue."""
+_FONT = cv2.FONT_HERSHEY_SIMPLEX
+_GAP, _COLUMNS = 6, 3
+
+
+def blank(height: int, width: int, colour: Colour = PAPER) -> Image:
+    """A picture of one colour, RGB uint8 ``[height, width, 3]``."""
+    return np.full((height, width, 3), colour, np.uint8)
+
+
+def printable(text: str) -> str:
+    """Text in the characters that OpenCV's font has in all versions: accents removed, the rest as ``?``."""
+    plain = unicodedata.normalize("NFKD", text)
+    return "".join(c if " " <= c <= "~" else "?" for c in plain if not unicodedata.combining(c))
+
+
+def text_width(text: str, size: int) -> int:
+    """Width in pixels of text with capitals ``size`` pixels high."""
+    return int(cv2.getTextSize(printable(text), _FONT, cv2.getFontScaleFromHeight(_FONT, size, 1), 1)[0][0])
+
+
+def shorten(text: str, size: int, width: int) -> str:
+    """Text cut with ``...`` so that it fits into ``width`` pixels."""
+    if text_width(text, size) <= width:
+        return text
+    while text and text_width(text + "...", size) > width:
+        text = text[:-1]
+    return text.rstrip() + "..."
+
+
+def draw_text(picture: Image, text: str, left: int, baseline: int, size: int, colour: Colour = INK) -> None:
+    """Write text into a picture, capitals ``size`` pixels high, standing on ``baseline``."""
+    scale = cv2.getFontScaleFromHeight(_FONT, size, 1)
+    cv2.putText(picture, printable(text), (left, baseline), _FONT, scale, colour, 1, cv2.LINE_AA)
+
+
+def draw_bar(
+    picture: Image, colours: Image, left: int, top: int, width: int, height: int, ticks: tuple[str, ...], size: int
+) -> None:
+    """Draw a horizontal colour bar of ``colours`` ``[K, 3]`` with evenly spaced labels below, the outer ones flush."""
+    columns = np.rint(np.linspace(0, len(colours) - 1, width)).astype(np.intp)
+    picture[top : top + height, left : left + width] = colours[columns]
+    cv2.rectangle(picture, (left - 1, top - 1), (left + width, top + height), FAINT_INK, 1)
+    for index, tick in enumerate(ticks):
+        share = index / (len(ticks) - 1)
+        x = left + round(share * width) - round(share * text_width(tick, size))
+        draw_text(picture, tick, x, top + height + round(size * 1.7), size, FAINT_INK)
+
+
+def draw_outline(picture: Image, mask: npt.NDArray[np.bool_]) -> None:
+    """Outline the regions of a mask ``[H, W]`` in white with a dark edge, visible on any colour."""
+    regions, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+    thickness = max(1, round(picture.shape[1] / 640))
+    cv2.drawContours(picture, regions, -1, (0, 0, 0), 3 * thickness, cv2.LINE_AA)
+    cv2.drawContours(picture, regions, -1, (255, 255, 255), thickness, cv2.LINE_AA)
+
+
+def resize(picture: Image, width: int, height: int) -> Image:
+    """A picture at another size: means of pixels when it shrinks, linear in between when it grows."""
+    if picture.shape[:2] == (height, width):
+        return picture
+    shrinks = width < picture.shape[1]
+    return np.asarray(
+        cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR), np.uint8
+    )
+
+
+def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
+    """A map ``[H, W]`` or picture ``[H, W, 3]`` at another size, without values between its own."""
+    if values.shape[:2] == (height, width):
+        return values
+    rows = np.arange(height) * values.shape[0] // height
+    columns = np.arange(width) * values.shape[1] // width
+    resized: npt.NDArray[Scalar] = values[rows[:, None], columns[None, :]]
+    return resized
 
 
 @dataclass(frozen=True)
@@ -49,14 +116,17 @@ class Legend:
         unit: its unit in words.
         shown: the fixed range of the colours.
         note: the model line, :func:`model_line`.
-        colour_map: name of the colour table.
     """
 
     score: str
     unit: str
     shown: DisplayRange
     note: str = ""
-    colour_map: str = DEFAULT_COLOUR_MAP
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any] | None, score: str, shown: DisplayRange) -> Self:
+        """The legend of a score with what a manifest records of it."""
+        return cls(score, score_unit(manifest, score), shown, model_line(manifest))
 
     @property
     def title(self) -> str:
@@ -108,28 +178,35 @@ def draw_overlay(
     Returns:
         RGB uint8, at least 640 pixels wide.
     """
-    check_mask(image, anomaly)
+    _check_mask(image, anomaly)
     height, width = image.shape[:2]
     factor = math.ceil(MINIMUM_WIDTH / width)
     height, width = height * factor, width * factor
     # Darkened, so that a white lane marking cannot be taken for a high score.
     grey = resize(image, width, height).astype(np.float32) @ (_LUMINANCE * np.float32(PHOTO_BRIGHTNESS))
-    picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height), legend.colour_map)
+    picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
+    size = max(MINIMUM_TEXT, width // 72)
+    strip = blank(round(size * 4.6), width)
+    middle, above, below = round(width * 0.55), round(size * 1.9), round(size * 3.8)
+    draw_text(strip, shorten(legend.title, size, middle - 2 * size), size, above, size)
+    draw_text(strip, shorten(legend.note, size, middle - 2 * size), size, below, size, FAINT_INK)
     if anomaly is not None:
         draw_outline(picture, resize_nearest(anomaly, width, height))
-    return np.vstack([picture, _legend_strip(legend, width, outlined=anomaly is not None)])
+        left = 2 * size + text_width(legend.title, size)
+        draw_text(strip, shorten(OUTLINE_NOTE, size, middle - left - size), left, above, size, FAINT_INK)
+    colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
+    draw_bar(strip, colours, middle, round(size * 0.8), width - size - middle, round(size * 1.1), legend.ticks, size)
+    return np.vstack([picture, strip])
 
 
-def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer], colour_map: str) -> Image:
+def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Image:
     """Colours of the levels 0..255 over grey values 0..255, both ``[...]``, as RGB uint8 ``[..., 3]``."""
     cover = (0.10 + 0.75 * np.arange(256, dtype=np.float32) / 255)[:, None]
-    added = colour_table(colour_map).astype(np.float32) * cover
-    mixed = grey[..., None] * (1 - cover)[level] + added[level]
+    mixed = grey[..., None] * (1 - cover)[level] + (colour_table().astype(np.float32) * cover)[level]
     return np.asarray(np.rint(mixed), np.uint8)
 
 
-def check_mask(image: Image, anomaly: npt.NDArray[np.bool_] | None) -> None:
-    """Raise InputError where labels do not lie on their image."""
+def _check_mask(image: Image, anomaly: npt.NDArray[np.bool_] | None) -> None:
     if anomaly is not None and anomaly.shape != image.shape[:2]:
         raise InputError(
             f"an anomaly label of {anomaly.shape[1]}x{anomaly.shape[0]} for an image of {image.shape[1]}x{image.shape[0]}",
@@ -138,37 +215,17 @@ def check_mask(image: Image, anomaly: npt.NDArray[np.bool_] | None) -> None:
         )
 
 
-def _legend_strip(legend: Legend, width: int, *, outlined: bool) -> Image:
-    size = max(MINIMUM_TEXT, width // 72)
-    strip = blank(round(size * 4.6), width)
-    margin, middle = size, round(width * 0.55)
-    draw_text(strip, shorten(legend.title, size, middle - 2 * margin), margin, round(size * 1.9), size)
-    draw_text(strip, shorten(legend.note, size, middle - 2 * margin), margin, round(size * 3.8), size, FAINT_INK)
-    if outlined:
-        left = 2 * margin + text_width(legend.title, size)
-        draw_text(strip, shorten(OUTLINE_NOTE, size, middle - left - margin), left, round(size * 1.9), size, FAINT_INK)
-    colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256), legend.colour_map)
-    draw_bar(strip, colours, middle, round(size * 0.8), width - margin - middle, round(size * 1.1), legend.ticks, size)
-    return strip
-
-
-TILE_WIDTH = 640
-_GAP = 6
-
-
 def draw_panel(
     image: Image | None,
     prediction: npt.NDArray[np.uint8] | None,
     scores: Sequence[tuple[Legend, npt.NDArray[np.floating]]],
     *,
     classes: Sequence[str] = (),
-    palette: Sequence[tuple[int, int, int]] = (),
+    palette: Sequence[Colour] = (),
     note: str = "",
     anomaly: npt.NDArray[np.bool_] | None = None,
-    columns: int = 3,
-    tile_width: int = TILE_WIDTH,
 ) -> Image:
-    """Tiles in rows: image, prediction, class legend, then one tile a score.
+    """Tiles in rows of three: image, prediction, class legend, then one tile a score.
 
     Where tiles are smaller than the maps, a tile pixel is the mean colour of those it stands for.
 
@@ -180,80 +237,64 @@ def draw_panel(
         palette: their colours.
         note: the model line.
         anomaly: labelled anomalies ``[H, W]``, outlined in every tile.
-        columns: tiles in a row.
-        tile_width: width of a tile in pixels.
 
     Returns:
         RGB uint8.
     """
     if image is not None:
-        check_mask(image, anomaly)
+        _check_mask(image, anomaly)
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
-    height = max(1, round(tile_width * shape[0] / shape[1]))
-    size = max(MINIMUM_TEXT, tile_width // 48)
+    height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
+    size = max(MINIMUM_TEXT, width // 48)
+    baseline, middle = round(size * 1.6), round(width * 0.52)
+
+    def with_strip(picture: Image) -> tuple[Image, Image]:
+        """A tile of a picture, and the strip below as its part that is drawn on."""
+        strip = blank(round(size * 4.0), width)
+        tile = np.vstack([picture, strip])
+        if anomaly is not None:
+            draw_outline(tile[:height], resize_nearest(anomaly, width, height))
+        return tile, tile[height:]
+
+    def titled(picture: Image, title: str, note: str) -> Image:
+        tile, strip = with_strip(picture)
+        draw_text(strip, title, size, baseline, size)
+        left = 2 * size + text_width(title, size)
+        draw_text(strip, shorten(note, size, width - left - size), left, baseline, size, FAINT_INK)
+        return tile
+
     tiles: list[Image] = []
     if image is not None:
-        tiles.append(_tile(image, height, tile_width, anomaly, _title_strip("image", note, tile_width, size)))
+        tiles.append(titled(resize(image, width, height), "image", note))
     if prediction is not None and palette:
-        strip = _title_strip("prediction", OUTLINE_NOTE if anomaly is not None else "", tile_width, size)
-        colours = colourise_classes(prediction, list(palette))
-        tiles.append(_tile(colours, height, tile_width, anomaly, strip, nearest=True))
-        tiles.append(_class_legend(prediction, classes, palette, height + strip.shape[0], tile_width, size))
+        colours = resize_nearest(colourise_classes(prediction, list(palette)), width, height)
+        tiles.append(titled(colours, "prediction", OUTLINE_NOTE if anomaly is not None else ""))
+        tiles.append(_class_legend(prediction, classes, palette, tiles[-1].shape[0], size))
     for legend, values in scores:
-        picture = colourise(values, legend.shown, legend.colour_map)
-        tiles.append(_tile(picture, height, tile_width, anomaly, _bar_strip(legend, tile_width, size)))
-    return _grid(tiles, min(columns, len(tiles)))
-
-
-def _tile(
-    picture: Image,
-    height: int,
-    width: int,
-    anomaly: npt.NDArray[np.bool_] | None,
-    strip: Image,
-    *,
-    nearest: bool = False,
-) -> Image:
-    scaled = resize_nearest(picture, width, height) if nearest else resize(picture, width, height)
-    if anomaly is not None:
-        scaled = scaled.copy()
-        draw_outline(scaled, resize_nearest(anomaly, width, height))
-    return np.vstack([scaled, strip])
-
-
-def _strip_height(size: int) -> int:
-    return round(size * 4.0)
-
-
-def _title_strip(title: str, note: str, width: int, size: int) -> Image:
-    strip = blank(_strip_height(size), width)
-    draw_text(strip, title, size, round(size * 1.6), size)
-    left = 2 * size + text_width(title, size)
-    draw_text(strip, shorten(note, size, width - left - size), left, round(size * 1.6), size, FAINT_INK)
-    return strip
-
-
-def _bar_strip(legend: Legend, width: int, size: int) -> Image:
-    strip = blank(_strip_height(size), width)
-    middle = round(width * 0.52)
-    draw_text(strip, shorten(legend.title, size, middle - 2 * size), size, round(size * 1.6), size)
-    colours = colour_table(legend.colour_map)
-    draw_bar(strip, colours, middle, round(size * 0.6), width - size - middle, size, legend.ticks, size)
-    return strip
+        tile, strip = with_strip(resize(colourise(values, legend.shown), width, height))
+        draw_text(strip, shorten(legend.title, size, middle - 2 * size), size, baseline, size)
+        draw_bar(strip, colour_table(), middle, round(size * 0.6), width - size - middle, size, legend.ticks, size)
+        tiles.append(tile)
+    height, columns = tiles[0].shape[0], min(_COLUMNS, len(tiles))
+    rows = -(-len(tiles) // columns)
+    picture = blank(rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP)
+    for place, tile in enumerate(tiles):
+        top, left = (place // columns) * (height + _GAP), (place % columns) * (width + _GAP)
+        picture[top : top + height, left : left + width] = tile
+    return picture
 
 
 def _class_legend(
     prediction: npt.NDArray[np.uint8],
     classes: Sequence[str],
-    palette: Sequence[tuple[int, int, int]],
+    palette: Sequence[Colour],
     height: int,
-    width: int,
     size: int,
 ) -> Image:
     """Swatches and names: all classes where they fit, else those that cover most of the frame."""
-    tile = blank(height, width)
+    tile = blank(height, TILE_WIDTH)
     step, columns = round(size * 1.9), 2
-    column_width = (width - size) // columns
+    column_width = (TILE_WIDTH - size) // columns
     rows = max(1, (height - size) // step - 1)
     order = list(range(len(palette)))
     room = rows * columns
@@ -270,13 +311,3 @@ def _class_legend(
         text = f"and {len(palette) - len(order)} more classes"
         draw_text(tile, text, size + (columns - 1) * column_width, size + (rows - 1) * step + size, size, FAINT_INK)
     return tile
-
-
-def _grid(tiles: Sequence[Image], columns: int) -> Image:
-    height, width = tiles[0].shape[:2]
-    rows = -(-len(tiles) // columns)
-    picture = blank(rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP)
-    for place, tile in enumerate(tiles):
-        top, left = (place // columns) * (height + _GAP), (place % columns) * (width + _GAP)
-        picture[top : top + height, left : left + width] = tile
-    return picture

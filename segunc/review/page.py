@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,119 +14,31 @@ from segunc.core.files import read_json, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
 from segunc.maps.folder import OVERLAY
+from segunc.maps.frame_files import write_file
+from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
-from segunc.review.colormap import page_ranges
-from segunc.review.description import (
+from segunc.review.colormap import colour_table, page_ranges
+from segunc.review.description import describe_classes, describe_model, describe_scores, metrics_tables, run_id
+from segunc.review.frame_files import (
+    FRAMES,
+    IMAGE,
     SHARES,
-    describe_classes,
-    describe_colours,
-    describe_model,
-    describe_scores,
-    describe_shares,
-    describe_tool,
-    metrics_tables,
-    run_id,
+    SMALLEST_OBJECT,
+    THUMBNAILS,
+    FrameFiles,
+    FrameRow,
+    write_data,
 )
-from segunc.review.frame_files import FRAMES, IMAGE, THUMBNAILS, FrameFiles, FrameRow, write_data, write_new
-from segunc.review.inputs import frame_times, open_images, open_maps, with_images
-from segunc.review.labels import ReviewLabels, find_review_labels
+from segunc.review.inputs import (
+    ReviewLabels,
+    choose_scores,
+    find_review_labels,
+    frame_times,
+    open_images,
+    open_maps,
+    with_images,
+)
 from segunc.review.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
-
-
-def maps_notices(reader: MapsReader, names: Sequence[str]) -> Iterator[str]:
-    """On a run under way, frames left out by a limit, folders that hold no score."""
-    if reader.unfinished:
-        yield f"This page shows what was finished: {reader.unfinished}."
-    if len(names) < len(reader.frames):
-        yield f"The page carries the worst {len(names)} of {len(reader.frames)} frames."
-    if reader.region is not None:
-        yield (
-            "A mask was left out of these maps: its pixels are 0 in every map and ignored in every label, and they count "
-            "in shares of the whole frame."
-        )
-    for folder, why in reader.skipped.items():
-        yield f"The folder {folder} is not shown: {why}."
-
-
-def label_notices(labels: ReviewLabels, names: Sequence[str]) -> Iterator[str]:
-    """On frames without a label."""
-    for kind, files in (("an anomaly label", labels.anomaly_files), ("a class label", labels.class_files)):
-        if files and len(files) < len(names):
-            yield f"{len(files)} of {len(names)} frames have {kind}; the others show none."
-
-
-def compare_notices(reader: MapsReader, other: MapsReader | None, names: Sequence[str]) -> Iterator[str]:
-    """On frames that only one of two models has.
-
-    Raises:
-        InputError: they have no frame in common.
-    """
-    if other is None:
-        return
-    both = [name for name in names if name in set(other.frames)]
-    if not both:
-        raise InputError(
-            f"{other.folder} and {reader.folder} have no frame in common", "maps of the same frames", "check --compare"
-        )
-    if len(both) < len(names):
-        yield f"The compared maps hold {len(both)} of {len(names)} frames; the others show one model only."
-    more = len(set(other.frames) - set(reader.frames))
-    if more:
-        yield f"{more} frames stand only in the compared maps and are not shown."
-    if other.unfinished:
-        yield f"Compared maps: {other.unfinished}."
-
-
-def image_notices(rows: Sequence[FrameRow]) -> list[str]:
-    """On frames whose image the source lacks."""
-    without = sum(IMAGE not in row.contents for row in rows)
-    return (
-        [f"{without} of {len(rows)} frames have no image in the source; their maps are shown alone."] if without else []
-    )
-
-
-def frame_table(rows: Sequence[FrameRow], scores: Sequence[str], times: Sequence[float | None]) -> dict[str, Any]:
-    """The columns of the page's table, each with one entry a frame and null where there is none.
-
-    Args:
-        rows: the frames in source order.
-        scores: the scores written.
-        times: seconds from the start of a video, None for frames without.
-    """
-    kinds = sorted({tuple(row.contents) for row in rows})
-    kind_of = {kind: index for index, kind in enumerate(kinds)}
-    return {
-        "names": [row.name for row in rows],
-        "places": [row.place for row in rows],
-        "times": list(times) if any(time is not None for time in times) else None,
-        "sizes": [list(row.size) if row.size else None for row in rows],
-        "kinds": [list(kind) for kind in kinds],
-        "kind": [kind_of[tuple(row.contents)] for row in rows],
-        "objects": [row.objects for row in rows],
-        "statistics": _statistics(rows, scores, lambda row: row.statistics),
-        "other": _statistics(rows, scores, lambda row: row.other),
-        "found": {
-            score: {share: [row.found.get(score, {}).get(share) for row in rows] for share in SHARES}
-            for score in scores
-            if any(score in row.found for row in rows)
-        },
-        "problems": {str(index): row.problems for index, row in enumerate(rows) if row.problems},
-    }
-
-
-def _statistics(
-    rows: Sequence[FrameRow], scores: Sequence[str], read: Callable[[FrameRow], dict[str, dict[str, float]]]
-) -> dict[str, dict[str, list[float | None]]]:
-    """Score -> statistic -> column."""
-    found = {}
-    for score in scores:
-        entries = [read(row).get(score, {}) for row in rows]
-        # The order in which they first occur: mean, p99, max, then what the record of a frame adds.
-        names = dict.fromkeys(name for entry in entries for name in entry)
-        if names:
-            found[score] = {name: [entry.get(name) for entry in entries] for name in names}
-    return found
-
 
 ASSETS = "assets"
 RANKING_SCORE = "entropy"
@@ -177,7 +89,7 @@ def write_review(
             file, or an output folder that holds something else.
     """
     reader = open_maps(maps)
-    chosen = _choose_scores(reader, scores)
+    chosen = choose_scores(reader, scores)
     shown_ranges = page_ranges(reader, ranges)
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
@@ -193,10 +105,11 @@ def write_review(
     for model in (reader, other):
         if model is not None and labels is not None and label_map is not None:
             check_classes(model, label_map)
-    notices = [*maps_notices(reader, names), *label_notices(found, names), *compare_notices(reader, other, names)]
+    notices = list(_notices(reader, other, found, names))
     tables = metrics_tables(read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None)
     source, missing = open_images(reader, images)
-    run, tool = run_id(reader), describe_tool()
+    commit = tool_commit()
+    run, tool = run_id(reader), f"segunc {tool_version()}" + (f" {commit[:12]}" if commit else "")
     head = {
         "format": PAGE_FORMAT,
         "format_version": 1,
@@ -212,13 +125,18 @@ def write_review(
     }
     _prepare(out, reader, head)
     files = FrameFiles(out, reader, chosen, shown_ranges, found, other)
-    for done, (row, image, error) in enumerate(with_images(rows, source), start=1):
+    by_name = {row.name: row for row in rows}
+    for done, (name, image, error) in enumerate(with_images(names, source), start=1):
+        row = by_name[name]
         if error is not None:
             row.problems.append(error)
         files.write(row, image)
         if on_frame is not None:
             on_frame(done, len(rows))
-    notices += [missing] if missing else image_notices(rows)
+    without = sum(IMAGE not in row.contents for row in rows)
+    if missing or without:
+        said = f"{without} of {len(rows)} frames have no image in the source; their maps are shown alone."
+        notices.append(missing or said)
     video = next((name for name in _VIDEOS if (maps / name).is_file()), None)
     if video is not None:
         shutil.copyfile(maps / video, out / video)
@@ -229,9 +147,9 @@ def write_review(
         "written": tool,
         "scores": describe_scores(reader, shown_ranges, chosen),
         "ranking": RANKING_SCORE if RANKING_SCORE in chosen else next(iter(chosen), None),
-        "colours": describe_colours(),
+        "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
         "classes": describe_classes(reader, label_map),
-        "objects": describe_shares(),
+        "objects": {"shares": SHARES, "smallest": SMALLEST_OBJECT},
         "fps": (reader.manifest or {}).get("source", {}).get("fps"),
         "video": video,
         "total": len(reader.frames),
@@ -247,15 +165,36 @@ def write_review(
     return _write_assets(out, str(page["title"]))
 
 
-def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
-    unknown = [score for score in scores or () if score not in reader.scores]
-    if unknown:
-        raise InputError(
-            f"score '{unknown[0]}' has no maps in {reader.folder}",
-            f"one of {', '.join(reader.scores) or '(there is none)'}",
-            "check the name",
+def _notices(reader: MapsReader, other: MapsReader | None, labels: ReviewLabels, names: Sequence[str]) -> Iterator[str]:
+    """What the page says above its frames; raises InputError where two models have no frame in common."""
+    if reader.unfinished:
+        yield f"This page shows what was finished: {reader.unfinished}."
+    if len(names) < len(reader.frames):
+        yield f"The page carries the worst {len(names)} of {len(reader.frames)} frames."
+    if reader.region is not None:
+        yield (
+            "A mask was left out of these maps: its pixels are 0 in every map and ignored in every label, and they count "
+            "in shares of the whole frame."
         )
-    return list(reader.scores if scores is None else scores)
+    for folder, why in reader.skipped.items():
+        yield f"The folder {folder} is not shown: {why}."
+    for kind, files in (("an anomaly label", labels.anomaly_files), ("a class label", labels.class_files)):
+        if files and len(files) < len(names):
+            yield f"{len(files)} of {len(names)} frames have {kind}; the others show none."
+    if other is None:
+        return
+    both = set(names) & set(other.frames)
+    if not both:
+        raise InputError(
+            f"{other.folder} and {reader.folder} have no frame in common", "maps of the same frames", "check --compare"
+        )
+    if len(both) < len(names):
+        yield f"The compared maps hold {len(both)} of {len(names)} frames; the others show one model only."
+    more = len(set(other.frames) - set(reader.frames))
+    if more:
+        yield f"{more} frames stand only in the compared maps and are not shown."
+    if other.unfinished:
+        yield f"Compared maps: {other.unfinished}."
 
 
 def _choose_frames(reader: MapsReader, limit: int | None) -> list[FrameRow]:
@@ -274,6 +213,49 @@ def _choose_frames(reader: MapsReader, limit: int | None) -> list[FrameRow]:
 
     worst = sorted(rows, key=mean, reverse=True)[:limit]
     return sorted(worst, key=lambda row: row.place)
+
+
+def frame_table(rows: Sequence[FrameRow], scores: Sequence[str], times: Sequence[float | None]) -> dict[str, Any]:
+    """The columns of the page's table, each with one entry a frame and null where there is none.
+
+    Args:
+        rows: the frames in source order.
+        scores: the scores written.
+        times: seconds from the start of a video, None for frames without.
+    """
+    kinds = sorted({tuple(row.contents) for row in rows})
+    kind_of = {kind: index for index, kind in enumerate(kinds)}
+    return {
+        "names": [row.name for row in rows],
+        "places": [row.place for row in rows],
+        "times": list(times) if any(time is not None for time in times) else None,
+        "sizes": [list(row.size) if row.size else None for row in rows],
+        "kinds": [list(kind) for kind in kinds],
+        "kind": [kind_of[tuple(row.contents)] for row in rows],
+        "objects": [row.objects for row in rows],
+        "statistics": _columns([row.statistics for row in rows], scores),
+        "other": _columns([row.other for row in rows], scores),
+        "found": {
+            score: {share: [row.found.get(score, {}).get(share) for row in rows] for share in SHARES}
+            for score in scores
+            if any(score in row.found for row in rows)
+        },
+        "problems": {str(index): row.problems for index, row in enumerate(rows) if row.problems},
+    }
+
+
+def _columns(
+    statistics: Sequence[Mapping[str, Mapping[str, float]]], scores: Sequence[str]
+) -> dict[str, dict[str, list[float | None]]]:
+    """Score -> statistic -> column, of the statistics of each frame."""
+    found = {}
+    for score in scores:
+        entries = [of_frame.get(score, {}) for of_frame in statistics]
+        # The order in which they first occur: mean, p99, max, then what the record of a frame adds.
+        names = dict.fromkeys(name for entry in entries for name in entry)
+        if names:
+            found[score] = {name: [entry.get(name) for entry in entries] for name in names}
+    return found
 
 
 def _prepare(out: Path, reader: MapsReader, head: dict[str, Any]) -> None:
@@ -297,8 +279,8 @@ def _write_assets(out: Path, title: str) -> Path:
     assets = resources.files("segunc.review") / ASSETS
     for asset in assets.iterdir():
         if asset.name.endswith((".js", ".css")):
-            write_new(out / ASSETS / asset.name, asset.read_bytes())
+            write_file(out / ASSETS / asset.name, asset.read_bytes())
     index = out / "index.html"
     template = (assets / "index.html").read_text(encoding="utf-8")
-    write_new(index, template.replace("{{title}}", html.escape(title)).encode())
+    write_file(index, template.replace("{{title}}", html.escape(title)).encode())
     return index

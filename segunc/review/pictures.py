@@ -18,10 +18,15 @@ from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
 from segunc.review.colormap import page_ranges
 from segunc.review.description import describe_classes
-from segunc.review.frame_files import FrameRow
-from segunc.review.inputs import open_images, open_maps, with_images
-from segunc.review.labels import ReviewLabels, find_review_labels
-from segunc.review.overlay import Legend, draw_overlay, draw_panel, model_line, score_unit
+from segunc.review.inputs import (
+    ReviewLabels,
+    choose_scores,
+    find_review_labels,
+    open_images,
+    open_maps,
+    with_images,
+)
+from segunc.review.overlay import Legend, draw_overlay, draw_panel
 
 PANEL = "panel"
 PANEL_SCORES = ("entropy", "aleatoric", "epistemic")
@@ -103,8 +108,7 @@ def write_pictures(
     scores = _choose_scores(reader, request)
     names = _choose_frames(reader, request.frames)
     ranges = page_ranges(reader, dict(request.ranges), scores)
-    note = model_line(reader.manifest)
-    legends = {score: Legend(score, score_unit(reader.manifest, score), ranges[score], note) for score in scores}
+    legends = {score: Legend.of(reader.manifest, score, ranges[score]) for score in scores}
     labels = find_review_labels(
         names, anomaly=request.anomaly_labels, anomaly_encoding=request.anomaly_encoding, region=reader.region
     )
@@ -113,33 +117,28 @@ def write_pictures(
         raise InputError(f"overlays of {maps} without images", "the source images", "--images PATH, or --panel")
     written = WrittenPictures(notes=[text for text in (missing, reader.unfinished) if text])
     written.pictures = {name: [] for name in ([PANEL] if request.panel else [f"overlay-{score}" for score in scores])}
-    rows = [FrameRow(name, place) for place, name in enumerate(names)]
     without = 0
-    for done, (row, image, error) in enumerate(with_images(rows, source), start=1):
+    for done, (name, image, error) in enumerate(with_images(names, source), start=1):
         without += image is None
         try:
-            drawn = _draw(reader, row.name, image, error, legends, labels, panel=request.panel)
+            drawn = _draw(reader, name, image, error, legends, labels, panel=request.panel)
             for folder, picture in drawn:
-                path = out / folder / f"{row.name}.{request.suffix}"
+                path = out / folder / f"{name}.{request.suffix}"
                 write_file(path, encode_picture(picture, request.suffix))
                 written.pictures[folder].append(path)
         except InputError as problem:
-            written.failed[row.name] = str(problem)
+            written.failed[name] = str(problem)
         if on_frame is not None:
-            on_frame(done, len(rows))
+            on_frame(done, len(names))
     if source is not None and without:
-        written.notes.append(f"{without} of {len(rows)} frames have no image in {source.path}")
+        written.notes.append(f"{without} of {len(names)} frames have no image in {source.path}")
     return written
 
 
 def encode_picture(picture: Image, suffix: Suffix) -> bytes:
     """The bytes of a picture file; the same picture gives the same bytes."""
-    if suffix == "pdf":
-        return _encode_pdf(picture)
-    return encode_png(picture) if suffix == "png" else encode_jpeg(picture)
-
-
-def _encode_pdf(picture: Image) -> bytes:
+    if suffix != "pdf":
+        return encode_png(picture) if suffix == "png" else encode_jpeg(picture)
     from matplotlib.figure import Figure
 
     height, width = picture.shape[:2]
@@ -151,17 +150,11 @@ def _encode_pdf(picture: Image) -> bytes:
 
 
 def _choose_scores(reader: MapsReader, request: PictureRequest) -> list[str]:
-    if request.scores is not None:
-        scores = list(dict.fromkeys(request.scores))
-    elif request.panel:
-        scores = [score for score in PANEL_SCORES if score in reader.scores] or list(reader.scores)
-    else:
-        scores = list(OVERLAY_SCORES)
-    unknown = [score for score in scores if score not in reader.scores]
-    if unknown or not scores:
-        known = ", ".join(reader.scores) or "(there is none)"
-        raise InputError(f"score '{unknown[0] if unknown else ''}' has no maps in {reader.folder}", f"one of {known}")
-    return scores
+    wanted = request.scores
+    if wanted is None and request.panel:
+        wanted = [score for score in PANEL_SCORES if score in reader.scores] or reader.scores
+    # Pictures without a score are none.
+    return choose_scores(reader, (OVERLAY_SCORES if wanted is None else wanted) or [""])
 
 
 def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:

@@ -7,7 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,6 @@ VERDICTS = {
 """The verdicts, as they stand in files and in words."""
 FORMAT = "segunc-verdicts"
 FORMAT_VERSION = 1
-COLUMNS = ("run", "frame", "verdict", "note", "time")
-"""Columns of the CSV form."""
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
 VERDICTS_NAME = "verdicts.json"
@@ -97,7 +95,7 @@ def _from_json(path: Path, run: str) -> list[Verdict]:
     entries = content.get("verdicts")
     if not isinstance(entries, list):
         raise InputError(f"{path} has no list of verdicts", '"verdicts": [...]', "export the verdicts again")
-    return [_verdict(path, number, entry) for number, entry in enumerate(entries, start=1)]
+    return _verdicts(path, entries)
 
 
 def _from_csv(path: Path, run: str) -> list[Verdict]:
@@ -110,7 +108,7 @@ def _from_csv(path: Path, run: str) -> list[Verdict]:
         raise InputError(f"{path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
     for row in rows:
         _check_run(path, str(row.get("run")), run)
-    return [_verdict(path, number, row) for number, row in enumerate(rows, start=1)]
+    return _verdicts(path, rows)
 
 
 def _check_run(path: Path, given: str, run: str) -> None:
@@ -120,14 +118,17 @@ def _check_run(path: Path, given: str, run: str) -> None:
         )
 
 
-def _verdict(path: Path, number: int, entry: Any) -> Verdict:
-    values = [entry.get(key) for key in ("frame", "verdict", "note", "time")] if isinstance(entry, Mapping) else []
-    frame, verdict, note, time = (value if isinstance(value, str) else None for value in values or [None] * 4)
-    if frame is None or verdict is None or note is None or time is None:
-        raise InputError(
-            f"{path}, verdict {number}, is incomplete", "text for frame, verdict, note and time", "export again"
-        )
-    return Verdict(frame, verdict, note, time)
+def _verdicts(path: Path, entries: Sequence[Any]) -> list[Verdict]:
+    found = []
+    for number, entry in enumerate(entries, start=1):
+        values = [entry.get(one.name) if isinstance(entry, Mapping) else None for one in fields(Verdict)]
+        texts = [value for value in values if isinstance(value, str)]
+        if len(texts) < len(values):
+            raise InputError(
+                f"{path}, verdict {number}, is incomplete", "text for frame, verdict, note and time", "export again"
+            )
+        found.append(Verdict(*texts))
+    return found
 
 
 def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> None:
@@ -145,22 +146,24 @@ def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> None:
 
 def kept_verdicts(out: Path, run: str) -> list[Verdict]:
     """The verdicts that were imported into an earlier page of the same run; none where there is no such page."""
-    try:
-        content = json.loads((out / VERDICTS_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
-    if not isinstance(content, dict) or content.get("run") != run or not isinstance(content.get("verdicts"), list):
-        return []
-    return [_verdict(out / VERDICTS_NAME, number, entry) for number, entry in enumerate(content["verdicts"], start=1)]
+    content = _object(out / VERDICTS_NAME)
+    entries = content.get("verdicts") if content.get("run") == run else None
+    return _verdicts(out / VERDICTS_NAME, entries) if isinstance(entries, list) else []
 
 
 def page_of(out: Path) -> dict[str, Any] | None:
     """What a page's folder says of itself; None for any other folder."""
+    content = _object(out / PAGE_NAME)
+    return content if content.get("format") == PAGE_FORMAT else None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file; empty where there is none."""
     try:
-        content = json.loads((out / PAGE_NAME).read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) and content.get("format") == PAGE_FORMAT else None
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:

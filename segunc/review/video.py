@@ -22,7 +22,7 @@ from segunc.core.files import PARTIAL_SUFFIX
 from segunc.data.images import Image, read_image
 from segunc.data.webm import open_webm
 from segunc.maps.manifest import is_ours, read_manifest
-from segunc.review.colormap import blank, resize
+from segunc.review.overlay import blank, resize
 
 MAXIMUM_WIDTH = 1280
 """Wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more."""
@@ -64,7 +64,7 @@ def frame_rate(maps: Path, given: float | None = None) -> float:
     return float(fps) / int(manifest.get("run", {}).get("every") or 1)
 
 
-def write_video(pictures: Sequence[Path], out: Path, fps: float, *, maximum_width: int = MAXIMUM_WIDTH) -> Path:
+def write_video(pictures: Sequence[Path], out: Path, fps: float) -> Path:
     """Write pictures as a video; the file appears when it is complete and has been read back.
 
     The first picture decides the size (even, as both codecs want it); pictures of another shape are fitted into it with
@@ -74,7 +74,6 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, *, maximum_widt
         pictures: picture files in order.
         out: the file, ending in ``.webm``, or in ``.mp4`` where there is an encoder, see :func:`video_suffix`.
         fps: frames a second as the source states them (29.97 stays 29.97).
-        maximum_width: wider pictures are scaled down to it.
 
     Raises:
         InputError: no picture, another ending, no frame rate.
@@ -94,7 +93,9 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, *, maximum_widt
     partial = out.with_name(f".{out.stem}{PARTIAL_SUFFIX}{out.suffix}")
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        width, height = _size(pictures[0], maximum_width)
+        first = _read(pictures[0])
+        scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])
+        width, height = (max(2, round(side * scale) // 2 * 2) for side in first.shape[1::-1])
         frames = (_fit(_read(path), width, height) for path in pictures)
         if encoder is None:
             _encode_webm(frames, partial, fps, width, height)
@@ -120,13 +121,6 @@ def count_frames(video: Path) -> int:
         count += 1
     capture.release()
     return count
-
-
-def _size(first: Path, maximum_width: int) -> tuple[int, int]:
-    picture = _read(first)
-    scale = min(1.0, maximum_width / picture.shape[1])
-    width, height = (max(2, round(side * scale) // 2 * 2) for side in picture.shape[1::-1])
-    return width, height
 
 
 def _encode_webm(frames: Iterator[Image], partial: Path, fps: float, width: int, height: int) -> None:

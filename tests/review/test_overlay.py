@@ -5,19 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import segunc.review.colormap as drawing
 from segunc.core.errors import InputError
-from segunc.review.colormap import (
+from segunc.review import overlay as drawing
+from segunc.review.colormap import colour_table, display_range
+from segunc.review.overlay import (
     MINIMUM_TEXT,
+    Legend,
     blank,
-    colour_table,
-    display_range,
+    blend,
+    draw_overlay,
+    draw_panel,
     draw_text,
+    model_line,
     printable,
     shorten,
     text_width,
 )
-from segunc.review.overlay import Legend, blend, draw_overlay, draw_panel, model_line
 
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
 
@@ -58,9 +61,9 @@ def test_one_value_has_one_colour_in_a_calm_and_a_wild_frame() -> None:
 
 
 def test_blend_covers_more_the_higher_the_score() -> None:
-    mixed = blend(np.full(256, 100, np.float32), np.arange(256), "plasma").astype(int)
-    np.testing.assert_allclose(mixed[255], 0.15 * 100 + 0.85 * colour_table("plasma")[255].astype(int), atol=1)
-    np.testing.assert_allclose(mixed[0], 0.9 * 100 + 0.1 * colour_table("plasma")[0].astype(int), atol=1)
+    mixed = blend(np.full(256, 100, np.float32), np.arange(256)).astype(int)
+    np.testing.assert_allclose(mixed[255], 0.15 * 100 + 0.85 * colour_table()[255].astype(int), atol=1)
+    np.testing.assert_allclose(mixed[0], 0.9 * 100 + 0.1 * colour_table()[0].astype(int), atol=1)
 
 
 @pytest.mark.parametrize(("height", "width"), [(60, 80), (360, 480), (720, 1280), (1024, 2048)])
@@ -126,12 +129,11 @@ def test_panel_holds_all_tiles_and_the_class_names(monkeypatch: pytest.MonkeyPat
         classes=("road", "sky"),
         palette=((128, 64, 128), (70, 130, 180)),
         note=NOTE,
-        tile_width=400,
     )
     said = [text for text, _ in texts]
     for text in ("image", "prediction", "road", "sky", "entropy (share of ln C)", "epistemic (share of ln C)"):
         assert text in said
-    assert panel.shape[1] == 3 * 400 + 2 * 6
+    assert panel.shape[1] == 3 * 640 + 2 * 6
     # The second row starts with the entropy tile, in the pure colour of 0.2.
     second = panel.shape[0] // 2 + 40
     np.testing.assert_array_equal(panel[second, 100], colour_table()[51])
@@ -141,15 +143,15 @@ def test_many_classes_are_cut_to_those_in_the_frame(monkeypatch: pytest.MonkeyPa
     texts = written_texts(monkeypatch)
     names = [f"class {i}" for i in range(150)]
     prediction = np.full((90, 160), 137, np.uint8)
-    draw_panel(image(90, 160), prediction, [], classes=names, palette=[(i, i, i) for i in range(150)], tile_width=400)
+    draw_panel(image(90, 160), prediction, [], classes=names, palette=[(i, i, i) for i in range(150)])
     said = [text for text, _ in texts]
     assert "class 137" in said
     assert any(text.endswith("more classes") for text in said)
 
 
 def test_panel_without_image_or_prediction_shows_the_maps() -> None:
-    panel = draw_panel(None, None, [(legend(), np.zeros((90, 160), np.float32))], tile_width=320)
-    assert panel.shape[1] == 320
+    panel = draw_panel(None, None, [(legend(), np.zeros((90, 160), np.float32))])
+    assert panel.shape[1] == 640
 
 
 def test_text_is_shortened_to_its_room_and_kept_printable() -> None:

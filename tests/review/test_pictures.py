@@ -14,7 +14,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
 from segunc.maps.reader import MapsReader
 from segunc.review.colormap import colour_table, page_ranges
-from segunc.review.overlay import Legend, draw_overlay, model_line, score_unit
+from segunc.review.overlay import Legend, draw_overlay
 from segunc.review.pictures import PictureRequest, encode_picture, write_pictures
 from tests.review.scenes import NAMES, Scene, write_video_scene
 
@@ -34,7 +34,7 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
     reader = MapsReader(scene.maps)
     shown = page_ranges(reader)  # of the whole set, as on the page
     for score in ("entropy", "max-logit"):
-        legend = Legend(score, score_unit(reader.manifest, score), shown[score], model_line(reader.manifest))
+        legend = Legend.of(reader.manifest, score, shown[score])
         mask = read_image(scene.anomaly / f"{NAMES[1]}.png")[..., 0] == 1
         image = read_image(scene.images / f"{NAMES[1]}.png")
         picture = draw_overlay(image, reader.read(NAMES[1], score), legend, anomaly=mask)

@@ -1,6 +1,9 @@
-"""Statistics of frames and of labelled objects, against their definitions."""
+"""Statistics of frames and of labelled objects against their definitions, and settings of a posterior in words."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import hypothesis.extra.numpy as arrays
 import numpy as np
@@ -9,8 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segunc.review.description import SHARES, found_up_to, frame_statistics, labelled_objects, recorded_statistics
-from segunc.review.frame_files import pack
+from segunc.maps.reader import MapsReader
+from segunc.review.description import describe_model, setting_words
+from segunc.review.frame_files import (
+    SHARES,
+    found_up_to,
+    frame_statistics,
+    labelled_objects,
+    pack,
+    recorded_statistics,
+)
 
 GRIDS = arrays.arrays(np.float32, (6, 7), elements=st.sampled_from([float(np.float32(i / 8)) for i in range(9)]))
 
@@ -72,3 +83,29 @@ def test_records_may_hold_further_statistics() -> None:
 def test_wider_numbers_are_packed_as_the_values_that_the_reader_gives() -> None:
     assert pack(np.ones((2, 2), np.float64))[0] == "float32"
     assert pack(np.ones((2, 2), ">f4"))[1] == pack(np.ones((2, 2), "<f4"))[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, ""),
+        ({"alpha": 0.1, "scope": "all", "scale": None}, "alpha 0.1, scope all"),
+        ({"prior_scale": 1e-3, "effective_pixels": 100000.0}, "prior scale 0.001, effective pixels 100000"),
+        ({"flip": True, "scales": [1.0, 0.75]}, "flip True, scales 1 0.75"),
+        ({"layers": ["a", "b", "c", "d", "e"]}, "5 layers"),
+        ({"parts": [{"method": "abnn"}, {"method": "swag"}]}, "2 parts"),
+        ({"target": {"temperature": 0.5}, "states": 4}, "target (temperature 0.5), states 4"),
+    ],
+)
+def test_settings_in_words(settings: dict[str, object], words: str) -> None:
+    assert setting_words(settings) == words
+
+
+def test_an_older_manifest_shows_its_alpha(copy: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    del manifest["model"]["parameters"], manifest["model"]["provenance"]
+    manifest["model"]["alpha"] = 0.07
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    facts = dict(describe_model(MapsReader(copy))["facts"])
+    assert facts["Parameters"] == "alpha 0.07"
+    assert "Made with" not in facts

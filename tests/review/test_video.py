@@ -58,11 +58,12 @@ def test_video_has_all_frames_even_sides_and_the_rate(tmp_path: Path, capfd: pyt
     assert capfd.readouterr().err == ""
 
 
-def test_wide_pictures_are_scaled_and_other_shapes_fitted(tmp_path: Path) -> None:
+def test_wide_pictures_are_scaled_and_other_shapes_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(video_module, "MAXIMUM_WIDTH", 200)
     paths = pictures(tmp_path, 2, (100, 400))
     tall = tmp_path / "tall.jpg"
     tall.write_bytes(encode_jpeg(np.full((400, 100, 3), 250, np.uint8)))
-    out = write_video([*paths, tall], tmp_path / "overlay.webm", 10, maximum_width=200)
+    out = write_video([*paths, tall], tmp_path / "overlay.webm", 10)
     capture = cv2.VideoCapture(str(out))
     frames = [capture.read()[1] for _ in range(3)]
     assert frames[0].shape == (50, 200, 3)
