@@ -32,49 +32,31 @@ _GZIP_LEVEL = 9
 
 @dataclass(frozen=True)
 class BenchmarkFormat:
-    """How a benchmark takes score maps.
+    """How a benchmark takes score maps."""
 
-    Attributes:
-        folder: (method, data set) -> folder of the files, relative to the output.
-        file: frame name -> name of its file.
-        encode: score values ``[H, W]`` -> bytes of the file; raises InputError where they do not fit.
-        dtype: the stored type.
-        needs_names: whether the folder is named by method and data set.
-    """
-
-    folder: Callable[[str, str], PurePosixPath]
-    file: Callable[[str], str]
-    encode: Callable[[Array], bytes]
+    folder: Callable[[str, str], PurePosixPath]  # (method, data set) -> folder of the files in the output
+    file: Callable[[str], str]  # frame name -> name of its file
+    encode: Callable[[Array], bytes]  # of values [H, W] of the stored type
     dtype: type[np.floating[Any]]
-    needs_names: bool
+    needs_names: bool  # of method and data set, for the folder
 
 
 def encode_hdf5(values: Array) -> bytes:
-    """HDF5 bytes with the data set ``value``: float16, gzip; the same bytes for the same values.
-
-    Raises:
-        InputError: a value is NaN, infinite or beyond +-65504.
-    """
+    """HDF5 bytes with the data set ``value``, gzip; the same bytes for the same values."""
     import h5py
 
-    half = _checked(values, np.float16)
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
-        file.create_dataset(HDF5_KEY, data=half, compression="gzip", compression_opts=_GZIP_LEVEL)
+        file.create_dataset(HDF5_KEY, data=values, compression="gzip", compression_opts=_GZIP_LEVEL)
     return buffer.getvalue()
 
 
-def encode_float32(values: Array) -> bytes:
-    """``.npy`` bytes of the values as float32.
+def narrow(values: Array, dtype: type[np.floating[Any]]) -> Array:
+    """The values in a type, none of them changed by more than its rounding.
 
     Raises:
-        InputError: a value is NaN, infinite or beyond float32.
+        InputError: a value is NaN, infinite or beyond the type (+-65504 in float16).
     """
-    return encode_npy(_checked(values, np.float32))
-
-
-def _checked(values: Array, dtype: type[np.floating[Any]]) -> Array:
-    """The values in a type, none of them changed by more than its rounding."""
     largest = float(np.finfo(dtype).max)
     if not np.isfinite(values).all():
         raise InputError("the map holds NaN or infinite values", "finite values", "repair the map")
@@ -105,7 +87,7 @@ FORMATS = {
     "fishyscapes": BenchmarkFormat(
         folder=lambda method, dataset: PurePosixPath(),
         file=lambda frame: f"{PurePosixPath(frame).name}{FISHYSCAPES_ENDING}.npy",
-        encode=encode_float32,
+        encode=encode_npy,
         dtype=np.float32,
         needs_names=False,
     ),
@@ -199,8 +181,17 @@ def export_maps(
         "dataset": dataset,
         "source": source,
     }
-    record = _Record(out, target.folder(method, dataset).as_posix())
-    record.prepare(folder, settings, set(names.values()), overwrite=overwrite)
+    place = target.folder(method, dataset).as_posix()
+    record = _read_record(out / RECORD_NAME)
+    _make_room(folder, record["exports"].get(place, {}), settings, set(names.values()), overwrite=overwrite)
+    entry: dict[str, Any] = {
+        "tool": {"name": "segunc", "version": tool_version(), "commit": tool_commit()},
+        "settings": settings,
+        "files": sorted(names.values()),
+        "status": "running",
+    }
+    record["exports"][place] = entry
+    write_json(out / RECORD_NAME, record)
     summary = ExportSummary(folder, total=len(names))
     for done, (frame, name) in enumerate(names.items(), start=1):
         try:
@@ -208,19 +199,29 @@ def export_maps(
             # Floats keep their width, so that what does not fit can be told from what is infinite.
             floats = np.issubdtype(stored.dtype, np.floating)
             values = stored if floats else decode_stored(stored, reader.form(score))
-            write_atomically(folder / name, target.encode(values))
+            narrowed = narrow(values, target.dtype)
+            write_atomically(folder / name, target.encode(narrowed))
         except InputError as error:
             summary.failed[frame] = str(error)
         else:
             summary.written += 1
-            summary.flushed += int(np.count_nonzero(values)) - int(np.count_nonzero(values.astype(target.dtype)))
+            summary.flushed += int(np.count_nonzero(values)) - int(np.count_nonzero(narrowed))
         if on_frame is not None:
             on_frame(done, len(names))
-    record.finish(summary)
+    failed = [{"name": name, "reason": reason} for name, reason in summary.failed.items()]
+    entry |= {"status": "finished", "written": summary.written, "failed": failed}
+    write_json(out / RECORD_NAME, record)
     if summary.written == 0:
         frame, reason = next(iter(summary.failed.items()))
         raise InputError(f"none of {len(names)} frames could be exported (first {frame}: {reason})", "readable maps")
-    summary.notes = _notes(reader, target, summary)
+    if reader.unfinished:
+        summary.notes.append(f"{reader.unfinished}; only finished frames were exported")
+    if summary.flushed:
+        smallest = float(np.finfo(target.dtype).smallest_subnormal)
+        summary.notes.append(
+            f"{summary.flushed} pixels became 0: they are nearer to it than {target.dtype.__name__} can tell "
+            f"({smallest:.1g}); scale the score by a constant factor if their order counts"
+        )
     return summary
 
 
@@ -236,86 +237,49 @@ def _check_names(target: BenchmarkFormat, to: str, method: str, dataset: str) ->
 
 def _file_names(frames: Sequence[str], target: BenchmarkFormat) -> dict[str, str]:
     """Frame -> name of its file; the benchmarks know no folders, so two frames may want one name."""
-    names: dict[str, str] = {}
+    names = {frame: target.file(frame) for frame in frames}
     owners: dict[str, str] = {}
-    for frame in frames:
-        name = target.file(frame)
-        if name in owners:
+    for frame, name in names.items():
+        if owners.setdefault(name, frame) != frame:
             raise InputError(
                 f"the frames {owners[name]} and {frame} would both be {name}",
                 "frames whose names differ in their last part",
                 "export folder by folder, each to its own --dataset or --out",
             )
-        names[frame] = name
-        owners[name] = frame
     return names
 
 
-def _notes(reader: MapsReader, target: BenchmarkFormat, summary: ExportSummary) -> list[str]:
-    notes = [f"{reader.unfinished}; only finished frames were exported"] if reader.unfinished else []
-    if summary.flushed:
-        smallest = float(np.finfo(target.dtype).smallest_subnormal)
-        notes.append(
-            f"{summary.flushed} pixels became 0: they are nearer to it than {target.dtype.__name__} can tell "
-            f"({smallest:.1g}); scale the score by a constant factor if their order counts"
-        )
-    return notes
-
-
-class _Record:
+def _read_record(path: Path) -> dict[str, Any]:
     """``export.json``: the exports of an output folder, each with what it was made of."""
+    if not path.exists():
+        return {"format": FORMAT, "exports": {}}
+    content = read_json(path, "a record of exports written by segunc")
+    if content.get("format") != FORMAT or not isinstance(content.get("exports"), dict):
+        raise InputError(f"{path} is no record of exports", f'"format": "{FORMAT}"', "give another --out")
+    return content
 
-    def __init__(self, out: Path, place: str) -> None:
-        self._path = out / RECORD_NAME
-        self._place = place
-        self._content: dict[str, Any] = {"format": FORMAT, "exports": {}}
-        if self._path.exists():
-            self._content = read_json(self._path, "a record of exports written by segunc")
-            if self._content.get("format") != FORMAT or not isinstance(self._content.get("exports"), dict):
-                raise InputError(f"{self._path} is no record of exports", f'"format": "{FORMAT}"', "give another --out")
 
-    def prepare(self, folder: Path, settings: Mapping[str, Any], names: set[str], *, overwrite: bool) -> None:
-        """Make the folder, refuse or remove what another export left there, and note that this one is under way.
-
-        A file that no record claims is never removed.
-        """
-        before = self._content["exports"].get(self._place, {})
-        if before and not overwrite:
-            refuse_other_run(folder, before.get("settings", {}), settings)
-        present = {path.name for path in folder.iterdir() if path.suffix in _ENDINGS} if folder.is_dir() else set()
-        if overwrite:
-            for name in present.intersection(before.get("files", [])):
-                (folder / name).unlink()
-                present.remove(name)
-        strangers = present - names.intersection(before.get("files", []))
-        if strangers:
-            raise InputError(
-                f"{folder} holds files that are not of this export, {min(strangers)} for instance",
-                "an empty or new folder",
-                "give another --out, or --overwrite to remove an earlier export",
-            )
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"output {folder} cannot be made ({error.strerror})",
-                "a folder that can be written",
-                "give another --out",
-            ) from error
-        self._entry: dict[str, Any] = {
-            "tool": {"name": "segunc", "version": tool_version(), "commit": tool_commit()},
-            "settings": dict(settings),
-            "files": sorted(names),
-            "status": "running",
-        }
-        self._write()
-
-    def finish(self, summary: ExportSummary) -> None:
-        """Note the end, the number of files written and the frames that failed."""
-        failed = [{"name": name, "reason": reason} for name, reason in summary.failed.items()]
-        self._entry |= {"status": "finished", "written": summary.written, "failed": failed}
-        self._write()
-
-    def _write(self) -> None:
-        self._content["exports"][self._place] = self._entry
-        write_json(self._path, self._content)
+def _make_room(
+    folder: Path, before: Mapping[str, Any], settings: Mapping[str, Any], names: set[str], *, overwrite: bool
+) -> None:
+    """Make the folder, and refuse or remove what another export left there; a file that no record claims stays."""
+    if before and not overwrite:
+        refuse_other_run(folder, before.get("settings", {}), settings)
+    present = {path.name for path in folder.iterdir() if path.suffix in _ENDINGS} if folder.is_dir() else set()
+    if overwrite:
+        for name in present.intersection(before.get("files", [])):
+            (folder / name).unlink()
+            present.remove(name)
+    strangers = present - names.intersection(before.get("files", []))
+    if strangers:
+        raise InputError(
+            f"{folder} holds files that are not of this export, {min(strangers)} for instance",
+            "an empty or new folder",
+            "give another --out, or --overwrite to remove an earlier export",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"output {folder} cannot be made ({error.strerror})", "a folder that can be written", "give another --out"
+        ) from error

@@ -17,39 +17,25 @@ from segunc.evaluation.results import EvaluationResult, NumberPath
 
 @dataclass(frozen=True)
 class Track:
-    """One table of the board.
+    """One table of the board, and the component track of our results with the same size rules."""
 
-    Attributes:
-        table: its key in ``leaderboard.json``.
-        split: first part of its fields' names, the data set.
-        segments: second part of the names of its component fields.
-        components: the component track of our results with the same size rules.
-        frames: frames of the data set that the board scores (Chan et al., arXiv 2104.14812).
-    """
-
-    table: str
-    split: str
-    segments: str
+    table: str  # its key in leaderboard.json
+    split: str  # first part of its fields' names, the data set
+    segments: str  # second part of the names of its component fields
     components: str
-    frames: int
+    frames: int  # that the board scores (Chan et al., arXiv 2104.14812)
 
     @property
     def fields(self) -> dict[str, str]:
         """Number -> its field in a row of the board."""
-        pixels, segments = f"{self.split}-PixBinaryClass", f"{self.split}-{self.segments}"
-        return {
-            "AUPR": f"{pixels}-area_PRC",
-            "FPR95": f"{pixels}-tpr95_fpr",
-            "sIoU gt": f"{segments}-sIoU_gt",
-            "PPV": f"{segments}-prec_pred",
-            "mean F1": f"{segments}-f1_mean",
-        }
+        pixels = {number: f"{self.split}-PixBinaryClass-{theirs}" for number, (theirs, _) in _PIXELS.items()}
+        return pixels | {number: f"{self.split}-{self.segments}-{theirs}" for number, (theirs, _) in _SEGMENTS.items()}
 
     def number_path(self, number: str, score: str) -> NumberPath:
         """Where the same number of a score stands in our results."""
-        if number in _PIXEL_KEYS:
-            return ("scores", score, "smiyc", _PIXEL_KEYS[number])
-        return ("scores", score, "components", self.components, _COMPONENT_KEYS[number])
+        if number in _PIXELS:
+            return ("scores", score, "smiyc", _PIXELS[number][1])
+        return ("scores", score, "components", self.components, _SEGMENTS[number][1])
 
 
 # Field names as in assets/leaderboard.json and leaderboard.html of
@@ -60,24 +46,19 @@ TRACKS = {
     "laf-no-known": Track("laf_no_known", "LostAndFound-testNoKnown", "SegEval-ObstacleTrack", "smiyc-obstacle", 1043),
 }
 RANKED_BY = "AUPR"
-_PIXEL_KEYS = {"AUPR": "aupr", "FPR95": "fpr95"}
-_COMPONENT_KEYS = {"sIoU gt": "siou_gt", "PPV": "ppv", "mean F1": "mean_f1"}
+_PIXELS = {"AUPR": ("area_PRC", "aupr"), "FPR95": ("tpr95_fpr", "fpr95")}
+_SEGMENTS = {"sIoU gt": ("sIoU_gt", "siou_gt"), "PPV": ("prec_pred", "ppv"), "mean F1": ("f1_mean", "mean_f1")}
+"""Number -> its name in the fields of the board and in our results, of pixels and of components."""
 _LOWER_IS_BETTER = ("FPR95",)
 
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A method of the board, or one of our results.
-
-    Attributes:
-        method: its name.
-        cells: number -> cell; None where the row has no such number.
-        places: number -> place among the board's methods, 1 the best; empty for the board's own rows.
-    """
+    """A method of the board, or one of our results."""
 
     method: str
-    cells: Mapping[str, Cell]
-    places: Mapping[str, int]
+    cells: Mapping[str, Cell]  # number -> cell, empty where the row has no such number
+    places: Mapping[str, int]  # number -> place among the board's methods, 1 the best; none for the board's own rows
 
 
 def load_board(path: Path, track: Track) -> list[BoardRow]:
@@ -144,7 +125,12 @@ def place_results(
             f"scores.SCORE.smiyc, or scores.SCORE.components.{track.components}",
             "evaluate with --protocols smiyc",
         )
-    return sorted([*board, *ours], key=lambda row: -_value(row, RANKED_BY, missing=-1.0))
+
+    def rank(row: BoardRow) -> float:
+        value = row.cells[RANKED_BY].value
+        return 1.0 if value is None else -value
+
+    return sorted([*board, *ours], key=rank)
 
 
 def _our_cell(result: EvaluationResult, path: NumberPath) -> Cell:
@@ -159,18 +145,17 @@ def _place(board: Sequence[BoardRow], number: str, value: float) -> int:
     return 1 + sum(other < value if lower else other > value for other in others)
 
 
-def _value(row: BoardRow, number: str, missing: float) -> float:
-    value = row.cells[number].value
-    return missing if value is None else value
-
-
 def format_board(rows: Sequence[BoardRow], results: Sequence[EvaluationResult], track: Track) -> str:
     """The rows as a Markdown table, ours in bold with their places, and what makes the comparison a weak one."""
     size = sum(not row.places for row in rows)
     table = [["method", *track.fields]]
     for row in rows:
-        texts = [_board_text(row, name) for name in track.fields]
-        table.append([f"**{row.method}**" if row.places else row.method, *texts])
+        texts = [f"**{row.method}**" if row.places else row.method]
+        for name in track.fields:
+            cell, place = row.cells[name], row.places.get(name)
+            said = NULL if cell.value is None else format_number(cell.value)
+            texts.append(said if place is None else f"{format_cell(cell)} ({place})")
+        table.append(texts)
     lines = [f"In parentheses: the place among the {size} methods of {track.table}, in fractions of 1 as all numbers."]
     for result in results:
         frames = result.content["counts"].get("anomaly_frames")
@@ -195,10 +180,3 @@ def board_csv(rows: Sequence[BoardRow], track: Track) -> str:
             line += [cell.value, *(cell.interval or (None, None)), row.places.get(name)]
         writer.writerow(line)
     return buffer.getvalue()
-
-
-def _board_text(row: BoardRow, number: str) -> str:
-    cell = row.cells[number]
-    if cell.value is None:
-        return NULL
-    return f"{format_cell(cell)} ({row.places[number]})" if row.places else format_number(cell.value)

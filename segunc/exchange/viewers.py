@@ -22,38 +22,19 @@ from segunc.review.inputs import choose_scores, frame_times, open_images, open_m
 
 @dataclass(frozen=True, eq=False)
 class ViewerFrame:
-    """One frame.
-
-    Attributes:
-        name: its name.
-        place: its place among the frames, from 0.
-        time: seconds in its video, None for images.
-        image: RGB uint8 ``[H, W, 3]``, None where the source does not hold it.
-        prediction: class ids ``[H, W]``, None where there is none.
-        scores: score -> values in real units, float32 ``[H, W]``.
-        record: its line of ``frames.jsonl``, with the statistics of the maps; empty where there is none.
-    """
+    """One frame; what the source or the maps do not hold is None or left out."""
 
     name: str
-    place: int
-    time: float | None
-    image: Image | None
-    prediction: npt.NDArray[np.uint8] | None
-    scores: dict[str, npt.NDArray[np.float32]]
-    record: Mapping[str, Any]
+    place: int  # among the frames, from 0
+    time: float | None  # seconds in its video
+    image: Image | None  # RGB uint8 [H, W, 3]
+    prediction: npt.NDArray[np.uint8] | None  # class ids [H, W]
+    scores: dict[str, npt.NDArray[np.float32]]  # in real units, [H, W]
+    record: Mapping[str, Any]  # its line of frames.jsonl
 
 
 class ViewerMaps:
-    """A maps folder with its images, as viewers want it.
-
-    Args:
-        maps: the maps folder, of this tool or any other, finished or not.
-        scores: the scores to give; None is all.
-        images: the source images; None is the input that the manifest records.
-
-    Attributes:
-        reader: of the maps.
-        scores: the chosen scores.
+    """A maps folder with its images, as viewers want it; scores and images as in the functions that export.
 
     Raises:
         InputError: no maps, an unknown score, or no such images.

@@ -57,12 +57,6 @@ class DisplayRange:
         """How the high end is labelled: ``>=`` where higher values share its colour."""
         return f">= {self.high:g}" if self.open_above else f"{self.high:g}"
 
-    def place(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-        """Where values lie in the range, float32 0..1, clipped at its ends."""
-        width = np.float32(self.high - self.low)
-        share = (values.astype(np.float32) - np.float32(self.low)) / width
-        return np.asarray(np.clip(share, 0, 1), np.float32)
-
 
 DISPLAY_RANGES = {
     "msp": DisplayRange(0, 1),
@@ -109,8 +103,9 @@ def colour_table() -> Image:
 
 
 def levels(values: npt.NDArray[np.floating], shown: DisplayRange) -> npt.NDArray[np.uint8]:
-    """The rows 0..255 of a colour table for values ``[H, W]``."""
-    return np.rint(shown.place(values) * 255).astype(np.uint8)
+    """The rows 0..255 of the colour table for values ``[H, W]``, clipped at the ends of the range."""
+    share = (values.astype(np.float32) - np.float32(shown.low)) / np.float32(shown.high - shown.low)
+    return np.asarray(np.rint(np.clip(share, 0, 1) * 255), np.uint8)
 
 
 def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:

@@ -122,29 +122,17 @@ def found_up_to(values: Values, objects: Sequence[Pixels]) -> dict[str, float]:
 
 @dataclass
 class FrameRow:
-    """What the page's table holds of a frame.
-
-    Attributes:
-        name: its name.
-        place: its place in the order of the source, which names its folder.
-        size: height and width of its maps in pixels.
-        contents: what was written: ``image``, ``prediction``, scores, ``anomaly``, ``truth``, ``other/...``.
-        statistics: score -> statistic -> value, of the maps.
-        other: the same of the second model's maps.
-        objects: number of labelled objects; None without an anomaly label.
-        found: score -> share -> highest threshold at which all objects are found.
-        problems: one line on each thing that could not be shown.
-    """
+    """What the page's table holds of a frame."""
 
     name: str
-    place: int
-    size: tuple[int, int] | None = None
-    contents: list[str] = field(default_factory=list)
-    statistics: dict[str, dict[str, float]] = field(default_factory=dict)
-    other: dict[str, dict[str, float]] = field(default_factory=dict)
-    objects: int | None = None
-    found: dict[str, dict[str, float]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    place: int  # in the order of the source, names the frame's folder
+    size: tuple[int, int] | None = None  # height and width of its maps in pixels
+    contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth, other/...
+    statistics: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> statistic -> value
+    other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
+    objects: int | None = None  # labelled ones; None without an anomaly label
+    found: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> share -> see found_up_to
+    problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
 
     def attempt(self, read: Callable[..., Read], *which: str) -> Read | None:
         """What ``read`` gives; None, with a note, where the file is damaged."""
@@ -162,21 +150,12 @@ class FrameRow:
 
 @dataclass(frozen=True)
 class FrameFiles:
-    """Writes frames, one at a time.
-
-    Attributes:
-        out: folder of the page.
-        reader: the maps.
-        scores: the scores to write.
-        ranges: the range in which thumbnails show each of them.
-        labels: label images.
-        other: the maps of a second model.
-    """
+    """Writes frames, one at a time: the maps of one model or two, their labels, pictures and thumbnails."""
 
     out: Path
     reader: MapsReader
     scores: list[str]
-    ranges: dict[str, DisplayRange]
+    ranges: dict[str, DisplayRange]  # of the thumbnails
     labels: ReviewLabels
     other: MapsReader | None = None
 

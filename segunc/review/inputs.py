@@ -92,15 +92,7 @@ def frame_times(reader: MapsReader, names: Sequence[str]) -> list[float | None]:
 
 @dataclass(frozen=True)
 class ReviewLabels:
-    """Label files by frame, read one at a time.
-
-    Attributes:
-        anomaly_files: frame name -> anomaly mask.
-        class_files: frame name -> class label image.
-        anomaly_encoding: what the values of the masks mean.
-        label_map: what the values of the class labels mean.
-        region: the pixels that count; labels are ignored outside of it. None where all count.
-    """
+    """Label files by frame, read one at a time; labels are ignored outside of a region of pixels that count."""
 
     anomaly_files: Mapping[str, Path] = field(default_factory=dict)
     class_files: Mapping[str, Path] = field(default_factory=dict)

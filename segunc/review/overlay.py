@@ -91,10 +91,8 @@ def resize(picture: Image, width: int, height: int) -> Image:
     """A picture at another size: means of pixels when it shrinks, linear in between when it grows."""
     if picture.shape[:2] == (height, width):
         return picture
-    shrinks = width < picture.shape[1]
-    return np.asarray(
-        cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR), np.uint8
-    )
+    how = cv2.INTER_AREA if width < picture.shape[1] else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(picture, (width, height), interpolation=how), np.uint8)
 
 
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
@@ -109,14 +107,7 @@ def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.
 
 @dataclass(frozen=True)
 class Legend:
-    """What a legend says.
-
-    Attributes:
-        score: the score's name.
-        unit: its unit in words.
-        shown: the fixed range of the colours.
-        note: the model line, :func:`model_line`.
-    """
+    """What a legend says of a score: its unit in words, the fixed range of its colours, and the model line."""
 
     score: str
     unit: str

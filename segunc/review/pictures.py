@@ -18,14 +18,7 @@ from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
 from segunc.review.colormap import page_ranges
 from segunc.review.description import describe_classes
-from segunc.review.inputs import (
-    ReviewLabels,
-    choose_scores,
-    find_review_labels,
-    open_images,
-    open_maps,
-    with_images,
-)
+from segunc.review.inputs import ReviewLabels, choose_scores, find_review_labels, open_images, open_maps, with_images
 from segunc.review.overlay import Legend, draw_overlay, draw_panel
 
 PANEL = "panel"
@@ -183,25 +176,20 @@ def _draw(
     """Folder and picture of each picture of a frame."""
     label = labels.anomaly(name)
     anomaly = None if label is None else label == 1
-    values = {score: reader.read(name, score) for score in legends}
+    scores = [(legend, reader.read(name, score)) for score, legend in legends.items()]
     if panel:
-        classes = describe_classes(reader, None)
+        prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
+        described = describe_classes(reader, None)
+        classes, palette = [one["name"] for one in described], [tuple(one["colour"]) for one in described]
+        note = scores[0][0].note
         yield (
             PANEL,
-            draw_panel(
-                image,
-                reader.prediction(name) if reader.has(name, PREDICTION) else None,
-                [(legend, values[score]) for score, legend in legends.items()],
-                classes=[entry["name"] for entry in classes],
-                palette=[tuple(entry["colour"]) for entry in classes],
-                note=next(iter(legends.values())).note,
-                anomaly=anomaly,
-            ),
+            draw_panel(image, prediction, scores, classes=classes, palette=palette, note=note, anomaly=anomaly),
         )
         return
     if image is None:
         raise InputError(
             f"frame {name} has no image ({error or 'the source does not hold it'})", "its image", "--images"
         )
-    for score, legend in legends.items():
-        yield f"overlay-{score}", draw_overlay(image, values[score], legend, anomaly=anomaly)
+    for legend, values in scores:
+        yield f"overlay-{legend.score}", draw_overlay(image, values, legend, anomaly=anomaly)

@@ -15,12 +15,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
 from segunc.review.frame_files import write_data
 
-VERDICTS = {
-    "true-alarm": "true alarm",
-    "false-alarm": "false alarm",
-    "missed": "missed",
-    "unsure": "unsure",
-}
+VERDICTS = {"true-alarm": "true alarm", "false-alarm": "false alarm", "missed": "missed", "unsure": "unsure"}
 """The verdicts, as they stand in files and in words."""
 FORMAT = "segunc-verdicts"
 FORMAT_VERSION = 1
@@ -58,10 +53,9 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
         InputError: the file is damaged, of another version or of another run, or names a frame twice, a frame that
             is not there or a verdict that there is not.
     """
-    suffix = path.suffix.lower()
-    if suffix not in (".json", ".csv"):
+    if path.suffix.lower() not in (".json", ".csv"):
         raise InputError(f"verdicts {path}", "a .json or .csv file exported by the review page", "export again")
-    rows = _from_json(path, run) if suffix == ".json" else _from_csv(path, run)
+    rows = _verdicts(path, _entries(path, run))
     known = set(frames)
     seen: set[str] = set()
     for verdict in rows:
@@ -83,39 +77,34 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
     return rows
 
 
-def _from_json(path: Path, run: str) -> list[Verdict]:
-    content = read_json(path, "verdicts exported by the review page")
-    if content.get("format") != FORMAT or content.get("version") != FORMAT_VERSION:
+def _entries(path: Path, run: str) -> list[Any]:
+    """The verdicts as they stand in a file, which must be of the run."""
+    entries: Any
+    if path.suffix.lower() == ".json":
+        content = read_json(path, "verdicts exported by the review page")
+        if content.get("format") != FORMAT or content.get("version") != FORMAT_VERSION:
+            raise InputError(
+                f'{path} has the format "{content.get("format")}", version {content.get("version")}',
+                f'"{FORMAT}", version {FORMAT_VERSION}',
+                "export the verdicts again",
+            )
+        entries, runs = content.get("verdicts"), {str(content.get("run"))}
+    else:
+        try:
+            # Notes may hold line breaks, which are theirs.
+            entries = list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror})", "a CSV file", "check the path") from error
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"{path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
+        runs = {str(row.get("run")) for row in entries}
+    for other in sorted(runs - {run}):
         raise InputError(
-            f'{path} has the format "{content.get("format")}", version {content.get("version")}',
-            f'"{FORMAT}", version {FORMAT_VERSION}',
-            "export the verdicts again",
+            f"{path} holds verdicts on the run {other}", f"verdicts on {run}", "give the --maps that were reviewed"
         )
-    _check_run(path, str(content.get("run")), run)
-    entries = content.get("verdicts")
     if not isinstance(entries, list):
         raise InputError(f"{path} has no list of verdicts", '"verdicts": [...]', "export the verdicts again")
-    return _verdicts(path, entries)
-
-
-def _from_csv(path: Path, run: str) -> list[Verdict]:
-    try:
-        # Notes may hold line breaks, which are theirs.
-        rows = list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})", "a CSV file", "check the path") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
-    for row in rows:
-        _check_run(path, str(row.get("run")), run)
-    return _verdicts(path, rows)
-
-
-def _check_run(path: Path, given: str, run: str) -> None:
-    if given != run:
-        raise InputError(
-            f"{path} holds verdicts on the run {given}", f"verdicts on {run}", "give the --maps that were reviewed"
-        )
+    return entries
 
 
 def _verdicts(path: Path, entries: Sequence[Any]) -> list[Verdict]:
@@ -133,12 +122,8 @@ def _verdicts(path: Path, entries: Sequence[Any]) -> list[Verdict]:
 
 def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> None:
     """Lay verdicts beside a page, which shows them: ``verdicts.json`` and the script that the page loads."""
-    content = {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
-        "run": run,
-        "verdicts": [asdict(verdict) for verdict in verdicts],
-    }
+    entries = [asdict(verdict) for verdict in verdicts]
+    content = {"format": FORMAT, "version": FORMAT_VERSION, "run": run, "verdicts": entries}
     if verdicts:
         write_json(out / VERDICTS_NAME, content)
     write_data(out / "data" / "verdicts.js", "verdicts", content)

@@ -14,6 +14,7 @@ from segunc.review.colormap import (
     colourise,
     colourise_classes,
     display_range,
+    levels,
 )
 
 
@@ -62,5 +63,6 @@ def test_classes_beyond_the_palette_are_white() -> None:
     assert colours[0].tolist() == [[1, 2, 3], [4, 5, 6], [255] * 3, [255] * 3]
 
 
-def test_place_is_linear_between_the_ends() -> None:
-    np.testing.assert_allclose(DisplayRange(-2, 2).place(np.array([-3.0, -1.0, 0.0, 5.0])), [0, 0.25, 0.5, 1])
+def test_levels_are_linear_between_the_ends() -> None:
+    found = levels(np.array([[-3.0, -1.0, 0.4, 5.0]]), DisplayRange(-2, 2))
+    np.testing.assert_array_equal(found, [[0, 64, 153, 255]])
