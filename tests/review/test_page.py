@@ -5,20 +5,37 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
+import subprocess
+import sys
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
 from segunc.cli.main import main
 from segunc.core.errors import InputError
+from segunc.data.labels import LabelMap
 from segunc.maps.reader import MapsReader
 from segunc.review.page import write_review
-from tests.review.page_tables import notices, table
-from tests.review.scenes import NAMES, SCORES, Scene
+from tests.review.scenes import LABEL_MAP, NAMES, SCORES, Scene, write_maps
+
+
+def table(index: Path, name: str) -> dict[str, Any]:
+    """What a script of data hands to the page."""
+    text = (index.parent / "data" / f"{name}.js").read_text(encoding="utf-8")
+    found = re.fullmatch(rf'segunc\.receive\("{name}", JSON\.parse\((".*")\)\);\n', text)
+    assert found is not None
+    content: dict[str, Any] = json.loads(json.loads(found[1]))
+    return content
+
+
+def notices(index: Path) -> str:
+    return "\n".join(table(index, "page")["notices"])
 
 
 class Links(HTMLParser):
@@ -116,11 +133,12 @@ def test_metrics_are_tables_with_reasons(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_limit_keeps_the_worst_and_scores_can_be_chosen(scene: Scene, tmp_path: Path) -> None:
-    index = write_review(scene.maps, tmp_path / "review", limit=2, scores=["epistemic"])
+    index = write_review(scene.maps, tmp_path / "review", limit=2, scores=["epistemic", "epistemic"])
     found = table(index, "frames")
     assert found["names"] == list(NAMES[4:])
     assert found["places"] == [4, 5]
     assert list(found["statistics"]) == ["epistemic"]
+    assert found["kinds"] == [["prediction", "epistemic", "image"]]
     assert "the worst 2 of 6 frames" in notices(index)
     for wrong in ({"limit": 0}, {"scores": ["entropie"]}, {"ranges": {"entropie": (0.0, 1.0)}}):
         with pytest.raises(InputError):
@@ -168,3 +186,155 @@ def test_the_verb_writes_a_page_and_imports_verdicts(
     assert "no --out is given" in capsys.readouterr().err
     assert main([*words, "--labels", str(scene.labels), "--out", str(out)]) == 2
     assert "--labels without the data set" in capsys.readouterr().err
+
+
+def test_a_run_under_way_shows_what_is_finished(copy: Path, tmp_path: Path) -> None:
+    lines = (copy / "frames.jsonl").read_bytes().splitlines(keepends=True)
+    (copy / "frames.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:40])
+    manifest = json.loads((copy / "manifest.json").read_text()) | {"status": "running"}
+    manifest["failed"] = [{"name": "x<y", "reason": "the JPEG is truncated"}]
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    index = write_review(copy, tmp_path / "review")
+    assert table(index, "frames")["names"] == list(NAMES[:3])
+    assert "has not finished (status running, 3 frames so far)" in notices(index)
+    assert table(index, "page")["failed"] == manifest["failed"]
+
+
+def test_another_format_version_is_refused(copy: Path, tmp_path: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text()) | {"format_version": 99}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="format version 99"):
+        write_review(copy, tmp_path / "review")
+    assert not (tmp_path / "review").exists()
+
+
+def test_missing_images_are_said_and_maps_are_shown(scene: Scene, tmp_path: Path) -> None:
+    images = Path(shutil.copytree(scene.images, tmp_path / "images"))
+    maps = write_maps(images, tmp_path / "maps")
+    (images / f"{NAMES[0]}.png").unlink()
+    some = write_review(maps, tmp_path / "some")
+    assert "1 of 6 frames have no image" in notices(some)
+    shutil.rmtree(images)
+    none = write_review(maps, tmp_path / "none")
+    assert "only maps are shown" in notices(none)
+    assert not any("image" in kind for kind in table(none, "frames")["kinds"])
+    given = write_review(maps, tmp_path / "given", images=scene.images)
+    assert notices(given) == ""
+    with pytest.raises(InputError, match="does not exist"):
+        write_review(maps, tmp_path / "refused", images=images)
+
+
+def test_a_damaged_map_leaves_the_others(copy: Path, tmp_path: Path) -> None:
+    (copy / "entropy" / f"{NAMES[2]}.png").write_bytes(b"\x89PNG\r\n\x1a\nno more")
+    found = table(write_review(copy, tmp_path / "review"), "frames")
+    assert list(found["problems"]) == ["2"]
+    assert "cannot be read" in found["problems"]["2"][0]
+    kind = found["kinds"][found["kind"][2]]
+    assert "entropy" not in kind
+    assert {"epistemic", "max-logit", "prediction", "image"} <= set(kind)
+
+
+def test_labels_that_lack_or_do_not_fit_are_said(scene: Scene, tmp_path: Path) -> None:
+    labels = Path(shutil.copytree(scene.anomaly, tmp_path / "labels"))
+    (labels / f"{NAMES[0]}.png").unlink()
+    cv2.imwrite(str(labels / f"{NAMES[1]}.png"), np.zeros((10, 10), np.uint8))
+    cv2.imwrite(str(labels / f"{NAMES[2]}.png"), np.full((30, 40), 7, np.uint8))
+    index = write_review(scene.maps, tmp_path / "review", anomaly_labels=labels)
+    found = table(index, "frames")
+    assert "3 of 6 frames have an anomaly label" in notices(index)
+    assert found["objects"] == [None, None, None, 0, None, None]
+    assert "10 x 10 and the maps are 40 x 30" in found["problems"]["1"][0]
+    assert "holds the values [7]" in found["problems"]["2"][0]
+    (tmp_path / "strangers").mkdir()
+    shutil.copy(labels / f"{NAMES[3]}.png", tmp_path / "strangers" / "z.png")
+    with pytest.raises(InputError, match="no label in"):
+        write_review(scene.maps, tmp_path / "none", anomaly_labels=tmp_path / "strangers")
+    with pytest.raises(InputError, match="without a label map"):
+        write_review(scene.maps, tmp_path / "none", labels=scene.labels)
+    other = LabelMap("two", LABEL_MAP.classes[:2], LABEL_MAP.palette[:2], {0: 0, 1: 1, 2: 255, 255: 255})
+    with pytest.raises(InputError, match="does not fit the maps"):
+        write_review(scene.maps, tmp_path / "none", labels=scene.labels, label_map=other)
+
+
+def test_compared_maps_of_other_frames_are_said(scene: Scene, tmp_path: Path) -> None:
+    index = write_review(scene.maps, tmp_path / "review", compare=scene.other)
+    assert "The compared maps hold 5 of 6 frames" in notices(index)
+    index = write_review(scene.other, tmp_path / "reverse", compare=scene.maps)
+    assert "1 frames stand only in the compared maps" in notices(index)
+    lone = tmp_path / "images"
+    lone.mkdir()
+    shutil.copy(scene.images / f"{NAMES[0]}.png", lone / "alone.png")
+    with pytest.raises(InputError, match="no frame in common"):
+        write_review(scene.maps, tmp_path / "none", compare=write_maps(lone, tmp_path / "lone-maps"))
+
+
+def test_maps_of_another_tool(tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    (maps / "surprise").mkdir(parents=True)
+    values = np.linspace(-3, 5, 9 * 16, dtype=np.float64).reshape(9, 16)
+    np.save(maps / "surprise" / "f.npy", values)
+    np.save(maps / "surprise" / "g.npy", np.full((9, 16), np.nan, np.float32))
+    index = write_review(maps, tmp_path / "review")
+    found = table(index, "frames")
+    assert found["names"] == ["f", "g"]
+    assert found["statistics"]["surprise"]["max"] == [5, None]
+    assert "NaN or infinite" in found["problems"]["1"][0]
+    assert table(index, "page")["line"].startswith("maps of another tool")
+    assert '"dtype": "float32"' in (index.parent / "frames/000000/surprise.js").read_text()[:200]
+    with pytest.raises(InputError, match="lies inside"):
+        write_review(maps, maps / "review")
+
+
+def test_pixels_outside_a_mask_are_ignored_in_labels(copy: Path, scene: Scene, tmp_path: Path) -> None:
+    mask = np.full((30, 40), 255, np.uint8)
+    mask[:, :20] = 0  # the first object of every frame
+    cv2.imwrite(str(copy / "mask.png"), mask)
+    manifest = json.loads((copy / "manifest.json").read_text()) | {"mask": {"file": "mask.png"}}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    index = write_review(copy, tmp_path / "review", anomaly_labels=scene.anomaly)
+    assert table(index, "frames")["objects"] == [0, 0, 1, 0, None, None]
+    assert "A mask was left out" in notices(index)
+
+
+def test_one_of_several_maps_folders_must_be_named(scene: Scene) -> None:
+    with pytest.raises(InputError, match=r"holds 2 maps folders \(maps, other\)"):
+        write_review(scene.maps.parent, scene.maps.parent / "review")
+
+
+def test_only_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = write_review(scene.maps, out)
+    stale = out / "frames" / "000099"
+    stale.mkdir()
+    assert write_review(scene.maps, out) == first
+    assert not stale.exists()
+    assert json.loads((out / "review.json").read_text())["status"] == "finished"
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("dear")
+    with pytest.raises(InputError, match="holds other files"):
+        write_review(scene.maps, tmp_path / "thesis")
+    with pytest.raises(InputError, match="is the maps folder"):
+        write_review(scene.maps, scene.maps)
+
+
+VERBS = """
+import sys
+from segunc.cli.main import main
+maps, masks, out = sys.argv[1:]
+for words in (
+    ["review", "--maps", maps, "--anomaly-labels", masks, "--dataset", "toy", "--out", f"{out}/page"],
+    ["overlay", "--maps", maps, "--dataset", "toy", "--panel", "--video", "--fps", "5", "--out", f"{out}/pictures"],
+    ["summary", "--maps", maps],
+    ["export", "--maps", maps, "--score", "entropy", "--to", "fishyscapes", "--out", f"{out}/fishyscapes"],
+    ["export", "--maps", maps, "--to", "fiftyone", "--out", f"{out}/fiftyone"],
+):
+    assert main(words) == 0, words
+    heavy = {"torch", "albumentations", "lightning"} & set(sys.modules)
+    assert not heavy, (words, heavy)
+"""
+
+
+def test_looking_at_maps_imports_no_framework(scene: Scene, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", VERBS, str(scene.maps), str(scene.anomaly), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
