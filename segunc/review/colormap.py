@@ -113,13 +113,6 @@ def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
     return np.asarray(colour_table()[levels(values, shown)], np.uint8)
 
 
-def colourise_classes(prediction: npt.NDArray[np.uint8], palette: list[tuple[int, int, int]]) -> Image:
-    """Class ids ``[H, W]`` in their palette as RGB uint8 ``[H, W, 3]``; ids beyond the palette are white."""
-    table = np.full((256, 3), 255, np.uint8)
-    table[: len(palette)] = palette
-    return np.asarray(table[prediction], np.uint8)
-
-
 def page_ranges(
     reader: MapsReader, given: dict[str, tuple[float, float]] | None = None, scores: Sequence[str] | None = None
 ) -> dict[str, DisplayRange]:

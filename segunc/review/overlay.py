@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image
-from segunc.review.colormap import DisplayRange, colour_table, colourise, colourise_classes, levels
+from segunc.review.colormap import DisplayRange, colour_table, colourise, levels
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Colour = tuple[int, int, int]
@@ -258,8 +258,10 @@ def draw_panel(
     if image is not None:
         tiles.append(titled(resize(image, width, height), "image", note))
     if prediction is not None and palette:
-        colours = resize_nearest(colourise_classes(prediction, list(palette)), width, height)
-        tiles.append(titled(colours, "prediction", OUTLINE_NOTE if anomaly is not None else ""))
+        colours = np.full((256, 3), 255, np.uint8)  # ids beyond the palette are white
+        colours[: len(palette)] = palette
+        shown = colours[resize_nearest(prediction, width, height)]
+        tiles.append(titled(shown, "prediction", OUTLINE_NOTE if anomaly is not None else ""))
         tiles.append(_class_legend(prediction, classes, palette, tiles[-1].shape[0], size))
     for legend, values in scores:
         tile, strip = with_strip(resize(colourise(values, legend.shown), width, height))

@@ -51,12 +51,10 @@ def result(folder: Path, *, frames: int = 100, aupr: float | None = 0.5, **compo
 
 
 def test_the_fields_are_those_of_the_public_file() -> None:
+    pixels, segments = "AnomalyTrack-test-PixBinaryClass", "AnomalyTrack-test-SegEval-AnomalyTrack"
     assert list(ANOMALY.fields.values()) == [
-        "AnomalyTrack-test-PixBinaryClass-area_PRC",
-        "AnomalyTrack-test-PixBinaryClass-tpr95_fpr",
-        "AnomalyTrack-test-SegEval-AnomalyTrack-sIoU_gt",
-        "AnomalyTrack-test-SegEval-AnomalyTrack-prec_pred",
-        "AnomalyTrack-test-SegEval-AnomalyTrack-f1_mean",
+        *(f"{pixels}-{field}" for field in ("area_PRC", "tpr95_fpr")),
+        *(f"{segments}-{field}" for field in ("sIoU_gt", "prec_pred", "f1_mean")),
     ]
     assert TRACKS["laf-no-known"].fields["PPV"] == "LostAndFound-testNoKnown-SegEval-ObstacleTrack-prec_pred"
     assert TRACKS["obstacle"].number_path("PPV", "s") == ("scores", "s", "components", "smiyc-obstacle", "ppv")
@@ -68,14 +66,8 @@ def test_a_result_stands_where_its_aupr_puts_it(tmp_path: Path, board: Path) -> 
     assert rows[1].places == {"AUPR": 2, "FPR95": 2, "sIoU gt": 3, "PPV": 1, "mean F1": 3}
     text = format_board(rows, load_results([result(tmp_path)]), ANOMALY)
     line = next(line for line in text.splitlines() if "mine" in line)
-    assert [cell.strip() for cell in line.split("|")[1:-1]] == [
-        "**mine:entropy**",
-        ".500 [.450, .550] (2)",
-        ".720 (2)",
-        ".160 (3)",
-        ".300 (1)",
-        ".040 (3)",
-    ]
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells == ["**mine:entropy**", ".500 [.450, .550] (2)", ".720 (2)", ".160 (3)", ".300 (1)", ".040 (3)"]
     assert "| .780 |" in " ".join(text.split())
     assert "the same" in text
 

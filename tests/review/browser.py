@@ -20,22 +20,16 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
-def find_browser() -> str:
-    """The path of a Chromium; skips the test where none is installed."""
-    browser = next((found for name in NAMES if (found := shutil.which(name))), None)
-    if browser is None:
-        pytest.skip("no Chromium on this machine")
-    return browser
-
-
 @contextlib.contextmanager
 def open_browser() -> Iterator[Browser]:
     """A Chromium under Playwright's control; skips the test where either is missing."""
     api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine")
+    switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=find_browser(), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
+        browser = playwright.chromium.launch(executable_path=path, args=switches)
         yield browser
         browser.close()
 

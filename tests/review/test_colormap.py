@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.review.colormap import (
-    DISPLAY_RANGES,
-    DisplayRange,
-    colour_table,
-    colourise,
-    colourise_classes,
-    display_range,
-    levels,
-)
+from segunc.review.colormap import DISPLAY_RANGES, DisplayRange, colour_table, colourise, display_range, levels
 
 
 def test_lightness_rises_evenly_to_a_saturated_colour() -> None:
@@ -56,11 +48,6 @@ def test_a_range_of_ones_own_marks_its_open_ends() -> None:
 def test_no_range_is_guessed(given: tuple[float, float] | None) -> None:
     with pytest.raises(InputError, match="range"):
         display_range("max-logit", given)
-
-
-def test_classes_beyond_the_palette_are_white() -> None:
-    colours = colourise_classes(np.array([[0, 1, 2, 255]], np.uint8), [(1, 2, 3), (4, 5, 6)])
-    assert colours[0].tolist() == [[1, 2, 3], [4, 5, 6], [255] * 3, [255] * 3]
 
 
 def test_levels_are_linear_between_the_ends() -> None:

@@ -122,9 +122,11 @@ def test_map_of_another_size_is_laid_over_the_whole_image() -> None:
 def test_panel_holds_all_tiles_and_the_class_names(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = written_texts(monkeypatch)
     scores = [(legend(name), np.full((45, 80), 0.2, np.float32)) for name in ("entropy", "aleatoric", "epistemic")]
+    prediction = np.zeros((90, 160), np.uint8)
+    prediction[:, 40:80], prediction[:, 80:] = 1, 255
     panel = draw_panel(
         image(90, 160),
-        np.zeros((90, 160), np.uint8),
+        prediction,
         scores,
         classes=("road", "sky"),
         palette=((128, 64, 128), (70, 130, 180)),
@@ -134,6 +136,9 @@ def test_panel_holds_all_tiles_and_the_class_names(monkeypatch: pytest.MonkeyPat
     for text in ("image", "prediction", "road", "sky", "entropy (share of ln C)", "epistemic (share of ln C)"):
         assert text in said
     assert panel.shape[1] == 3 * 640 + 2 * 6
+    # Road, sky, and an id beyond the palette.
+    for column, colour in ((10, (128, 64, 128)), (200, (70, 130, 180)), (500, (255, 255, 255))):
+        np.testing.assert_array_equal(panel[100, 646 + column], colour)
     # The second row starts with the entropy tile, in the pure colour of 0.2.
     second = panel.shape[0] // 2 + 40
     np.testing.assert_array_equal(panel[second, 100], colour_table()[51])

@@ -48,27 +48,19 @@ def test_json_and_csv_say_the_same(tmp_path: Path) -> None:
         ({"verdicts": [ENTRY, ENTRY]}, "two verdicts on frame 'a'"),
         ({"verdicts": [ENTRY | {"verdict": "fine"}]}, "the verdict 'fine'"),
         ({"verdicts": [ENTRY | {"verdict": ""}]}, "the verdict ''"),
+        (("v.txt", b""), "a .json or .csv file"),
+        (("v.json", b"{"), "not valid JSON"),
+        (("v.csv", b"run,frame\n\xff,a"), "is no CSV file"),
+        (("v.csv", f"frame,verdict\n{RUN},a".encode()), "verdicts on the run None"),
+        (("v.csv", f"run,frame\n{RUN},a".encode()), "is incomplete"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_said(tmp_path: Path, changes: Any, message: str) -> None:
+    path = write(tmp_path, **changes) if isinstance(changes, dict) else tmp_path / changes[0]
+    if isinstance(changes, tuple):
+        path.write_bytes(changes[1])
     with pytest.raises(InputError, match=message):
-        read_verdicts(write(tmp_path, **changes), RUN, FRAMES)
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("v.txt", b"", "a .json or .csv file"),
-        ("v.json", b"{", "not valid JSON"),
-        ("v.csv", b"run,frame\n\xff,a", "is no CSV file"),
-        ("v.csv", f"frame,verdict\n{RUN},a".encode(), "verdicts on the run None"),
-        ("v.csv", f"run,frame\n{RUN},a".encode(), "is incomplete"),
-    ],
-)
-def test_damaged_files(tmp_path: Path, name: str, data: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(data)
-    with pytest.raises(InputError, match=message):
-        read_verdicts(tmp_path / name, RUN, FRAMES)
+        read_verdicts(path, RUN, FRAMES)
 
 
 def test_summary_counts_every_frame_once() -> None:
