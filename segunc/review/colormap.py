@@ -27,14 +27,7 @@ _LOOKS = 32
 
 @dataclass(frozen=True)
 class DisplayRange:
-    """The values at the two ends of a colour bar.
-
-    Attributes:
-        low: value of the first colour.
-        high: value of the last colour.
-        open_below: values below ``low`` occur and are shown in its colour.
-        open_above: values above ``high`` occur and are shown in its colour.
-    """
+    """The values at the two ends of a colour bar; an end is open where values beyond it occur and share its colour."""
 
     low: float
     high: float
@@ -48,14 +41,10 @@ class DisplayRange:
             )
 
     @property
-    def low_text(self) -> str:
-        """How the low end is labelled: ``<=`` where lower values share its colour."""
-        return f"<= {self.low:g}" if self.open_below else f"{self.low:g}"
-
-    @property
-    def high_text(self) -> str:
-        """How the high end is labelled: ``>=`` where higher values share its colour."""
-        return f">= {self.high:g}" if self.open_above else f"{self.high:g}"
+    def ticks(self) -> tuple[str, str, str]:
+        """Labels of the low end, the middle and the high end; ``<=`` and ``>=`` mark open ends."""
+        below, above = "<= " if self.open_below else "", ">= " if self.open_above else ""
+        return f"{below}{self.low:g}", f"{(self.low + self.high) / 2:g}", f"{above}{self.high:g}"
 
 
 DISPLAY_RANGES = {

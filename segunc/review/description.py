@@ -11,7 +11,7 @@ from typing import Any
 from segunc.data.labels import LabelMap
 from segunc.maps.reader import MapsReader
 from segunc.review.colormap import DisplayRange
-from segunc.review.overlay import Legend, model_line
+from segunc.review.overlay import model_line, score_unit
 
 _PROTOCOLS = ("pooled", "per-image", "smiyc")
 _COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
@@ -105,10 +105,9 @@ def _word(value: Any) -> str:
 
 def describe_scores(reader: MapsReader, ranges: Mapping[str, DisplayRange], scores: Sequence[str]) -> dict[str, Any]:
     """Unit, range and tick labels of each score, by name."""
-    legends = [Legend.of(reader.manifest, score, ranges[score]) for score in scores]
     return {
-        one.score: {"unit": one.unit, "low": one.shown.low, "high": one.shown.high, "ticks": list(one.ticks)}
-        for one in legends
+        score: {"unit": score_unit(reader.manifest, score), "low": shown.low, "high": shown.high, "ticks": shown.ticks}
+        for score, shown in ((score, ranges[score]) for score in scores)
     }
 
 

@@ -123,12 +123,6 @@ class Legend:
     def title(self) -> str:
         return f"{self.score} ({self.unit})" if self.unit else self.score
 
-    @property
-    def ticks(self) -> tuple[str, str, str]:
-        """Labels of the low end, the middle and the high end."""
-        middle = (self.shown.low + self.shown.high) / 2
-        return self.shown.low_text, f"{middle:g}", self.shown.high_text
-
 
 def model_line(manifest: Mapping[str, Any] | None) -> str:
     """One line on the model and its posterior from a manifest: what of it is recorded, nothing else."""
@@ -186,7 +180,9 @@ def draw_overlay(
         left = 2 * size + text_width(legend.title, size)
         draw_text(strip, shorten(OUTLINE_NOTE, size, middle - left - size), left, above, size, FAINT_INK)
     colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
-    draw_bar(strip, colours, middle, round(size * 0.8), width - size - middle, round(size * 1.1), legend.ticks, size)
+    draw_bar(
+        strip, colours, middle, round(size * 0.8), width - size - middle, round(size * 1.1), legend.shown.ticks, size
+    )
     return np.vstack([picture, strip])
 
 
@@ -266,7 +262,9 @@ def draw_panel(
     for legend, values in scores:
         tile, strip = with_strip(resize(colourise(values, legend.shown), width, height))
         draw_text(strip, shorten(legend.title, size, middle - 2 * size), size, baseline, size)
-        draw_bar(strip, colour_table(), middle, round(size * 0.6), width - size - middle, size, legend.ticks, size)
+        draw_bar(
+            strip, colour_table(), middle, round(size * 0.6), width - size - middle, size, legend.shown.ticks, size
+        )
         tiles.append(tile)
     height, columns = tiles[0].shape[0], min(_COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
