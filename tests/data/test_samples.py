@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from segunc.core.errors import InputError
+from segunc.data.entry import Sample
+from segunc.data.images import load_image
 from segunc.data.labels import label_map
-from segunc.data.samples import Sample, SegmentationDataset, load_image
+from segunc.data.samples import SegmentationDataset
 from segunc.data.transforms import EvalTransform
 from tests.data.miniatures import write_frame
 
