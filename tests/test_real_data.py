@@ -11,8 +11,8 @@ import torch
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
 from segunc.data.datasets import dataset_entry
+from segunc.data.images import load_image
 from segunc.data.labels import label_map
-from segunc.data.samples import load_image
 from segunc.maps.encoding import encode_unit
 from segunc.networks import SegmentationNetwork
 from segunc.networks.files import load_weights

@@ -23,8 +23,8 @@ from segunc.affine.noise import SCHEMES, Scheme
 from segunc.core.device import resolve_device, resolve_precision
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
+from segunc.data.images import load_image
 from segunc.data.layout import list_images
-from segunc.data.samples import load_image
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import sample_frames

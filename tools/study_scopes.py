@@ -22,7 +22,7 @@ from segunc.core.device import resolve_device, resolve_precision
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.datasets import dataset_entry
-from segunc.data.samples import Sample
+from segunc.data.entry import Sample
 from segunc.evaluation.models import evaluate_model
 from segunc.evaluation.passes import EvaluationOptions
 from segunc.posteriors.abnn import ABNN

@@ -24,8 +24,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
 from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption
 from segunc.data.datasets import dataset_entry
-from segunc.data.entry import DatasetEntry
-from segunc.data.samples import Sample
+from segunc.data.entry import DatasetEntry, Sample
 from segunc.evaluation.compare import ARROWS, NULL, format_number, markdown_table
 from segunc.evaluation.models import evaluate_model
 from segunc.evaluation.passes import EvaluationOptions

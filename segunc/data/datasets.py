@@ -1,44 +1,109 @@
-"""Data sets by name, as configurations and commands name them."""
+"""Data sets by name, as configurations and commands name them, and any class of one as its anomaly.
+
+A network must not have seen its anomaly, so a frame that holds a pixel of a declared one is left out of training altogether:
+ignoring the pixels alone would show the network their surroundings, and what a border to them looks like.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.data.anomaly_class import HOLDOUT, declare_anomalies
-from segunc.data.entries import anomalies as course
-from segunc.data.entries import anomalies as fishyscapes
-from segunc.data.entries import anomalies as lost_and_found
-from segunc.data.entries import anomalies as road_anomaly
-from segunc.data.entries import anomalies as smiyc
-from segunc.data.entries import driving as bdd100k
-from segunc.data.entries import driving as camvid
-from segunc.data.entries import driving as cityscapes
-from segunc.data.entries import driving as muad
-from segunc.data.entries import driving as streethazards
-from segunc.data.entries import own as folder
-from segunc.data.entries import own as toy
-from segunc.data.entry import DatasetEntry
+from segunc.core.registry import Registry
+from segunc.data.entries import anomalies, driving, own
+from segunc.data.entry import DatasetEntry, Sample
+from segunc.data.labels import label_values
 
-__all__ = ["ENTRIES", "DatasetEntry", "dataset_entry"]
+_OWN = {entry.name: entry for entry in (*driving.ENTRIES, *anomalies.ENTRIES, *own.ENTRIES)}
+DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", dict(sorted(_OWN.items())))
+"""What configurations and commands can name; a data set of one's own is one more :class:`DatasetEntry` in it."""
+HOLDOUT = 30
+"""Frames of ``train`` that stand in for ``val`` where every frame of ``val`` holds an anomaly."""
 
-FAMILIES = (
-    cityscapes,
-    camvid,
-    bdd100k,
-    muad,
-    streethazards,
-    road_anomaly,
-    smiyc,
-    lost_and_found,
-    fishyscapes,
-    course,
-    toy,
-    folder,
-)
-ENTRIES: dict[str, DatasetEntry] = {entry.name: entry for family in FAMILIES for entry in family.ENTRIES}
-"""The data sets that can be named in configurations and commands."""
+
+@dataclass(frozen=True)
+class AnomalyClassEntry(DatasetEntry):
+    """A data set some of whose classes were declared anomalies.
+
+    Training: the frames of ``train`` without an anomaly. Selection: the frames of ``val`` without one; where there is
+    none, the last ``holdout`` of the training frames in the order of their names, which are then not trained on.
+    Frames of one drive resemble their neighbours, and a block at the end has neighbours on one side only.
+    Evaluation, of any split: a frame with an anomaly gives its anomaly label, one without gives its class labels.
+    Sets with anomaly classes of their own give both labels of every frame, as their protocols do.
+
+    Attributes:
+        holdout: see above.
+        own_anomalies: whether the set has anomaly classes of its own.
+    """
+
+    holdout: int = HOLDOUT
+    own_anomalies: bool = False
+
+    def samples(self, root: Path, split: str) -> list[Sample]:
+        found = super().samples(root, split)
+        return found if self.own_anomalies else [self._one_label(sample) for sample in found]
+
+    def training_samples(self, root: Path, split: str) -> list[Sample]:
+        val = self._without_anomaly(root, "val") if "val" in self.splits else []
+        if split == "val" and val:
+            return val
+        train = self._without_anomaly(root, "train")
+        if not val and len(train) <= self.holdout:
+            raise InputError(
+                f"no frame of val in {root} is without {self._names}, and {len(train)} of train are",
+                f"more than the {self.holdout} that are then held out to select on",
+                "lower data.holdout or declare another class the anomaly",
+            )
+        if not train:
+            raise InputError(
+                f"every frame of train in {root} holds {self._names}",
+                "frames without the anomaly to train on",
+                "declare another class the anomaly",
+            )
+        if val:
+            return train
+        return train[: -self.holdout] if split == "train" else train[-self.holdout :]
+
+    @property
+    def _names(self) -> str:
+        return " or ".join(self.anomaly_classes)
+
+    def _without_anomaly(self, root: Path, split: str) -> list[Sample]:
+        return [sample for sample in super().samples(root, split) if not self._holds_anomaly(sample)]
+
+    def _holds_anomaly(self, sample: Sample) -> bool:
+        assert sample.label is not None
+        assert self.anomaly_encoding is not None
+        return not self.anomaly_encoding.anomaly.isdisjoint(label_values(sample.label))
+
+    def _one_label(self, sample: Sample) -> Sample:
+        try:
+            anomalous = self._holds_anomaly(sample)
+        except InputError:  # an unreadable label must cost its own frame, which whoever reads it reports, not the run
+            anomalous = False
+        return replace(sample, label=None) if anomalous else replace(sample, anomaly=None)
+
+
+def declare_anomalies(entry: DatasetEntry, classes: Iterable[str], holdout: int = HOLDOUT) -> AnomalyClassEntry:
+    """The data set with some of its classes as anomalies, beside those it has.
+
+    Args:
+        entry: a set with class labels.
+        classes: names of its label map's classes.
+        holdout: see :class:`AnomalyClassEntry`; at least 1.
+
+    Raises:
+        InputError: the set has no class labels, no class bears one of the names, or fewer than two classes are left.
+    """
+    if holdout < 1:
+        raise InputError(f"data.holdout {holdout}", "at least 1", "repair the configuration")
+    own = {one.name: getattr(entry, one.name) for one in fields(DatasetEntry)}
+    own["anomaly_classes"] = tuple(dict.fromkeys([*entry.anomaly_classes, *classes]))
+    declared = AnomalyClassEntry(**own, holdout=holdout, own_anomalies=bool(entry.anomaly_classes))
+    declared.label_map()  # unknown names are an error here and not after an hour
+    return declared
 
 
 def dataset_entry(
@@ -47,17 +112,15 @@ def dataset_entry(
     """The entry of a data set by name.
 
     Args:
-        name: one of :data:`ENTRIES`.
+        name: one of :data:`DATASETS`.
         labels: name or CSV path of a label map instead of the set's own: its label files are then class labels.
-        anomaly_classes: classes that are anomalies; see :func:`segunc.data.anomaly_class.declare_anomalies`.
+        anomaly_classes: classes that are anomalies; see :func:`declare_anomalies`.
         holdout: frames held out of ``train`` where every frame of ``val`` holds an anomaly.
 
     Raises:
         InputError: an unknown name, or anomaly classes that the set does not have.
     """
-    if name not in ENTRIES:
-        raise InputError(f"data set '{name}'", f"one of {', '.join(sorted(ENTRIES))}", "check the name")
-    entry = ENTRIES[name]
+    entry = DATASETS[name]
     if labels is not None:
         entry = replace(entry, labels=labels, anomaly_masks=None)
     classes = tuple(anomaly_classes)

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map
+from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map, recode
 from segunc.data.layout import Layout
-from segunc.data.samples import Sample
 
 
 @dataclass(frozen=True)
@@ -55,20 +54,13 @@ class AnomalyEncoding:
         Raises:
             InputError: a value that the encoding does not know; the message names ``source``.
         """
-        if raw.dtype == np.uint8:
-            coded = self._table[raw]
-        else:
-            outside = (raw < 0) | (raw > 255)
-            coded = np.where(outside, np.int16(-1), self._table[np.where(outside, 0, raw)])
-        if coded.min(initial=0) < 0:
-            unknown = np.unique(raw[coded < 0])[:8].tolist()
-            raise InputError(
-                f"{source} holds the values {unknown}",
-                f"only those of the anomaly encoding '{self.name}': {self}",
-                "repair the mask or name the data set that it belongs to",
-            )
-        encoded: npt.NDArray[np.uint8] = coded.astype(np.uint8)
-        return encoded
+        return recode(
+            raw,
+            self._table,
+            source,
+            f"only those of the anomaly encoding '{self.name}': {self}",
+            "repair the mask or name the data set that it belongs to",
+        )
 
     def __str__(self) -> str:
         parts = (("normal", self.normal), ("anomaly", self.anomaly), ("ignored", self.ignored))
@@ -93,6 +85,23 @@ def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncod
     return AnomalyEncoding(
         f"{labels.name}: {', '.join(names)}", frozenset(labels.raw_to_train) - anomaly - ignored, anomaly, ignored
     )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One frame of a data set and its labels; both may be the same file, read by different rules.
+
+    Attributes:
+        name: unique in the set.
+        image: the image's path.
+        label: the class label's path, or None where its classes are not asked about.
+        anomaly: the path of the label that marks anomalies, or None where they are not asked about.
+    """
+
+    name: str
+    image: Path
+    label: Path | None
+    anomaly: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,24 @@ def read_image(path: Path) -> Image:
     return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
 
 
+def load_image(path: Path) -> Image:
+    """An image file as RGB uint8 ``[H, W, 3]``; see :func:`read_image`.
+
+    Raises:
+        InputError: missing, truncated, or not an image.
+    """
+    try:
+        return read_image(path)
+    except OSError as error:
+        raise InputError(
+            f"image {path} cannot be read ({error.strerror})", "an image file", "check the path"
+        ) from error
+    except ValueError as error:
+        raise InputError(
+            f"image {path}: {error}", "an image file that is whole", "copy it again or remove it"
+        ) from error
+
+
 def find_damage(data: bytes) -> str | None:
     """Why the bytes of an image file are not whole, or None where nothing is known to be missing.
 
@@ -116,7 +134,6 @@ def _png_damage(data: bytes) -> str | None:
 # Decoders change label values without a word: OpenCV turns a palette PNG into its colours, and a black-and-white PNG
 # of one bit into 0 and 255. Here the values are those that the file stores.
 
-_PNG_SIGNATURE_label_images = b"\x89PNG\r\n\x1a\n"
 _PALETTE = 3
 """The colour type of a palette PNG (PNG specification, IHDR)."""
 
@@ -137,7 +154,7 @@ def read_label_image(path: Path) -> npt.NDArray[np.uint8]:
         raise InputError(f"label {path} cannot be read ({damage})", "a PNG", remedy)
     if data.startswith(b"\xff\xd8"):
         raise InputError(f"label {path} is a JPEG, whose values are not exact", "a PNG", remedy)
-    if data.startswith(_PNG_SIGNATURE_label_images):
+    if data.startswith(_PNG_SIGNATURE):
         depth, colour = data[24], data[25]
         if colour == _PALETTE or depth == 1:
             with PilImage.open(io.BytesIO(data)) as image:

@@ -24,6 +24,29 @@ IGNORE = 255
 COLUMNS = ("id", "name", "train_id", "red", "green", "blue")
 
 
+def recode(
+    raw: npt.NDArray[np.integer], table: npt.NDArray[np.int16], source: str, expected: str, remedy: str
+) -> npt.NDArray[np.uint8]:
+    """uint8 ``table[raw]`` of label values ``[H, W]``.
+
+    Args:
+        table: int16 ``[256]``, -1 where a value means nothing.
+        source, expected, remedy: for the message.
+
+    Raises:
+        InputError: a value outside 0..255, or one that means nothing.
+    """
+    if raw.dtype == np.uint8:
+        coded = table[raw]
+    else:  # a negative value would count from the end of the table
+        outside = (raw < 0) | (raw > 255)
+        coded = np.where(outside, np.int16(-1), table[np.where(outside, 0, raw)])
+    if coded.min(initial=0) < 0:
+        unknown = np.unique(raw[coded < 0])[:8].tolist()
+        raise InputError(f"{source} holds the values {unknown}", expected, remedy)
+    return np.asarray(coded, np.uint8)
+
+
 @dataclass(frozen=True)
 class LabelMap:
     """Raw label ids and the classes they train.
@@ -57,19 +80,13 @@ class LabelMap:
         Raises:
             InputError: a value that the label map does not know.
         """
-        if raw.dtype == np.uint8:
-            train: npt.NDArray[np.int16] = self._table[raw]
-        else:  # a negative id would count from the end of the table
-            outside = (raw < 0) | (raw > 255)
-            train = np.where(outside, np.int16(-1), self._table[np.where(outside, 0, raw)])
-        if train.min(initial=0) < 0:
-            unknown = sorted({int(v) for v in np.unique(raw[train < 0])})
-            raise InputError(
-                f"{source} holds the label values {unknown[:8]}",
-                f"only ids of the label map '{self.name}': {compact_ranges(self.raw_to_train)}",
-                "repair the labels or give the label map that they were drawn with",
-            )
-        return train.astype(np.uint8)
+        return recode(
+            raw,
+            self._table,
+            source,
+            f"only ids of the label map '{self.name}': {compact_ranges(self.raw_to_train)}",
+            "repair the labels or give the label map that they were drawn with",
+        )
 
     def raw_ids(self, names: Iterable[str]) -> frozenset[int]:
         """The raw ids of some classes.

@@ -11,8 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from segunc.core.errors import InputError
-from segunc.data.anomaly_class import HOLDOUT
-from segunc.data.datasets import dataset_entry
+from segunc.data.datasets import HOLDOUT, dataset_entry
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.samples import Sample, SegmentationDataset
 from segunc.data.transforms import EvalTransform, TrainTransform
@@ -22,7 +21,7 @@ class SegmentationDataModule(L.LightningDataModule):
     """Train, validation and test frames of one data set.
 
     Args:
-        dataset: a name of :data:`segunc.data.datasets.ENTRIES`.
+        dataset: a name of :data:`segunc.data.datasets.DATASETS`.
         root: the folder it lies in.
         crop: (height, width) of training crops.
         size: (height, width) that frames are resized to, or None for their own.
@@ -33,7 +32,7 @@ class SegmentationDataModule(L.LightningDataModule):
         scale, flip, colour, blur: see :class:`segunc.data.transforms.TrainTransform`.
         seed: of the shuffle and the augmentation.
         anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not
-            trained on, and the network does not know them; see :mod:`segunc.data.anomaly_class`.
+            trained on, and the network does not know them; see :mod:`segunc.data.datasets`.
         holdout: training frames that are held out to select on where every frame of ``val`` holds an anomaly.
     """
 

@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from torch.utils.data import Dataset
 
 from segunc.core.errors import InputError
-from segunc.data.images import Image, read_image, read_label_image
+from segunc.data.entry import Sample
+from segunc.data.images import Image, load_image, read_label_image
 from segunc.data.labels import LabelMap
 
-if TYPE_CHECKING:
-    from torch.utils.data import Dataset
-
+if TYPE_CHECKING:  # albumentations is for those who train
     from segunc.data.transforms import Transform
 
-    Frames = Dataset[dict[str, Any]]
-else:
-    Frames = object  # a DataLoader asks for no base class, and whoever only names a data set should not load torch
 
-
-@dataclass(frozen=True)
-class Sample:
-    """One frame of a data set and its labels; both may be the same file, read by different rules.
-
-    Attributes:
-        name: unique in the set.
-        image: the image's path.
-        label: the class label's path, or None where its classes are not asked about.
-        anomaly: the path of the label that marks anomalies, or None where they are not asked about.
-    """
-
-    name: str
-    image: Path
-    label: Path | None
-    anomaly: Path | None = None
-
-
-def load_image(path: Path) -> Image:
-    """An image file as RGB uint8 ``[H, W, 3]``; see :func:`segunc.data.images.read_image`.
-
-    Raises:
-        InputError: missing, truncated, or not an image.
-    """
-    try:
-        return read_image(path)
-    except OSError as error:
-        raise InputError(
-            f"image {path} cannot be read ({error.strerror})", "an image file", "check the path"
-        ) from error
-    except ValueError as error:
-        raise InputError(
-            f"image {path}: {error}", "an image file that is whole", "copy it again or remove it"
-        ) from error
-
-
-class SegmentationDataset(Frames):
+class SegmentationDataset(Dataset[dict[str, Any]]):
     """Frames with labels, read, checked and transformed one by one.
 
     Args:

@@ -13,9 +13,8 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress, Progress
 from segunc.data.corruptions import Corruption
-from segunc.data.datasets import DatasetEntry
-from segunc.data.images import read_label_image
-from segunc.data.samples import Sample, load_image
+from segunc.data.entry import DatasetEntry, Sample
+from segunc.data.images import load_image, read_label_image
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.passes import Evaluation, EvaluationOptions, component_pass
 from segunc.maps.encoding import encode_score

@@ -43,7 +43,7 @@ class ViewerMaps:
     def __init__(self, maps: Path, scores: Sequence[str] | None = None, images: str | Path | None = None) -> None:
         self.reader: MapsReader = open_maps(maps)
         self.scores = choose_scores(self.reader, scores)
-        self._source, missing = open_images(self.reader, images)
+        self._source, missing = open_images(self.reader, images, self.reader.frames)
         self._notes = [text for text in (missing, self.reader.unfinished) if text]
 
     @cached_property

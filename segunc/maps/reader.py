@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,67 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.core.files import inside
 from segunc.data.labels import LabelMap
-from segunc.maps import hdf5_files
 from segunc.maps.folder import OVERLAY, PREDICTION
-from segunc.maps.frame_log import Record, iterate_lines
+from segunc.maps.frame_log import Record
 from segunc.maps.layouts import FoundMaps, find_maps
 from segunc.maps.manifest import FRAMES_NAME, MANIFEST_NAME, UNIT_VALUE, is_ours, read_manifest
 from segunc.maps.region import MASK_NAME, Region
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, read_score_file
-from segunc.maps.shards import Shard, all_shards
-
-
-class FrameRecords(Mapping[str, Record]):
-    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder.
-
-    Of each frame its name and the place of its line in the file are kept; the line is read when it is asked for. The last
-    one is remembered, because frames are mostly looked at one after the other.
-
-    Args:
-        folder: the maps folder.
-        shards: its shards.
-
-    Raises:
-        InputError: a line that is not torn is no record.
-    """
-
-    def __init__(self, folder: Path, shards: list[Shard]) -> None:
-        self._paths = [folder / shard.frames_name for shard in shards]
-        self._lines: dict[str, int] = {}
-        self._file, self._start, self._length = array("H"), array("Q"), array("L")
-        places = array("q")
-        names: list[str] = []
-        for number, path in enumerate(self._paths):
-            start = 0
-            for line, record in iterate_lines(path):
-                self._file.append(number)
-                self._start.append(start)
-                self._length.append(len(line))
-                places.append(record.get("index", len(places)))
-                names.append(record["name"])
-                start += len(line)
-        for place in sorted(range(len(names)), key=places.__getitem__):
-            self._lines[names[place]] = place
-        self._last: tuple[str, Record] | None = None
-
-    def __getitem__(self, name: str) -> Record:
-        if self._last is None or self._last[0] != name:
-            line = self._lines[name]
-            with self._paths[self._file[line]].open("rb") as file:
-                file.seek(self._start[line])
-                self._last = name, json.loads(file.read(self._length[line]))
-        return self._last[1]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._lines
-
+from segunc.maps.shards import FrameRecords, all_shards
 
 _EXPECTED = f"files SCORE/FRAME or FRAME with one of {', '.join(SUFFIXES)}"
 
@@ -118,7 +64,7 @@ class MapsReader:
         else:
             found = find_maps(folder)
         masked = self.manifest is not None and "mask" in self.manifest
-        self.region = Region(folder / MASK_NAME) if masked else None
+        self.region = Region(inside(folder, MASK_NAME)) if masked else None
         self._files, self.skipped = found.files, found.skipped
         self.unfinished = self._why_unfinished()
         self.scores = [score for score in self._files if score != PREDICTION]
@@ -171,29 +117,20 @@ class MapsReader:
             raise InputError(f"the prediction of frame {name} is {stored.dtype}", "class ids 0..255", "convert it")
         return stored.astype(np.uint8)
 
-    def overlay(self, name: str) -> Path | None:
-        """The overlay picture of a frame, None where there is none."""
-        path = self.folder / OVERLAY / f"{name}.jpg"
-        return path if path.is_file() else None
-
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
-        path = self._path(name, score)
-        if self.manifest is not None and path.suffix == hdf5_files.SUFFIX:
-            return hdf5_files.read_map(path, self.records[name]["index"], name, score)
-        return read_score_file(path)
-
-    def _path(self, name: str, score: str) -> Path:
-        path = self._find(name, score)
-        if path is None:
+        file = self._find(name, score)
+        if file is None:
             known = ", ".join(self._files)
             raise InputError(f"frame {name} has no map '{score}' in {self.folder}", f"one of {known}", "check the name")
-        return path
+        return read_score_file(inside(self.folder, file))
 
-    def _find(self, name: str, score: str) -> Path | None:
+    def _find(self, name: str, score: str) -> str | None:
+        """The file of a map, relative to the folder."""
         if self.manifest is None:
-            return self._files.get(score, {}).get(name)
-        relative = self.records[name]["files"].get(score) if name in self.records and score != OVERLAY else None
-        return None if relative is None else self.folder / relative
+            path = self._files.get(score, {}).get(name)
+            return None if path is None else path.relative_to(self.folder).as_posix()
+        file: str | None = self.records[name]["files"].get(score) if name in self.records and score != OVERLAY else None
+        return file
 
     def _why_unfinished(self) -> str | None:
         if self.manifest is None or self.manifest.get("status") == "finished":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.files import PARTIAL_SUFFIX
+from segunc.core.files import PARTIAL_SUFFIX, open_new
 from segunc.maps.encoding import CODE_MAX, UNIT_SCORES, decode_unit, keys_to_half, score_keys
 from segunc.maps.shards import Shard, iterate_records
 
@@ -93,7 +94,7 @@ def write_frame_table(folder: Path, shards: list[Shard], scores: Sequence[str]) 
     columns = [(score, statistic) for score in scores for statistic in STATISTICS]
     path = folder / TABLE_NAME
     partial = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
-    with partial.open("w", newline="", encoding="utf-8") as file:
+    with io.TextIOWrapper(open_new(partial), encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["name", "index", "time", "height", "width", *(".".join(column) for column in columns)])
         for record in iterate_records(folder, shards):

@@ -1,70 +1,27 @@
-"""Build an smp network from its description."""
+"""A network from its description, whatever kind of network it is."""
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Callable
 
-import segmentation_models_pytorch as smp
+from torch import nn
 
-from segunc.core.errors import InputError
-from segunc.networks.description import NetworkDescription
+from segunc.core.registry import Registry
+from segunc.networks.description import SMP, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
 
-RESERVED = ("encoder_name", "encoder_weights", "classes", "in_channels", "aux_params")
-"""Arguments of an architecture that the description itself decides."""
-
-
-def architectures() -> dict[str, type]:
-    """The smp architectures by class name."""
-    return {cls.__name__: cls for cls in smp.MODEL_ARCHITECTURES_MAPPING.values()}
+Build = Callable[[NetworkDescription], tuple[nn.Module, int]]
+"""Makes the body with random weights (normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and says what height
+and width must be divisible by (1: nothing). It loads no weights and opens no connection."""
+KINDS: Registry[Build] = Registry("kind of network", "segunc.networks", {SMP: "segunc.networks.smp:build"})
+"""What :attr:`NetworkDescription.kind` can name."""
 
 
 def build_network(description: NetworkDescription) -> SegmentationNetwork:
-    """A network with random weights (nothing is downloaded); see :mod:`segunc.networks.files` for weights by path.
+    """A network with random weights; see :mod:`segunc.networks.files` for weights by path.
 
     Raises:
-        InputError: smp does not know the architecture or encoder, or does not accept the pair or an option.
+        InputError: an unknown kind, or a description that its kind cannot build.
     """
-    known = architectures()
-    by_lower = {name.lower(): cls for name, cls in known.items()}
-    if description.architecture.lower() not in by_lower:
-        raise InputError(
-            f"architecture '{description.architecture}'", f"one of {', '.join(known)}", "check the spelling"
-        )
-    reserved = set(RESERVED) & set(description.options)
-    if reserved:
-        raise InputError(
-            f"network options {sorted(reserved)}", "options other than these, which the description sets", "remove them"
-        )
-    architecture = by_lower[description.architecture.lower()]
-    # smp hands unknown arguments on to its encoder, and all encoders but those of timm ignore them.
-    named = [name for name in inspect.signature(architecture).parameters if name not in (*RESERVED, "kwargs")]
-    unknown = [name for name in description.options if name not in named]
-    if unknown and not description.encoder.startswith("tu-"):
-        raise InputError(
-            f"{architecture.__name__} has no option '{unknown[0]}'", f"one of {', '.join(named)}", "check the spelling"
-        )
-    try:
-        body = architecture(
-            encoder_name=description.encoder,
-            encoder_weights=None,
-            in_channels=3,
-            classes=description.num_classes,
-            **description.options,
-        )
-    except Exception as error:  # smp, timm and torch have no common exception for arguments they do not accept
-        # smp answers a wrong name with the names of all its encoders; the first part says what is wrong.
-        reason = next(iter(str(error).strip("'\"").splitlines()), "").partition(", supported encoders")[0]
-        raise InputError(
-            f"smp cannot build {description.architecture} with encoder {description.encoder}: {reason or type(error).__name__}",
-            "an architecture, an encoder and options that go together",
-            "see the smp documentation",
-        ) from error
-    # The deepest feature map of an smp encoder has stride 32 unless dilation keeps it finer. Decoders that merge
-    # all levels need every level to halve exactly, so the coarser of both is taken.
-    stride = (
-        int(getattr(body.encoder, "output_stride", 32)) if getattr(body, "requires_divisible_input_shape", True) else 1
-    )
-    if isinstance(body, smp.DPT):
-        stride *= 2  # its coarsest level halves the grid of patches once more
+    body, stride = KINDS[description.kind](description)
     return SegmentationNetwork(body, description, stride)

@@ -8,6 +8,8 @@ from typing import Any
 from segunc.core.errors import InputError
 
 FORMAT = 1
+SMP = "smp"
+"""The kind of network that :mod:`segmentation_models_pytorch` builds."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -17,8 +19,8 @@ class NetworkDescription:
     """Architecture, classes and input of a segmentation network.
 
     Attributes:
-        architecture: an smp architecture by name, e.g. ``DeepLabV3Plus``.
-        encoder: an smp encoder, e.g. ``resnet18`` or ``tu-convnext_tiny``.
+        architecture: of the network's kind by name, e.g. ``DeepLabV3Plus`` of smp.
+        encoder: e.g. ``resnet18`` or ``tu-convnext_tiny`` of smp; empty for kinds without a choice of encoders.
         classes: the C class names in the order of the logits.
         palette: one (red, green, blue) in 0..255 a class.
         options: further keyword arguments of the architecture, e.g. ``{"decoder_channels": 128}``.
@@ -26,6 +28,7 @@ class NetworkDescription:
         inference_size: (height, width) of the frames that the network was made for, or None for any. A frame of the
             same aspect ratio is resized to it; another keeps its aspect ratio and gets about the same number of pixels.
         provenance: how the weights came to be: free text and numbers.
+        kind: what builds it, a name of :data:`segunc.networks.build.KINDS`.
     """
 
     architecture: str
@@ -37,6 +40,7 @@ class NetworkDescription:
     std: tuple[float, float, float] = IMAGENET_STD
     inference_size: tuple[int, int] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
+    kind: str = SMP
 
     def __post_init__(self) -> None:
         if not self.classes or len(self.classes) > 255:
@@ -59,7 +63,10 @@ class NetworkDescription:
         return len(self.classes)
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
+        content = {"format": FORMAT, **asdict(self)}
+        if self.kind == SMP:  # files of the first version know no other
+            del content["kind"]
+        return content
 
     @classmethod
     def from_json(cls, content: dict[str, Any], source: str) -> NetworkDescription:

@@ -19,7 +19,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.errors import InputError
-from segunc.core.files import link_or_copy, read_json, write_atomically, write_json
+from segunc.core.files import inside, link_or_copy, read_json, write_atomically, write_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, check_finite, load_network, state_sha256
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.ensemble import Ensemble, EnsembleMember
@@ -217,7 +217,7 @@ def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
 def _load_ensemble(folder: Path, record: dict[str, Any]) -> Model:
     models = []
     for part in record["parts"]:
-        member = folder / part["folder"]
+        member = inside(folder, part["folder"])
         model = _load_posterior(member)
         if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
             raise InputError(

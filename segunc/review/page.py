@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json, write_json
+from segunc.core.files import inside, read_json, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
 from segunc.maps.folder import OVERLAY
@@ -74,7 +74,7 @@ def write_review(
         anomaly_labels: folder of anomaly masks.
         anomaly_encoding: what their values mean.
         compare: maps of a second model on the same frames.
-        images: the source images; the input that the manifest records when not given.
+        images: the source images; where not given, the recorded ones, see :func:`segunc.review.inputs.open_images`.
         metrics: a metrics.json to show.
         scores: the scores to carry; None is all.
         ranges: display ranges of your own, score -> (low, high).
@@ -107,7 +107,7 @@ def write_review(
             check_classes(model, label_map)
     notices = list(_notices(reader, other, found, names))
     tables = metrics_tables(read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None)
-    source, missing = open_images(reader, images)
+    source, missing = open_images(reader, images, names)
     commit = tool_commit()
     run, tool = run_id(reader), f"segunc {tool_version()}" + (f" {commit[:12]}" if commit else "")
     head = {
@@ -139,7 +139,7 @@ def write_review(
         notices.append(missing or said)
     video = next((name for name in _VIDEOS if (maps / name).is_file()), None)
     if video is not None:
-        shutil.copyfile(maps / video, out / video)
+        shutil.copyfile(inside(maps, video), out / video)
     page = {
         "run": run,
         **describe_model(reader),

@@ -92,6 +92,7 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float) -> Path:
         raise InputError(f"a frame rate of {fps} for the video {out}", "frames a second above 0", "give the rate")
     partial = out.with_name(f".{out.stem}{PARTIAL_SUFFIX}{out.suffix}")
     out.parent.mkdir(parents=True, exist_ok=True)
+    partial.unlink(missing_ok=True)  # the encoders would write through a link
     try:
         first = _read(pictures[0])
         scale = min(1.0, MAXIMUM_WIDTH / first.shape[1])

@@ -19,8 +19,7 @@ from segunc.affine.sites import StochasticSite
 from segunc.core.device import describe_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.datasets import dataset_entry
-from segunc.data.images import Image
-from segunc.data.samples import load_image
+from segunc.data.images import Image, load_image
 from segunc.networks.network import inference_size
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model

@@ -19,9 +19,8 @@ import torch
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress, Progress
 from segunc.data.corruptions import Corruption
-from segunc.data.datasets import DatasetEntry, dataset_entry
-from segunc.data.entry import BINARY
-from segunc.data.samples import Sample
+from segunc.data.datasets import dataset_entry
+from segunc.data.entry import BINARY, DatasetEntry, Sample
 from segunc.evaluation.evaluator import Result
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, Labels, evaluate_maps

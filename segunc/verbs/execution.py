@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from segunc.core.errors import InputError
-from segunc.data.samples import load_image
+from segunc.data.images import load_image
 from segunc.frames.sources import FrameSource
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size

@@ -13,13 +13,13 @@ import torch
 
 from segunc.core.device import describe_device
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
 from segunc.frames.inputs import Input, plan_inputs
 from segunc.frames.sources import Frame, FrameSource, Selection, open_source, parse_time
 from segunc.maps.encoding import UNIT_SCORES
 from segunc.maps.folder import OVERLAY
-from segunc.maps.hdf5_files import Hdf5Files
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.region import Region
@@ -177,14 +177,16 @@ def predict_shard(
     execution = execution or execution_of(arguments, job, given, source)
     manifest = run_manifest(arguments, job, source, execution)
     overlay = overlay_drawer(arguments.overlay_score, manifest) if arguments.overlay else None
-    files = Hdf5Files(given.out) if arguments.store == "hdf5" else None
-    writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=job.region, files=files)
+    smoother = _smoother(arguments, given, source)
+    writer = MapsWriter(
+        given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=job.region, source=source
+    )
     process = FrameProcess(
         job.sampler,
         job.scores,
         size=arguments.size,
         tiling=_tiling(arguments),
-        smoother=_smoother(arguments, given, source),
+        smoother=smoother,
         redraw=arguments.redraw,
     )
     return predict_frames(process, source, writer, group=execution.group, draw_overlay=overlay, label=given.label)
@@ -264,7 +266,7 @@ def _run_settings(
         "size": None if arguments.size is None else list(arguments.size),
         "tile": None if (tiling := _tiling(arguments)) is None else [*tiling.size, tiling.overlap],
         "smooth": arguments.smooth,
-        "store": arguments.store,
+        "store": "png",  # of earlier versions, which knew another one
         "redraw": arguments.redraw,
         "precision": sampler.precision,
         "compiled": execution.compilation.compiled,
@@ -312,6 +314,5 @@ def write_overlay_video(out: Path, source: FrameSource) -> Path:
     """``overlay.webm`` of the overlays of a finished video, at the rate of the frames that were taken."""
     from segunc.review.video import write_video
 
-    return write_video(
-        sorted((out / OVERLAY).glob("*.jpg")), out / f"{OVERLAY}.webm", (source.fps or 25.0) / source.selection.every
-    )
+    pictures = [inside(out, f"{OVERLAY}/{path.name}") for path in sorted((out / OVERLAY).glob("*.jpg"))]
+    return write_video(pictures, out / f"{OVERLAY}.webm", (source.fps or 25.0) / source.selection.every)

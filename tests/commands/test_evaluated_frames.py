@@ -13,8 +13,8 @@ import pytest
 from segunc.cli.main import main
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
+from segunc.data.images import load_image
 from segunc.data.labels import label_map
-from segunc.data.samples import load_image
 from tests.commands.test_datasets import model
 from tests.conftest import Job
 from tests.data.miniatures import write_frame

@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.data.anomaly_class import AnomalyClassEntry, declare_anomalies
-from segunc.data.datasets import ENTRIES, dataset_entry
+from segunc.data.datasets import DATASETS, AnomalyClassEntry, dataset_entry, declare_anomalies
+from segunc.data.entry import Sample
 from segunc.data.images import read_label_image
 from segunc.data.module import SegmentationDataModule
-from segunc.data.samples import Sample
 from tests.data.miniatures import write_frame
 from tests.data.published import draw_miniature
 
@@ -34,7 +33,7 @@ def camvid(root: Path, frames: dict[str, list[bool]]) -> Path:
 
 
 def without_bicyclist(holdout: int = 2) -> AnomalyClassEntry:
-    return declare_anomalies(ENTRIES["camvid"], ["bicyclist"], holdout)
+    return declare_anomalies(DATASETS["camvid"], ["bicyclist"], holdout)
 
 
 def names(samples: list[Sample]) -> list[int]:
@@ -129,7 +128,7 @@ def test_names_and_settings_are_checked_at_once() -> None:
         dataset_entry("smiyc-anomaly", anomaly_classes=["bicyclist"])
     with pytest.raises(InputError, match=r"data.holdout 0"):
         dataset_entry("camvid", anomaly_classes=["bicyclist"], holdout=0)
-    assert dataset_entry("camvid", anomaly_classes=[]) is ENTRIES["camvid"]
+    assert dataset_entry("camvid", anomaly_classes=[]) is DATASETS["camvid"]
 
 
 def test_the_data_module_trains_on_what_is_left(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.data.datasets import ENTRIES, dataset_entry
-from segunc.data.images import read_label_image
+from segunc.data.datasets import DATASETS, dataset_entry
+from segunc.data.entry import Sample
+from segunc.data.images import load_image, read_label_image
 from segunc.data.labels import IGNORE
-from segunc.data.samples import Sample, load_image
 from tests.data.published import BESIDE, FORMS, draw_miniature
 
 COUNTS: dict[str, dict[str, int]] = {
@@ -59,8 +59,8 @@ def last(name: str) -> str:
 
 
 def test_every_entry_and_every_layout_has_a_miniature() -> None:
-    assert set(ENTRIES) == set(FORMS) == set(COUNTS)
-    for name, entry in ENTRIES.items():
+    assert set(DATASETS) == set(FORMS) == set(COUNTS)
+    for name, entry in DATASETS.items():
         assert len(entry.layouts) == len(FORMS[name])
         assert all(set(layout.splits) == set(entry.splits) for layout in entry.layouts)
         assert "http" in entry.listing or name == "folder"
@@ -261,7 +261,7 @@ def test_files_beside_the_frames_are_drawn(drawn: dict[tuple[str, int], Path]) -
 
 
 def test_unknown_names_list_the_known_ones() -> None:
-    with pytest.raises(InputError, match=f"data set 'kitti'; expected one of {', '.join(sorted(ENTRIES))}"):
+    with pytest.raises(InputError, match=f"data set 'kitti'; expected one of {', '.join(sorted(DATASETS))}"):
         dataset_entry("kitti")
 
 

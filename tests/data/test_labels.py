@@ -59,7 +59,7 @@ def test_encoding_maps_every_known_value_and_refuses_the_others() -> None:
     assert encoded.dtype == np.uint8
     assert encoded.tolist() == [[0, 13, 255], [18, 10, 255]]
     assert found.encode(raw.astype(np.int64)).tolist() == encoded.tolist()
-    with pytest.raises(InputError, match=r"a.png holds the label values \[77, 200\]; expected only ids .* 0-33"):
+    with pytest.raises(InputError, match=r"a.png holds the values \[77, 200\]; expected only ids .* 0-33"):
         found.encode(np.array([[7, 200, 77]], np.uint8), "a.png")
 
 

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from segunc.core.errors import InputError
+from segunc.data.entry import Sample
+from segunc.data.images import load_image
 from segunc.data.labels import label_map
-from segunc.data.samples import Sample, SegmentationDataset, load_image
+from segunc.data.samples import SegmentationDataset
 from segunc.data.transforms import EvalTransform
 from tests.data.miniatures import write_frame
 
@@ -43,7 +45,7 @@ def test_sizes_that_differ_are_refused(tmp_path: Path) -> None:
 
 def test_label_values_outside_the_map_name_the_file(tmp_path: Path) -> None:
     write_frame(tmp_path / "a.png", tmp_path / "b.png", [3, 77])
-    with pytest.raises(InputError, match=r"b.png holds the label values \[77\]"):
+    with pytest.raises(InputError, match=r"b.png holds the values \[77\]"):
         _ = dataset(tmp_path / "a.png", tmp_path / "b.png")[0]
 
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segunc.maps.frame_log import FrameLog, encode_record, iterate_lines
-from segunc.maps.reader import FrameRecords
-from segunc.maps.shards import Shard
+from segunc.maps.shards import FrameRecords, Shard
 
 
 def record(place: int) -> dict[str, Any]:

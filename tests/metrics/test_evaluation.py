@@ -152,7 +152,7 @@ def test_float_maps_of_a_score_in_0_to_1_are_scored_as_floats(folder, run):
         ("map of another size", "frame bergen/frame_0: the map 'entropy' is 12 x 18; expected 24 x 36"),
         ("no prediction", "no map 'prediction'"),
         ("anomaly value", r"bergen/frame_0_anomaly.png holds the values \[3\]"),
-        ("label value", r"labels/bergen/frame_0.png holds the label values \[99\]"),
+        ("label value", r"labels/bergen/frame_0.png holds the values \[99\]"),
         ("colour label", "one channel"),
         ("small label", "the class label is 12 x 18"),
     ],

@@ -1,0 +1,17 @@
+"""A data set of somebody else's: frames and class labels side by side in one folder."""
+
+from segunc.data.datasets import DATASETS
+from segunc.data.entry import DatasetEntry
+from segunc.data.layout import Layout, same_folders
+
+DATASETS.register(
+    "side-by-side",
+    DatasetEntry(
+        name="side-by-side",
+        source="https://example.org/side-by-side",
+        listing="https://example.org/side-by-side/files",
+        layout="ROOT/SPLIT/NAME_rgb.png with ROOT/SPLIT/NAME_gt.png",
+        layouts=(Layout(same_folders("{}", "{}", ("train", "val", "test")), image_ending="_rgb", label_ending="_gt"),),
+        labels="toy",
+    ),
+)
