@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import HOLDOUT, dataset_entry
+from segunc.data.entry import Sample
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.data.samples import Sample, SegmentationDataset
+from segunc.data.samples import SegmentationDataset
 from segunc.data.transforms import EvalTransform, TrainTransform
 
 

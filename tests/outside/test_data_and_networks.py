@@ -16,7 +16,6 @@ import tests.outside.network  # noqa: F401
 from segunc import NetworkDescription, build_network, load_network, save_network
 from segunc.cli.main import main
 from segunc.data.labels import label_map
-from tests.conftest import Job
 
 
 def side_by_side(toy: Path, root: Path) -> Path:
