@@ -46,9 +46,24 @@ def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
     return entropy
 
 
+def entropy_share(probabilities: Tensor) -> Tensor:
+    """The entropy of probabilities ``[N, C, ...]`` divided by ln C, in 0..1."""
+    return entropy_from_probabilities(probabilities) * _per_ln(probabilities.shape[1])
+
+
 def max_softmax(probabilities: Tensor, dim: int = 1) -> Tensor:
     """The msp anomaly score ``1 - max_c p_c`` in 0..1 (Hendrycks & Gimpel, arXiv 1610.02136)."""
-    return 1.0 - probabilities.float().amax(dim)
+    return (1.0 - probabilities.float().amax(dim)).clamp_(0.0, 1.0)
+
+
+def max_softmax_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """:func:`max_softmax` of ``softmax(z / T)``, z ``[N, C, ...]``."""
+    return max_softmax((logits.float() / temperature).softmax(1))
+
+
+def entropy_share_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """The entropy of ``softmax(z / T)`` divided by ln C, in 0..1, z ``[N, C, ...]``."""
+    return entropy_share((logits.float() / temperature).softmax(1))
 
 
 def max_logit(logits: Tensor, dim: int = 1) -> Tensor:
@@ -56,7 +71,7 @@ def max_logit(logits: Tensor, dim: int = 1) -> Tensor:
     return -logits.float().amax(dim)
 
 
-def energy(logits: Tensor, dim: int = 1, temperature: float = 1.0) -> Tensor:
+def energy(logits: Tensor, temperature: float = 1.0, dim: int = 1) -> Tensor:
     """The energy anomaly score ``-T logsumexp(z / T)``, unbounded (Liu et al. 2020)."""
     return -temperature * (logits.float() / temperature).logsumexp(dim)
 
@@ -73,11 +88,20 @@ def decompose(sum_probabilities: Tensor, sum_entropy: Tensor, draws: int, *, nor
     Returns:
         entropy, aleatoric and epistemic, each ``[N, ...]``.
     """
-    classes = sum_probabilities.shape[1]
-    scale = 1.0 / math.log(classes) if normalised and classes > 1 else 1.0
+    scale = _per_ln(sum_probabilities.shape[1]) if normalised else 1.0
     total = entropy_from_probabilities(sum_probabilities / draws) * scale
     aleatoric = sum_entropy * (scale / draws)
-    return Decomposition(total, aleatoric, (total - aleatoric).clamp_min_(0.0))
+    return Decomposition(total, aleatoric, mutual_information(total, aleatoric))
+
+
+def mutual_information(total: Tensor, expected: Tensor) -> Tensor:
+    """Epistemic uncertainty ``H(mean p) - mean H(p)``, at least 0, from the two entropies of any unit."""
+    return (total - expected).clamp_min_(0.0)
+
+
+def _per_ln(classes: int) -> float:
+    """What makes an entropy of so many classes a share of the largest."""
+    return 1.0 / math.log(classes) if classes > 1 else 1.0
 
 
 def decompose_draws(probabilities: Tensor, *, normalised: bool = True) -> Decomposition:
@@ -102,8 +126,12 @@ def variation_ratio(probabilities: Tensor) -> Tensor:
     """
     draws, classes = probabilities.shape[0], probabilities.shape[2]
     winners = probabilities.argmax(2)
-    votes = torch.stack([(winners == c).sum(0) for c in range(classes)])
-    return 1.0 - votes.amax(0) / draws
+    return outvoted_share(torch.stack([(winners == c).sum(0) for c in range(classes)], 1) / draws)
+
+
+def outvoted_share(votes: Tensor) -> Tensor:
+    """The variation ratio from the share of the draws that vote for each class, ``[N, C, ...]``."""
+    return 1.0 - votes.amax(1)
 
 
 def expected_pairwise_kl(probabilities: Tensor) -> Tensor:

@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from segunc.maps.encoding import UNBOUNDED_SCORES, UNIT_SCORES
 from segunc.maps.manifest import build_manifest, tool_commit
 from segunc.maps.store import MapsWriter, encode_jpeg
 from segunc.review.description import SHARES, STATISTICS
 from segunc.review.frame_files import IMAGE, THUMBNAILS, FrameRow, write_data, write_new
 from segunc.review.page import frame_table, write_review
+from segunc.scores import SCORES
 
-SCORES = (*UNIT_SCORES, *UNBOUNDED_SCORES)
 PERCENTILES = {"median": 50, "95th percentile": 95, "longest": 100}
 SCROLL = """async (leaps) => {
   const box = document.getElementById('scroller'), times = [];

@@ -9,13 +9,13 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.review.colormap import (
     COLOUR_MAPS,
-    DISPLAY_RANGES,
     DisplayRange,
     colour_table,
     colourise,
     colourise_classes,
     display_range,
 )
+from segunc.scores import SCORES
 
 
 @pytest.mark.parametrize("name", COLOUR_MAPS)
@@ -32,7 +32,7 @@ def test_default_map_ends_in_a_saturated_colour_not_in_white() -> None:
     assert colour_table()[255].astype(int).min() < 60
 
 
-@pytest.mark.parametrize("score", list(DISPLAY_RANGES))
+@pytest.mark.parametrize("score", [name for name in SCORES if SCORES[name].colours])
 def test_one_value_has_one_colour_whatever_else_the_frame_holds(score: str) -> None:
     shown = display_range(score)
     calm = np.array([[0.0, 0.02, 0.1]])

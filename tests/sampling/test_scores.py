@@ -16,7 +16,7 @@ from segunc.posteriors.fitted import MaxLogitStatistics
 from segunc.sampling import Sampler
 from segunc.sampling.accumulate import standardized_max_logit
 from segunc.sampling.logits import draw_logits
-from segunc.sampling.prediction import ALL_SCORES, DISAGREEMENT_SCORES, STANDARDIZED_MAX_LOGIT, check_scores
+from segunc.scores import SCORES, check_scores
 from segunc.uncertainty import (
     decompose_draws,
     draw_variance,
@@ -29,6 +29,7 @@ from segunc.uncertainty import (
 )
 from tests.bayes.networks import small_network
 
+DISAGREEMENT_SCORES = ("variance", "variation-ratio", "expected-pairwise-kl")
 IMAGES = torch.rand(2, 3, 20, 28, generator=torch.Generator().manual_seed(0))
 STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5), (0.5, 1.0, 0.25, 2.0), (9, 9, 9, 9), {}, 1, "")
 
@@ -62,9 +63,9 @@ def test_a_deterministic_network_does_not_disagree_with_itself() -> None:
 
 def test_every_score_at_the_frames_own_size_is_finite_and_in_its_range() -> None:
     network, posterior = model()
-    sampler = Sampler(network, posterior, draws=4, scores=ALL_SCORES, max_logit_statistics=STATISTICS)
+    sampler = Sampler(network, posterior, draws=4, scores=SCORES, max_logit_statistics=STATISTICS)
     found = sampler(IMAGES, size=(37, 51)).scores
-    assert list(found) == list(ALL_SCORES)
+    assert list(found) == list(SCORES)
     assert all(values.shape == (2, 37, 51) and bool(torch.isfinite(values).all()) for values in found.values())
     for name in ("variance", "variation-ratio"):
         assert float(found[name].min()) >= 0
@@ -74,10 +75,10 @@ def test_every_score_at_the_frames_own_size_is_finite_and_in_its_range() -> None
 
 def test_the_standardized_max_logit_is_that_of_the_base_network() -> None:
     network, posterior = model()
-    sampler = Sampler(network, posterior, draws=2, scores=[STANDARDIZED_MAX_LOGIT], max_logit_statistics=STATISTICS)
+    sampler = Sampler(network, posterior, draws=2, scores=["standardized-max-logit"], max_logit_statistics=STATISTICS)
     with torch.no_grad():
         expected = standardized_max_logit(small_network()(IMAGES), STATISTICS)
-    torch.testing.assert_close(sampler(IMAGES).scores[STANDARDIZED_MAX_LOGIT], expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(sampler(IMAGES).scores["standardized-max-logit"], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_temperature_divides_the_logits_of_draws_and_base_but_not_the_max_logit() -> None:
@@ -128,7 +129,7 @@ def test_names_are_checked() -> None:
 
 def test_a_score_without_its_statistics_is_one_clear_line() -> None:
     with pytest.raises(InputError, match="finetune --method standardized-max-logit"):
-        Sampler(small_network(), scores=[STANDARDIZED_MAX_LOGIT])
+        Sampler(small_network(), scores=["standardized-max-logit"])
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
