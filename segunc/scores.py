@@ -89,151 +89,57 @@ class Score:
 
     def __call__(self, evidence: Mapping[str, Any]) -> Tensor:
         """Its values ``[n, H, W]``, of any floating type."""
-        given = [evidence[name] for name in self.needs]
-        if self.formula is None:
-            values: Tensor = given[0]
-            return values
-        formula = self.formula
+        formula: Any = self.formula
         if isinstance(formula, str):
             module, _, attribute = formula.partition(":")
             formula = getattr(importlib.import_module(module), attribute)
-        return formula(*given)
+        values: Tensor = formula(*(evidence[name] for name in self.needs)) if formula else evidence[self.needs[0]]
+        return values
 
 
 def _share(
-    name: str,
-    meaning: str,
-    source: str,
-    unit: str,
-    needs: tuple[str, ...],
-    formula: str | None = None,
-    *,
-    colours: tuple[float, float] = (0, 1),
-    threshold: float = 0.5,
-    resized: Literal["map", "evidence"] = "map",
+    name: str, meaning: str, source: str, unit: str, needs: tuple[str, ...], formula: str | None = None, **other: Any
 ) -> Score:
-    formula = None if formula is None else f"segunc.uncertainty:{formula}"
-    return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, colours, threshold, resized)
+    """A score in 0..1 with a formula of :mod:`segunc.uncertainty`."""
+    formula = formula and f"segunc.uncertainty:{formula}"
+    given: dict[str, Any] = {"colours": (0, 1), "threshold": 0.5} | other
+    return Score(name, meaning, source, unit, 0, 1, "unit16", needs, formula, **given)
 
 
-def _open(
-    name: str,
-    meaning: str,
-    source: str,
-    unit: str,
-    needs: tuple[str, ...],
-    formula: str | None,
-    lower: float | None = None,
-) -> Score:
-    return Score(name, meaning, source, unit, lower, None, "float16", needs, formula)
-
-
-_LN_C = "share of ln C"
-_PASS = ("base logits", "temperature")
+_LN_C, _PASS = "share of ln C", ("base logits", "temperature")
+# fmt: off
 _TABLE = (
-    _share(
-        "msp",
-        "how unlikely the most probable class is",
-        "Hendrycks & Gimpel 2017, arXiv 1610.02136",
-        "1 - max mean probability",
-        ("probabilities",),
-        "max_softmax",
-        resized="evidence",  # the confidence must be that of the class that is predicted at the frame's size
-    ),
-    _share(
-        "entropy",
-        "total uncertainty: entropy of the mean probabilities",
-        "Depeweg et al. 2018, arXiv 1710.07283",
-        _LN_C,
-        ("total entropy",),
-    ),
-    _share(
-        "aleatoric",
-        "expected entropy of one draw",
-        "Depeweg et al. 2018, arXiv 1710.07283",
-        _LN_C,
-        ("expected entropy",),
-    ),
-    _share(
-        "epistemic",
-        "mutual information of class and parameters",
-        "Houlsby et al. 2011, arXiv 1112.5745",
-        _LN_C,
-        ("total entropy", "expected entropy"),
-        "mutual_information",
-        # With the alphas that validation selects it rarely passes a tenth of ln C, a strong disagreement of the draws; on
-        # 0..1 it would look empty.
-        colours=(0, 0.1),
-        threshold=0.1,
-        resized="evidence",
-    ),
-    _share(
-        "deterministic-msp",
-        "msp of the base network",
-        "Hendrycks & Gimpel 2017, arXiv 1610.02136",
-        "1 - max probability",
-        _PASS,
-        "max_softmax_of_logits",
-    ),
-    _share(
-        "deterministic-entropy",
-        "entropy of the base network's probabilities",
-        "Shannon 1948",
-        _LN_C,
-        _PASS,
-        "entropy_share_of_logits",
-    ),
-    _open(
-        "max-logit",
-        "how low the largest logit of the base network is",
-        "Hendrycks et al. 2022, arXiv 1911.11132",
-        "negative max logit",
-        ("base logits",),
-        "segunc.uncertainty:max_logit",
-    ),
-    _open(
-        "energy",
-        "free energy of the base network's logits",
-        "Liu et al. 2020, arXiv 2010.03759",
-        "-T log-sum-exp of the logits / T",
-        _PASS,
-        "segunc.uncertainty:energy",
-    ),
-    _share(
-        "variance",
-        "how much the probabilities vary over the draws",
-        "Kendall et al. 2015, arXiv 1511.02680",
-        "variance over the draws, mean over the classes",
-        ("variance",),
-        colours=(0, 0.02),  # draws split evenly between two of 19 classes have a variance of 0.026
-        threshold=0.05,
-    ),
-    _share(
-        "variation-ratio",
-        "how many draws predict another class than most do",
-        "Gal 2016, thesis, section 3.3.1",
-        "share of the draws that do not vote for the modal class",
-        ("votes",),
-        "outvoted_share",
-    ),
-    _open(
-        "expected-pairwise-kl",
-        "mean divergence of two draws",
-        "Malinin & Gales 2021, arXiv 2002.07650",
-        "nats",
-        ("covariance",),
-        None,
-        lower=0,
-    ),
-    _open(
-        "standardized-max-logit",
-        "how low the largest logit is for its class, borders suppressed and smoothed",
-        "Jung et al. 2021, arXiv 2107.11264",
-        "negative max logit in standard deviations of its class",
-        ("base logits", MAX_LOGIT_STATISTICS),
-        "segunc.sampling.accumulate:standardized_max_logit",
-    ),
+    # The confidence must be that of the class that is predicted at the frame's size.
+    _share("msp", "how unlikely the most probable class is", "Hendrycks & Gimpel 2017, arXiv 1610.02136",
+           "1 - max mean probability", ("probabilities",), "max_softmax", resized="evidence"),
+    _share("entropy", "total uncertainty: entropy of the mean probabilities", "Depeweg et al. 2018, arXiv 1710.07283",
+           _LN_C, ("total entropy",)),
+    _share("aleatoric", "expected entropy of one draw", "Depeweg et al. 2018, arXiv 1710.07283",
+           _LN_C, ("expected entropy",)),
+    # With the alphas that validation selects it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.
+    _share("epistemic", "mutual information of class and parameters", "Houlsby et al. 2011, arXiv 1112.5745",
+           _LN_C, ("total entropy", "expected entropy"), "mutual_information",
+           colours=(0, 0.1), threshold=0.1, resized="evidence"),
+    _share("deterministic-msp", "msp of the base network", "Hendrycks & Gimpel 2017, arXiv 1610.02136",
+           "1 - max probability", _PASS, "max_softmax_of_logits"),
+    _share("deterministic-entropy", "entropy of the base network's probabilities", "Shannon 1948",
+           _LN_C, _PASS, "entropy_share_of_logits"),
+    Score("max-logit", "how low the largest logit of the base network is", "Hendrycks et al. 2022, arXiv 1911.11132",
+          "negative max logit", None, None, "float16", ("base logits",), "segunc.uncertainty:max_logit"),
+    Score("energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
+          "-T log-sum-exp of the logits / T", None, None, "float16", _PASS, "segunc.uncertainty:energy"),
+    # Draws split evenly between two of 19 classes have a variance of 0.026.
+    _share("variance", "how much the probabilities vary over the draws", "Kendall et al. 2015, arXiv 1511.02680",
+           "variance over the draws, mean over the classes", ("variance",), colours=(0, 0.02), threshold=0.05),
+    _share("variation-ratio", "how many draws predict another class than most do", "Gal 2016, thesis, section 3.3.1",
+           "share of the draws that do not vote for the modal class", ("votes",), "outvoted_share"),
+    Score("expected-pairwise-kl", "mean divergence of two draws", "Malinin & Gales 2021, arXiv 2002.07650",
+          "nats", 0, None, "float16", ("covariance",)),
+    Score("standardized-max-logit", "how low the largest logit is for its class", "Jung et al. 2021, arXiv 2107.11264",
+          "negative max logit in standard deviations of its class", None, None, "float16",
+          ("base logits", MAX_LOGIT_STATISTICS), "segunc.sampling.accumulate:standardized_max_logit"),
 )
+# fmt: on
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})
 DEFAULT_SCORES = tuple(score.name for score in _TABLE[:8])
 """Written where nobody names any: those that need no further sum and no further statistics."""

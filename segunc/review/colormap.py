@@ -19,7 +19,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.images import Image
 from segunc.maps.reader import MapsReader
-from segunc.scores import SCORES
+from segunc.scores import SCORES, Score
 
 _OPENCV_MAPS = {
     "plasma": cv2.COLORMAP_PLASMA,
@@ -80,7 +80,7 @@ def display_range(score: str, given: tuple[float, float] | None = None) -> Displ
     Raises:
         InputError: no range is given for a score without a fixed one, or of another tool.
     """
-    known = SCORES.get(score)
+    known: Score | None = SCORES.get(score)
     shown = given or (known.colours if known else None)
     if shown is None:
         fixed = [name for name in SCORES if SCORES[name].colours]

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from segunc.core.errors import InputError
 from segunc.posteriors.fitted import MaxLogitStatistics
-from segunc.uncertainty import decompose
+from segunc.uncertainty import entropy_share, per_ln
 
 DISAGREEMENT = ("variance", "votes", "covariance")
 """Evidence of :data:`segunc.scores.EVIDENCE` that needs sums of its own."""
@@ -248,9 +248,8 @@ class DrawAccumulator:
 
     def entropies(self) -> tuple[Tensor, Tensor]:
         """Total and expected entropy of the draws so far, as shares of ln C, each ``[H, W]`` float64."""
-        total, expected = torch.empty_like(self.entropy), torch.empty_like(self.entropy)
+        total = torch.empty_like(self.entropy)
         for top in range(0, len(total), self._rows):
             rows = slice(top, top + self._rows)
-            parts = decompose(self.probabilities[None, :, rows].double(), self.entropy[None, rows], self.draws)
-            total[rows], expected[rows] = parts.entropy[0], parts.aleatoric[0]
-        return total, expected
+            total[rows] = entropy_share(self.probabilities[None, :, rows].double() / self.draws)[0]
+        return total, self.entropy * (per_ln(len(self.probabilities)) / self.draws)

@@ -8,7 +8,6 @@ so the sums do not depend on how many come at a time.
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import MAX_LOGIT_STATISTICS, Score
+from segunc.uncertainty import per_ln
 
 Backend = Literal["reference", "native", "triton"]
 
@@ -112,12 +112,10 @@ def base_maps(
     native_tail().add_draws(
         _native_dtype(logits)[None], upsampling, entropy, extremes=(maximum, normaliser), temperature=temperature
     )
-    classes = logits.shape[0]
-    scale = 1.0 / math.log(classes) if classes > 1 else 1.0
     found = {
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
         "deterministic-msp": -torch.expm1(-normaliser),
-        "deterministic-entropy": entropy.mul_(scale).float(),
+        "deterministic-entropy": entropy.mul_(per_ln(logits.shape[0])).float(),
         "max-logit": maximum * -temperature,
         "energy": (maximum + normaliser) * -temperature,
     }

@@ -10,7 +10,8 @@ import torch
 from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.tail import finish
 from segunc.scores import DEFAULT_SCORES, SCORES
-from segunc.uncertainty import decompose_draws, entropy_from_logits, entropy_from_probabilities
+from segunc.uncertainty import entropy_from_logits, entropy_from_probabilities
+from tests.scores.stacked import decompose_draws
 
 
 def scores_of(accumulator: DrawAccumulator) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from segunc.sampling.accumulate import DisagreementSums, DrawAccumulator
 from segunc.sampling.tail import finish
 from segunc.scores import MEANS, SCORES
-from segunc.uncertainty import draw_variance, expected_pairwise_kl, variation_ratio
+from tests.scores.stacked import draw_variance, expected_pairwise_kl, variation_ratio
 
 SAMPLED_SCORES = ("msp", "entropy", "aleatoric", "epistemic")
 PURE = {

@@ -19,8 +19,9 @@ from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNN
 from segunc.sampling import Sampler
 from segunc.scores import DEFAULT_SCORES
-from segunc.uncertainty import decompose_draws, energy, entropy_from_probabilities, max_logit, max_softmax
+from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax
 from tests.bayes.networks import Pixelwise, SequenceFirst, randomise, small_network
+from tests.scores.stacked import decompose_draws
 
 IMAGES = torch.rand(3, 3, 20, 28, generator=torch.Generator().manual_seed(0))
 

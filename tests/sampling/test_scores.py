@@ -17,17 +17,9 @@ from segunc.sampling import Sampler
 from segunc.sampling.accumulate import standardized_max_logit
 from segunc.sampling.logits import draw_logits
 from segunc.scores import SCORES, check_scores
-from segunc.uncertainty import (
-    decompose_draws,
-    draw_variance,
-    energy,
-    entropy_from_probabilities,
-    expected_pairwise_kl,
-    max_logit,
-    max_softmax,
-    variation_ratio,
-)
+from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax
 from tests.bayes.networks import small_network
+from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 DISAGREEMENT_SCORES = ("variance", "variation-ratio", "expected-pairwise-kl")
 IMAGES = torch.rand(2, 3, 20, 28, generator=torch.Generator().manual_seed(0))
