@@ -37,7 +37,6 @@ EVIDENCE = {
 """What formulas are given, at the size of the network's output."""
 MEANS = frozenset({"probabilities", "total entropy", "expected entropy"})
 """Evidence that can be blended over tiles and averaged along a video; scores that need nothing else follow from it."""
-
 BASE = frozenset({"base logits", "temperature", MAX_LOGIT_STATISTICS})
 """Evidence of the base network alone; the maps of scores that need nothing else are always resized as maps."""
 

@@ -16,7 +16,7 @@ from segunc.posteriors.fitted import MaxLogitStatistics
 from segunc.sampling import Sampler
 from segunc.sampling.accumulate import standardized_max_logit
 from segunc.sampling.logits import draw_logits
-from segunc.scores import SCORES, check_scores
+from segunc.scores import SCORES
 from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax
 from tests.bayes.networks import small_network
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
@@ -112,7 +112,6 @@ def test_draws_one_by_one_are_those_of_the_sampler() -> None:
 
 
 def test_names_are_checked() -> None:
-    assert check_scores(["energy", "msp", "energy"]) == ("energy", "msp")
     with pytest.raises(InputError, match="score 'sharpness'; expected one of msp, "):
         Sampler(small_network(), scores=["msp", "sharpness"])
     with pytest.raises(InputError, match="no score is named"):
