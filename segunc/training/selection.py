@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from segunc.affine.posterior import Posterior
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NotFiniteError
 from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.labels import IGNORE
 from segunc.data.samples import SegmentationDataset
@@ -104,10 +104,7 @@ def select(
         sampler = Sampler(network, posterior, draws=max(draws, posterior.members), seed=seed, precision=precision)
         try:
             results[f"{value:g}"] = validation_nll(sampler, data, chosen)
-        except InputError as error:
-            # Much noise can blow a network up: then it is not the one to choose.
-            if "NaN or infinite" not in error.given:
-                raise
+        except NotFiniteError:  # much noise can blow a network up: then it is not the one to choose
             results[f"{value:g}"] = math.inf
     best = min(results, key=lambda key: results[key])
     if not math.isfinite(results[best]):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
+from segunc.options import FinetuneOptions
+from segunc.verbs.train import words
 
 
 class Method(NamedTuple):
@@ -80,58 +83,61 @@ def load(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Make a model folder from another one, by the method that was asked for."""
+@dataclass(frozen=True)
+class FinetuneResult:
+    """What was made.
+
+    Attributes:
+        out: the model folder.
+        measured: seconds, steps and selections of a fine-tuning; empty for the other methods.
+    """
+
+    out: Path
+    measured: Mapping[str, Any]
+
+
+def finetune(options: FinetuneOptions) -> FinetuneResult:
+    """Make a model folder from another one, by the method that is asked for.
+
+    Raises:
+        InputError: the base, the configuration and the output folder do not fit together.
+
+    >>> result = finetune(FinetuneOptions(base=base, config=finetune_config, out=folder / "abnn", device="cpu"))
+    >>> result.measured["steps"] > 0, segunc.load_model(result.out).posterior.method
+    (True, 'abnn')
+    """
     from segunc.core.device import resolve_device
-    from segunc.training.config import parse_fit_config, parse_settings
-
-    device = resolve_device(arguments.device)
-    method = METHODS[arguments.method]
-    if arguments.method == "ensemble":
-        _ensemble(arguments)
-        return
-    if len(arguments.base) > 1:
-        raise InputError(
-            f"--method {arguments.method} with {len(arguments.base)} folders at --base",
-            "one",
-            "only ensemble takes more",
-        )
-    arguments.base = arguments.base[0]
-    if not method.data:
-        given = Path(arguments.config) if arguments.config else None
-        settings = parse_settings(given, arguments.overrides, section(arguments.method), load(method.options))
-        load(method.run)(Path(arguments.base), settings, Path(arguments.out))
-        return
-    if arguments.config is None:
-        raise InputError(f"--method {arguments.method} without --config", "a YAML file", "see configs/ for examples")
-    if not method.finished:
-        _finetune(arguments)
-        return
-    options = load(method.options)
-    config = parse_fit_config(Path(arguments.config), arguments.overrides, section(arguments.method), options)
-    load(method.run)(Path(arguments.base), config, Path(arguments.out), device=device)
-
-
-def _ensemble(arguments: argparse.Namespace) -> None:
-    unused = [*([f"--config {arguments.config}"] if arguments.config else []), *arguments.overrides]
-    if unused:
-        raise InputError(f"--method ensemble with {' '.join(unused)}", "--base and --out", "it has no settings")
-    load(METHODS["ensemble"].run)([Path(base) for base in arguments.base], Path(arguments.out))
-
-
-def _finetune(arguments: argparse.Namespace) -> None:
     from segunc.core.quiet import quiet_lightning
-    from segunc.training.config import parse_finetune_config
-    from segunc.training.progress import is_first_process
+    from segunc.training.config import parse_finetune_config, parse_fit_config, parse_settings
 
+    device = resolve_device(options.device)
+    bases = [Path(base) for base in ([options.base] if isinstance(options.base, str | Path) else options.base)]
+    out, overrides = Path(options.out), words(options.settings)
+    given = Path(options.config) if options.config else None
+    if options.method not in METHODS:
+        raise InputError(f"--method {options.method}", f"one of {', '.join(METHODS)}", "check the spelling")
+    method, key = METHODS[options.method], section(options.method)
+    make = load(method.run)
+    if options.method == "ensemble":
+        unused = [*([f"--config {options.config}"] if options.config else []), *overrides]
+        if unused:
+            raise InputError(f"--method ensemble with {' '.join(unused)}", "--base and --out", "it has no settings")
+        make(bases, out)
+        return FinetuneResult(out, {})
+    if len(bases) > 1:
+        raise InputError(
+            f"--method {options.method} with {len(bases)} folders at --base", "one", "only ensemble takes more"
+        )
+    settings = load(method.options)
+    if not method.data:
+        make(bases[0], parse_settings(given, overrides, key, settings), out)
+        return FinetuneResult(out, {})
+    if given is None:
+        raise InputError(f"--method {options.method} without --config", "a YAML file", "see configs/ for examples")
+    if method.finished:
+        make(bases[0], parse_fit_config(given, overrides, key, settings), out, device=device)
+        return FinetuneResult(out, {})
     quiet_lightning()
-    method = METHODS[arguments.method]
-    options = load(method.options)
-    config = parse_finetune_config(Path(arguments.config), arguments.overrides, section(arguments.method), options)
+    config = parse_finetune_config(given, overrides, key, settings)
     # Lightning, not the caller, places a fine-tuning on its devices.
-    measured = load(method.run)(Path(arguments.base), config, Path(arguments.out), device=arguments.device)
-    if not is_first_process():
-        return
-    selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]
-    parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
-    print(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
+    return FinetuneResult(out, make(bases[0], config, out, device=options.device))
