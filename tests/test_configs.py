@@ -13,12 +13,12 @@ from segunc.networks import NetworkDescription, build_network
 from segunc.posteriors.files import load_model
 from segunc.training.config import parse_finetune_config, parse_train_config
 from segunc.verbs.finetune import METHODS, load, section
-from tests.commands.processes import succeed
 from tests.conftest import Job
 from tests.data import miniatures
+from tests.verbs.processes import succeed
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FILES = sorted([*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "segunc" / "commands").glob("*.yaml")])
+FILES = sorted([*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "segunc" / "verbs").glob("*.yaml")])
 
 
 def method_of(path: Path) -> str | None:
@@ -97,7 +97,7 @@ def test_a_finetuning_configuration_fits_the_one_of_its_base(path: Path) -> None
     ("ours", "shipped"), [("toy.yaml", "demo_train.yaml"), ("toy_abnn.yaml", "demo_finetune.yaml")]
 )
 def test_the_demo_runs_with_the_toy_configurations(ours: str, shipped: str) -> None:
-    configs, commands = REPOSITORY / "configs", REPOSITORY / "segunc" / "commands"
+    configs, commands = REPOSITORY / "configs", REPOSITORY / "segunc" / "verbs"
     assert (configs / ours).read_bytes() == (commands / shipped).read_bytes()
 
 

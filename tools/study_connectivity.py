@@ -1,6 +1,6 @@
 """How are members and draws connected? Loss and accuracy along straight lines between their affine parameters.
 
-    python tools/study_connectivity.py --model runs/camvid-abnn --data data/camvid --every 8 --json lines.json --plot lines
+    python -m tools.study_connectivity --model runs/camvid-abnn --data data/camvid --every 8 --json lines.json --plot lines
 
 A point of a line is the network with (1 - t) theta_a + t theta_b for its affine parameters, t from -0.25 to 1.25: between
 all pairs of ABNN's members without noise, and between draws of any posterior over the affine parameters: each and the next one,
@@ -40,7 +40,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model
 from segunc.sampling.logits import draw_logits
 from segunc.training.finetune_run import frames_as_seen, load_for_fitting
-from segunc.verbs.device import provenance
+from tools.measuring import provenance
 
 FIRST, LAST = -0.25, 1.25
 

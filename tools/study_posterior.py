@@ -1,7 +1,7 @@
 """How faithful is each posterior? Its predictive against that of Hamiltonian Monte Carlo on the same target.
 
-    python tools/study_posterior.py --out study
-    python tools/study_posterior.py --reference runs/hmc --models runs/abnn runs/swag --data toy --out study
+    python -m tools.study_posterior --out study
+    python -m tools.study_posterior --reference runs/hmc --models runs/abnn runs/swag --data toy --out study
 
 The first form makes everything in place: toy scenes, a small network, and every posterior over its affine parameters that
 `segunc finetune` knows, each told the same prior, N_eff and data (whole frames, no augmentation). The second compares finished model folders
@@ -36,8 +36,8 @@ from segunc.sampling.sampler import Sampler
 from segunc.toyroads import ToyConfig, generate_toy
 from segunc.training.base import train_network
 from segunc.training.config import parse_finetune_config, parse_train_config
-from segunc.verbs.device import provenance
 from segunc.verbs.finetune import METHODS, load, section
+from tools.measuring import provenance
 
 REFERENCE = "hmc"
 COMPARED = [name for name, method in METHODS.items() if not method.finished and name != "deterministic"]

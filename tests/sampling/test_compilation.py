@@ -142,18 +142,16 @@ def test_frames_of_any_size_have_the_same_bits_wherever_a_run_begins(monkeypatch
 
 def test_whole_chunks_over_whole_groups_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", made := Compilations())
-    used = sampler(draws=5, chunk=2)
-    used.group = 3
+    used = sampler(draws=5, chunk=2).with_execution(chunk=2, group=3, compiled=True)
     plain = share_compiled(sampler(draws=5, chunk=2, compiled=False), frames(3))
     assert plain < 0.5
     whole = share_compiled(used, frames(3))
     assert whole == pytest.approx(0.8 + 0.2 * plain, abs=0.1), "four draws of five"
     assert share_compiled(used, frames(2)) == plain
     assert made.shapes == [(3, 3, 16, 20)]
-    used.compiled = False
-    assert share_compiled(used, frames(3)) == plain
+    assert share_compiled(used.with_execution(chunk=2, group=3, compiled=False), frames(3)) == plain
     # Another run through the same sampler, with other chunks: compiled as it would be if it came first.
-    used.chunk, used.compiled = 5, True
+    used = used.with_execution(chunk=5, group=3, compiled=True)
     assert share_compiled(used, frames(3)) == 1.0
     assert not used.report.messages
 

@@ -1,4 +1,4 @@
-"""What a cell is asked for, in the words of the command line: settings, evaluations, bases."""
+"""What a cell is asked for: settings, evaluations, bases."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import hashlib
 import os
 import re
 import tempfile
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from segunc.core.errors import InputError
+from segunc.options import EvaluateOptions
 from segunc.posteriors.files import model_files
 from segunc.training.config import parse_finetune_config, parse_fit_config, parse_settings
 from segunc.verbs.finetune import METHODS, load, section
@@ -29,6 +32,30 @@ def evaluation_words(options: Mapping[str, Any]) -> list[str]:
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         words += [option, expand(text) if key == "root" else text]
     return words
+
+
+def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device: str) -> EvaluateOptions:
+    """Options of ``segunc evaluate``, where a text stands for what the command line would read it as.
+
+    Raises:
+        InputError: an unknown option, or a value that it cannot have.
+    """
+    known, read = {field.name: field for field in fields(EvaluateOptions)}, dict[str, Any]()
+    for key, value in options.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise InputError(f"evaluation option '{key}'", f"one of {', '.join(known)}", "check the spelling")
+        if isinstance(value, bool):  # a flag; YAML also reads `on` so
+            read |= {name: "on" if name == "compile" else True} if value else {}
+            continue
+        parse = known[name].metadata.get("type")
+        try:
+            read[name] = parse(value) if parse is not None and isinstance(value, str) else value
+        except ArgumentTypeError as error:
+            raise InputError(f"evaluation option {key}: {error}") from error
+    if "root" in read:
+        read["root"] = expand(read["root"])
+    return EvaluateOptions(model=model, out=out, device=device, **read)
 
 
 def expand(text: str) -> str:

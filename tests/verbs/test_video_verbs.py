@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from segunc.maps.reader import MapsReader
-from tests.commands.processes import Command, refuse, segunc, succeed
-from tests.commands.test_interrupted import kill_when, tree
 from tests.conftest import Job
 from tests.maps.fakes import write_timed_video
+from tests.verbs.processes import Command, refuse, segunc, succeed
+from tests.verbs.test_interrupted import kill_when, tree
 
 FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,aleatoric,epistemic")
 

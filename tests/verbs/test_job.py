@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from segunc.posteriors.files import load_model
 from segunc.training.config import parse_finetune_config, parse_train_config
-from tests.commands.processes import refuse, segunc, succeed
 from tests.conftest import Job
+from tests.verbs.processes import refuse, segunc, succeed
 
 FAST = ("--precision", "float32", "--device", "cpu")
 

@@ -15,9 +15,9 @@ from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
 from segunc.data.labels import label_map
 from segunc.data.samples import load_image
-from tests.commands.test_datasets import model
 from tests.conftest import Job
 from tests.data.miniatures import write_frame
+from tests.verbs.test_datasets import model
 
 FAST = ("--draws", 2, "--replicates", 0, "--precision", "float32", "--device", "cpu")
 

@@ -12,9 +12,9 @@ import torch
 from segunc.posteriors.chains import ChainStates
 from segunc.posteriors.files import load_model
 from segunc.sampling.sampler import Sampler
-from tests.commands.processes import Command, refuse, succeed
-from tests.commands.test_interrupted import kill_when
 from tests.conftest import Job
+from tests.verbs.processes import Command, refuse, succeed
+from tests.verbs.test_interrupted import kill_when
 
 LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
 SECTIONS = {

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.processes import Command, refuse, succeed
-from tests.commands.test_interrupted import tree
 from tests.conftest import Job
+from tests.verbs.processes import Command, refuse, succeed
+from tests.verbs.test_interrupted import tree
 
 FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,epistemic")
 PATIENCE = 900.0

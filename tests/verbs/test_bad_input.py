@@ -16,8 +16,8 @@ from torch._utils import ExceptionWrapper
 from segunc.core.errors import InputError
 from segunc.networks import load_network, save_network
 from segunc.training.resume import worker_message
-from tests.commands.processes import refuse, segunc
 from tests.conftest import Job
+from tests.verbs.processes import refuse, segunc
 
 
 def words(job: Job, out: Path, line: str) -> list[str]:

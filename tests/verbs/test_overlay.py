@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from segunc.review.video import count_frames, video_suffix
-from tests.commands.processes import refuse, succeed
 from tests.conftest import Job
+from tests.verbs.processes import refuse, succeed
 
 
 @pytest.fixture

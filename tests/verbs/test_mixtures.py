@@ -14,8 +14,8 @@ from segunc.networks.files import state_sha256
 from segunc.posteriors.files import load_model
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.sampling import Sampler
-from tests.commands.processes import refuse, succeed
 from tests.conftest import Job
+from tests.verbs.processes import refuse, succeed
 
 FAST = ("--precision", "float32", "--device", "cpu")
 FRAME = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.commands.processes import refuse, succeed
 from tests.maps.foreign import write_map
 from tests.metrics.evaluations import write_result
+from tests.verbs.processes import refuse, succeed
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from segunc.posteriors.files import load_model
-from tests.commands.processes import Command, refuse, succeed
 from tests.conftest import Job
+from tests.verbs.processes import Command, refuse, succeed
 
 
 def kill_when(command: Command, moment: Callable[[], bool], seconds: float = 60.0) -> None:

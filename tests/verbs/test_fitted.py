@@ -13,9 +13,9 @@ import pytest
 from segunc.maps.encoding import decode_unit
 from segunc.posteriors.files import load_model
 from segunc.sampling.prediction import ALL_SCORES
-from tests.commands.processes import refuse, succeed
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
+from tests.verbs.processes import refuse, succeed
 
 FAST = ("--precision", "float32", "--device", "cpu")
 CONFIG = """\

@@ -14,9 +14,9 @@ import torch
 from segunc.posteriors.files import load_model
 from segunc.sampling.sampler import Sampler
 from segunc.verbs.finetune import METHODS, section
-from tests.commands.processes import Command, refuse, segunc, succeed
-from tests.commands.test_interrupted import kill_when
 from tests.conftest import Job
+from tests.verbs.processes import Command, refuse, segunc, succeed
+from tests.verbs.test_interrupted import kill_when
 
 FAST = ("--precision", "float32", "--device", "cpu")
 SETTINGS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,21 @@ from torch import nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.cli.main import build_parser
 from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.networks import NetworkDescription, SegmentationNetwork
+from segunc.options import PredictOptions
 from segunc.posteriors.abnn import ABNN
 from segunc.processing.tiles import Tiling
 from segunc.sampling import Sampler
 from segunc.sampling.compilation import Decision, Workload
 from segunc.verbs import execution
-from segunc.verbs.execution import choose_compilation, choose_execution, input_sizes
-from tests.commands.processes import Command, refuse, succeed
-from tests.commands.test_interrupted import kill_when, tree
+from segunc.verbs.execution import Asked, choose_compilation, choose_execution, input_sizes
+from segunc.verbs.predict import read_options
 from tests.conftest import Job
 from tests.maps.fakes import write_pictures, write_video
+from tests.verbs.processes import Command, refuse, succeed
+from tests.verbs.test_interrupted import kill_when, tree
 
 FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,aleatoric,epistemic")
 DESCRIPTION = NetworkDescription("body", "none", ("road", "car", "sky"))
@@ -39,10 +39,6 @@ def sampler(draws: int = 4) -> Sampler:
     network = SegmentationNetwork(body, DESCRIPTION, stride=1).eval()
     convert(network)
     return Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=draws)
-
-
-def options(*words: str) -> argparse.Namespace:
-    return build_parser().parse_args(["predict", "--model", "m", "--input", "i", "--out", "o", *words])
 
 
 @pytest.fixture
@@ -62,10 +58,9 @@ def test_the_whole_input_decides_whatever_a_shard_takes_of_it(tmp_path: Path, as
     write_pictures(tmp_path / "in", 40, (24, 32))
     write_pictures(tmp_path / "in", 12, (30, 32))  # six in each folder, six of them new, are of another size
     source = open_source(tmp_path / "in")
-    found = [choose_execution(options(*words), sampler(), source, None, None) for words in ((), ("--shard", "2/4"))]
-    assert found[0] == found[1]
-    assert found[0].compilation.compiled
-    assert found[0].notes == ("it pays",)
+    found = choose_execution(Asked(), sampler(), source, None)
+    assert found.compilation.compiled
+    assert found.notes == ("it pays",)
     one, several = asked[:2]
     assert (one.frames, one.draws, one.pixels, one.sizes, one.forms) == (46, 4, 30 * 32, 1, 1)
     # Of 46 frames every third is looked at: 16, of which 0, 3, 21 and 24 are large.
@@ -76,7 +71,7 @@ def test_the_whole_input_decides_whatever_a_shard_takes_of_it(tmp_path: Path, as
 
 def test_one_frame_of_a_video_is_looked_at(tmp_path: Path, asked: list[Workload]) -> None:
     write_video(tmp_path / "drive.avi", 30)
-    choose_execution(options(), sampler(), open_source(tmp_path / "drive.avi"), None, None)
+    choose_execution(Asked(), sampler(), open_source(tmp_path / "drive.avi"), None)
     assert [(work.frames, work.pixels, work.sizes) for work in asked] == [(30, 48 * 64, 1)] * 2
 
 
@@ -84,48 +79,40 @@ def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path, a
     write_pictures(tmp_path, 4)
     source = open_source(tmp_path)
     recorded: dict[str, Any] = {"chunk": 2, "group": 3, "compiled": False}
-    found = choose_execution(options(), sampler(), source, None, recorded)
+    found = choose_execution(Asked(), sampler(), source, recorded)
     assert (found.chunk, found.group, found.compilation.compiled) == (2, 3, False)
     assert not asked
-    assert choose_execution(options(), sampler(), source, None, recorded | {"compiled": True}).compilation.compiled
-    given = options("--chunk", "1", "--frames-at-once", "2", "--compile", "on")
-    found = choose_execution(given, sampler(), source, None, recorded)
+    assert choose_execution(Asked(), sampler(), source, recorded | {"compiled": True}).compilation.compiled
+    given = Asked(chunk=1, group=2, compile="on")
+    found = choose_execution(given, sampler(), source, recorded)
     assert (found.chunk, found.group, found.compilation.compiled) == (1, 2, True)
     # A manifest from before passes could be compiled.
-    assert choose_execution(options("--compile", "off"), sampler(), source, None, {"chunk": 2, "group": 1}).group == 1
+    assert choose_execution(Asked(compile="off"), sampler(), source, {"chunk": 2, "group": 1}).group == 1
 
 
 def test_a_short_input_runs_as_it_is_and_says_nothing(tmp_path: Path) -> None:
     write_pictures(tmp_path, 4)
-    found = choose_execution(options(), sampler(), open_source(tmp_path), None, None)
+    found = choose_execution(Asked(), sampler(), open_source(tmp_path), None)
     assert (found.chunk, found.group, found.compilation.compiled, found.notes) == (4, 1, False, ())
     assert "4 frames would save" in found.compilation.reason
-    used = sampler()
-    found.apply(used)
-    assert (used.chunk, used.group, used.compiled, used.report.messages) == (4, 1, False, used.report.messages)
 
 
-@pytest.mark.parametrize("words", [("--smooth", "1"), ("--redraw",), ("--tile", "32x32")])
-def test_what_needs_frames_one_by_one_gets_them(tmp_path: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("given", [{"smooth": 1.0}, {"redraw": True}, {"tile": (32, 32), "overlap": 0}])
+def test_what_needs_frames_one_by_one_gets_them(tmp_path: Path, given: dict[str, Any]) -> None:
     write_pictures(tmp_path, 2)
-    tiling = Tiling((32, 32), 0) if "--tile" in words else None
-    given = options(*words, "--frames-at-once", "4")
-    found = choose_execution(given, sampler(), open_source(tmp_path), tiling, None)
+    asked = read_options(PredictOptions("m", tmp_path, "o", frames_at_once=4, **given)).asked
+    found = choose_execution(asked, sampler(), open_source(tmp_path), None)
     assert found.group == 1
     assert "one at a time" in found.notes[0]
-
-
-def test_the_flag_of_before_still_means_on() -> None:
-    assert [options(*words).compile for words in ((), ("--compile",), ("--compile", "off"))] == ["auto", "on", "off"]
 
 
 def test_bad_numbers_and_unreadable_inputs(tmp_path: Path) -> None:
     (name,) = write_pictures(tmp_path, 1)
     with pytest.raises(InputError, match="--frames-at-once 0"):
-        choose_execution(options("--frames-at-once", "0"), sampler(), open_source(tmp_path), None, None)
+        choose_execution(Asked(group=0), sampler(), open_source(tmp_path), None)
     (tmp_path / f"{name}.png").write_bytes(b"broken")
     with pytest.raises(InputError, match="no frame of"):
-        choose_execution(options(), sampler(), open_source(tmp_path), None, None)
+        choose_execution(Asked(), sampler(), open_source(tmp_path), None)
 
 
 def test_inputs_of_the_network() -> None:
