@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from segunc.verbs.device import provenance
 from torch import Tensor
 
 from segunc.cli.main import build_parser
@@ -50,7 +49,9 @@ from segunc.options import PredictOptions
 from segunc.processing.frames import FrameProcess
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.execution import choose_execution, writer_threads
+from segunc.verbs.execution import choose_execution
+from segunc.verbs.predict import Job, read_options, writer_threads
+from tools.measuring import provenance
 
 SCORES = ("entropy", "epistemic")
 IN_MEMORY = 32

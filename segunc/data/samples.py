@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,9 @@ from torch.utils.data import Dataset
 from segunc.core.errors import InputError
 from segunc.data.images import Image, read_image, read_label_image
 from segunc.data.labels import LabelMap
-from segunc.data.transforms import Transform
+
+if TYPE_CHECKING:
+    from segunc.data.transforms import Transform
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ def compare(options: CompareOptions) -> CompareResult:
     Raises:
         InputError: a result cannot be read, or holds nothing that is asked for.
 
-    >>> compared = compare(CompareOptions(results=[metrics], keys=["*.miou"]))
-    >>> print(compared.text.splitlines()[0].split("|")[1].strip())
-    number
+    >>> compared = compare(CompareOptions(results=[metrics], scores=["entropy", "epistemic"], keys=["pooled.auroc"]))
+    >>> compared.comparison.columns
+    ('entropy', 'epistemic')
     """
     out = Path(options.out) if options.out else None
     if out is not None and (out.suffix.lower() not in (".md", ".csv") or out.is_dir()):

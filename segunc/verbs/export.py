@@ -43,7 +43,7 @@ def export(options: ExportOptions) -> ExportResult:
 
     >>> result = export(ExportOptions(maps=maps, score="entropy", to="fishyscapes", out=folder / "export"))
     >>> result.written == result.total, len(list(result.folder.rglob("*_anomaly.npy")))
-    (True, 2)
+    (True, 4)
     """
     maps, out = Path(options.maps), Path(options.out)
     with count_frames() as show:

@@ -40,7 +40,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
 
     >>> result = overlay(OverlayOptions(maps=maps, out=folder / "figures", score=["epistemic"], format="png"))
     >>> [(place.name, len(pictures)) for place, pictures in result.pictures.items()]
-    [('overlay-epistemic', 2)]
+    [('overlay-epistemic', 4)]
     """
     if options.video and options.format == "pdf":
         raise InputError("--video with --format pdf", "--format png or jpg", "a video is made from the pictures")
