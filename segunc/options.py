@@ -170,6 +170,8 @@ class FinetuneOptions(DeviceOptions):
         choices_of="segunc.verbs.finetune:METHODS",
     )
     settings: Settings = ()
+    data: Any = None
+    """Loaders of your own, where the method takes them."""
 
 
 @dataclass(frozen=True)

@@ -53,21 +53,13 @@ WRITE_ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """What the workers get.
+    """What the workers get."""
 
-    Attributes:
-        options: of the verb, with absolute paths, a device without a number and the number of threads.
-        job: the inputs, opened here.
-        pool: the workers.
-        tasks: the shards of all inputs.
-        executions: for each input how it is computed, the same on every machine.
-    """
-
-    options: PredictOptions
-    job: Job
+    options: PredictOptions  # with absolute paths, a device without a number and the number of threads
+    job: Job  # the inputs, opened here
     pool: Pool
-    tasks: Sequence[ShardTask]
-    executions: Sequence[Execution]
+    tasks: Sequence[ShardTask]  # the shards of all inputs
+    executions: Sequence[Execution]  # for each input how it is computed, the same on every machine
 
 
 def predict_on_cluster(options: PredictOptions) -> PredictResult:
@@ -86,11 +78,7 @@ def predict_on_cluster(options: PredictOptions) -> PredictResult:
 
 @contextlib.contextmanager
 def make_plan(options: PredictOptions) -> Iterator[Plan]:
-    """Open the inputs, load the model, and look at the maps folders.
-
-    Raises:
-        InputError: what was given cannot be predicted, or not on a cluster.
-    """
+    """Open the inputs, load the model, and look at the maps folders."""
     _refuse_unfit(options)
     on_gpu = options.device == "cuda" or resolve_device(options.device).type == "cuda"
     given = [options.input] if isinstance(options.input, str | Path) else options.input
@@ -200,12 +188,7 @@ def _check_folder(options: PredictOptions, job: Job, place: int, execution: Exec
 
 
 class ShardWork:
-    """What a worker holds: the model, the sampler and the opened inputs.
-
-    Args:
-        options: of the verb, with absolute paths and with the number of threads.
-        executions: for each input how it is computed, the same on every machine.
-    """
+    """What a worker holds: the model, the sampler and the opened inputs of a :class:`Plan`'s options."""
 
     def __init__(self, options: PredictOptions, executions: Sequence[Execution]) -> None:
         self._executions = executions
@@ -228,14 +211,8 @@ class ShardWork:
                 if writes == WRITE_ATTEMPTS:
                     raise
             time.sleep(POLL_SECONDS)
-        return ShardResult(
-            task,
-            summary.finished,
-            summary.skipped,
-            len(summary.failed),
-            host=socket.gethostname(),
-            notes=(*execution.notes, *self._job.sampler.report.messages),
-        )
+        host, notes = socket.gethostname(), (*execution.notes, *self._job.sampler.report.messages)
+        return ShardResult(task, summary.finished, summary.skipped, len(summary.failed), host=host, notes=notes)
 
 
 def _collect(plan: Plan) -> list[ShardResult]:

@@ -83,11 +83,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     result = evaluation.result
     if anomaly_classes:
         result.setdefault("run", {})["anomaly_classes"] = anomaly_classes
-    result["bootstrap"] = {
-        "replicates": options.replicates,
-        "seed": wanted.resampling.seed,
-        "unit": wanted.resample,
-    }
+    result["bootstrap"] = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
     write_metrics(result, out)
     if evaluation.replicates.paths:
         save_replicates(sidecar_path(out), evaluation.replicates)

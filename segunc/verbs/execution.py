@@ -31,39 +31,23 @@ FrameInputs = Callable[[int], Sequence[Sequence[Size]]]
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run computes.
+    """How a run computes, and what a user should know of it."""
 
-    Attributes:
-        chunk: draws in a batch.
-        group: frames in a batch.
-        compilation: whether whole chunks of draws over whole groups run compiled, and why.
-        notes: what a user should know.
-    """
-
-    chunk: int
-    group: int
-    compilation: Decision
+    chunk: int  # draws in a batch
+    group: int  # frames in a batch
+    compilation: Decision  # of whole chunks of draws over whole groups
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a user says of how a run computes, where None and ``auto`` leave the choice.
-
-    Attributes:
-        chunk: draws in a batch.
-        group: frames in a batch.
-        compile: ``auto``, ``on`` or ``off``.
-        one_by_one: frames are smoothed, tiled or drawn anew, and cannot share a batch.
-        size: (height, width) that the network sees.
-        tiling: of the frames.
-    """
+    """What a user says of how a run computes, where None and ``auto`` leave the choice."""
 
     chunk: int | None = None
     group: int | None = None
     compile: str = "auto"
-    one_by_one: bool = False
-    size: Size | None = None
+    one_by_one: bool = False  # frames are smoothed, tiled or drawn anew, and cannot share a batch
+    size: Size | None = None  # that the network sees
     tiling: Tiling | None = None
 
 
@@ -74,7 +58,7 @@ def choose_execution(
 
     Args:
         asked: by the user.
-        sampler: over a :class:`SegmentationNetwork`, with the chunk that was asked for.
+        sampler: with the chunk that was asked for.
         source: the whole input, whatever a shard takes of it.
         recorded: the ``run`` part of the manifest of a run that is continued, or None.
 

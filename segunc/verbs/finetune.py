@@ -118,6 +118,8 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         raise InputError(f"--method {options.method}", f"one of {', '.join(METHODS)}", "check the spelling")
     method, key = METHODS[options.method], section(options.method)
     make = load(method.run)
+    if options.data is not None:
+        raise InputError("loaders of your own", "a data set in the configuration", "see configs/ for examples")
     if options.method == "ensemble":
         unused = [*([f"--config {options.config}"] if options.config else []), *overrides]
         if unused:

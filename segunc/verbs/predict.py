@@ -137,26 +137,7 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
 
 @dataclass(frozen=True)
 class Request:
-    """What the options of a run say, read and checked once: nothing below looks at the options.
-
-    Attributes:
-        model: its folder.
-        out: folder of the maps.
-        inputs: with their maps folders.
-        selection: the frames of each that are taken.
-        shard: the part of them that this run takes.
-        scores: that are written.
-        region: of interest, or None for the whole frame.
-        thresholds: score -> value from which on pixels form a component.
-        overlay: the score that overlays show, or None.
-        store: ``png`` or ``hdf5``.
-        overwrite: what is there is removed first.
-        sampling: draws and how they are computed.
-        threads: of the CPU; None for all.
-        asked: what is said of chunks, groups and compilation; with the size and the tiles of the frames.
-        smooth: time constant in seconds, or None.
-        redraw: new draws for every frame.
-    """
+    """What the options of a run say, read and checked once: nothing below looks at the options."""
 
     model: Path
     out: Path
@@ -166,22 +147,17 @@ class Request:
     scores: tuple[str, ...]
     region: Region | None
     thresholds: Mapping[str, float]
-    overlay: str | None
+    overlay: str | None  # the score
     store: str
     overwrite: bool
     sampling: SamplingOptions
-    threads: int | None
-    asked: Asked
+    asked: Asked  # of chunks, groups and compilation, with the size and the tiles of the frames
     smooth: float | None
     redraw: bool
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
-        """Open the inputs and load the model, and compute meanwhile on the threads that were asked for; nothing is written.
-
-        Raises:
-            InputError: what was given cannot be predicted.
-        """
+        """Open the inputs and load the model; what is computed meanwhile is on the threads that were asked for."""
         runs = () if self.overwrite else (read_run(given.out) for given in self.inputs)
         # One number serves all inputs: that of the first that was begun.
         recorded = next((run.get("threads") for run in runs if run is not None), None)
@@ -189,16 +165,12 @@ class Request:
         model = load_model(self.model)
         by_means = self.asked.tiling is not None or self.smooth is not None
         scores = check_scores([*self.scores, NEEDED]) if by_means else self.scores
-        with flushed_denormals(), threads(recorded if self.threads is None else self.threads):
+        with flushed_denormals(), threads(recorded if self.sampling.threads is None else self.sampling.threads):
             yield Job(self, model, make_sampler(model, self.sampling, scores), sources, recorded)
 
 
 def read_options(options: PredictOptions) -> Request:
-    """Read and check all options; nothing is loaded or written.
-
-    Raises:
-        InputError: what was given cannot be predicted.
-    """
+    """Read and check all options; nothing is loaded or written."""
     shard = parse_shard(options.shard) if options.shard else Shard()
     selection = Selection(options.every, *(parse_time(t) if t else None for t in (options.start, options.end)))
     region = Region(Path(options.mask)) if options.mask else None
@@ -233,7 +205,6 @@ def read_options(options: PredictOptions) -> Request:
         store=options.store,
         overwrite=options.overwrite,
         sampling=options,
-        threads=options.threads,
         asked=Asked(options.chunk, options.frames_at_once, options.compile, one_by_one, options.size, tiling),
         smooth=options.smooth,
         redraw=options.redraw,
@@ -283,20 +254,13 @@ def _run(job: Job, on_input: OnInput | None) -> PredictResult:
     return PredictResult(job.request.out, tuple(results), tuple(notes), failure)
 
 
-def _result(job: Job, place: int, execution: Execution, summary: Summary) -> InputResult:
-    given, sampler = job.request.inputs[place], job.sampler
-    return InputResult(
-        out=given.out,
-        label=given.label,
-        shard="" if job.request.shard.whole else str(job.request.shard),
-        frames=summary.finished,
-        skipped=summary.skipped,
-        failed=summary.failed,
-        seconds=summary.seconds,
-        how=f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, "
-        f"{'compiled, ' if execution.compilation.compiled else ''}{describe_device(sampler.device)}",
-        video=overlay_video(job, place) if summary.finished + summary.skipped else None,
-    )
+def _result(job: Job, place: int, execution: Execution, done: Summary) -> InputResult:
+    given, sampler, shard = job.request.inputs[place], job.sampler, job.request.shard
+    compiled = "compiled, " if execution.compilation.compiled else ""
+    how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {compiled}{describe_device(sampler.device)}"
+    video = overlay_video(job, place) if done.finished + done.skipped else None
+    part = "" if shard.whole else str(shard)
+    return InputResult(given.out, given.label, part, done.finished, done.skipped, done.failed, done.seconds, how, video)
 
 
 def execution_of(job: Job, place: int) -> Execution:
@@ -306,18 +270,7 @@ def execution_of(job: Job, place: int) -> Execution:
 
 
 def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> Summary:
-    """Write the maps of an input, or of a shard of it; frames that fail are in the summary.
-
-    Args:
-        job: with the sampler.
-        place: of the input.
-        shard: of the input.
-        execution: how it is computed.
-
-    Raises:
-        InputError: the maps folder, the input or a setting does not fit.
-        PartialFailure: a file could not be written; what was finished is kept.
-    """
+    """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
     request, given, source = job.request, job.request.inputs[place], job.sources[place]
     sampler = job.sampler.with_execution(
         chunk=execution.chunk, group=execution.group, compiled=execution.compilation.compiled
@@ -327,22 +280,12 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     smoother = None
     if request.smooth is not None:
         smoother = Smoother(request.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
+    files = Hdf5Files(given.out) if request.store == "hdf5" else None
     writer = MapsWriter(
-        given.out,
-        manifest,
-        overwrite=request.overwrite,
-        shard=shard,
-        region=request.region,
-        files=Hdf5Files(given.out) if request.store == "hdf5" else None,
+        given.out, manifest, overwrite=request.overwrite, shard=shard, region=request.region, files=files
     )
-    process = FrameProcess(
-        sampler,
-        request.scores,
-        size=request.asked.size,
-        tiling=request.asked.tiling,
-        smoother=smoother,
-        redraw=request.redraw,
-    )
+    size, tiling = request.asked.size, request.asked.tiling
+    process = FrameProcess(sampler, request.scores, size=size, tiling=tiling, smoother=smoother, redraw=request.redraw)
     with ConsoleProgress(label=given.label) as show:
         return run_pipeline(
             source,
@@ -413,11 +356,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
 
 
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
-    """Draws the overlay of a frame.
-
-    Raises:
-        InputError: the score is not written, or has no fixed range.
-    """
+    """Draws the overlay of a frame, of a score that is written and has a fixed range."""
     from segunc.review.colormap import display_range
     from segunc.review.overlay import Legend, draw_overlay, model_line, score_unit
 
