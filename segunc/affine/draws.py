@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from segunc.affine.dropout_sites import DropoutSite, DropoutState
 from segunc.affine.noise import mix_seed
+from segunc.affine.scope import in_scope
 from segunc.affine.sites import SiteState, StochasticSite, fold, own_affine, statistics
 from segunc.core.errors import InputError
 
@@ -157,6 +158,7 @@ class AffineLayout:
         dropout = [(name, module) for name, module in network.named_modules() if isinstance(module, DropoutSite)]
         self.dropout_names = tuple(name for name, _ in dropout)
         self._dropout: list[DropoutState] = [module.segunc_dropout for _, module in dropout]
+        self._masks: dict[tuple[str, str | None], Tensor] = {}
 
     @property
     def total(self) -> int:
@@ -170,6 +172,15 @@ class AffineLayout:
     def site_mask(self, chosen: Sequence[bool]) -> Tensor:
         """``[T]`` bool from one flag a site."""
         return torch.repeat_interleave(torch.tensor(chosen), torch.tensor(self.channels)).to(self.device)
+
+    def mask(self, scope: str, narrower: str | None = None) -> Tensor:
+        """``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
+        if (scope, narrower) not in self._masks:
+            flags = in_scope(scope, self.names)
+            if narrower is not None:
+                flags = [a and b for a, b in zip(flags, in_scope(narrower, self.names), strict=True)]
+            self._masks[scope, narrower] = self.site_mask(flags)
+        return self._masks[scope, narrower]
 
     def reached(self) -> list[bool]:
         """For each site whether a drawn forward came through it."""
