@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from segunc.affine.files import FORMAT
 from segunc.affine.posterior import Posterior
 from segunc.core.errors import InputError
 from segunc.core.files import link_or_copy, read_json, write_json
 from segunc.networks.files import POSTERIOR
 from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.files import FORMAT, MEMBERS, Model, copy_model, load_model, model_files
+from segunc.posteriors.files import MEMBERS, Model, copy_model, load_model, model_files
 from segunc.posteriors.tta import TestTimeAugmentation
 
 
