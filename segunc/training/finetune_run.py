@@ -33,6 +33,7 @@ from segunc.training.progress import is_first_process, say
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
 from segunc.training.selection import CorruptedFrames, Frames, select
 
+
 class FinetuneRun:
     """A base network, converted, with the data and the output folder of a fine-tuning; opened before any work.
 
@@ -243,7 +244,7 @@ class FinetuneRun:
         """Write the model folder and say so; returns what was measured."""
         provenance = self.provenance()
         if is_first_process():
-                layout = AffineLayout(self.network.cpu())
+            layout = AffineLayout(self.network.cpu())
             save_posterior(
                 posterior, layout, self.conversion, self.base, self.out, seed=self.options.seed, provenance=provenance
             )
