@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource
-from segunc.affine.prior import Prior, PriorMean
+from segunc.affine.prior import PriorMean
 from segunc.affine.trainable import Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.device import flushed_denormals
@@ -22,7 +22,7 @@ from segunc.core.errors import InputError
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
 from segunc.training.losses import Schedule
-from segunc.training.progress import say
+from segunc.training.progress import Say, say
 
 if TYPE_CHECKING:
     from segunc.training.finetune_run import FinetuneRun
@@ -110,73 +110,6 @@ class ABNN:
         return cls(tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics)
 
 
-class Members(Trainable[ABNN]):
-    """M members in training, one after the other; only their gamma and beta have gradients.
-
-    Args:
-        layout: of the network.
-        num_classes: C.
-        members: M.
-        alpha: noise scale in training.
-        scope, prior: see :class:`Trainable`.
-        random_classes: classes weighted up for each member, drawn once from the seed.
-        random_class_weight: their weight.
-        seed: of the classes.
-
-    Raises:
-        InputError: fewer than one member, or more random classes than there are.
-    """
-
-    emphasis: Tensor
-
-    def __init__(
-        self,
-        layout: AffineLayout,
-        num_classes: int,
-        members: int = 3,
-        alpha: float = 0.1,
-        scope: str = "all",
-        prior: Prior | None = None,
-        random_classes: int = 3,
-        random_class_weight: float = 4.0,
-        seed: int = 0,
-    ) -> None:
-        if members < 1:
-            raise InputError(f"{members} members", "at least 1", "the paper uses 3")
-        if not 0 <= random_classes <= num_classes:
-            raise InputError(
-                f"{random_classes} random classes of {num_classes}", f"0 to {num_classes}", "lower random_classes"
-            )
-        super().__init__(scope, prior)
-        self.members, self.alpha = members, alpha
-        self.gamma = nn.ParameterList([nn.Parameter(layout.weight.clone()) for _ in range(members)])
-        self.beta = nn.ParameterList([nn.Parameter(layout.bias.clone()) for _ in range(members)])
-        emphasis = torch.ones(members, num_classes)
-        self.random_classes: list[list[int]] = []
-        for member in range(members):
-            chosen = np.random.default_rng([seed, member]).choice(num_classes, random_classes, replace=False)
-            self.random_classes.append(sorted(int(c) for c in chosen))
-            emphasis[member, chosen] = random_class_weight
-        self.register_buffer("emphasis", emphasis, persistent=False)
-
-    def member_affine(self, layout: AffineLayout, member: int) -> Tensor:
-        """``[2, T]`` of a member, the base's outside of the scope."""
-        return self.within_scope(torch.stack([self.gamma[member], self.beta[member]]), layout)
-
-    def posterior(self, layout: AffineLayout) -> ABNN:
-        gamma, beta = torch.stack([self.member_affine(layout, m) for m in range(self.members)], 1)
-        return ABNN(gamma, beta, self.alpha, self.scope)
-
-    def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
-        return self.prior.energy(self.member_affine(layout, member), layout, self.scope)
-
-    def class_weights(self, weights: Tensor, member: int) -> Tensor:
-        return weights * self.emphasis[member]
-
-    def others(self, member: int) -> list[nn.Parameter]:
-        return [p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])]
-
-
 @dataclass(frozen=True)
 class AbnnConfig(AffineTrainingConfig):
     """How ABNN members are made; epochs and steps are those of each member, and 0 epochs only select alpha.
@@ -213,17 +146,61 @@ class AbnnConfig(AffineTrainingConfig):
     random_class_weight: NonNegativeFloat = 4.0
 
 
+class Members(Trainable[ABNN]):
+    """M members in training, one after the other.
+
+    Args:
+        layout: of the network.
+        num_classes: C, of which each member weights some up, drawn once from the seed.
+        config: their settings.
+        alpha: noise scale in training.
+
+    Raises:
+        InputError: more random classes than there are.
+    """
+
+    emphasis: Tensor
+
+    def __init__(self, layout: AffineLayout, num_classes: int, config: AbnnConfig, alpha: float) -> None:
+        count = config.random_classes
+        if count > num_classes:
+            raise InputError(f"{count} random classes of {num_classes}", f"0 to {num_classes}", "lower random_classes")
+        super().__init__(config.scope, config.prior(mean=config.prior_mean))
+        self.members, self.alpha = config.members, alpha
+        self.gamma = nn.ParameterList([nn.Parameter(layout.weight.clone()) for _ in range(self.members)])
+        self.beta = nn.ParameterList([nn.Parameter(layout.bias.clone()) for _ in range(self.members)])
+        emphasis = torch.ones(self.members, num_classes)
+        self.random_classes: list[list[int]] = []
+        for member in range(self.members):
+            chosen = np.random.default_rng([config.seed, member]).choice(num_classes, count, replace=False)
+            self.random_classes.append(sorted(int(c) for c in chosen))
+            emphasis[member, chosen] = config.random_class_weight
+        self.register_buffer("emphasis", emphasis, persistent=False)
+
+    def member_affine(self, layout: AffineLayout, member: int) -> Tensor:
+        """``[2, T]`` of a member, the base's outside of the scope."""
+        return self.within_scope(torch.stack([self.gamma[member], self.beta[member]]), layout)
+
+    def posterior(self, layout: AffineLayout) -> ABNN:
+        gamma, beta = torch.stack([self.member_affine(layout, m) for m in range(self.members)], 1)
+        return ABNN(gamma, beta, self.alpha, self.scope)
+
+    def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
+        return self.prior.energy(self.member_affine(layout, member), layout, self.scope)
+
+    def class_weights(self, weights: Tensor, member: int) -> Tensor:
+        return weights * self.emphasis[member]
+
+    def others(self, member: int) -> list[nn.Parameter]:
+        return [p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])]
+
+
 STATISTICS_BATCHES = 40
 
 
 @flushed_denormals()
 def finetune_abnn(
-    base: Path,
-    config: FinetuneConfig[AbnnConfig],
-    out: Path,
-    *,
-    device: str = "auto",
-    say: Callable[[str], None] = say,
+    base: Path, config: FinetuneConfig[AbnnConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> dict[str, Any]:
     """Convert a base network, select alpha unless it is given, fine-tune the members, and write the Bayesian model.
 
@@ -254,17 +231,7 @@ def finetune_abnn(
         posterior = ABNN.around(layout, alpha, abnn.members, abnn.scope)
         say("epochs 0: nothing is trained, the members are the base network with noise")
     else:
-        members = Members(
-            layout,
-            len(run.classes),
-            abnn.members,
-            alpha,
-            abnn.scope,
-            abnn.prior(mean=abnn.prior_mean),
-            abnn.random_classes,
-            abnn.random_class_weight,
-            abnn.seed,
-        )
+        members = Members(layout, len(run.classes), abnn, alpha)
         for member, classes in enumerate(members.random_classes):
             names = ", ".join(run.classes[c] for c in classes)
             say(f"member {member}: {names or 'no class'} weighted up")

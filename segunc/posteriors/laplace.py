@@ -27,7 +27,7 @@ tensors that is a leaf of its own, and no image of a batch sees another in eval 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
@@ -49,7 +49,7 @@ from segunc.data.labels import IGNORE
 from segunc.posteriors.methods import Method
 from segunc.posteriors.point import Point
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
-from segunc.training.progress import StepProgress, is_first_process, say
+from segunc.training.progress import Say, StepProgress, is_first_process, say
 from segunc.training.resume import CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -282,12 +282,7 @@ class LaplaceConfig(AffineTrainingConfig):
 
 @flushed_denormals()
 def finetune_laplace(
-    base: Path,
-    config: FinetuneConfig[LaplaceConfig],
-    out: Path,
-    *,
-    device: str = "auto",
-    say: Callable[[str], None] = say,
+    base: Path, config: FinetuneConfig[LaplaceConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> dict[str, Any]:
     """Take the Fisher at the base (or after plain fine-tuning), select the prior, and write the Bayesian model.
 

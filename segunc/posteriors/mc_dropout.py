@@ -20,7 +20,7 @@ from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
 from segunc.posteriors.methods import Method
 from segunc.training.config import FinetuneConfig
-from segunc.training.progress import say
+from segunc.training.progress import Say, say
 
 if TYPE_CHECKING:
     from segunc.training.finetune_run import FinetuneRun
@@ -182,12 +182,7 @@ class McDropoutConfig(Settings):
 
 @flushed_denormals()
 def finetune_mc_dropout(
-    base: Path,
-    config: FinetuneConfig[McDropoutConfig],
-    out: Path,
-    *,
-    device: str = "auto",
-    say: Callable[[str], None] = say,
+    base: Path, config: FinetuneConfig[McDropoutConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> dict[str, Any]:
     """Choose what is dropped and with which probability, and write the Bayesian model; nothing is trained.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
 from segunc.training.losses import Schedule
-from segunc.training.progress import is_first_process, say
+from segunc.training.progress import Say, is_first_process, say
 
 
 class Point(Trainable[ABNN]):
@@ -57,12 +56,7 @@ class DeterministicConfig(AffineTrainingConfig):
 
 @flushed_denormals()
 def finetune_deterministic(
-    base: Path,
-    config: FinetuneConfig[DeterministicConfig],
-    out: Path,
-    *,
-    device: str = "auto",
-    say: Callable[[str], None] = say,
+    base: Path, config: FinetuneConfig[DeterministicConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> dict[str, Any]:
     """Train the affine parameters of a base network without noise and write them as a deterministic network.
 

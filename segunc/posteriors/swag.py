@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -14,14 +14,13 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource
-from segunc.affine.prior import Prior
-from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
+from segunc.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
 from segunc.posteriors.methods import Method
 from segunc.posteriors.point import Point
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
-from segunc.training.progress import say
+from segunc.training.progress import Say, say
 
 
 class Swag:
@@ -87,89 +86,6 @@ class Swag:
         return cls(tensors["mean"], tensors["variance"], tensors["deviations"], settings["scale"], settings["scope"])
 
 
-class Trajectory(Point):
-    """SGD at a constant rate from the base, whose snapshots give a mean, a variance and low-rank deviations.
-
-    A snapshot is taken after step n where ``n > burn_in`` and ``n - burn_in`` is a multiple of ``collect_every``.
-    Statistics are kept by Welford's recurrence in float64 and travel with the checkpoints.
-
-    Args:
-        layout: of the network.
-        warmup_steps, burn_in, collect_every, rank: see :class:`SwagConfig`.
-        scope, prior: see :class:`segunc.affine.trainable.Trainable`.
-
-    Raises:
-        InputError: a rank below 2, or another number out of range.
-    """
-
-    snapshots: Tensor
-    collected_at: Tensor
-    mean: Tensor
-    squares: Tensor
-    deviations: Tensor
-
-    def __init__(
-        self,
-        layout: AffineLayout,
-        warmup_steps: int = 5,
-        burn_in: int = 10,
-        collect_every: int = 2,
-        rank: int = 10,
-        scope: str = "all",
-        prior: Prior | None = None,
-    ) -> None:
-        if rank < 2 or collect_every < 1 or burn_in < 0 or warmup_steps < 0:
-            raise InputError(
-                f"rank {rank}, collect_every {collect_every}, burn_in {burn_in}, warmup_steps {warmup_steps}",
-                "a rank of at least 2, collect_every of at least 1, the others at least 0",
-            )
-        super().__init__(layout, scope, prior)
-        self.warmup_steps, self.burn_in, self.collect_every, self.rank = warmup_steps, burn_in, collect_every, rank
-        zeros = torch.zeros_like(self.affine, dtype=torch.float64)
-        self.register_buffer("snapshots", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("collected_at", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("mean", zeros)
-        self.register_buffer("squares", zeros.clone())
-        self.register_buffer("deviations", torch.zeros(rank, *self.affine.shape))
-
-    def schedule(self, optimizer: Optimizer) -> LRScheduler:
-        return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (self.warmup_steps + 1)))
-
-    def check_steps(self, steps: int) -> None:
-        expected = max(0, steps - self.burn_in) // self.collect_every
-        if expected < 2:
-            raise InputError(
-                f"SWAG with {expected} snapshots: {steps} steps, burn_in {self.burn_in}, collect_every {self.collect_every}",
-                "at least 2 snapshots",
-                "train for more epochs, or lower burn_in or collect_every",
-            )
-
-    def after_step(self, layout: AffineLayout, step: int) -> None:
-        due = step > self.burn_in and (step - self.burn_in) % self.collect_every == 0
-        if due and step != int(self.collected_at):  # accumulated gradients give several batches a step
-            self.collect(layout)
-            self.collected_at.fill_(step)
-
-    @torch.no_grad()
-    def collect(self, layout: AffineLayout) -> None:
-        """Take a snapshot of the parameters as they are."""
-        point = self.within_scope(self.affine, layout).double()
-        self.snapshots += 1
-        before = point - self.mean
-        self.mean += before / self.snapshots
-        after = point - self.mean
-        self.squares += before * after
-        self.deviations.copy_(torch.cat([self.deviations[1:], after[None].float()]))
-
-    @torch.no_grad()
-    def gaussian(self) -> Swag:
-        """The Gaussian of the snapshots so far; of a single one there is none, which is an :class:`InputError`."""
-        count = int(self.snapshots)
-        variance = (self.squares / max(count, 1)).float()
-        deviations = self.deviations[self.rank - min(count, self.rank) :]
-        return Swag(self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), scope=self.scope)
-
-
 @dataclass(frozen=True)
 class SwagConfig(AffineTrainingConfig):
     """How the SWAG trajectory is run and what becomes of it.
@@ -191,21 +107,77 @@ class SwagConfig(AffineTrainingConfig):
     warmup_steps: NonNegativeInt = 5
     burn_in: NonNegativeInt = 10
     collect_every: PositiveInt = 2
-    rank: PositiveInt = 10
+    rank: Annotated[int, Bound(least=2)] = 10
     scale: PositiveFloat | None = 1.0
     scale_grid: list[PositiveFloat] = field(default_factory=lambda: [0.3, 1.0, 3.0, 10.0])
     selection_frames: NonNegativeInt = 24
     selection_draws: PositiveInt = 6
 
 
+class Trajectory(Point):
+    """SGD at a constant rate from the base, whose snapshots give a mean, a variance and low-rank deviations.
+
+    A snapshot is taken after step n where ``n > burn_in`` and ``n - burn_in`` is a multiple of ``collect_every``.
+    Statistics are kept by Welford's recurrence in float64 and travel with the checkpoints.
+    """
+
+    snapshots: Tensor
+    collected_at: Tensor
+    mean: Tensor
+    squares: Tensor
+    deviations: Tensor
+
+    def __init__(self, layout: AffineLayout, config: SwagConfig) -> None:
+        super().__init__(layout, config.scope, config.prior())
+        self.config = config
+        zeros = torch.zeros_like(self.affine, dtype=torch.float64)
+        self.register_buffer("snapshots", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("collected_at", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean", zeros)
+        self.register_buffer("squares", zeros.clone())
+        self.register_buffer("deviations", torch.zeros(config.rank, *self.affine.shape))
+
+    def schedule(self, optimizer: Optimizer) -> LRScheduler:
+        return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (self.config.warmup_steps + 1)))
+
+    def check_steps(self, steps: int) -> None:
+        expected = max(0, steps - self.config.burn_in) // self.config.collect_every
+        if expected < 2:
+            raise InputError(
+                f"SWAG with {expected} snapshots: {steps} steps, burn_in {self.config.burn_in}, collect_every {self.config.collect_every}",
+                "at least 2 snapshots",
+                "train for more epochs, or lower burn_in or collect_every",
+            )
+
+    def after_step(self, layout: AffineLayout, step: int) -> None:
+        due = step > self.config.burn_in and (step - self.config.burn_in) % self.config.collect_every == 0
+        if due and step != int(self.collected_at):  # accumulated gradients give several batches a step
+            self.collect(layout)
+            self.collected_at.fill_(step)
+
+    @torch.no_grad()
+    def collect(self, layout: AffineLayout) -> None:
+        """Take a snapshot of the parameters as they are."""
+        point = self.within_scope(self.affine, layout).double()
+        self.snapshots += 1
+        before = point - self.mean
+        self.mean += before / self.snapshots
+        after = point - self.mean
+        self.squares += before * after
+        self.deviations.copy_(torch.cat([self.deviations[1:], after[None].float()]))
+
+    @torch.no_grad()
+    def gaussian(self) -> Swag:
+        """The Gaussian of the snapshots so far; of a single one there is none, which is an :class:`InputError`."""
+        count = int(self.snapshots)
+        variance = (self.squares / max(count, 1)).float()
+        deviations = self.deviations[self.config.rank - min(count, self.config.rank) :]
+        return Swag(self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), scope=self.scope)
+
+
 @flushed_denormals()
 def finetune_swag(
-    base: Path,
-    config: FinetuneConfig[SwagConfig],
-    out: Path,
-    *,
-    device: str = "auto",
-    say: Callable[[str], None] = say,
+    base: Path, config: FinetuneConfig[SwagConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> dict[str, Any]:
     """Run SGD from a base network, fit a Gaussian to its snapshots, and write the Bayesian model.
 
@@ -219,15 +191,7 @@ def finetune_swag(
 
     run = FinetuneRun(base, config, out, device=device, say=say)
     options = config.settings
-    trajectory = Trajectory(
-        AffineLayout(run.network),
-        options.warmup_steps,
-        options.burn_in,
-        options.collect_every,
-        options.rank,
-        options.scope,
-        options.prior(),
-    )
+    trajectory = Trajectory(AffineLayout(run.network), options)
     run.train(trajectory)
     posterior = trajectory.gaussian()
     scale = options.scale

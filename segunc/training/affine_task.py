@@ -19,6 +19,7 @@ from segunc.affine.scope import in_scope
 from segunc.affine.trainable import P, Trainable
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
+from segunc.training.config import AffineTrainingConfig
 from segunc.training.data import unpack_batch
 from segunc.training.losses import Schedule, dice_loss, diverged, make_schedule, require_finite_state
 
@@ -39,16 +40,14 @@ class AffineTask(L.LightningModule, Generic[P]):
         network: any module to logits ``[N, C, H, W]``; converted here unless it is already.
         num_classes: C.
         make: what is trained, over the layout of the converted network.
-        lr: learning rate.
+        config: of which the learning rate, the weight of the Dice term and the seed of the noise are read.
         optimizer: ``sgd`` (Nesterov momentum 0.9) or ``adamw`` (without weight decay: the prior does that).
         schedule: see :func:`segunc.training.losses.make_schedule`.
         class_weights: C weights of the classes in the cross-entropy; None for 1.
-        dice: weight of the Dice term.
         draws_per_image: independent draws that each image of a batch meets.
-        seed: of the noise.
 
     Raises:
-        InputError: settings out of range, a scope without a site, another number of class weights than classes.
+        InputError: a scope without a site, or another number of class weights than classes.
         PartialFailure: in training, when the loss or a parameter becomes NaN or infinite; checkpoints written before
             stay, and none is written after.
     """
@@ -60,18 +59,14 @@ class AffineTask(L.LightningModule, Generic[P]):
         network: nn.Module,
         num_classes: int,
         make: Callable[[AffineLayout], Trainable[P]],
+        config: AffineTrainingConfig,
         *,
-        lr: float = 0.005,
         optimizer: Literal["sgd", "adamw"] = "sgd",
         schedule: Schedule = "poly",
         class_weights: Sequence[float] | None = None,
-        dice: float = 0.0,
         draws_per_image: int = 1,
-        seed: int = 0,
     ) -> None:
         super().__init__()
-        if draws_per_image < 1:
-            raise InputError(f"draws_per_image {draws_per_image}", "at least 1")
         if class_weights is not None and len(class_weights) != num_classes:
             raise InputError(f"{len(class_weights)} class weights for {num_classes} classes", "one for each class")
         self.report = None if is_converted(network) else convert(network)
@@ -79,8 +74,8 @@ class AffineTask(L.LightningModule, Generic[P]):
         self._layout = AffineLayout(network)
         self.trained = make(self._layout)
         self._chosen = in_scope(self.trained.scope, self._layout.names)
-        self.seed, self.draws_per_image, self.dice = seed, draws_per_image, dice
-        self.optimizer_name, self.lr, self.schedule = optimizer, lr, schedule
+        self.seed, self.draws_per_image, self.dice = config.seed, draws_per_image, config.dice
+        self.optimizer_name, self.lr, self.schedule = optimizer, config.lr, schedule
         self.strict_loading = False  # checkpoints do not hold the network; it lies in the base's folder
         weights = torch.ones(num_classes) if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)

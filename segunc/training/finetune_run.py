@@ -29,7 +29,7 @@ from segunc.training.base import make_loggers, make_trainer, trainer_settings
 from segunc.training.config import FinetuneConfig, save_config
 from segunc.training.data import OwnData, open_data, unpack_batch
 from segunc.training.losses import Schedule, balanced_weights
-from segunc.training.progress import is_first_process, say
+from segunc.training.progress import Say, is_first_process, say
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
 from segunc.training.selection import CorruptedFrames, Frames, select
 
@@ -68,7 +68,7 @@ class FinetuneRun:
         out: Path,
         *,
         device: str = "auto",
-        say: Callable[[str], None] = say,
+        say: Say = say,
         members: int = 1,
         partial: str | None = None,
     ) -> None:
@@ -203,13 +203,11 @@ class FinetuneRun:
             self.network.cpu(),
             len(self.classes),
             lambda layout: trainable,
-            lr=self.options.lr,
+            self.options,
             optimizer=optimizer,
             schedule=schedule,
             class_weights=self._class_weights(self.options.class_weight_power),
-            dice=self.options.dice,
             draws_per_image=draws_per_image,
-            seed=self.options.seed,
         ).cpu()
         if not self.epochs:
             return task.posterior()

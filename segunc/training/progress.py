@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from tqdm import tqdm
 
 T = TypeVar("T")
+Say = Callable[[str], None]
+"""Receives a line for each step of a run."""
 
 
 def interactive() -> bool:
