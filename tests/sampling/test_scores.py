@@ -27,7 +27,7 @@ from segunc.uncertainty import (
     max_softmax,
     variation_ratio,
 )
-from tests.bayes.networks import small_network
+from tests.affine.networks import small_network
 
 IMAGES = torch.rand(2, 3, 20, 28, generator=torch.Generator().manual_seed(0))
 STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5), (0.5, 1.0, 0.25, 2.0), (9, 9, 9, 9), {}, 1, "")

@@ -17,7 +17,7 @@ from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
 from segunc.training.hmc import HamiltonianChain
 from segunc.training.target import AffineParameters, LogPosterior
-from tests.bayes.networks import randomise, small_network
+from tests.affine.networks import randomise, small_network
 
 S, N_EFF = 0.2, 500.0
 
