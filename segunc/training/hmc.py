@@ -11,7 +11,7 @@ from torch import Tensor
 
 from segunc.affine.noise import draw_noise, draw_uniform, mix_seed
 from segunc.core.errors import InputError
-from segunc.training.chain_run import ChainFailure
+from segunc.training.chain_run import Chain, ChainFailure
 from segunc.training.target import LogDensity
 
 DIVERGENCE = 1000.0
@@ -79,8 +79,8 @@ def leapfrog(
     return theta, momentum, value, gradient
 
 
-class HamiltonianChain:
-    """One chain; :meth:`advance` makes a trajectory. The same seed gives the same chain, continued or not.
+class HamiltonianChain(Chain):
+    """One chain of Hamiltonian Monte Carlo; a step is a trajectory, accepted or not.
 
     Masses are 1. Step sizes vary a little from trajectory to trajectory, so that no mode of the density has a period
     that fits the trajectory exactly (Neal 2011, section 3.2).
@@ -111,10 +111,10 @@ class HamiltonianChain:
         trajectory: float,
         warmup: int,
         total: int,
-        step: float | None = None,
-        target: float = 0.8,
-        jitter: float = 0.1,
-        max_steps: int = 1000,
+        step: float | None,
+        target: float,
+        jitter: float,
+        max_steps: int,
     ) -> None:
         if not (trajectory > 0 and 0 < target < 1 and 0 <= jitter < 1 and max_steps > 0 and (step is None or step > 0)):
             raise InputError(
@@ -143,11 +143,6 @@ class HamiltonianChain:
         self._in_a_row = self._shortened = 0
 
     def advance(self) -> bool:
-        """One trajectory, accepted or not; whether the state after it belongs to the sample.
-
-        Raises:
-            ChainFailure: one divergence after the other.
-        """
         shift, uniform = draw_uniform(mix_seed(self._seed, _CHOICES), [self.step], 2)[0].tolist()
         step = self.step_size * (1.0 + self._jitter * (2.0 * shift - 1.0))
         wanted = max(1, math.ceil(self._trajectory / step))
@@ -184,7 +179,6 @@ class HamiltonianChain:
         return not warming
 
     def describe(self) -> str:
-        """The state of the chain in a few words."""
         phase = "warm-up" if self.step <= self.warmup else "sample"
         diverged = sum(self._divergences.values())
         return (
@@ -193,7 +187,6 @@ class HamiltonianChain:
         )
 
     def record(self) -> dict[str, Any]:
-        """What the sample of this chain was made with, for the provenance."""
         kept = max(self.step - self.warmup, 1)
         return {
             "step_size": self.step_size,
@@ -206,7 +199,6 @@ class HamiltonianChain:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a continued chain needs: tensors, numbers and names."""
         return {
             "theta": self.theta,
             "gradient": self._gradient,
@@ -222,7 +214,6 @@ class HamiltonianChain:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict` of a chain with the same settings."""
         self.theta, self._gradient = state["theta"].to(self.theta), state["gradient"].to(self.theta)
         self.value, self.step, self.step_size = state["value"], state["step"], state["step_size"]
         self._averaging = None if state["averaging"] is None else DualAveraging(**state["averaging"])

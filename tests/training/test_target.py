@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.affine.prior import Prior
 from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
 from segunc.training.hmc import HamiltonianChain
@@ -35,7 +36,7 @@ def data(frames: int = 6, size: int = 8) -> tuple[Tensor, Tensor]:
 def target(scope: str = "all", temperature: float = 1.0, network: nn.Module | None = None) -> LogPosterior:
     network = (small_network() if network is None else network).double()
     convert(network)
-    return LogPosterior(network, scope=scope, effective_pixels=N_EFF, prior_scale=S, temperature=temperature)
+    return LogPosterior(network, Prior(S, N_EFF, temperature=temperature), scope)
 
 
 def moved(posterior: LogPosterior, scale: float = 0.1, seed: int = 0) -> Tensor:
@@ -136,13 +137,18 @@ def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
     torch.testing.assert_close(beta[1, 8:].float(), layout.bias[8:] + torch.arange(9.0, 17.0))
 
 
-@pytest.mark.parametrize("setting", ["effective_pixels", "prior_scale", "temperature"])
-def test_bad_settings(setting: str) -> None:
+def test_a_prior_around_zero_pulls_there() -> None:
     network = small_network()
     convert(network)
-    for bad in (0.0, -1.0, math.nan):
-        with pytest.raises(InputError, match=setting):
-            LogPosterior(network, **{setting: bad})
+    posterior = LogPosterior(network, Prior(S, N_EFF, "zero"))
+    images, labels = data()
+    gradient = posterior.energy_gradient(posterior.base, images, torch.full_like(labels, 255))
+    torch.testing.assert_close(gradient, posterior.base / S**2)
+
+
+def test_a_chain_needs_a_temperature() -> None:
+    with pytest.raises(InputError, match="temperature 0"):
+        target(temperature=0.0)
 
 
 def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:
@@ -169,7 +175,8 @@ def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:
     assert (np.abs(mean) > 0.3 * deviation).any(), "the data move it"
     assert (deviation < 0.8 * S).any(), "and narrow it"
     length = math.pi * S * math.sqrt(temperature) / 2
-    chain = HamiltonianChain(density, posterior.base, seed=0, trajectory=length, warmup=60, total=560)
+    settings = {"trajectory": length, "warmup": 60, "total": 560, "step": None, "target": 0.8, "jitter": 0.1}
+    chain = HamiltonianChain(density, posterior.base, seed=0, max_steps=1000, **settings)  # type: ignore[arg-type]
     x = torch.stack([chain.theta for _ in range(chain.total) if chain.advance()]).numpy() - posterior.base.numpy()
     for i in range(2):
         # Each moment by the effective size of its own series: trajectories of half a period mix means, not spreads.
