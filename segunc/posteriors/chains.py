@@ -214,16 +214,12 @@ _BATCHES, _START, _NOISE = range(3)
 def finetune_langevin(
     base: Path, config: FinetuneConfig[SgldConfig], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
 ) -> dict[str, Any]:
-    """Sample the posterior over the affine parameters by SGLD or SGHMC with cyclical steps, and write the Bayesian model.
+    """Sample the posterior over the affine parameters by SGLD, or SGHMC with a :class:`SghmcConfig`, and write the Bayesian model.
 
     A killed run continues exactly where its last checkpoint stands when called again with the same ``out``.
 
     Args:
-        base: model folder of a deterministic network.
-        config: with a :class:`SgldConfig`, or a :class:`SghmcConfig` for SGHMC.
-        out: the new model folder.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        say: receives a line for each step.
+        base, config, out, device, say: see :class:`segunc.posteriors.methods.Method`.
 
     Returns:
         what was measured: R-hat, effective sample size, seconds, steps.
@@ -239,7 +235,7 @@ def finetune_langevin(
 
     settings = config.settings
     posterior, momentum = (SGHMC, settings.momentum) if isinstance(settings, SghmcConfig) else (SGLD, 0.0)
-    run = _open(base, config, out, device, say)
+    run, target = _open(base, config, out, device, say)
     steps = CyclicalSteps(
         settings.lr / settings.effective_pixels,
         settings.cycles,
@@ -248,7 +244,6 @@ def finetune_langevin(
         settings.states_per_cycle,
         settings.shape,
     )
-    target = _target(run, settings, torch.float32)
     data = run.data.dataset("train", augment=settings.augment)
     frames = spaced(len(data), settings.frames)
     size = run.data.batch_size
@@ -260,8 +255,7 @@ def finetune_langevin(
             raise InputError("the frames hold no labelled pixel", "frames with labels", "check the training split")
 
     def chain(number: int) -> Chain:
-        seed = mix_seed(settings.seed, number, _BATCHES)
-        batches = Minibatches(data, frames, size, seed, run.data.workers)
+        batches = Minibatches(data, frames, size, mix_seed(settings.seed, number, _BATCHES), run.data.workers)
         stream: list[Iterator[Batch]] = []
 
         def gradient(theta: Tensor, step: int) -> Tensor:
@@ -274,7 +268,7 @@ def finetune_langevin(
         start = _start(target, settings, number)
         return LangevinChain(gradient, start, steps, seed=noise, momentum=momentum, temperature=settings.temperature)
 
-    return _sample(run, settings, target, posterior, chain)
+    return _sample(run, target, posterior, chain)
 
 
 @flushed_denormals()
@@ -294,8 +288,7 @@ def finetune_hmc(
     from segunc.training.selection import spaced
 
     settings = config.settings
-    run = _open(base, config, out, device, say)
-    target = _target(run, settings, getattr(torch, settings.dtype))
+    run, target = _open(base, config, out, device, say, getattr(torch, settings.dtype))
     data = run.data.dataset("train")
     density = target.on(load_batches(data, spaced(len(data), settings.frames), run.data.batch_size))
     deviation = settings.prior_scale * math.sqrt(settings.temperature)
@@ -314,29 +307,33 @@ def finetune_hmc(
             max_steps=settings.max_steps,
         )
 
-    return _sample(run, settings, target, HMC, chain)
+    return _sample(run, target, HMC, chain)
 
 
-def _open(base: Path, config: FinetuneConfig[Any], out: Path, device: str, say: Callable[[str], None]) -> FinetuneRun:
+def _open(
+    base: Path,
+    config: FinetuneConfig[Any],
+    out: Path,
+    device: str,
+    say: Callable[[str], None],
+    dtype: torch.dtype = torch.float32,
+) -> tuple[FinetuneRun[Any], LogPosterior]:
+    """The run, with the network on its device in a type, and the density that is sampled."""
     from segunc.training.finetune_run import FinetuneRun
-
-    if config.trainer:
-        section = config.settings.section
-        raise InputError(
-            f"trainer settings {', '.join(config.trainer)} for {section}",
-            "none: chains do not run in Lightning's Trainer",
-            f"remove them, and see {section} for what a chain can be told",
-        )
-    return FinetuneRun(base, config, out, device=device, say=say)
-
-
-def _target(run: FinetuneRun, settings: ChainConfig, dtype: torch.dtype) -> LogPosterior:
     from segunc.training.target import LogPosterior
 
+    settings = config.settings
+    if config.trainer:
+        raise InputError(
+            f"trainer settings {', '.join(config.trainer)} for {settings.section}",
+            "none: chains do not run in Lightning's Trainer",
+            f"remove them, and see {settings.section} for what a chain can be told",
+        )
+    run = FinetuneRun(base, config, out, device=device, say=say)
     run.place()
     run.network.to(dtype)
     run.settings["precision"] = "64-true" if dtype == torch.float64 else "32-true"
-    return LogPosterior(run.network, settings.prior(), settings.scope)
+    return run, LogPosterior(run.network, settings.prior(), settings.scope)
 
 
 def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
@@ -347,21 +344,16 @@ def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
 
 
 def _sample(
-    run: FinetuneRun,
-    settings: ChainConfig,
-    target: LogPosterior,
-    posterior: type[ChainStates],
-    chain: Callable[[int], Chain],
+    run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], chain: Callable[[int], Chain]
 ) -> dict[str, Any]:
     """Run the chains, look at their convergence and write the model."""
     from segunc.metrics.chains import convergence
     from segunc.training.chain_run import run_chains
     from segunc.training.resume import CHECKPOINTS, LAST
 
-    count = target.parameters.count
-    run.say(f"{posterior.method}: {settings.chains} chains over {count:,} affine parameters")
-    last = run.out / CHECKPOINTS / LAST
-    states, records = run_chains(chain, settings.chains, last, resume=run.resume is not None)
+    chains, count = run.options.chains, target.parameters.count
+    run.say(f"{posterior.method}: {chains} chains over {count:,} affine parameters")
+    states, records = run_chains(chain, chains, run.out / CHECKPOINTS / LAST, resume=run.resume is not None)
     for number, record in enumerate(records):
         if record:
             run.say(f"chain {number + 1}: " + ", ".join(f"{key} {value:.4g}" for key, value in record.items()))
@@ -369,9 +361,9 @@ def _sample(
     run.measured.update(dimensions=count, chain_records=records, convergence=converged)
     run.say("convergence: " + ", ".join(f"{key} {value}" for key, value in converged.items()))
     gamma, beta = target.parameters.expand(states.flatten(0, 1).double().to(target.base.device))
-    sampled = {key: getattr(settings, key) for key in ("effective_pixels", "prior_scale", "temperature")}
-    made = posterior(gamma.float().cpu(), beta.float().cpu(), settings.chains, settings.scope, sampled)
-    return run.finish(made, f"{len(made.gamma)} states of {made.chains} chains")
+    sampled = {key: getattr(run.options, key) for key in ("effective_pixels", "prior_scale", "temperature")}
+    made = posterior(gamma.float().cpu(), beta.float().cpu(), chains, run.options.scope, sampled)
+    return run.finish(made, f"{len(made.gamma)} states of {chains} chains")
 
 
 SGLD_METHOD = Method("sgld", SgldConfig, finetune_langevin, SGLD.from_tensors)

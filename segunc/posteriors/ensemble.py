@@ -121,6 +121,8 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Callable[[str], None
     """
     from segunc.posteriors.files import FORMAT, MEMBERS, load_model, model_files
 
+    if not is_first_process():
+        return
     folders = list(bases)
     if len(folders) == 1:
         members = [path for path in folders[0].glob("seed-*") if path.is_dir()]
@@ -138,8 +140,6 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Callable[[str], None
         raise InputError(f"{out} holds a model of another kind ({occupied[0]})", "a new folder", "give another --out")
     if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
         raise InputError(f"--out {out} holds the members", "a folder of its own", "give another --out")
-    if not is_first_process():
-        return
     (out / POSTERIOR).unlink(missing_ok=True)
     shutil.rmtree(out / MEMBERS, ignore_errors=True)
     parts = []

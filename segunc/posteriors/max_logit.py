@@ -158,11 +158,8 @@ def standardize_max_logit(
     """Gather the statistics of a model's base network and write the same model with them.
 
     Args:
-        base: a model folder of either kind; a posterior plays no part.
-        config: with a :class:`MaxLogitConfig`.
-        out: the new model folder; may be ``base`` itself.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        say: receives a line for each step.
+        base, out: model folders of either kind, or one; a posterior plays no part.
+        config, device, say: see :class:`segunc.posteriors.methods.Method`.
 
     Raises:
         InputError: NaN logits, or a max logit that is one number everywhere.
@@ -170,7 +167,7 @@ def standardize_max_logit(
     from segunc.posteriors.files import copy_model
     from segunc.sampling.logits import draw_logits
     from segunc.training.config import save_config
-    from segunc.training.finetune_run import fitted_on, frames_as_seen, load_for_fitting
+    from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))

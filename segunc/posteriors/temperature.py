@@ -104,13 +104,10 @@ class TemperatureConfig(Settings):
 
 
 class PixelSample(NamedTuple):
-    """Labelled pixels with the logits that every draw gives them.
+    """Labelled pixels of some frames, with the logits that every draw gives them.
 
-    Attributes:
-        logits: ``[S, P, C]`` float32 on the CPU.
-        labels: ``[P]`` int64 train ids.
-        weights: ``[P]`` float64, how many pixels each stands for.
-        frames: how many frames they come from.
+    ``logits [S, P, C]`` float32 on the CPU, ``labels [P]`` int64 train ids, ``weights [P]`` float64, how many pixels each
+    stands for.
     """
 
     logits: Tensor
@@ -135,7 +132,7 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
     """
     from segunc.data.labels import IGNORE
     from segunc.sampling.logits import draw_logits
-    from segunc.training.finetune_run import frames_as_seen
+    from segunc.posteriors.fitting import frames_as_seen
 
     logits: list[Tensor] = []
     labels: list[Tensor] = []
@@ -250,18 +247,15 @@ def scale_temperature(
     """Fit the temperature of a model and write the same model with its calibration.
 
     Args:
-        base: a model folder of either kind; a calibration that it has already plays no part, and is replaced.
-        config: with a :class:`TemperatureConfig`.
-        out: the new model folder; may be ``base`` itself.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        say: receives a line for each step.
+        base, out: model folders of either kind, or one; a calibration that is there already plays no part, and is replaced.
+        config, device, say: see :class:`segunc.posteriors.methods.Method`.
 
     Raises:
         InputError: no labelled pixel, NaN logits, or no temperature within the bounds is best.
     """
     from segunc.posteriors.files import copy_model
     from segunc.training.config import save_config
-    from segunc.training.finetune_run import fitted_on, load_for_fitting
+    from segunc.posteriors.fitting import fitted_on, load_for_fitting
 
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))

@@ -98,10 +98,8 @@ def augment_model(
 
     Args:
         base: the model folder of any model that is not augmented already.
-        config: with a :class:`TtaConfig`.
-        out: the new model folder.
+        config, out, say: see :class:`segunc.posteriors.methods.Method`.
         device: plays no part.
-        say: receives a line.
 
     Raises:
         InputError: settings out of range, an augmented model, or ``out`` is ``base``.

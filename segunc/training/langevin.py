@@ -28,11 +28,9 @@ class CyclicalSteps:
 
     Attributes:
         peak: largest step size.
-        cycles: how many.
-        length: steps of one cycle.
+        cycles, length: how many, and steps of one.
         exploration: share of a cycle that descends without noise, 0..1.
         states: states kept from each cycle, evenly spaced over its noisy part, its last one among them.
-        shape: cosine or constant.
     """
 
     peak: float

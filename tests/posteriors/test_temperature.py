@@ -22,7 +22,7 @@ from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.files import load_model
 from segunc.sampling import Sampler
-from segunc.training.finetune_run import frames_as_seen
+from segunc.posteriors.fitting import frames_as_seen
 from tests.posteriors.test_attachments import SMALL, save_abnn
 from tests.data import miniatures
 

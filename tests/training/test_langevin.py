@@ -98,13 +98,9 @@ def test_noise_of_the_gradient_adds_to_the_temperature_as_computed() -> None:
     assert float(x.var()) == pytest.approx(expected, rel=4 * math.sqrt(2 / (8_000 * size / 2)))
 
 
-def test_temperature_zero_descends() -> None:
-    start = MEAN + 1
-    x = run(exact, constant(0.1, 400, 0), start, temperature=0.0)
+def test_temperature_zero_and_exploration_have_no_noise() -> None:
+    x = run(exact, constant(0.1, 400, 0), MEAN + 1, temperature=0.0)
     torch.testing.assert_close(x[-1], MEAN, atol=1e-6, rtol=0)
-
-
-def test_exploration_has_no_noise() -> None:
     chain = chain_of(exact, cosine(2, 10, 0.5, 2))
     states = []
     for _ in range(20):
@@ -153,7 +149,7 @@ def test_a_continued_chain_is_the_same_chain(momentum: float) -> None:
     assert not torch.equal(first, run(exact, steps, seed=4, momentum=momentum)[: len(first)])
 
 
-def test_a_gradient_that_is_nan_stops_in_the_last_good_state() -> None:
+def test_a_chain_that_breaks_stays_in_its_last_good_state() -> None:
     def breaks(theta: Tensor, step: int) -> Tensor:
         return exact(theta, step) * (math.nan if step == 7 else 1.0)
 
@@ -162,9 +158,6 @@ def test_a_gradient_that_is_nan_stops_in_the_last_good_state() -> None:
         sample(chain)
     assert chain.step == 7
     assert torch.isfinite(chain.theta).all()
-
-
-def test_steps_that_are_too_large_are_noticed() -> None:
     with pytest.raises(ChainFailure, match="state became NaN or infinite; lower the learning rate"):
         run(exact, constant(1e6, 200, 0))
 

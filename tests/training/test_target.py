@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.prior import Prior
+from segunc.affine.prior import Prior, PriorMean
 from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
 from segunc.training.hmc import HamiltonianChain
@@ -60,8 +60,12 @@ def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
     mean = -log_loss(labels[valid].numpy(), p[valid].numpy(), labels=[0, 1, 2, 3])
     offset = torch.cat([gamma - layout.weight, beta - layout.bias])
     expected = (N_EFF * mean - float(offset.square().sum()) / (2 * S**2)) / 0.5
-    value, _ = posterior.on([(images, labels)])(theta)
+    value, gradient = posterior.on([(images, labels)])(theta)
     assert value == pytest.approx(expected, rel=1e-9)
+    # Streaming in batches of several sizes changes nothing.
+    parts = posterior.on([(images[i:k], labels[i:k]) for i, k in ((0, 1), (1, 4), (4, 6))])(theta)
+    assert parts[0] == pytest.approx(value, rel=1e-12)
+    torch.testing.assert_close(parts[1], gradient, rtol=1e-10, atol=1e-10)
 
 
 def test_the_gradient_is_that_of_the_value() -> None:
@@ -74,16 +78,6 @@ def test_the_gradient_is_that_of_the_value() -> None:
         step[index] = 1e-5
         slope = (density(theta + step)[0] - density(theta - step)[0]) / 2e-5
         assert float(gradient[index]) == pytest.approx(slope, rel=1e-5, abs=1e-5)
-
-
-def test_streaming_in_chunks_changes_nothing() -> None:
-    posterior = target()
-    images, labels = data()
-    theta = moved(posterior)
-    whole = posterior.on([(images, labels)])(theta)
-    parts = posterior.on([(images[:1], labels[:1]), (images[1:4], labels[1:4]), (images[4:], labels[4:])])(theta)
-    assert parts[0] == pytest.approx(whole[0], rel=1e-12)
-    torch.testing.assert_close(parts[1], whole[1], rtol=1e-10, atol=1e-10)
 
 
 def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
@@ -100,12 +94,15 @@ def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
     assert not torch.allclose(ratio, mean, rtol=1e-3), "dividing by the pixels of each batch is another estimate"
 
 
-def test_a_batch_without_labels_leaves_the_prior() -> None:
-    posterior = target()
+@pytest.mark.parametrize("mean", ["base", "zero"])
+def test_a_batch_without_labels_leaves_the_prior(mean: PriorMean) -> None:
+    network = small_network()
+    convert(network)
+    posterior = LogPosterior(network, Prior(S, N_EFF, mean))
     images, labels = data()
     theta = moved(posterior)
     gradient = posterior.energy_gradient(theta, images, torch.full_like(labels, 255))
-    torch.testing.assert_close(gradient, (theta - posterior.base) / S**2)
+    torch.testing.assert_close(gradient, (theta - (posterior.base if mean == "base" else 0)) / S**2)
     with pytest.raises(InputError, match="no labelled pixel"):
         posterior.on([(images, torch.full_like(labels, 255))])
 
@@ -135,15 +132,6 @@ def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
     assert torch.equal(gamma[1, :8].float(), layout.weight[:8])
     torch.testing.assert_close(gamma[1, 8:].float(), layout.weight[8:] + torch.arange(1.0, 9.0))
     torch.testing.assert_close(beta[1, 8:].float(), layout.bias[8:] + torch.arange(9.0, 17.0))
-
-
-def test_a_prior_around_zero_pulls_there() -> None:
-    network = small_network()
-    convert(network)
-    posterior = LogPosterior(network, Prior(S, N_EFF, "zero"))
-    images, labels = data()
-    gradient = posterior.energy_gradient(posterior.base, images, torch.full_like(labels, 255))
-    torch.testing.assert_close(gradient, posterior.base / S**2)
 
 
 def test_a_chain_needs_a_temperature() -> None:
