@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from segunc.affine.convert import ConversionReport, convert
     from segunc.affine.draws import AffineLayout
+    from segunc.affine.files import save_posterior
     from segunc.core.errors import InputError
     from segunc.maps.encoding import decode_unit, encode_unit
     from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
     from segunc.posteriors.abnn import ABNN
-    from segunc.posteriors.files import load_model, save_posterior
+    from segunc.posteriors.abnn_task import ABNNTask
+    from segunc.posteriors.files import load_model
     from segunc.sampling import Prediction, Sampler
-    from segunc.training.finetune_abnn import ABNNTask
 
 _HOMES = {
     "ABNN": "segunc.posteriors.abnn",
-    "ABNNTask": "segunc.training.finetune_abnn",
+    "ABNNTask": "segunc.posteriors.abnn_task",
     "AffineLayout": "segunc.affine.draws",
     "ConversionReport": "segunc.affine.convert",
     "InputError": "segunc.core.errors",
@@ -35,7 +36,7 @@ _HOMES = {
     "load_model": "segunc.posteriors.files",
     "load_network": "segunc.networks",
     "save_network": "segunc.networks",
-    "save_posterior": "segunc.posteriors.files",
+    "save_posterior": "segunc.affine.files",
 }
 
 __all__ = [

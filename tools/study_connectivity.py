@@ -65,15 +65,9 @@ def places_on_line(points: int) -> Tensor:
 
 
 def segments(posterior: Posterior, layout: AffineLayout, draws: int, seed: int, t: Tensor) -> Iterator[Segment]:
-    """The lines of a posterior: all pairs of ABNN's members; draw 0 to 1, 1 to 2 and so on; draw 0 to the next of its member.
-
-    Raises:
-        InputError: per-element noise, whose draws are no affine sets.
-    """
+    """The lines of a posterior: all pairs of ABNN's members; draw 0 to 1, 1 to 2 and so on; draw 0 to the next of its member."""
     sets: list[tuple[str, Any, Iterator[tuple[int, int]]]] = []
     if isinstance(posterior, ABNN):
-        if posterior.noise == "element":
-            raise InputError("draws with noise for each element", "noise for each channel", "they are no affine sets")
         every = range(posterior.members)
         sets.append(("members", posterior.with_alpha(0.0).affine(layout, every, seed), combinations(every, 2)))
     members = posterior.members

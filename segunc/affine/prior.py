@@ -53,5 +53,5 @@ class Prior:
         """``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar: what a mean-pixel loss is added."""
         gamma, beta = (affine - self.centre(layout)).square()
         mask = layout.mask(scope)
-        square = gamma[mask].sum() + beta[mask & layout.has_bias].sum()
+        square: Tensor = gamma[mask].sum() + beta[mask & layout.has_bias].sum()
         return square / (2.0 * self.scale**2 * self.effective_pixels)

@@ -24,7 +24,7 @@ from segunc.cli.options import (
     image_size,
 )
 from segunc.core.errors import InputError, PartialFailure
-from segunc.verbs.finetune import METHODS
+from segunc.posteriors.methods import METHODS
 
 VERBS = {
     "demo": "toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -51,13 +50,9 @@ class Settings:
     section: ClassVar[str] = "settings"
 
     def __post_init__(self) -> None:
+        hints = get_type_hints(type(self), include_extras=True)
         for field in fields(self):
-            _check(field.name, getattr(self, field.name), _hints(type(self))[field.name])
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls, include_extras=True)
+            _check(field.name, getattr(self, field.name), hints[field.name])
 
 
 def _check(name: str, value: Any, hint: Any) -> None:

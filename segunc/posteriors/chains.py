@@ -317,7 +317,7 @@ def _open(
     device: str,
     say: Callable[[str], None],
     dtype: torch.dtype = torch.float32,
-) -> tuple[FinetuneRun[Any], LogPosterior]:
+) -> tuple[FinetuneRun, LogPosterior]:
     """The run, with the network on its device in a type, and the density that is sampled."""
     from segunc.training.finetune_run import FinetuneRun
     from segunc.training.target import LogPosterior
@@ -344,7 +344,7 @@ def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
 
 
 def _sample(
-    run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], chain: Callable[[int], Chain]
+    run: FinetuneRun, target: LogPosterior, posterior: type[ChainStates], chain: Callable[[int], Chain]
 ) -> dict[str, Any]:
     """Run the chains, look at their convergence and write the model."""
     from segunc.metrics.chains import convergence

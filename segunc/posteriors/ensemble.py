@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import nn
 
 from segunc.affine.branches import Branch, Mixture
+from segunc.affine.files import FORMAT
 from segunc.affine.posterior import Posterior
 from segunc.core.errors import InputError
 from segunc.core.files import link_or_copy, write_json
@@ -119,7 +120,7 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Callable[[str], None
         InputError: fewer than two members, the same one twice, one that is a mixture itself, members of other classes or
             inference sizes than the first, or a folder that holds another kind of model.
     """
-    from segunc.posteriors.files import FORMAT, MEMBERS, load_model, model_files
+    from segunc.posteriors.files import MEMBERS, load_model, model_files
 
     if not is_first_process():
         return

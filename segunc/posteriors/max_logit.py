@@ -165,9 +165,9 @@ def standardize_max_logit(
         InputError: NaN logits, or a max logit that is one number everywhere.
     """
     from segunc.posteriors.files import copy_model
+    from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
     from segunc.sampling.logits import draw_logits
     from segunc.training.config import save_config
-    from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
 
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))

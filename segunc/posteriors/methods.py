@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from segunc.affine.posterior import Posterior
 from segunc.core.bounds import Settings
 from segunc.core.registry import Registry
+
+if TYPE_CHECKING:  # the command line reads the names, and is to start at once
+    from torch import Tensor
+
+    from segunc.affine.posterior import Posterior
 
 
 @dataclass(frozen=True)

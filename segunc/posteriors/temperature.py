@@ -131,8 +131,8 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
         InputError: no frame holds a labelled pixel.
     """
     from segunc.data.labels import IGNORE
-    from segunc.sampling.logits import draw_logits
     from segunc.posteriors.fitting import frames_as_seen
+    from segunc.sampling.logits import draw_logits
 
     logits: list[Tensor] = []
     labels: list[Tensor] = []
@@ -254,8 +254,8 @@ def scale_temperature(
         InputError: no labelled pixel, NaN logits, or no temperature within the bounds is best.
     """
     from segunc.posteriors.files import copy_model
-    from segunc.training.config import save_config
     from segunc.posteriors.fitting import fitted_on, load_for_fitting
+    from segunc.training.config import save_config
 
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))

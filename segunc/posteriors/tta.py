@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import nn
 
 from segunc.affine.branches import AnyPosterior, Branch, InputTransform, Mixture, branches_of, least_draws
+from segunc.affine.files import FORMAT
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
@@ -104,7 +105,7 @@ def augment_model(
     Raises:
         InputError: settings out of range, an augmented model, or ``out`` is ``base``.
     """
-    from segunc.posteriors.files import FORMAT, copy_model, load_model
+    from segunc.posteriors.files import copy_model, load_model
 
     model = load_model(base)
     posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)

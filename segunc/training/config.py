@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -10,8 +10,9 @@ from typing import Any, Generic, Literal, TypeVar
 from segunc.affine.prior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings, UnitInterval
 from segunc.core.errors import InputError
+from segunc.training.data import OwnData
+from segunc.training.losses import Schedule
 
-Schedule = Literal["onecycle", "poly", "constant"]
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
 
@@ -88,21 +89,9 @@ class AffineTrainingConfig(Settings):
     dice: NonNegativeFloat = 0.0
     seed: NonNegativeInt = 0
 
-
-@dataclass(frozen=True)
-class OwnData:
-    """Loaders of your own in place of a data set of ours.
-
-    Batches are ``(image, label)`` pairs or dictionaries with these keys: float images ``[N, 3, H, W]`` in 0..1 (the network in
-    a model folder normalises them itself) and integer class ids ``[N, H, W]``, 255 ignored.
-
-    Attributes:
-        train: a loader with a length that can be gone through once an epoch.
-        val: what hyper-parameters are selected on; None where all are given. Of an iterable the first images are taken.
-    """
-
-    train: Iterable[Any]
-    val: Iterable[Any] | None = None
+    def prior(self, **more: Any) -> Prior:
+        """The prior of these settings; ``more`` are what only some methods let a user choose."""
+        return Prior(self.prior_scale, self.effective_pixels, **more)
 
 
 @dataclass(frozen=True)
@@ -171,7 +160,12 @@ class FinetuneConfig(Config, Generic[S]):
 
 
 def parse_config(
-    kind: type[C], config: Path | None, overrides: list[str], settings: type[Settings] | None = None, *, data: bool = True
+    kind: type[C],
+    config: Path | None,
+    overrides: list[str],
+    settings: type[Settings] | None = None,
+    *,
+    data: bool = True,
 ) -> C:
     """A resolved configuration from a YAML file and overrides.
 

@@ -13,13 +13,13 @@ def run(arguments: argparse.Namespace) -> None:
     from segunc.core.quiet import quiet_lightning
     from segunc.posteriors.ensemble import train_members
     from segunc.training.base import train_network
-    from segunc.training.config import parse_train_config
+    from segunc.training.config import TrainConfig, parse_config
     from segunc.training.progress import is_first_process
 
     quiet_lightning()
     out = Path(arguments.out)
     resolve_device(arguments.device)
-    config = parse_train_config(Path(arguments.config), arguments.overrides)
+    config = parse_config(TrainConfig, Path(arguments.config), arguments.overrides)
     if arguments.seeds is None:
         _report(out, train_network(config, out, device=arguments.device)[1])
         return

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from segunc.posteriors.max_logit import MaxLogitStatistics
-from segunc.posteriors.temperature import Calibration
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
@@ -18,6 +16,8 @@ from segunc.networks import NetworkDescription, build_network, load_network, sav
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.attachment import Attachment
 from segunc.posteriors.files import Model, copy_model, load_model, save_posterior
+from segunc.posteriors.max_logit import MaxLogitStatistics
+from segunc.posteriors.temperature import Calibration
 
 SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
@@ -113,7 +113,8 @@ def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_sam
         (MaxLogitStatistics, {"mean": [1.0, None]}, "mean is damaged"),
     ],
 )
-def test_damaged_files_are_one_clear_line(base: Path, tmp_path: Path, kind: type[Attachment], change: dict[str, object], said: str
+def test_damaged_files_are_one_clear_line(
+    base: Path, tmp_path: Path, kind: type[Attachment], change: dict[str, object], said: str
 ) -> None:
     copy_model(base, tmp_path)
     model = load_model(tmp_path)

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import segunc.posteriors.temperature as module
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from segunc.posteriors.temperature import TemperatureConfig, fit_temperature, mean_nll, sample_pixels
 
+import segunc.posteriors.temperature as module
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.files import load_model
-from segunc.sampling import Sampler
 from segunc.posteriors.fitting import frames_as_seen
-from tests.posteriors.test_attachments import SMALL, save_abnn
+from segunc.posteriors.temperature import TemperatureConfig, fit_temperature, mean_nll, sample_pixels
+from segunc.sampling import Sampler
 from tests.data import miniatures
+from tests.posteriors.test_attachments import SMALL, save_abnn
 
 
 def synthetic(
