@@ -25,9 +25,10 @@ from segunc.core.files import link_or_copy, read_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, check_finite, load_network, state_sha256
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.ensemble import Ensemble, EnsembleMember
-from segunc.posteriors.fitted import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
+from segunc.posteriors.temperature import Calibration
 from segunc.posteriors.tta import TestTimeAugmentation
 
 MEMBERS = "members"
@@ -87,7 +88,7 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
         folder: that may not be there.
         fitted: also what was fitted on the model as a whole.
     """
-    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *([CALIBRATION, MAX_LOGIT_STATISTICS] if fitted else [])]
+    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *([Calibration.file, MaxLogitStatistics.file] if fitted else [])]
     own = [folder / name for name in names if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
     return own + [path for member in members for path in model_files(member, fitted=False)]

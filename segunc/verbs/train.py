@@ -11,9 +11,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Train the network of a configuration, once or for several seeds, and write its model folder."""
     from segunc.core.device import resolve_device
     from segunc.core.quiet import quiet_lightning
+    from segunc.posteriors.ensemble import train_members
     from segunc.training.base import train_network
     from segunc.training.config import TrainConfig, parse_config
-    from segunc.training.make_mixture import train_members
     from segunc.training.progress import is_first_process
 
     quiet_lightning()

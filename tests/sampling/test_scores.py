@@ -12,7 +12,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling import Sampler
 from segunc.sampling.accumulate import standardized_max_logit
 from segunc.sampling.logits import draw_logits
