@@ -39,7 +39,7 @@ from segunc.plots.style import save_figure
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model
 from segunc.sampling.logits import draw_logits
-from segunc.training.finetune_run import frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
 from segunc.verbs.device import provenance
 
 FIRST, LAST = -0.25, 1.25
