@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from segunc.affine.convert import ConversionReport as ConversionReport
     from segunc.affine.convert import convert as convert
     from segunc.affine.draws import AffineLayout as AffineLayout
+    from segunc.affine.files import save_posterior as save_posterior
     from segunc.core.errors import InputError as InputError
     from segunc.core.errors import PartialFailure as PartialFailure
     from segunc.maps.encoding import decode_unit as decode_unit
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from segunc.options import SummaryOptions as SummaryOptions
     from segunc.options import TrainOptions as TrainOptions
     from segunc.posteriors.abnn import ABNN as ABNN
+    from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
     from segunc.posteriors.files import load_model as load_model
-    from segunc.posteriors.files import save_posterior as save_posterior
     from segunc.sampling import Prediction as Prediction
     from segunc.sampling import Sampler as Sampler
-    from segunc.training.finetune_abnn import ABNNTask as ABNNTask
+    from segunc.training.data import OwnData as OwnData
     from segunc.verbs.compare import compare as compare
     from segunc.verbs.demo import demo as demo
     from segunc.verbs.doctor import doctor as doctor
@@ -68,14 +69,16 @@ _VERBS = [
 _NAMES = {
     "segunc.affine.convert": ["ConversionReport", "convert"],
     "segunc.affine.draws": ["AffineLayout"],
+    "segunc.affine.files": ["save_posterior"],
     "segunc.core.errors": ["InputError", "PartialFailure"],
     "segunc.maps.encoding": ["decode_unit", "encode_unit"],
     "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
     "segunc.options": [f"{verb.capitalize()}Options" for verb in _VERBS],
     "segunc.posteriors.abnn": ["ABNN"],
-    "segunc.posteriors.files": ["load_model", "save_posterior"],
+    "segunc.posteriors.abnn_task": ["ABNNTask"],
+    "segunc.posteriors.files": ["load_model"],
     "segunc.sampling": ["Prediction", "Sampler"],
-    "segunc.training.finetune_abnn": ["ABNNTask"],
+    "segunc.training.data": ["OwnData"],
     **{f"segunc.verbs.{verb}": [verb] for verb in _VERBS},
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

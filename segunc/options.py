@@ -167,11 +167,11 @@ class FinetuneOptions(DeviceOptions):
     method: str = option(
         "which posterior (default abnn), or what is fitted on a finished model",
         "abnn",
-        choices_of="segunc.verbs.finetune:METHODS",
+        choices_of="segunc.posteriors.methods:METHODS",
     )
     settings: Settings = ()
     data: Any = None
-    """Loaders of your own, where the method takes them."""
+    """Loaders of your own in place of a data set, a :class:`segunc.OwnData`; then no configuration is needed."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling.prediction import DISAGREEMENT_SCORES, STANDARDIZED_MAX_LOGIT
 from segunc.uncertainty import decompose, entropy_from_probabilities
 

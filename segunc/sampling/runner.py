@@ -110,7 +110,7 @@ class BranchRunner:
             self.runner.check(images, whole)
         # Row 0 is the base network.
         folded = engine.fold(whole, share=self.runner.shares and not self.apart)
-        self.base = folded.part(0, 1).without_element_noise()
+        self.base = folded.part(0, 1)
         self.folded = engine.fold(drawn, share=self.runner.shares) if self.apart else folded.part(1, len(folded))
 
     def _affine(self, noise: NoiseSource, scope: str | None) -> AffineDraws:

@@ -53,14 +53,14 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     """
     from segunc.core.device import resolve_device
     from segunc.core.quiet import quiet_lightning
+    from segunc.posteriors.ensemble import train_members
     from segunc.training.base import train_network
-    from segunc.training.config import parse_train_config
-    from segunc.training.make_mixture import train_members
+    from segunc.training.config import TrainConfig, parse_config
 
     quiet_lightning()
     out = Path(options.out)
     resolve_device(options.device)
-    config = parse_train_config(Path(options.config), words(options.settings))
+    config = parse_config(TrainConfig, Path(options.config), words(options.settings))
     networks = []
     trained = (
         [(out, train_network(config, out, device=options.device)[1])]

@@ -23,7 +23,7 @@ from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.logits import draw_logits
 from segunc.uncertainty import decompose_draws
-from tests.bayes.networks import small_network
+from tests.affine.networks import small_network
 
 IMAGES = torch.rand(2, 3, 24, 32, generator=torch.Generator().manual_seed(0))
 SIZE = (24, 32)

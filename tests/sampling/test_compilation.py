@@ -14,14 +14,16 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.affine.dropout_sites import convert_dropout
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler, compilation
 from segunc.sampling.compilation import COMPILE_SECONDS, CORE_SECONDS, MARGIN, MOST_SIZES, SAVED_SHARE, Workload, decide
 from segunc.sampling.pending import CUDA_BATCH_PIXELS, MOST_FRAMES, frames_at_once
 from segunc.sampling.tail_native import NativeTail
-from tests.bayes.networks import small_network
+from tests.affine.networks import small_network
 
 VIDEO = Workload(frames=900, draws=24, pixels=512 * 1024, sizes=1, forms=1, threads=2)
 
@@ -158,10 +160,10 @@ def test_whole_chunks_over_whole_groups_are_compiled(monkeypatch: pytest.MonkeyP
 
 def test_what_cannot_be_compiled_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", Compilations())
-    network = small_network()
+    network = nn.Sequential(small_network(), nn.Dropout(0.5)).eval()
     convert(network)
-    posterior = ABNN.around(AffineLayout(network), 0.3, noise="element")
+    posterior = OwnDropout.of(convert_dropout(network))
     used = Sampler(network, posterior, draws=4, compiled=True)
     used(frames(1))
     used(frames(1))
-    assert used.report.messages == ["noise for each element cannot be compiled; draws run as they are"]
+    assert used.report.messages == ["masks of dropout layers cannot be compiled; draws run as they are"]

@@ -20,7 +20,7 @@ from segunc.sampling.engine import Engine
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.tail_native import native_tail
 from segunc.uncertainty import decompose_draws
-from tests.bayes.networks import LAYERS, Pixelwise, randomise, small_network
+from tests.affine.networks import LAYERS, Pixelwise, randomise, small_network
 from tools.identity_table import TorchvisionDeepLab, architectures, build
 from tools.identity_table import randomise as randomise_real
 
@@ -187,17 +187,6 @@ def test_a_member_runs_once_what_its_own_draws_have_in_common(members: int) -> N
     with ConvolutionRows() as watch:
         everywhere(IMAGES)
     assert watch.rows == [2, 2, 2] + 2 * members * [4, 4]
-
-
-def test_noise_for_each_element_shares_the_prefix_of_a_pass_without_it() -> None:
-    network = Headed(upsampled)
-    convert(network)
-    layout = AffineLayout(network)
-    posterior = ABNN.around(layout, 0.3, noise="element")
-    sampler = Sampler(network, posterior, draws=3, chunk=2)
-    assert_maps_of_a_plain_loop(sampler, layout, posterior, IMAGES, 1e-5)
-    assert sampler.report.shared
-    assert not sampler.report.messages
 
 
 class Mutating(nn.Module):

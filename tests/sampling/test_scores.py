@@ -12,7 +12,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling import Sampler
 from segunc.sampling.accumulate import standardized_max_logit
 from segunc.sampling.logits import draw_logits
@@ -27,7 +27,7 @@ from segunc.uncertainty import (
     max_softmax,
     variation_ratio,
 )
-from tests.bayes.networks import small_network
+from tests.affine.networks import small_network
 
 IMAGES = torch.rand(2, 3, 20, 28, generator=torch.Generator().manual_seed(0))
 STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5), (0.5, 1.0, 0.25, 2.0), (9, 9, 9, 9), {}, 1, "")

@@ -37,9 +37,9 @@ _PRELOADED = (
     "segunc.verbs.compare",
     "segunc.verbs.summary",
     "segunc.training.base",
-    "segunc.training.finetune_abnn",
-    "segunc.training.fit_max_logit",
-    "segunc.training.fit_temperature",
+    "segunc.training.finetune_run",
+    "segunc.posteriors.abnn_task",
+    "segunc.training.finetune_run",
     "segunc.review.page",
 )
 _CONTEXT.set_forkserver_preload(list(_PRELOADED))

@@ -17,9 +17,10 @@ from segunc.core.files import read_json, write_atomically, write_json
 from segunc.networks.files import DESCRIPTION, WEIGHTS
 from segunc.options import FinetuneOptions
 from segunc.posteriors.files import model_files
+from segunc.posteriors.methods import METHODS
 from segunc.training.resume import CHECKPOINTS, LAST
 from segunc.verbs.evaluate import evaluate
-from segunc.verbs.finetune import METHODS, finetune, load, section
+from segunc.verbs.finetune import finetune
 from tools.measuring import provenance
 from tools.study.plan import Plan, Row
 from tools.study.words import check_settings, evaluate_options, evaluation_words, expand, fingerprint
@@ -225,11 +226,12 @@ class Study:
     def _config(self, cell: Cell) -> dict[str, Any]:
         """The configuration of the cell's method; empty where it takes none."""
         method = cell.row.method
-        if method is None or not METHODS[method].options:
+        settings = None if method is None else METHODS[method].config
+        if method is None or settings is None:
             return {}
-        fields = load(METHODS[method].options).__dataclass_fields__
+        fields = settings.__dataclass_fields__
         seed = {"seed": cell.seed} if "seed" in fields else {}
-        config: dict[str, Any] = {section(method): {**seed, **cell.row.settings}}
+        config: dict[str, Any] = {settings.section: {**seed, **cell.row.settings}}
         if METHODS[method].data:
             data = {**self.plan.protocols[cell.protocol].data, "seed": cell.seed, **cell.row.data}
             config = {"data": {**data, "root": expand(str(data.get("root", "")))}, **config}

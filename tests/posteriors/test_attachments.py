@@ -11,11 +11,14 @@ import torch
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.affine.files import save_posterior
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.files import Model, copy_model, load_model, save_posterior
-from segunc.posteriors.fitted import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
+from segunc.posteriors.attachment import Attachment
+from segunc.posteriors.files import Model, copy_model, load_model
+from segunc.posteriors.max_logit import MaxLogitStatistics
+from segunc.posteriors.temperature import Calibration
 
 SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
@@ -78,7 +81,7 @@ def test_those_of_another_base_are_refused(base: Path, tmp_path: Path) -> None:
     calibration(load_model(base)).write(other)
     with pytest.raises(InputError, match=r"calibration\.json was fitted on a base network with the hash"):
         load_model(other)
-    (other / CALIBRATION).unlink()
+    (other / Calibration.file).unlink()
     statistics(load_model(base)).write(other)
     with pytest.raises(InputError, match=r"max_logit_statistics\.json was fitted on a base network"):
         load_model(other)
@@ -100,25 +103,26 @@ def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_sam
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "said"),
+    ("kind", "change", "said"),
     [
-        (CALIBRATION, {"temperature": 0.0}, "temperature 0.0"),
-        (CALIBRATION, {"temperature": "hot"}, "temperature hot"),
-        (CALIBRATION, {"format": 2}, "format 1"),
-        (CALIBRATION, {"surplus": 2}, "surplus"),
-        (MAX_LOGIT_STATISTICS, {"std": [1.0, 0.0]}, "a standard deviation of 0.0"),
-        (MAX_LOGIT_STATISTICS, {"mean": [1.0]}, "mean is damaged"),
-        (MAX_LOGIT_STATISTICS, {"mean": [1.0, None]}, "mean is damaged"),
+        (Calibration, {"temperature": 0.0}, "temperature 0.0"),
+        (Calibration, {"temperature": "hot"}, "temperature hot"),
+        (Calibration, {"format": 2}, "format 1"),
+        (Calibration, {"surplus": 2}, "surplus"),
+        (MaxLogitStatistics, {"std": [1.0, 0.0]}, "a standard deviation of 0.0"),
+        (MaxLogitStatistics, {"mean": [1.0]}, "mean is damaged"),
+        (MaxLogitStatistics, {"mean": [1.0, None]}, "mean is damaged"),
     ],
 )
-def test_damaged_files_are_one_clear_line(base: Path, tmp_path: Path, file: str, change: object, said: str) -> None:
+def test_damaged_files_are_one_clear_line(
+    base: Path, tmp_path: Path, kind: type[Attachment], change: dict[str, object], said: str
+) -> None:
     copy_model(base, tmp_path)
     model = load_model(tmp_path)
     calibration(model).write(tmp_path)
     statistics(model).write(tmp_path)
-    assert isinstance(change, dict)
-    content = json.loads((tmp_path / file).read_text()) | change
-    (tmp_path / file).write_text(json.dumps(content))
+    path = tmp_path / kind.file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(InputError, match=said):
         load_model(tmp_path)
 

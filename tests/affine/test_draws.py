@@ -1,11 +1,9 @@
-"""Draws: noise by (seed, draw), the ABNN formula, scopes, statistics corrections."""
+"""Draws: the ABNN formula, contexts, scopes, gradients, statistics corrections."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from segunc.affine.convert import convert
@@ -15,26 +13,13 @@ from segunc.affine.scope import in_scope
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
 from segunc.training.statistics import reestimate
-from tests.bayes.networks import small_network
+from tests.affine.networks import small_network
 
 
 def converted(seed: int = 0) -> tuple[nn.Module, AffineLayout]:
     network = small_network(seed=seed)
     convert(network)
     return network, AffineLayout(network)
-
-
-def test_noise_depends_on_seed_and_draw_alone() -> None:
-    whole = draw_noise(3, range(6), 40)
-    assert torch.equal(draw_noise(3, [5, 2], 40), whole[[5, 2]])
-    assert not torch.equal(draw_noise(4, [2], 40), whole[[2]])
-    assert not torch.equal(whole[0], whole[1])
-
-
-def test_noise_is_standard_normal() -> None:
-    noise = draw_noise(0, range(200), 1000)
-    assert abs(float(noise.mean())) < 0.01
-    assert abs(float(noise.std()) - 1.0) < 0.01
 
 
 def test_the_formula() -> None:
@@ -138,43 +123,6 @@ def test_encoder_scope_needs_an_encoder() -> None:
         in_scope("encoder", ["a.bn", "b.bn"])
 
 
-@pytest.mark.parametrize("alpha", [-0.1, float("nan")])
-def test_bad_alpha(alpha: float) -> None:
-    with pytest.raises(InputError, match="alpha"):
-        ABNN(torch.ones(1, 4), torch.ones(1, 4), alpha)
-
-
-def test_per_element_noise_varies_over_pixels_but_not_over_frames() -> None:
-    network, layout = converted()
-    element = ABNN.around(layout, 0.5, noise="element")
-    x = torch.randn(1, 3, 8, 8).repeat(2, 1, 1, 1)
-    with torch.no_grad():
-        with layout.active(element.affine(layout, [0, 1], 0)):
-            both = network(x.repeat(2, 1, 1, 1))
-        with layout.active(element.affine(layout, [1], 0)):
-            second = network(x)
-        plain = network(x)
-    assert torch.equal(both[0], both[1]), "every frame of a draw meets the same noise"
-    assert torch.allclose(both[2:], second)
-    spread = (both[0] - plain[0]).flatten(1).std(1)
-    assert float(spread.min()) > 0
-
-
-def test_per_element_noise_has_the_scale_of_the_formula() -> None:
-    # One norm, identity around it: output = (1 + alpha eps) gamma x_hat + beta.
-    network = nn.Sequential(nn.BatchNorm2d(3)).eval()
-    with torch.no_grad():
-        network[0].bias.fill_(5.0)
-    convert(network)
-    layout = AffineLayout(network)
-    x = torch.full((1, 3, 64, 64), 2.0)
-    draws = ABNN.around(layout, 0.25, noise="element").affine(layout, [0], 0)
-    with torch.no_grad(), layout.active(draws):
-        y = network(x)
-    assert float(y.mean()) == pytest.approx(7.0, abs=0.03)
-    assert float(y.std()) == pytest.approx(0.25 * 2.0, rel=0.05)
-
-
 def test_reestimated_statistics_fold_into_the_affine() -> None:
     network, layout = converted()
     gamma, beta = layout.weight * 1.3, layout.bias + 0.2
@@ -198,17 +146,6 @@ def test_reestimated_statistics_fold_into_the_affine() -> None:
         for batch in batches:
             plain(batch)
         assert torch.allclose(plain.eval()(x), folded, atol=1e-4)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 2**62), st.lists(st.integers(0, 10_000), min_size=1, max_size=5))
-def test_any_draw_can_be_made_alone(seed: int, draws: list[int]) -> None:
-    _, layout = converted()
-    posterior = ABNN.around(layout, 0.2, 3)
-    together = posterior.affine(layout, draws, seed)
-    for row, draw in enumerate(draws):
-        alone = posterior.affine(layout, [draw], seed)
-        assert torch.equal(alone.weight[0], together.weight[row])
 
 
 def test_gradients_within_a_scope_are_those_of_all_sites_and_zero_elsewhere() -> None:

@@ -10,11 +10,12 @@ import torch
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.affine.noise import draw_noise, mix_seed
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
-from segunc.training.finetune_abnn import ABNNTask
-from segunc.training.selection import select_alpha
-from tests.bayes.networks import small_network
+from segunc.posteriors.abnn_task import ABNNTask
+from segunc.training.selection import select
+from tests.affine.networks import small_network
 from tests.training.fitting import fit, loader
 
 
@@ -23,7 +24,7 @@ def test_only_affine_parameters_train_and_members_differ(tmp_path: Path) -> None
     before = {k: v.clone() for k, v in network.state_dict().items()}
     task = ABNNTask(network, 4, members=2, alpha=0.1, random_classes=1)
     trainable = [name for name, p in task.named_parameters() if p.requires_grad]
-    assert trainable == ["gamma.0", "gamma.1", "beta.0", "beta.1"]
+    assert trainable == [f"trained.{name}" for name in ("gamma.0", "gamma.1", "beta.0", "beta.1")]
     fit(task, tmp_path)
     after = network.state_dict()
     assert all(torch.equal(before[k], after[k]) for k in before), "the base, statistics included, is frozen"
@@ -49,16 +50,6 @@ def test_the_loss_falls(tmp_path: Path) -> None:
     assert loss(task.posterior().with_alpha(0.0)) < before - 0.02
 
 
-def test_same_seed_same_members(tmp_path: Path) -> None:
-    results = []
-    for seed in (0, 0, 1):
-        task = ABNNTask(small_network(), 4, members=2, alpha=0.2, random_classes=1, seed=seed)
-        fit(task, tmp_path, 1)
-        results.append(task.posterior().gamma)
-    assert torch.equal(results[0], results[1])
-    assert not torch.equal(results[0], results[2])
-
-
 def test_a_short_training_gives_the_pinned_members(tmp_path: Path) -> None:
     """Numbers of version 0.1.0, before ABNN shared its task with other methods; libraries may round their last digits."""
     task = ABNNTask(small_network(), 4, members=2, alpha=0.2, random_classes=1, lr=0.05)
@@ -72,21 +63,14 @@ def test_a_short_training_gives_the_pinned_members(tmp_path: Path) -> None:
     assert posterior.beta[:, 11].tolist() == pytest.approx([-0.46684736013412476, -0.46684736013412476], abs=2e-6)
 
 
-def test_noise_is_independent_for_each_image() -> None:
-    task = ABNNTask(small_network(), 4, alpha=0.2)
-    weight = task.noisy_draws(0, 4, step=0).weight
-    assert not torch.allclose(weight[0], weight[1])
-    assert not torch.allclose(weight[0], task.noisy_draws(0, 4, step=1).weight[0])
-
-
-def test_scope_keeps_the_other_sites_at_the_base(tmp_path: Path) -> None:
-    network = small_network()
-    task = ABNNTask(network, 4, members=1, alpha=0.1, scope="decoder", lr=0.05)
-    fit(task, tmp_path, 2)
-    layout = AffineLayout(network)
-    gamma = task.posterior().gamma[0]
-    assert torch.equal(gamma[:8], layout.weight[:8])
-    assert not torch.allclose(gamma[8:], layout.weight[8:])
+def test_the_images_of_a_batch_meet_independent_draws_of_one_member() -> None:
+    """Image i meets the numbers of (seed, step, process) and i, whatever the number of members."""
+    task = ABNNTask(small_network(), 4, alpha=0.2, members=2)
+    with torch.no_grad():
+        task.trained.gamma[1].fill_(7.0)
+    noise = draw_noise(mix_seed(0, 0, 0), range(4), 16)
+    torch.testing.assert_close(task.training_draws(4).weight, task.layout.weight * (1 + 0.2 * noise))
+    assert not torch.allclose(noise[0], noise[1])
 
 
 def test_a_tight_prior_holds_the_members(tmp_path: Path) -> None:
@@ -101,18 +85,12 @@ def test_a_tight_prior_holds_the_members(tmp_path: Path) -> None:
 
 def test_random_classes_are_weighted_for_their_member_only() -> None:
     task = ABNNTask(small_network(), 4, members=3, random_classes=2, random_class_weight=5.0, seed=3)
-    for member, chosen in enumerate(task.random_classes):
+    for member, chosen in enumerate(task.trained.random_classes):
         assert len(chosen) == 2
         expected = torch.ones(4)
         expected[chosen] = 5.0
-        assert torch.equal(task.class_weights[member], expected)
-    assert len({tuple(c) for c in task.random_classes}) > 1
-
-
-def test_lightning_cannot_put_the_network_into_train_mode() -> None:
-    task = ABNNTask(small_network(), 4).train()
-    assert task.training
-    assert not any(m.training for m in task.network.modules())
+        assert torch.equal(task.trained.class_weights(task.class_weights, member), expected)
+    assert len({tuple(c) for c in task.trained.random_classes}) > 1
 
 
 def test_checkpoints_hold_the_members_only(tmp_path: Path) -> None:
@@ -120,15 +98,6 @@ def test_checkpoints_hold_the_members_only(tmp_path: Path) -> None:
     checkpoint = {"state_dict": task.state_dict()}
     task.on_save_checkpoint(checkpoint)
     assert sorted(checkpoint["state_dict"]) == ["beta.0", "beta.1", "gamma.0", "gamma.1"]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"members": 0}, {"random_classes": 5}, {"prior_scale": 0.0}, {"scope": "nowhere"}, {"effective_pixels": -1.0}],
-)
-def test_bad_settings(settings: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        ABNNTask(small_network(), 4, **settings)
 
 
 class Labelled:
@@ -155,7 +124,7 @@ def test_alpha_is_the_one_with_the_lowest_nll() -> None:
     network.head.weight.data *= 20
     convert(network)
     posterior = ABNN.around(AffineLayout(network), 0.0)
-    best, nll = select_alpha(network, posterior, Labelled(), [0.0, 0.3, 1e38], frames=0, draws=8)  # type: ignore[arg-type]
+    best, nll = select(network, posterior.with_alpha, Labelled(), [0.0, 0.3, 1e38], "alpha", frames=0, draws=8)  # type: ignore[arg-type]
     assert nll["1e+38"] == float("inf"), "a blown-up network is not chosen, and does not end the selection"
     assert nll[f"{best:g}"] == min(nll.values())
     assert nll["0"] != nll["0.3"]
@@ -165,4 +134,4 @@ def test_an_empty_grid_is_an_error() -> None:
     network = small_network()
     convert(network)
     with pytest.raises(InputError, match="alpha_grid"):
-        select_alpha(network, ABNN.around(AffineLayout(network), 0.0), Labelled(), [])  # type: ignore[arg-type]
+        select(network, ABNN.around(AffineLayout(network), 0.0).with_alpha, [], [], "alpha")

@@ -12,7 +12,7 @@ from segunc.affine.convert import convert, is_converted, revert
 from segunc.affine.sites import StochasticSite
 from segunc.core.errors import InputError
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
-from tests.bayes.networks import LAYERS, Pixelwise, SequenceFirst, randomise, small_network
+from tests.affine.networks import LAYERS, Pixelwise, SequenceFirst, randomise, small_network
 from tools.identity_table import Plain, TorchvisionDeepLab, build, cells, measure
 
 

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-import segunc.training.fit_temperature as module
+import segunc.posteriors.temperature as module
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.files import load_model
+from segunc.posteriors.fitting import frames_as_seen
+from segunc.posteriors.temperature import TemperatureConfig, fit_temperature, mean_nll, sample_pixels
 from segunc.sampling import Sampler
-from segunc.training.finetune_run import frames_as_seen
-from segunc.training.fit_temperature import TemperatureConfig, fit_temperature, mean_nll, sample_pixels
-from tests.bayes.test_attachments import SMALL, save_abnn
 from tests.data import miniatures
+from tests.posteriors.test_attachments import SMALL, save_abnn
 
 
 def synthetic(

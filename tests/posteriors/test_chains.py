@@ -15,7 +15,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.posteriors.chains import HMC, SGHMC, SGLD, ChainStates
 from segunc.sampling.sampler import Sampler
-from tests.bayes.networks import small_network
+from tests.affine.networks import small_network
 
 
 def layout() -> AffineLayout:

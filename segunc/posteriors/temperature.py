@@ -10,27 +10,27 @@ stand for, so the NLL is an unbiased estimate of the mean over all labelled pixe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from jsonargparse import Namespace
-from jsonargparse.typing import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from segunc.affine.noise import mix_seed
+from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
+from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE
-from segunc.data.module import SegmentationDataModule
-from segunc.posteriors.files import Model, copy_model
-from segunc.posteriors.fitted import Calibration
-from segunc.sampling.logits import draw_logits
-from segunc.training.config import save_config
-from segunc.training.finetune_run import fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.attachment import Attachment, are_finite
+from segunc.posteriors.methods import Method
 from segunc.training.progress import say
+
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
+    from segunc.posteriors.files import Model
+    from segunc.training.config import FitConfig
 
 LOWEST, HIGHEST = 0.05, 20.0
 """Temperatures between which the best is sought; networks in use lie in 0.5 to 5."""
@@ -39,8 +39,52 @@ BLOCK_NUMBERS = 1 << 21
 """Logits that are worked on at a time, in float64."""
 
 
-@dataclass
-class TemperatureConfig:
+@dataclass(frozen=True)
+class Calibration(Attachment):
+    """A temperature, with how it was found.
+
+    Attributes:
+        temperature: T > 0, by which logits are divided before the softmax.
+        fitted_on: the data set, its split, the size that the network saw, and the date.
+        frames, pixels: how many frames, and how many pixels of them all together.
+        nll_before, nll_after: their mean negative log-likelihood in nats at T = 1 and at T.
+        seed: of the draws and of the choice of pixels.
+        draws: S, 1 for a deterministic network.
+        base_sha256, posterior_sha256: of the model; None for the posterior of a deterministic network.
+    """
+
+    file: ClassVar[str] = "calibration.json"
+    what: ClassVar[str] = "calibration"
+
+    temperature: float
+    fitted_on: Mapping[str, Any]
+    frames: int
+    pixels: int
+    nll_before: float
+    nll_after: float
+    seed: int
+    draws: int
+    base_sha256: str
+    posterior_sha256: str | None
+
+    @classmethod
+    def read(cls, folder: Path, base_sha256: str, posterior_sha256: str | None) -> Self | None:
+        """The calibration in the folder of a model with these hashes, None where there is none.
+
+        Raises:
+            InputError: it is damaged, or was fitted on other weights or another posterior.
+        """
+        content = cls.content(folder, base_sha256=base_sha256, posterior_sha256=posterior_sha256)
+        if content is None:
+            return None
+        temperature = content["temperature"]
+        if not (are_finite([temperature]) and temperature > 0):
+            raise InputError(f"{folder / cls.file}: temperature {temperature}", "a positive number", "fit it again")
+        return cls(**content)
+
+
+@dataclass(frozen=True)
+class TemperatureConfig(Settings):
     """How a temperature is fitted.
 
     Args:
@@ -51,6 +95,7 @@ class TemperatureConfig:
         seed: of the draws and of the choice of pixels.
     """
 
+    section = "temperature"
     split: str = "val"
     frames: NonNegativeInt = 100
     pixels: PositiveInt = 500
@@ -59,13 +104,10 @@ class TemperatureConfig:
 
 
 class PixelSample(NamedTuple):
-    """Labelled pixels with the logits that every draw gives them.
+    """Labelled pixels of some frames, with the logits that every draw gives them.
 
-    Attributes:
-        logits: ``[S, P, C]`` float32 on the CPU.
-        labels: ``[P]`` int64 train ids.
-        weights: ``[P]`` float64, how many pixels each stands for.
-        frames: how many frames they come from.
+    ``logits [S, P, C]`` float32 on the CPU, ``labels [P]`` int64 train ids, ``weights [P]`` float64, how many pixels each
+    stands for.
     """
 
     logits: Tensor
@@ -82,52 +124,16 @@ class TemperatureFit(NamedTuple):
     nll_after: float
 
 
-def scale_temperature(
-    base: Path, config: Namespace, out: Path, *, device: torch.device, say: Callable[[str], None] = say
-) -> Calibration:
-    """Fit the temperature of a model and write the same model with its ``calibration.json``.
-
-    Args:
-        base: a model folder of either kind; a calibration that it has already plays no part, and is replaced.
-        config: ``data`` and ``temperature``, a :class:`TemperatureConfig`.
-        out: the new model folder; may be ``base`` itself.
-        device: where to compute.
-        say: receives a line for each step.
-
-    Raises:
-        InputError: no labelled pixel, NaN logits, or no temperature within the bounds is best.
-    """
-    settings = config.temperature
-    model, data = load_for_fitting(base, config, device)
-    sample = sample_pixels(model, data, settings)
-    draws, pixels = sample.logits.shape[:2]
-    say(f"logits of {pixels:,} pixels of {sample.frames} frames, {draws} draws")
-    fit = fit_temperature(sample.logits, sample.labels, sample.weights)
-    copy_model(base, out)
-    save_config(config, out, "temperature")
-    calibration = Calibration(
-        temperature=fit.temperature,
-        fitted_on=fitted_on(config, settings.split),
-        frames=sample.frames,
-        pixels=pixels,
-        nll_before=fit.nll_before,
-        nll_after=fit.nll_after,
-        seed=settings.seed,
-        draws=draws,
-        base_sha256=model.sha256,
-        posterior_sha256=model.posterior_sha256,
-    )
-    calibration.write(out)
-    say(f"wrote {out}: temperature {fit.temperature:.4f}, NLL {fit.nll_before:.4f} at 1, {fit.nll_after:.4f} now")
-    return calibration
-
-
-def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig | Namespace) -> PixelSample:
+def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
     """The logits of all draws at randomly chosen labelled pixels of validation frames.
 
     Raises:
         InputError: no frame holds a labelled pixel.
     """
+    from segunc.data.labels import IGNORE
+    from segunc.posteriors.fitting import frames_as_seen
+    from segunc.sampling.logits import draw_logits
+
     logits: list[Tensor] = []
     labels: list[Tensor] = []
     weights: list[Tensor] = []
@@ -227,3 +233,53 @@ def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = Non
     with torch.no_grad():
         after = float(mean_nll(logits, labels, weights, log_temperature))
     return TemperatureFit(temperature, before, after)
+
+
+@flushed_denormals()
+def scale_temperature(
+    base: Path,
+    config: FitConfig[TemperatureConfig],
+    out: Path,
+    *,
+    device: str = "auto",
+    say: Callable[[str], None] = say,
+) -> Calibration:
+    """Fit the temperature of a model and write the same model with its calibration.
+
+    Args:
+        base, out: model folders of either kind, or one; a calibration that is there already plays no part, and is replaced.
+        config, device, say: see :class:`segunc.posteriors.methods.Method`.
+
+    Raises:
+        InputError: no labelled pixel, NaN logits, or no temperature within the bounds is best.
+    """
+    from segunc.posteriors.files import copy_model
+    from segunc.posteriors.fitting import fitted_on, load_for_fitting
+    from segunc.training.config import save_config
+
+    settings = config.settings
+    model, data = load_for_fitting(base, config, resolve_device(device))
+    sample = sample_pixels(model, data, settings)
+    draws, pixels = sample.logits.shape[:2]
+    say(f"logits of {pixels:,} pixels of {sample.frames} frames, {draws} draws")
+    fitted = fit_temperature(sample.logits, sample.labels, sample.weights)
+    copy_model(base, out)
+    save_config(config, out, METHOD.name)
+    calibration = Calibration(
+        **fitted._asdict(),
+        fitted_on=fitted_on(config, settings.split),
+        frames=sample.frames,
+        pixels=pixels,
+        seed=settings.seed,
+        draws=draws,
+        base_sha256=model.sha256,
+        posterior_sha256=model.posterior_sha256,
+    )
+    calibration.write(out)
+    say(
+        f"wrote {out}: temperature {fitted.temperature:.4f}, NLL {fitted.nll_before:.4f} at 1, {fitted.nll_after:.4f} now"
+    )
+    return calibration
+
+
+METHOD = Method("temperature", TemperatureConfig, scale_temperature, finished=True)

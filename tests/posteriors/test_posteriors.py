@@ -14,16 +14,18 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.noise import draw_noise, draw_uniform
+from segunc.affine.noise import draw_noise
 from segunc.affine.posterior import Posterior
+from segunc.affine.prior import Prior
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.files import restore_posterior
 from segunc.posteriors.laplace import Laplace
 from segunc.posteriors.mc_dropout import ChannelDropout
-from segunc.posteriors.registry import METHODS, restore
+from segunc.posteriors.methods import METHODS
 from segunc.posteriors.swag import Swag
 from segunc.posteriors.variational import MeanField
-from tests.bayes.networks import randomise, small_network
+from tests.affine.networks import randomise, small_network
 
 
 def converted(norm: nn.Module | None = None) -> AffineLayout:
@@ -59,24 +61,27 @@ MAKE: dict[str, Callable[[str], Posterior]] = {
     "abnn": lambda scope: ABNN.around(LAYOUT, 0.2, 3, scope=scope),
     "variational": lambda scope: MeanField(MEAN, 0.1 * rand(2, 16), scope),
     "swag": lambda scope: Swag(MEAN, 0.01 * rand(2, 16), 0.1 * rand(5, 2, 16), 1.5, scope),
-    "laplace": lambda scope: Laplace(MEAN, block_fisher(), effective_pixels=50.0, temperature=0.5, scope=scope),
+    "laplace": lambda scope: Laplace(MEAN, block_fisher(), prior=Prior(0.1, 50.0, temperature=0.5), scope=scope),
     "mc-dropout": lambda scope: ChannelDropout(MEAN, 0.3, scope),
 }
 
 
 def test_every_stored_posterior_is_tested() -> None:
-    """Chains have other promises about their draws, which tests/bayes/test_chain.py holds."""
-    assert set(MAKE) | {"sgld", "sghmc", "hmc"} == set(METHODS)
+    """Chains have other promises about their draws, which tests/posteriors/test_chains.py holds; the rest stores no posterior."""
+    others = {"deterministic", "ensemble", "tta", "temperature", "standardized-max-logit"}
+    assert set(MAKE) | {"sgld", "sghmc", "hmc"} | others == set(METHODS)
 
 
 @pytest.mark.parametrize("name", MAKE)
 def test_it_restores_itself_from_its_file(name: str) -> None:
     posterior = MAKE[name]("decoder")
-    again = METHODS[name].from_tensors(posterior.tensors(), json.loads(json.dumps({**posterior.settings(), "x": 1})))
+    restore = METHODS[name].restore
+    assert restore is not None
+    again = restore(posterior.tensors(), json.loads(json.dumps({**posterior.settings(), "x": 1})))
     for one, other in zip(vars(again).values(), vars(posterior).values(), strict=True):
         assert torch.equal(one, other) if isinstance(one, Tensor) else one == other
     with pytest.raises(KeyError):
-        METHODS[name].from_tensors({}, posterior.settings())
+        restore({}, posterior.settings())
 
 
 @pytest.mark.parametrize("name", MAKE)
@@ -144,7 +149,7 @@ def test_laplace_draws_have_the_inverse_precision_for_covariance(structure: str)
     blocks = block_fisher()
     fisher = {"diagonal": blocks[:2], "block": blocks, "full": full_of(blocks)}[structure]
     index = torch.arange(32) if structure == "full" else None
-    posterior = Laplace(MEAN, fisher, structure, index, prior_scale=0.5, effective_pixels=30.0, temperature=0.25)  # type: ignore[arg-type]
+    posterior = Laplace(MEAN, fisher, structure, index, Prior(0.5, 30.0, temperature=0.25))  # type: ignore[arg-type]
     matrix = full_of(blocks).double() if structure != "diagonal" else torch.diag(blocks[:2].double().flatten())
     expected = 0.25 * torch.linalg.inv(30.0 * matrix + 4.0 * torch.eye(32, dtype=torch.float64))
     assert_gaussian(posterior, expected)
@@ -154,7 +159,7 @@ def test_laplace_draws_have_the_inverse_precision_for_covariance(structure: str)
 
 def test_a_full_laplace_moves_its_index_alone() -> None:
     index = torch.tensor([9, 30])  # one gamma and one beta of the decoder
-    draws = Laplace(MEAN, torch.eye(2), "full", index, prior_scale=0.1).affine(LAYOUT, [0], 0)
+    draws = Laplace(MEAN, torch.eye(2), "full", index).affine(LAYOUT, [0], 0)
     values = torch.cat([draws.weight[0], draws.bias[0]])
     assert (values != MEAN.flatten()).nonzero().flatten().tolist() == [9, 30]
 
@@ -163,7 +168,7 @@ def test_a_layer_without_beta_keeps_none() -> None:
     layout = converted(randomise(nn.LayerNorm([8, 8, 8], bias=False)))
     mean = torch.stack([layout.weight, layout.bias])
     fisher = torch.zeros(3, layout.total)
-    draws = Laplace(mean, fisher, prior_scale=0.1).affine(layout, [0], 0)
+    draws = Laplace(mean, fisher).affine(layout, [0], 0)
     assert torch.equal(draws.bias[0, 8:], torch.zeros(512))
     assert not torch.equal(draws.weight[0, 8:], layout.weight[8:])
 
@@ -196,12 +201,8 @@ def test_p_0_and_alpha_0_are_the_network_itself() -> None:
         assert torch.equal(draws.bias, LAYOUT.bias.expand(2, -1))
 
 
-def test_uniform_numbers_depend_on_seed_and_draw_alone() -> None:
-    whole = draw_uniform(3, range(6), 1000)
-    assert torch.equal(draw_uniform(3, [5, 2], 1000), whole[[5, 2]])
-    assert not torch.equal(draw_uniform(4, [2], 1000), whole[[2]])
-    assert 0.0 <= float(whole.min()) < 0.01
-    assert 0.99 < float(whole.max()) < 1.0
+def recorded(method: str, **record: str) -> Posterior:
+    return restore_posterior({"method": method, **record}, {"affine": MEAN}, Path("model/posterior.json"))
 
 
 @pytest.mark.parametrize(
@@ -214,14 +215,20 @@ def test_uniform_numbers_depend_on_seed_and_draw_alone() -> None:
         (lambda: Swag(MEAN, rand(2, 16), rand(3, 2, 16), scale=-1.0), "scale -1"),
         (lambda: Laplace(MEAN, rand(2, 16)), "for a block Fisher"),
         (lambda: Laplace(MEAN, rand(2, 2), "full"), "for a full Fisher"),
-        (lambda: Laplace(MEAN, rand(3, 16), prior_scale=0.0), "prior_scale 0"),
+        (lambda: Prior(0.0), "prior_scale 0"),
+        (lambda: Prior(effective_pixels=-1.0), "effective_pixels -1"),
+        (lambda: Prior(temperature=-1.0), "temperature -1"),
+        (lambda: ABNN(MEAN, MEAN, -0.1), "alpha -0.1"),
+        (lambda: ABNN(MEAN, MEAN, float("nan")), "alpha nan"),
+        (lambda: ABNN(MEAN, MEAN[:1], 0.1), r"both \[M, T\]"),
         (lambda: Laplace(MEAN, rand(3, 16), "dense"), "structure 'dense'"),  # type: ignore[arg-type]
         (lambda: ChannelDropout(MEAN, 1.0), "p 1.0"),
         (lambda: ChannelDropout(MEAN, float("nan")), "p nan"),
-        (
-            lambda: restore({"method": "mc-dropout", "where": "network"}, {"affine": MEAN}, Path("posterior.json")),
-            "dropout at 'network'",
-        ),
+        (lambda: recorded("mc-dropout", where="network"), "dropout at 'network'"),
+        (lambda: recorded("abnn", noise="element"), "noise 'element'; expected noise 'channel'"),
+        (lambda: recorded("abnn"), "posterior.json lacks 'noise'"),
+        (lambda: recorded("telepathy"), "posterior method 'telepathy' in model; expected abnn, deterministic"),
+        (lambda: recorded("temperature"), "posterior method 'temperature'"),
     ],
 )
 def test_bad_settings_are_one_line(make: Callable[[], Posterior], said: str) -> None:

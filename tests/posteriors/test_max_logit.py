@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.training.fit_max_logit import FEWEST_PIXELS, ClassMoments, usable_statistics
+from segunc.posteriors.max_logit import FEWEST_PIXELS, ClassMoments, usable_statistics
 
 
 @settings(max_examples=40, deadline=None)
