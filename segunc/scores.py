@@ -32,7 +32,7 @@ EVIDENCE = {
     "covariance": "[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats",
     "base logits": "[n, C, H, W] of the base network, float32",
     "temperature": "T > 0 of the model, a number",
-    MAX_LOGIT_STATISTICS: "of the training set, see segunc.posteriors.fitted.MaxLogitStatistics",
+    MAX_LOGIT_STATISTICS: "of the training set, see segunc.uncertainty.ClassMaxLogits",
 }
 """What formulas are given, at the size of the network's output."""
 MEANS = frozenset({"probabilities", "total entropy", "expected entropy"})
@@ -136,7 +136,7 @@ _TABLE = (
           "nats", 0, None, "float16", ("covariance",)),
     Score("standardized-max-logit", "how low the largest logit is for its class", "Jung et al. 2021, arXiv 2107.11264",
           "negative max logit in standard deviations of its class", None, None, "float16",
-          ("base logits", MAX_LOGIT_STATISTICS), "segunc.sampling.accumulate:standardized_max_logit"),
+          ("base logits", MAX_LOGIT_STATISTICS), "segunc.uncertainty:standardized_max_logit"),
 )
 # fmt: on
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})

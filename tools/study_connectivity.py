@@ -39,7 +39,7 @@ from segunc.plots.style import save_figure
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model
 from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
-from segunc.sampling.logits import draw_logits
+from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
 from tools.measuring import provenance
 

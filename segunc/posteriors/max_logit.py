@@ -166,7 +166,7 @@ def standardize_max_logit(
     """
     from segunc.posteriors.files import copy_model
     from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
-    from segunc.sampling.logits import draw_logits
+    from segunc.sampling.runner import draw_logits
     from segunc.training.config import save_config
 
     settings = config.settings

@@ -132,7 +132,7 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
     """
     from segunc.data.labels import IGNORE
     from segunc.posteriors.fitting import frames_as_seen
-    from segunc.sampling.logits import draw_logits
+    from segunc.sampling.runner import draw_logits
 
     logits: list[Tensor] = []
     labels: list[Tensor] = []

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from segunc.sampling.sampler import Sampler, finish_frame
+from segunc.sampling.frames import finish_frame
+from segunc.sampling.sampler import Sampler
 from segunc.scores import MEANS, SCORES
 from segunc.uncertainty import entropy_share
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from segunc.sampling.prediction import Prediction
+from segunc.sampling.frames import Prediction
 from segunc.sampling.sampler import Sampler
 
 __all__ = ["Prediction", "Sampler"]

@@ -1,5 +1,9 @@
 """Compiled passes: when they pay, and how they are made.
 
+The plain pass is traced as it runs, with the shared prefix and the early end, so that a graph holds just what is left to be computed
+for a chunk of draws; the draws are its inputs, so one graph for a shape serves all draws and frames. CUDA graphs are not used:
+nothing was measured there.
+
 Compiled and plain passes differ by rounding, so the decision must be the same in every shard and after every kill. It is
 made of what is known of the whole input and of the settings, never of a clock, and a run records it.
 """
@@ -9,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,38 +39,23 @@ MOST_SIZES = 4
 
 @dataclass(frozen=True)
 class Workload:
-    """What is known of a run before its first frame.
+    """What is known of a run before its first frame."""
 
-    Attributes:
-        frames: of the whole input, all shards together; None where only its end tells, which is taken for a long video.
-        draws: with noise, of each frame; others are never compiled.
-        pixels: that one draw of a frame puts through the network, all its tiles together.
-        sizes: different inputs of the network among the frames that were looked at.
-        forms: pairs of a network and a scale of its input among the draws; each is compiled for each size.
-        threads: of the CPU.
-    """
-
-    frames: int | None
-    draws: int
-    pixels: int
-    sizes: int
-    forms: int
-    threads: int
+    frames: int | None  # of the whole input, all shards together; None where only its end tells: taken for a long video
+    draws: int  # with noise, of each frame; others are never compiled
+    pixels: int  # that one draw of a frame puts through the network, all its tiles together
+    sizes: int  # different inputs of the network among the frames that were looked at
+    forms: int  # pairs of a network and a scale of its input among the draws; each is compiled for each size
+    threads: int  # of the CPU
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether passes are compiled, and why.
-
-    Attributes:
-        compiled: whether they are.
-        reason: in words.
-        said: whether a user should hear of it: that a run waits for a compiler, or misses one.
-    """
+    """Whether passes are compiled, and why."""
 
     compiled: bool
     reason: str
-    said: bool = False
+    said: bool = False  # whether a user should hear of it: that a run waits for a compiler, or misses one
 
 
 def decide(work: Workload, device: str) -> Decision:
@@ -96,14 +84,8 @@ def decide(work: Workload, device: str) -> Decision:
     return Decision(True, f"draws are compiled, which takes about {cost:.0f} s: {expected}", True)
 
 
-# Passes of draws through torch.compile, with the draws as inputs: one graph for a shape serves all draws and frames.
-#
-# The plain pass is traced as it runs, with the shared prefix and the early end, so that the graph holds just what is left to
-# be computed for a chunk of draws. Compiling takes ten seconds and more and saves about a tenth on a CPU: whether that pays is
-# decided for a whole run (:mod:`segunc.sampling.compilation`).
-
 Forward = Callable[[Tensor, FoldedDraws, Ending | None, Prefix], Tensor]
-Graph = Callable[[Tensor, list[Tensor], list[Tensor], list[Tensor]], Tensor]
+Inputs = tuple[Tensor, list[Tensor], list[Tensor], list[Tensor]]
 
 
 class CompiledPasses:
@@ -119,7 +101,7 @@ class CompiledPasses:
 
     def __init__(self, forward: Forward, messages: list[str]) -> None:
         self._forward, self._messages = forward, messages
-        self._graphs: dict[tuple[object, ...], Graph | None] = {}
+        self._graphs: dict[tuple[object, ...], Callable[..., Tensor] | None] = {}
 
     def __call__(
         self, images: Tensor, draws: FoldedDraws, ending: Ending | None, prefix: Prefix | None
@@ -130,14 +112,10 @@ class CompiledPasses:
             self._say(f"{obstacle} cannot be compiled; draws run as they are")
         if obstacle or prefix is None or not prefix.complete:
             return None
-        inputs = (
-            images,
-            [prefix.kept[number] for number in sorted(prefix.kept)],
-            [site.scale for site in draws.sites],
-            [site.shift for site in draws.sites],
-        )
-        agreeing = tuple(site.agree for site in draws.sites)
-        key = (tuple(images.shape), len(draws), tuple(sorted(prefix.kept)), agreeing)
+        numbers, sites = sorted(prefix.kept), draws.sites
+        kept = [prefix.kept[number] for number in numbers]
+        inputs = (images, kept, [site.scale for site in sites], [site.shift for site in sites])
+        key = (tuple(images.shape), len(draws), tuple(numbers), tuple(site.agree for site in sites))
         try:
             if key not in self._graphs:
                 self._graphs[key] = self._compile(inputs, draws, ending, prefix)
@@ -155,13 +133,13 @@ class CompiledPasses:
         if message not in self._messages:
             self._messages.append(message)
 
-    def _compile(self, inputs: Any, draws: FoldedDraws, ending: Ending | None, prefix: Prefix) -> Graph:
-        numbers = sorted(prefix.kept)
-
+    def _compile(
+        self, inputs: Inputs, draws: FoldedDraws, ending: Ending | None, prefix: Prefix
+    ) -> Callable[..., Tensor]:
         def run(images: Tensor, kept: list[Tensor], scales: list[Tensor], shifts: list[Tensor]) -> Tensor:
             known = Prefix()
             known.results = dict(prefix.results)
-            for number, tensor in zip(numbers, kept, strict=True):
+            for number, tensor in zip(sorted(prefix.kept), kept, strict=True):
                 known.results[number] = mark(tensor.view_as(tensor), FRAMES)
             known.complete = True
             sites = (replace(s, scale=a, shift=b) for s, a, b in zip(draws.sites, scales, shifts, strict=True))
@@ -169,8 +147,7 @@ class CompiledPasses:
 
         # Its only warning at import is that a CUDA toolkit has no device, on a CPU run.
         logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-        traced = make_fx(run, tracing_mode="real")(*inputs)
-        graph: Graph = torch.compile(traced, dynamic=False)
+        graph: Callable[..., Tensor] = torch.compile(make_fx(run, tracing_mode="real")(*inputs), dynamic=False)
         return graph
 
 

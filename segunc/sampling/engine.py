@@ -1,24 +1,45 @@
-"""The engine: passes of many draws over one network, as cheap as the network allows, with the same result."""
+"""The engine: passes of many draws over one network, as cheap as the network allows, with the same result.
+
+S exact draws cost S passes, so everything else has to cost little. The engine is asked for logits of a few draws at a time:
+
+* Draws are inputs. Statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw, so that a
+  frozen BatchNorm is one fused multiply-add in the type of the activations.
+* What all draws share is computed once (:mod:`segunc.sampling.prefix`).
+* The network stops before its last upsampling (:mod:`segunc.sampling.ending`), which the tail does.
+* Draws may be compiled (:mod:`segunc.sampling.compilation`).
+
+Draws are the outermost part of the batch. A network that does not keep that order would give wrong maps without an error, and one
+whose tensors are changed in place would share wrong ones, so both are checked, in float32, on the first frame at a small size and its
+mirror image (:func:`check`). ``torch.func.vmap`` over the draws of a plain network is no shorter way: ``tools/compare_vmap.py`` prints
+what it costs beside these passes.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.sites import DRAWS, FRAMES, StochasticSite
 from segunc.core.device import Precision
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NotFiniteError
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.compilation import CompiledPasses
 from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch, Upsampling
 from segunc.sampling.prefix import Prefix, SharePrefix, mark
+
+SIDE = 256
+"""Longest side of the image of the self-check, which runs some twenty passes."""
+TOLERANCE = 1e-3
+"""Largest difference of logits, relative to the largest logit, that counts as rounding (float32)."""
 
 
 class Engine:
@@ -31,6 +52,9 @@ class Engine:
         network: in eval mode; converted or not.
         precision: of activations and weights. Norm sites take their draws in it, folded in float32 before.
         messages: gains what a user should know.
+
+    Attributes:
+        found: by the self-check, None before it and for a network without draws.
     """
 
     def __init__(self, network: nn.Module, precision: Precision, messages: list[str] | None = None) -> None:
@@ -38,6 +62,7 @@ class Engine:
         self.device = next(network.parameters()).device
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.messages = [] if messages is None else messages
+        self.found: SelfCheck | None = None
         self._compiled = CompiledPasses(self._pass, self.messages)
         self._autocast = False
         self._run: nn.Module = network
@@ -47,40 +72,45 @@ class Engine:
                 self._run = bfloat16_copy(network)
             except Exception as error:  # whatever a network's own __deepcopy__ may raise
                 self._use_autocast(error)
-        self.layout = self._layout()
 
-    def fold(self, draws: AffineDraws, *, share: bool) -> FoldedDraws:
-        """The draws for :meth:`logits`; with ``share`` sites where all agree keep one row."""
-        return self.require_layout().fold(draws, self.dtype, share=share)
-
-    def require_layout(self) -> AffineLayout:
+    @cached_property
+    def layout(self) -> AffineLayout:
         """The layout of the network that runs.
 
         Raises:
             InputError: it is not converted.
         """
-        if self.layout is None:
-            raise InputError("the network is not converted", "a converted network", "call segunc.convert on it first")
-        return self.layout
+        return AffineLayout(self._run)
 
-    def ending(self, images: Tensor, draws: FoldedDraws | None, reached: Sequence[bool] | None = None) -> Ending | None:
-        """How the network ends for images of this shape, found by one full pass at the first of a shape.
+    def fold(self, draws: AffineDraws, *, share: bool) -> FoldedDraws:
+        """The draws for :meth:`logits`; with ``share`` sites where all agree keep one row."""
+        return self.layout.fold(draws, self.dtype, share=share)
 
-        Args:
-            images: ``[n, 3, H, W]`` on the device.
-            draws: one, or None for the network as it is.
-            reached: which sites the network is known to call. A bfloat16 copy that calls others is not used: a network
-                whose ``forward`` was replaced on the object calls the original's layers from every copy.
+    def check(self, images: Tensor, draws: AffineDraws) -> None:
+        """Find out in float32 how draws may run on this network, by the first frame that it sees."""
+        if self.found is None:
+            self.found = check(self.network, images, draws)
+
+    def shares(self, chunk: int = 1) -> bool:
+        """Whether what is common to all draws may be shared by ``chunk`` draws at a time."""
+        return self.found is not None and (self.found.shared_passed or (self.found.shared_one_passed and chunk == 1))
+
+    def ending(self, images: Tensor, draws: FoldedDraws | None) -> Ending | None:
+        """How the network ends for images ``[n, 3, H, W]`` of this shape, found by one full pass at the first of a shape.
+
+        The pass is that of one draw, or of the network as it is. A bfloat16 copy that calls other sites than the network is not
+        used: a network whose ``forward`` was replaced on the object calls the original's layers from every copy.
         """
         key = tuple(images.shape)
         if key not in self._endings:
             watch = InterpolationWatch()
+            copied = self._run is not self.network
             try:
                 logits = self._forward(images, draws, watch)
-                if self._run is not self.network and reached is not None and self.require_layout().reached() != reached:
+                if copied and self.found is not None and self.layout.reached() != self.found.reached:
                     raise TypeError("a copy of it calls other layers")
             except (RuntimeError, TypeError) as error:
-                if self._run is self.network or isinstance(error, torch.OutOfMemoryError):
+                if not copied or isinstance(error, torch.OutOfMemoryError):
                     raise
                 self._use_autocast(error)
                 logits = self._forward(images, draws, watch := InterpolationWatch())
@@ -110,9 +140,7 @@ class Engine:
         Raises:
             InputError: the network does not return ``[batch, C, H, W]``.
         """
-        logits = None
-        if compiled and draws is not None:
-            logits = self._compiled(images, draws, ending, prefix)
+        logits = self._compiled(images, draws, ending, prefix) if compiled and draws is not None else None
         if logits is None:
             logits = self._pass(images, draws, ending, prefix)
         if ending is not None and logits.shape[-2:] == ending.upsampling.source:
@@ -120,8 +148,7 @@ class Engine:
         return logits, Upsampling.none((logits.shape[-2], logits.shape[-1]))
 
     def _pass(self, images: Tensor, draws: FoldedDraws | None, ending: Ending | None, prefix: Prefix | None) -> Tensor:
-        watch = InterpolationWatch(ending.call) if ending is not None else None
-        return self._forward(images, draws, watch, prefix)
+        return self._forward(images, draws, None if ending is None else InterpolationWatch(ending.call), prefix)
 
     def _forward(
         self, images: Tensor, draws: FoldedDraws | None, watch: InterpolationWatch | None, prefix: Prefix | None = None
@@ -136,7 +163,11 @@ class Engine:
         with ExitStack() as stack:
             stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast))
             if draws is not None:
-                stack.enter_context(self._active(draws))
+                for site in draws.sites:
+                    if not site.agree:
+                        mark(site.scale, DRAWS)
+                        mark(site.shift, DRAWS)
+                stack.enter_context(self.layout.active(draws))
             if prefix is not None:
                 stack.enter_context(SharePrefix(prefix, count))
             if watch is not None:
@@ -155,22 +186,11 @@ class Engine:
             )
         return logits
 
-    def _active(self, draws: FoldedDraws) -> AbstractContextManager[None]:
-        for site in draws.sites:
-            if not site.agree:
-                for values in (site.scale, site.shift):
-                    mark(values, DRAWS)
-        return self.require_layout().active(draws)
-
     def _use_autocast(self, error: Exception) -> None:
         self._run, self._autocast = self.network, True
-        self.layout = self._layout()
+        self.__dict__.pop("layout", None)
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         self.messages.append(f"the network does not run with bfloat16 weights ({reason}); it runs under autocast")
-
-    def _layout(self) -> AffineLayout | None:
-        converted = any(isinstance(module, StochasticSite) for module in self._run.modules())
-        return AffineLayout(self._run) if converted else None
 
 
 def bfloat16_copy(network: nn.Module) -> nn.Module:
@@ -178,7 +198,6 @@ def bfloat16_copy(network: nn.Module) -> nn.Module:
 
     A :class:`SegmentationNetwork` goes on normalising its input in float32: its body is what changes.
     """
-    body = network.body if isinstance(network, SegmentationNetwork) else network
     memo: dict[int, Any] = {id(t): t for t in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
     body = copied.body if isinstance(copied, SegmentationNetwork) else copied
@@ -197,3 +216,104 @@ def bfloat16_copy(network: nn.Module) -> nn.Module:
     if body is not copied:
         body.register_forward_pre_hook(lambda module, inputs: tuple(t.bfloat16() for t in inputs))
     return copied.eval()
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """What was found with the base network and two draws over two frames.
+
+    Attributes:
+        batched: largest difference of two draws as a batch from the same two one by one, relative to the largest logit.
+        shared: the same for passes that share what is common to all draws.
+        shared_one: the same for passes of one draw. Networks that take the size of the batch from a tensor before the
+            first draw, and use it after (Swin's windows, DPT), can share in no others.
+        reached: for each site whether a drawn forward came through it.
+    """
+
+    batched: float
+    shared: float
+    shared_one: float
+    reached: list[bool]
+
+    @property
+    def batched_passed(self) -> bool:
+        return self.batched <= TOLERANCE
+
+    @property
+    def shared_passed(self) -> bool:
+        return self.shared <= TOLERANCE
+
+    @property
+    def shared_one_passed(self) -> bool:
+        return self.shared_one <= TOLERANCE
+
+
+def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
+    """Compare the ways of running draws, in float32, on the first of images ``[n, 3, H, W]`` at a small size.
+
+    Of the draws, at least two, the first is mostly the base network's own affine.
+
+    Raises:
+        NotFiniteError: the base network or a draw gives NaN or infinite logits.
+    """
+    engine, image = Engine(network, "float32"), images[:1].float()
+    try:
+        return _check(engine, _two_frames(image, SIDE), draws)
+    except (InputError, torch.OutOfMemoryError):
+        raise
+    except Exception:
+        # Some networks take frames of their own size only.
+        return _check(engine, _two_frames(image, max(images.shape[-2:])), draws)
+
+
+def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
+    last = min(3, len(draws))
+    plain, common = (engine.fold(draws, share=share) for share in (False, True))
+    prefix = Prefix()
+
+    def run(first: int, end: int) -> Tensor:
+        return engine.logits(frames, plain.part(first, end), None)[0]
+
+    def run_shared(first: int, end: int) -> Tensor:
+        return engine.logits(frames, common.part(first, end), None, prefix)[0]
+
+    single = [run(0, 1)]
+    require_finite(single[0])
+    for draw in range(1, last):
+        single.append(run(draw, draw + 1))
+        require_finite(single[draw], "a draw gives", "lower alpha")
+    size = max(max(float(s.abs().max()) for s in single), 1e-12)
+
+    def difference(found: list[Tensor], expected: list[Tensor]) -> float:
+        return max(float((f - e).abs().max()) for f, e in zip(found, expected, strict=True)) / size
+
+    batched = shared_one = shared = float("inf")  # differences that are not known stay infinite
+    with suppress(InputError, RuntimeError):
+        batched = difference([run(1, last)], [torch.cat(single[1:])])
+    with suppress(InputError, RuntimeError, TypeError, ValueError, LookupError):
+        shared_one = difference([run_shared(s, s + 1) for s in range(last)], single)
+        if batched <= TOLERANCE:
+            shared = max(shared_one, difference([run_shared(1, last)], [torch.cat(single[1:])]))
+    return SelfCheck(batched, shared if batched <= TOLERANCE else shared_one, shared_one, engine.layout.reached())
+
+
+def require_finite(
+    logits: Tensor, who: str = "the network returns", remedy: str = "check its weights and its input"
+) -> None:
+    """Raise NotFiniteError where logits are not numbers."""
+    if not torch.isfinite(logits).all():
+        raise NotFiniteError(f"{who} NaN or infinite logits", "finite logits", remedy)
+
+
+def _two_frames(image: Tensor, side: int) -> Tensor:
+    """An image ``[1, 3, H, W]`` and its mirror image, with sides of at most ``side`` pixels.
+
+    Two, because with one frame a forgotten repetition would be put right by broadcasting.
+    """
+    height, width = image.shape[-2:]
+    scale = side / max(height, width)
+    if scale < 1:
+        # Whole multiples of the usual stride, so that a bare smp network takes them.
+        size = [max(64, 32 * round(s * scale / 32)) for s in (height, width)]
+        image = F.interpolate(image, size, mode="bilinear", align_corners=False)
+    return torch.cat([image, image.flip(-1)]).contiguous(memory_format=torch.channels_last)

@@ -1,33 +1,47 @@
-"""Frames as arrays in, maps as arrays out: what prediction and evaluation share."""
+"""Frames as arrays in, their maps out: what prediction and evaluation share.
+
+A frame of the aspect ratio of the network's inference size is resized to it; another keeps its own aspect ratio with as many pixels
+(:func:`segunc.networks.network.inference_size`), because squeezing a 16:9 frame into 4:3 would change every shape the network
+learned. Sums are kept at the network's size. Then entropy and aleatoric are resized bilinearly to the frame, epistemic is their
+difference, and prediction and msp come from the resized mean probabilities: computing entropy from resized probabilities would mix
+neighbouring classes and write that into epistemic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.sampling.prediction import Prediction
-from segunc.sampling.sampler import Sampler
+from segunc.scores import Score
+
+if TYPE_CHECKING:
+    from segunc.sampling.sampler import Sampler
 
 Image = npt.NDArray[np.uint8]
 
 
-def network_input(images: Sequence[Image], size: tuple[int, int]) -> torch.Tensor:
-    """RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``.
+@dataclass(frozen=True)
+class Prediction:
+    """Maps of n frames.
 
-    Shrinking averages over areas, enlarging is bilinear.
+    Attributes:
+        prediction: uint8 ``[n, H, W]``, the class of the largest mean probability.
+        scores: float32 ``[n, H, W]`` for each name that the sampler was asked for; entropies divided by ln C (0..1).
+        probabilities: float32 ``[n, C, H, W]`` mean over draws, only when asked for.
     """
-    resized = []
-    for image in images:
-        if image.shape[:2] != size:
-            way = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
-            image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=way), np.uint8)
-        resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
-    return torch.from_numpy(np.stack(resized)).float().div_(255.0)
+
+    prediction: Tensor
+    scores: Mapping[str, Tensor]
+    probabilities: Tensor | None = None
 
 
 def sample_frames(
@@ -50,9 +64,67 @@ def sample_frames(
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
-    seen = inference_size(network.description, frame, size)
-    given = network_input(images, seen)
+    given = network_input(images, inference_size(network.description, frame, size))
     if sampler.device.type == "cuda":
         # From pinned memory the copy is queued; from any other the thread would wait for all that is queued before it.
         given = given.pin_memory().to(sampler.device, non_blocking=True)
     return sampler(given, size=frame, keep_probabilities=keep_probabilities, seed=seed)
+
+
+def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
+    """RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``.
+
+    Shrinking averages over areas, enlarging is bilinear.
+    """
+    resized = []
+    for image in images:
+        if image.shape[:2] != size:
+            way = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
+            image = np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=way), np.uint8)
+        resized.append(np.ascontiguousarray(image.transpose(2, 0, 1)))
+    return torch.from_numpy(np.stack(resized)).float().div_(255.0)
+
+
+def finish_frame(
+    scores: Iterable[Score],
+    evidence: Mapping[str, Any],
+    size: tuple[int, int] | None,
+    prediction: Tensor | None = None,
+    ready: Mapping[str, Tensor] | None = None,
+    *,
+    keep: bool = False,
+) -> Prediction:
+    """One frame's maps, each ``[H, W]``.
+
+    Args:
+        scores: to make of the evidence.
+        evidence: of the frame, see :data:`segunc.scores.EVIDENCE`; at least its probabilities.
+        size: (height, width) of the maps, None for that of the evidence. Maps are resized bilinearly, or the evidence of those
+            scores that say so; the prediction then comes from the resized probabilities.
+        prediction: at the size of the evidence; None for the most probable class.
+        ready: further maps, only to be resized.
+        keep: also return the mean probabilities.
+    """
+    probabilities: Tensor = evidence["probabilities"]
+    resize = size is not None and size != probabilities.shape[-2:]
+    late = [score for score in scores if resize and score.resized == "evidence"]
+    maps = {s.name: s(evidence)[0].float() for s in scores if s not in late} | dict(ready or {})
+    if resize:
+        assert size is not None
+        if maps:
+            maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
+        needed = {"probabilities", *(name for score in late for name in score.needs)}
+        evidence = {name: _resized(evidence[name], size) for name in needed}
+        probabilities = evidence["probabilities"]
+        maps |= {score.name: score(evidence)[0].float() for score in late}
+    if prediction is None or resize:
+        prediction = probabilities[0].max(0).indices.to(torch.uint8)
+    return Prediction(prediction, maps, probabilities[0] if keep else None)
+
+
+def _resized(planes: Any, size: tuple[int, int]) -> Any:
+    if not isinstance(planes, Tensor):
+        return planes
+    volume = planes.float() if planes.dim() == 4 else planes[None].float()
+    found = F.interpolate(volume, size, mode="bilinear", align_corners=False)
+    return found if planes.dim() == 4 else found[0]

@@ -1,73 +1,24 @@
-"""One network of a sampler, and one branch over it: what runs its draws, and what is known about it."""
+"""The draws of one branch: made once for a run, and run over sets of frames.
+
+A draw is a network, an input transform, the affine parameters of the sites, and dropout masks. Ensembles and test-time augmentation
+are mixtures of branches (:mod:`segunc.affine.branches`); the sampler deals its draws to them.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
-from segunc.affine.branches import IDENTITY, Branch
-from segunc.affine.draws import AffineDraws, FoldedDraws
-from segunc.affine.noise import NoiseSource
-from segunc.core.device import Precision
+from segunc.affine.branches import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
+from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.engine import Engine
+from segunc.sampling.engine import Engine, check, require_finite
 from segunc.sampling.prefix import Prefix
-from segunc.sampling.self_check import SelfCheck, check
-
-
-class NetworkRunner:
-    """The engine of one network, and in which ways draws may run on it.
-
-    Args:
-        network: in eval mode.
-        precision, messages: see :class:`Engine`.
-
-    Attributes:
-        found: by the self-check, None before it and for a network without draws.
-        reached: for each site whether a drawn forward came through it.
-        unreached: names of the others.
-    """
-
-    def __init__(self, network: nn.Module, precision: Precision, messages: list[str]) -> None:
-        self.engine = Engine(network, precision, messages)
-        self.found: SelfCheck | None = None
-        self.reached: list[bool] | None = None
-        self.unreached: tuple[str, ...] = ()
-
-    @property
-    def shares(self) -> bool:
-        """Whether some way of sharing what is common to all draws passed."""
-        return self.found is not None and (self.found.shared_passed or self.found.shared_one_passed)
-
-    def share(self, chunk: int) -> bool:
-        """Whether what is common to all draws may be shared by ``chunk`` draws at a time."""
-        return self.found is not None and (self.found.shared_passed or (self.found.shared_one_passed and chunk == 1))
-
-    def check(self, images: Tensor, draws: AffineDraws) -> None:
-        """Find out in float32 how draws may run on this network, by the first frame that it sees."""
-        if self.found is not None:
-            return
-        exact = Engine(self.engine.network, "float32")
-        self.found = check(exact, images, draws)
-        layout = exact.require_layout()
-        self.reached = layout.reached()
-        self.unreached = tuple(name for name, hit in zip(layout.names, self.reached, strict=True) if not hit)
-
-    def shares_also(self, images: Tensor, draws: AffineDraws) -> bool:
-        """Whether draws with more in common than those of :meth:`check` may share that too, as those may.
-
-        What they share reaches further into the network, where the first check saw nothing shared.
-        """
-        found = check(Engine(self.engine.network, "float32"), images, draws)
-        assert self.found is not None
-        passed = found.shared_passed or (found.shared_one_passed and not self.found.shared_passed)
-        if not passed:
-            self.engine.messages.append(
-                "what is common to a member's draws cannot be shared on this network; it is computed for every draw"
-            )
-        return passed
 
 
 class BranchRunner:
@@ -76,7 +27,7 @@ class BranchRunner:
     Args:
         branch: which network, posterior and transform.
         draws: of the whole that belong to it.
-        runner: of its network.
+        engine: of its network.
         apart: share what is common to these draws alone, not to them and the base network: members with an affine of
             their own before the first site that is drawn.
 
@@ -85,8 +36,8 @@ class BranchRunner:
         base: the network's own affine as one draw, without noise; None for a branch without noise.
     """
 
-    def __init__(self, branch: Branch, draws: range, runner: NetworkRunner, *, apart: bool = False) -> None:
-        self.branch, self.draws, self.runner, self.apart = branch, draws, runner, apart
+    def __init__(self, branch: Branch, draws: range, engine: Engine, *, apart: bool = False) -> None:
+        self.branch, self.draws, self.engine, self.apart = branch, draws, engine, apart
         self.folded: FoldedDraws | None = None
         self.base: FoldedDraws | None = None
         self._drawn: tuple[NoiseSource, str | None] | None = None
@@ -102,55 +53,50 @@ class BranchRunner:
         if not self.branch.stochastic or self._drawn == (noise, scope):
             return
         self._drawn = (noise, scope)
-        engine = self.runner.engine
-        layout = engine.require_layout()
+        engine = self.engine
         drawn = self._affine(noise, scope)
-        whole = drawn.after(layout.weight, layout.bias)
+        whole = drawn.after(engine.layout.weight, engine.layout.bias)
         if images is not None:
-            self.runner.check(images, whole)
+            engine.check(images, whole)
         # Row 0 is the base network.
-        folded = engine.fold(whole, share=self.runner.shares and not self.apart)
+        folded = engine.fold(whole, share=engine.shares() and not self.apart)
         self.base = folded.part(0, 1)
-        self.folded = engine.fold(drawn, share=self.runner.shares) if self.apart else folded.part(1, len(folded))
+        self.folded = engine.fold(drawn, share=engine.shares()) if self.apart else folded.part(1, len(folded))
 
     def _affine(self, noise: NoiseSource, scope: str | None) -> AffineDraws:
-        layout = self.runner.engine.require_layout()
-        return self.branch.posterior.affine(layout, self.branch.numbers(self.draws), self.branch.noise(noise), scope)
+        branch = self.branch
+        return branch.posterior.affine(self.engine.layout, branch.numbers(self.draws), branch.noise(noise), scope)
 
     def by_member(self, noise: NoiseSource, scope: str | None, images: Tensor) -> list[BranchRunner]:
         """A runner for each member if the draws of one have more in common than all draws and the base; else itself.
 
         Members differ from the base and from each other at every site, so that with a narrow scope nothing would be common
-        to all draws, though each member's draws share all that lies before the scope.
-
-        Args:
-            noise, scope, images: as in :meth:`draw`.
+        to all draws, though each member's draws share all that lies before the scope. Arguments as in :meth:`draw`.
         """
-        if self.folded is None or not self.runner.shares:
+        engine = self.engine
+        if self.folded is None or not engine.shares():
             return [self]
         members = self.branch.posterior.members
-        runners = [
-            BranchRunner(self.branch, self.draws[member::members], self.runner, apart=True) for member in range(members)
-        ]
+        runners = [BranchRunner(self.branch, self.draws[m::members], engine, apart=True) for m in range(members)]
         if any(len(runner.draws) < 2 for runner in runners):
             return [self]
         for runner in runners:
             runner.draw(noise, scope)
-        more = any(
-            own.agree and not all_.agree
-            for runner in runners
-            if runner.folded is not None
-            for own, all_ in zip(runner.folded.sites, self.folded.sites, strict=True)
-        )
-        if not more or not all(runner.differ for runner in runners):
+        sets = [runner.folded for runner in runners if runner.folded is not None]
+        # A member of whose draws none differs, at a site or in a mask, would leave nothing to run.
+        differ = all(s.dropout or not all(site.agree for site in s.sites) for s in sets)
+        more = any(a.agree and not b.agree for s in sets for a, b in zip(s.sites, self.folded.sites, strict=True))
+        if not (differ and more):
             return [self]
-        return runners if self.runner.shares_also(images, runners[0]._affine(noise, scope)) else [self]
-
-    @property
-    def differ(self) -> bool:
-        """Whether anything is drawn: some site at which the draws are not all the same, or a dropout layer."""
-        assert self.folded is not None
-        return bool(self.folded.dropout) or not all(site.agree for site in self.folded.sites)
+        # What a member shares reaches further into the network, where the first check saw nothing shared.
+        found = check(engine.network, images, runners[0]._affine(noise, scope))
+        assert engine.found is not None
+        if found.shared_passed or (found.shared_one_passed and not engine.found.shared_passed):
+            return runners
+        engine.messages.append(
+            "what is common to a member's draws cannot be shared on this network; it is computed for every draw"
+        )
+        return [self]
 
     def untransformed(self) -> BranchRunner:
         """The same draws of the frame as it is."""
@@ -169,27 +115,61 @@ class Pass:
     """
 
     def __init__(self, runner: BranchRunner, images: Tensor, chunk: int) -> None:
-        self.runner = runner
+        self.runner, self.engine = runner, runner.engine
         self.images = runner.branch.transform.apply(images)
-        network = runner.runner
-        self.prefix = Prefix() if runner.folded is not None and network.share(chunk) else None
-        self.ending = network.engine.ending(self.images, runner.base, network.reached)
+        self.prefix = Prefix() if runner.folded is not None and self.engine.shares(chunk) else None
+        self.ending = self.engine.ending(self.images, runner.base)
 
     def base_logits(self) -> tuple[Tensor, Upsampling]:
         """Logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""
         prefix = None if self.runner.apart else self.prefix
-        return self.runner.runner.engine.logits(self.images, self.runner.base, self.ending, prefix)
+        return self.engine.logits(self.images, self.runner.base, self.ending, prefix)
 
     def logits(self, first: int, last: int, compiled: bool = False) -> tuple[Tensor, Upsampling]:
         """The same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major, compiled or not."""
-        folded = self.runner.folded
-        assert folded is not None
-        return self.runner.runner.engine.logits(
-            self.images, folded.part(first, last), self.ending, self.prefix, compiled
-        )
+        assert self.runner.folded is not None
+        return self.engine.logits(self.images, self.runner.folded.part(first, last), self.ending, self.prefix, compiled)
 
-    @property
-    def only_one_at_a_time(self) -> bool:
-        """Whether the prefix serves one draw at a time only."""
-        found = self.runner.runner.found
-        return self.prefix is not None and found is not None and not found.shared_passed
+
+@torch.no_grad()
+def draw_logits(
+    network: nn.Module, posterior: AnyPosterior, images: Tensor, draws: int, seed: int = 0
+) -> Iterator[Tensor]:
+    """Logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw.
+
+    The draws are those of :class:`segunc.sampling.Sampler` with the same seed, in its default scheme. It folds them into sums;
+    here the caller sees each, and decides what to keep.
+
+    Args:
+        network: in eval mode; converted, unless the posterior is deterministic.
+        posterior: makes the draws; one without noise gives one draw for each of its branches.
+        images: ``[n, 3, H, W]`` on the network's device.
+        draws: S in total.
+        seed: of the noise.
+
+    Raises:
+        InputError: fewer draws than members.
+        NotFiniteError: a draw with NaN or infinite logits.
+    """
+    branches = branches_of(network, posterior)
+    count = draws_of(branches, posterior, draws)
+    layouts = {id(b.network): AffineLayout(b.network) for b in branches if b.stochastic}
+    noise = NoiseSource(seed, DEFAULT_SCHEME, count)
+    size: tuple[int, int] | None = None
+    for draw in range(count):
+        branch = branches[draw % len(branches)]
+        seen = branch.transform.apply(images)
+        if branch.stochastic:
+            layout = layouts[id(branch.network)]
+            numbers = branch.numbers(range(draw, draw + 1))
+            with layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise))):
+                logits = branch.network(seen)
+        else:
+            logits = branch.network(seen)
+        if not branch.transform.identity:
+            if size is None:
+                grid = network(images[:1])
+                size = (grid.shape[-2], grid.shape[-1])
+            logits = branch.transform.undo(logits, size)
+        require_finite(logits, "a draw gives", "check the model with segunc doctor")
+        yield logits

@@ -1,15 +1,20 @@
-"""From the sums over draws of one frame to its maps, at the frame's size."""
+"""The sampler: S draws of one network, or of several, over the same sums, and the maps of every score that is asked for.
+
+Frames come in through :mod:`segunc.sampling.frames`. The sampler deals draws to branches (:mod:`segunc.sampling.runner`), takes
+their logits, a chunk at a time, from the engine (:mod:`segunc.sampling.engine`), and hands them to the sums (:mod:`segunc.sampling.tail`).
+
+The number of draws in a chunk is chosen for the first frame of a run and kept; folders with frames of very different sizes may want
+one of their own.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.affine.branches import AnyPosterior, branches_of, draws_of
@@ -17,62 +22,35 @@ from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.posterior import Deterministic
 from segunc.core.device import Precision
-from segunc.core.errors import InputError, NotFiniteError
-from segunc.posteriors.max_logit import MaxLogitStatistics
-from segunc.sampling.accumulate import DrawAccumulator
-from segunc.sampling.pending import Chunk, PendingDraws, most_draws
-from segunc.sampling.prediction import Prediction
-from segunc.sampling.runner import BranchRunner, NetworkRunner, Pass
-from segunc.sampling.tail import base_evidence, base_maps, choose_backend, finish
-from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, MAX_LOGIT_STATISTICS, SCORES, Score, check_scores
+from segunc.core.errors import InputError
+from segunc.sampling.engine import Engine, require_finite
+from segunc.sampling.frames import Prediction, finish_frame
+from segunc.sampling.runner import BranchRunner, Pass
+from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
+from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, MAX_LOGIT_STATISTICS, SCORES, check_scores
+from segunc.uncertainty import ClassMaxLogits
+
+CHUNK_PIXELS = 1 << 19
+"""Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
+ACTIVATION_BYTES = 512
+"""Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
+CUDA_BATCH_PIXELS = 1 << 22
+"""Pixels of a batch up to which a GPU is taken to have cores to spare; more frames than these fill it with are no gain."""
+MOST_FRAMES = 16
+"""Frames of a group at most: as many are decoded, kept and, after a kill, computed again together."""
 
 
-def finish_frame(
-    scores: Iterable[Score],
-    evidence: Mapping[str, Any],
-    size: tuple[int, int] | None,
-    prediction: Tensor | None = None,
-    ready: Mapping[str, Tensor] | None = None,
-    *,
-    keep: bool = False,
-) -> Prediction:
-    """One frame's maps, each ``[H, W]``.
+def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> int:
+    """Frames of (height, width) ``size`` that share a batch when nobody says how many.
 
-    Args:
-        scores: to make of the evidence.
-        evidence: of the frame, see :data:`segunc.scores.EVIDENCE`; at least its probabilities.
-        size: (height, width) of the maps, None for that of the evidence. Maps are resized bilinearly, or the evidence of those
-            scores that say so; the prediction then comes from the resized probabilities.
-        prediction: at the size of the evidence; None for the most probable class.
-        ready: further maps, only to be resized.
-        keep: also return the mean probabilities.
+    On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every shard
+    of a run groups alike. On a CPU one: from some 250 x 250 pixels on the draws of one frame fill a chunk, below that four
+    frames at once saved an eighth (96 x 160, 8 draws, ResNet-18, one thread), and frames alone have the very bits that
+    evaluating a model frame by frame has.
     """
-    probabilities: Tensor = evidence["probabilities"]
-    resize = size is not None and size != probabilities.shape[-2:]
-    late = [score for score in scores if resize and score.resized == "evidence"]
-    maps = {s.name: s(evidence)[0].float() for s in scores if s not in late} | dict(ready or {})
-    if resize:
-        assert size is not None
-        if maps:
-            maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
-        needed = {"probabilities", *(name for score in late for name in score.needs)}
-        evidence = {name: _resized(evidence[name], size) for name in needed}
-        probabilities = evidence["probabilities"]
-        maps |= {score.name: score(evidence)[0].float() for score in late}
-    if prediction is None or resize:
-        prediction = probabilities[0].max(0).indices.to(torch.uint8)
-    return Prediction(prediction, maps, probabilities[0] if keep else None)
-
-
-def _resized(planes: Any, size: tuple[int, int]) -> Any:
-    if not isinstance(planes, Tensor):
-        return planes
-    volume = planes.float() if planes.dim() == 4 else planes[None].float()
-    found = F.interpolate(volume, size, mode="bilinear", align_corners=False)
-    return found if planes.dim() == 4 else found[0]
-
-
-__all__ = ["Precision", "Sampler", "SamplerReport"]
+    if device.type != "cuda":
+        return 1
+    return max(1, min(MOST_FRAMES, CUDA_BATCH_PIXELS // (draws * size[0] * size[1])))
 
 
 @dataclass
@@ -143,7 +121,7 @@ class Sampler:
         precision: Precision = "float32",
         scores: Sequence[str] = DEFAULT_SCORES,
         temperature: float = 1.0,
-        max_logit_statistics: MaxLogitStatistics | None = None,
+        max_logit_statistics: ClassMaxLogits | None = None,
         compiled: bool = False,
     ) -> None:
         self.network = network.eval()
@@ -216,36 +194,31 @@ class Sampler:
         found = Pass(plain, images, self._chunk_of(images, 1))
         base, upsampling = found.base_logits()
         self.report.upsampled = found.ending is not None
-        _require_finite(base)
+        require_finite(base)
         fitted = (self.temperature, self.max_logit_statistics)
-        outputs = [base_maps(self._of_base, logits, upsampling, self._backend, *fitted) for logits in base]
+        ready = [base_maps(self._of_base, z, upsampling, self._backend, *fitted) for z in base]
         # Volumes at full resolution, which only a score of both draws and base network needs.
         both = [base_evidence(z, upsampling, *fitted) if BASE & self._needs else {} for z in base]
-        sums = [
-            DrawAccumulator(
-                base.shape[1], upsampling.kept, base.device, needs=self._needs, temperature=self.temperature
-            )
-            for _ in images
-        ]
-        pending = PendingDraws(sums, self._backend)
+        shape = (base.shape[1], upsampling.kept, base.device, self._backend)
+        sums = [DrawAccumulator(*shape, needs=self._needs, temperature=self.temperature) for _ in images]
+        pending = PendingDraws(sums)
         left = [runner.draws for runner in self._runners]
         if plain is first and first.folded is None:
-            pending.put(Chunk(base, upsampling, first.branch.transform, left[0]))
+            pending.put(left[0], base, upsampling, first.branch.transform)
             left[0] = range(0)
         del base
         self._sample(images, pending, left, {0: found} if plain is first else {})
-        finished = []
-        for accumulated, ready, extra in zip(sums, outputs, both, strict=True):
-            prediction, evidence = finish(accumulated, self._backend)
-            finished.append(
-                finish_frame(self._of_draws, evidence | extra, size, prediction, ready, keep=keep_probabilities)
+        frames = []
+        for of_frame, maps, extra in zip(sums, ready, both, strict=True):
+            prediction, evidence = of_frame.finish()
+            frames.append(
+                finish_frame(self._of_draws, evidence | extra, size, prediction, maps, keep=keep_probabilities)
             )
+        kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
         return Prediction(
-            torch.stack([f.prediction for f in finished]),
-            {name: torch.stack([f.scores[name] for f in finished]) for name in self.scores},
-            torch.stack([f.probabilities for f in finished if f.probabilities is not None])
-            if keep_probabilities
-            else None,
+            torch.stack([frame.prediction for frame in frames]),
+            {name: torch.stack([frame.scores[name] for frame in frames]) for name in self.scores},
+            torch.stack(kept) if keep_probabilities else None,
         )
 
     def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:
@@ -269,9 +242,16 @@ class Sampler:
         """Draws in a batch for ``frames`` frames of (height, width) ``size``."""
         if not self.report.batched:
             return 1
+        pixels = frames * size[0] * size[1]
         if self.chunk is not None:
-            return min(self.chunk, self.draws)
-        return min(self.draws, most_draws(self.device, frames, size, classes))
+            most = self.chunk
+        elif self.device.type == "cuda":
+            free = torch.cuda.mem_get_info(self.device)[0]
+            # Networks that do not end in an upsampling have float32 logits at full resolution, and about as much around.
+            most = int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes)))
+        else:
+            most = CHUNK_PIXELS // pixels
+        return max(1, min(self.draws, most))
 
     def _chunk_of(self, images: Tensor, classes: int) -> int:
         return self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), classes)
@@ -282,24 +262,23 @@ class Sampler:
             for runner in self._runners:
                 runner.draw(noise, self.scope)
             return
-        networks: dict[int, NetworkRunner] = {}
+        engines: dict[int, Engine] = {}
         runners = []
         for index, branch in enumerate(self._branches):
             key = id(branch.network)
-            if key not in networks:
-                networks[key] = NetworkRunner(branch.network, self.precision, self.report.messages)
-            draws = range(index, self.draws, len(self._branches))
-            if draws:
-                runners.append(BranchRunner(branch, draws, networks[key]))
+            if key not in engines:
+                engines[key] = Engine(branch.network, self.precision, self.report.messages)
+            if draws := range(index, self.draws, len(self._branches)):
+                runners.append(BranchRunner(branch, draws, engines[key]))
                 runners[-1].draw(noise, self.scope, images)
         # Draw s is member s mod M's, so that the members take turns like branches.
         self._runners += runners[0].by_member(noise, self.scope, images) if len(runners) == 1 else runners
-        for network in networks.values():
-            self._report(network)
+        for engine in engines.values():
+            self._report(engine)
 
     def _sample(self, images: Tensor, pending: PendingDraws, left: list[range], passes: dict[int, Pass]) -> None:
         """Compute what is left of every branch, always the branch whose draw is next, and add it to the sums."""
-        chunk = self._chunk_of(images, pending.classes)
+        chunk = self._chunk_of(images, pending.shape[0])
         compiled = self.compiled and self.group in (None, len(images))
         if compiled and self.device.type == "cuda":
             self.chunk = chunk  # a graph is for one number of draws, which free memory must not change
@@ -313,7 +292,8 @@ class Sampler:
                 wanted = left[index]
                 logits, upsampling = current.base_logits()
             else:
-                together = 1 if current.only_one_at_a_time else min(chunk, len(runner.draws))
+                one_by_one = current.prefix is not None and not runner.engine.shares(2)
+                together = 1 if one_by_one else min(chunk, len(runner.draws))
                 wanted = left[index][:together]
                 done = len(runner.draws) - len(left[index])
                 try:
@@ -327,8 +307,8 @@ class Sampler:
                     torch.cuda.empty_cache()
                     continue
             if index and wanted[0] == index:
-                _require_finite(logits)  # branch 0 was checked by its base
-            pending.put(Chunk(logits, upsampling, runner.branch.transform, wanted))
+                require_finite(logits)  # branch 0 was checked by its base
+            pending.put(wanted, logits, upsampling, runner.branch.transform)
             left[index] = left[index][len(wanted) :]
             if not left[index]:
                 del passes[index]
@@ -336,15 +316,16 @@ class Sampler:
                 pending.add_until(min((draws[0] for draws in left if draws), default=self.draws))
         pending.add_until(self.draws)
 
-    def _report(self, network: NetworkRunner) -> None:
+    def _report(self, engine: Engine) -> None:
         """Take what the self-check of a network found into the report."""
-        found, report = network.found, self.report
+        found, report = engine.found, self.report
         if found is None:
             return
+        unreached = tuple(n for n, reached in zip(engine.layout.names, found.reached, strict=True) if not reached)
         report.self_check = max(found.batched, report.self_check or 0.0)
         report.batched &= found.batched_passed
         report.shared &= found.shared_passed
-        report.unreached += network.unreached
+        report.unreached += unreached
         if not found.batched_passed:
             report.messages.append(
                 f"self-check failed: two draws as a batch differ from the same two one by one by {found.batched:.1e} of "
@@ -357,14 +338,5 @@ class Sampler:
                 else f"what is common to all draws cannot be shared on this network (the logits change by {found.shared:.1e} "
                 "of the largest); everything is computed for every draw"
             )
-        if network.unreached:
-            report.messages.append(
-                f"{len(network.unreached)} norm sites are never called by the network, e.g. {network.unreached[0]}"
-            )
-
-
-def _require_finite(logits: Tensor) -> None:
-    if not torch.isfinite(logits).all():
-        raise NotFiniteError(
-            "the network returns NaN or infinite logits", "finite logits", "check its weights and its input"
-        )
+        if unreached:
+            report.messages.append(f"{len(unreached)} norm sites are never called by the network, e.g. {unreached[0]}")

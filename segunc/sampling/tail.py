@@ -1,27 +1,42 @@
-"""The tail of the sampler: low-resolution logits of draws become sums of p and H(p) at full resolution.
+"""From the logits of draws to the evidence of a frame: draws are added to its sums in their order, S x C x H x W never exists.
 
-One signature, several ways: a reference in plain torch, compiled code on a CPU, Triton on CUDA. Logits at full
-resolution never exist for more than one draw (reference) or one tile (the others). Draws are added in their order,
-so the sums do not depend on how many come at a time.
+The sum of p is float32. The sum of H(p) and the final entropies are float64, because epistemic is a small difference of two
+entropies: in float32 its rounding, near zero, exceeded one code of the stored map. Draws are added one at a time, and strips of
+rows have a fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum. Between chunk sizes maps
+differ only where a library's convolution sums in another order for another batch size. Compiled and plain passes, and the backends
+below, differ by rounding: a run that is continued should run where it began.
+
+One signature, three backends: a reference in plain PyTorch, which runs draw by draw, compiled code on a CPU
+(:mod:`segunc.sampling.tail_native`), Triton on CUDA (:mod:`segunc.sampling.tail_triton`). Logits at full resolution never exist for
+more than one draw (reference) or one tile (the others).
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
-from typing import Any, Literal
+import itertools
+from collections.abc import Collection, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from segunc.posteriors.max_logit import MaxLogitStatistics
-from segunc.sampling.accumulate import DrawAccumulator
+from segunc.affine.branches import InputTransform
+from segunc.core.errors import InputError
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import MAX_LOGIT_STATISTICS, Score
-from segunc.uncertainty import per_ln
+from segunc.uncertainty import ClassMaxLogits, entropy_share, per_ln
 
 Backend = Literal["reference", "native", "triton"]
+DISAGREEMENT = ("variance", "votes", "covariance")
+"""Evidence of :data:`segunc.scores.EVIDENCE` that needs sums of its own, and each draw's probabilities."""
+NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "max-logit", "energy")
+"""Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
+STRIP_BYTES = 1 << 20
+"""Working memory of one strip: it should stay in the cache while the passes of the softmax go over it."""
+PENDING_BYTES = 64 << 20
+"""Logits that wait until several draws are added to the sums at once."""
 
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
@@ -38,56 +53,159 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
     return "reference", ""
 
 
-def add_draws(logits: Tensor, upsampling: Upsampling, sums: DrawAccumulator, backend: Backend) -> None:
-    """Add draws of one frame to its sums.
+class DrawAccumulator:
+    """Sums over the draws of one frame.
 
     Args:
-        logits: ``[S, C, h, w]`` of any floating type.
-        upsampling: from (h, w) to the size of the sums.
-        sums: of the same device; its sum of p, sum of H(p) and number of draws grow, and what further sums it keeps.
-        backend: see :func:`choose_backend`. Further sums need each draw's probabilities, which only the reference has.
+        classes: C.
+        size: (height, width) of the frame.
+        device: where the sums live.
+        backend: see :func:`choose_backend`. Sums of disagreement are made by the reference.
+        needs: the evidence that will be asked for; of how much the draws disagree sums are kept only then.
+        temperature: T, by which every draw's logits are divided before the softmax.
     """
-    if backend == "reference" or sums.disagreement is not None:
-        for draw in logits:
-            sums.add(upsampling.apply(draw[None].float())[0])
-        return
-    if backend == "triton":
-        from segunc.sampling.tail_triton import add_draws_triton
 
-        add_draws_triton(logits, upsampling, sums.probabilities, sums.entropy, sums.temperature)
-    else:
-        logits = _native_dtype(logits)
-        native_tail().add_draws(logits, upsampling, sums.entropy, sums.probabilities, temperature=sums.temperature)
-    sums.draws += len(logits)
+    def __init__(
+        self,
+        classes: int,
+        size: tuple[int, int],
+        device: torch.device,
+        backend: Backend = "reference",
+        *,
+        needs: Collection[str] = (),
+        temperature: float = 1.0,
+    ) -> None:
+        self.probabilities = torch.zeros(classes, *size, device=device)
+        self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
+        self.draws = 0
+        self.temperature, self.backend = temperature, backend
+        further = [name for name in DISAGREEMENT if name in needs]
+        self.disagreement = DisagreementSums(further, classes, size, device) if further else None
+        rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
+        self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
+
+    def add(self, logits: Tensor, upsampling: Upsampling) -> None:
+        """Add draws ``[S, C, h, w]`` of any floating type, (h, w) what is upsampled to the frame."""
+        if self.backend == "reference" or self.disagreement is not None:
+            for draw in logits:
+                self._add_one(upsampling.apply(draw[None].float())[0])
+            return
+        if self.backend == "triton":
+            from segunc.sampling.tail_triton import add_draws_triton
+
+            add_draws_triton(logits, upsampling, self.probabilities, self.entropy, self.temperature)
+        else:
+            native_tail().add_draws(logits, upsampling, self.entropy, self.probabilities, temperature=self.temperature)
+        self.draws += len(logits)
+
+    def _add_one(self, logits: Tensor) -> None:
+        for rows in self._strips:
+            # One contiguous float32 copy: the passes below then run along rows whatever the layout was.
+            z = logits[:, rows].to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+            if self.temperature != 1.0:
+                z /= self.temperature
+            z -= z.amax(0)
+            p = z.exp()
+            total = p.sum(0)
+            p /= total
+            if self.disagreement is not None:
+                self.disagreement.add(rows, z, p, self.probabilities[:, rows], self.draws)
+            self.probabilities[:, rows] += p
+            # H = ln sum exp z - sum p z, with z shifted by its maximum.
+            self.entropy[rows] += total.log_().sub_(p.mul_(z).sum(0)).clamp_min_(0.0)
+        self.draws += 1
+
+    def finish(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Prediction uint8 ``[H, W]`` and the evidence of the draws, ``[1, (C,) H, W]``; the sums are used up."""
+        p = self.probabilities
+        if self.backend == "native":
+            prediction, total, expected = native_tail().finish(p, self.entropy, self.draws)
+        else:
+            prediction = p.argmax(0).to(torch.uint8)
+            total = torch.cat([entropy_share(p[None, :, rows].double() / self.draws)[0] for rows in self._strips])
+            expected = self.entropy * (per_ln(len(p)) / self.draws)
+        if self.draws == 1:
+            # The two entropies are sums in different orders, and the stored code is so fine near 0 that it would show it.
+            expected = total
+        p.div_(self.draws)
+        if len(p) == 1:
+            p.fill_(1.0)  # but for rounding, which the stored code would show
+        found = {"probabilities": p[None], "total entropy": total[None], "expected entropy": expected[None]}
+        return prediction, found if self.disagreement is None else found | self.disagreement.evidence(self.draws)
 
 
-def finish(sums: DrawAccumulator, backend: Backend) -> tuple[Tensor, dict[str, Tensor]]:
-    """Prediction uint8 ``[H, W]`` and the evidence of the draws so far, ``[1, (C,) H, W]``; the sums are used up."""
-    if backend == "native":
-        prediction, total, expected = native_tail().finish(sums.probabilities, sums.entropy, sums.draws)
-    else:
-        prediction = sums.probabilities.argmax(0).to(torch.uint8)
-        total, expected = sums.entropies()
-    if sums.draws == 1:
-        # The two entropies are sums in different orders, and the stored code is so fine near 0 that it would show it.
-        expected = total
-    probabilities = sums.probabilities.div_(sums.draws)
-    if len(probabilities) == 1:
-        probabilities.fill_(1.0)  # but for rounding, which the stored code would show
-    found = {"probabilities": probabilities[None], "total entropy": total[None], "expected entropy": expected[None]}
-    return prediction, found if sums.disagreement is None else found | sums.disagreement.evidence(sums.draws)
+class DisagreementSums:
+    """Sums of one frame behind the evidence of :data:`DISAGREEMENT`, as much memory for any number of draws.
+
+    With n draws p_1 ... p_n, their running mean and the deviation d = p_n - mean of the n - 1 draws before it, a sum of
+    squared (or crossed) deviations from the mean grows by ``(n - 1) / n`` times d squared (or d times the other's
+    deviation): Welford 1962. Nothing is subtracted in the end, so a disagreement of 1e-9 keeps its digits, where
+    ``mean p^2 - (mean p)^2`` in float32 would be rounding noise.
+
+    Expected pairwise KL is such a sum too. The mean over ordered pairs i != j of ``sum_c p_ic (l_ic - l_jc)``, l = ln p,
+    is half the mean of ``sum_c (p_ic - p_jc)(l_ic - l_jc)`` (the pairs (i, j) and (j, i) together), and a sum over all pairs
+    of products of differences is 2 S times the sum of products of deviations from the mean. So it equals
+    ``sum_c cov(p_c, ln p_c)`` over the draws with divisor S - 1. Deviations of p sum to 0 over the classes, so a constant
+    added to all l of a draw changes nothing: logits stand for ln p, and no logarithm of an underflown p is ever taken.
+    """
+
+    def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
+        self._classes = classes
+        self._squares = torch.zeros(size, device=device) if "variance" in needs else None
+        self._votes: Tensor | None = None
+        self._crossed: Tensor | None = None
+        if "votes" in needs:
+            self._votes = torch.zeros(classes, *size, device=device, dtype=torch.int16)
+            self._rank = torch.arange(classes, 0, -1, device=device, dtype=torch.int16).view(-1, 1, 1)
+        if "covariance" in needs:
+            self._crossed = torch.zeros(size, device=device)
+            self._logits = torch.zeros(classes, *size, device=device)
+
+    def add(self, rows: slice, logits: Tensor, probabilities: Tensor, earlier: Tensor, draws: int) -> None:
+        """Add one draw's strip of rows, each ``[C, rows, W]`` float32.
+
+        Args:
+            rows: of the frame.
+            logits: less their maximum at each pixel, so that the largest is 0.
+            probabilities: their softmax.
+            earlier: sum of the probabilities of the draws before.
+            draws: how many draws were added before.
+        """
+        if self._votes is not None:
+            if draws == torch.iinfo(self._votes.dtype).max:
+                self._votes = self._votes.int()
+            # The first of the classes whose logit is the maximum: ten times as fast as argmax over the outer axis.
+            winners = self._classes - ((logits == 0) * self._rank).amax(0, keepdim=True).long()
+            self._votes[:, rows].scatter_add_(0, winners, torch.ones_like(winners, dtype=self._votes.dtype))
+        if draws and (self._squares is not None or self._crossed is not None):
+            share = draws / (draws + 1)
+            deviation = probabilities - earlier / draws
+            if self._squares is not None:
+                self._squares[rows] += deviation.square().sum(0) * share
+            if self._crossed is not None:
+                self._crossed[rows] += deviation.mul_(logits - self._logits[:, rows] / draws).sum(0) * share
+        if self._crossed is not None:
+            self._logits[:, rows] += logits
+
+    def evidence(self, draws: int) -> dict[str, Tensor]:
+        """The evidence of ``draws`` draws, each ``[1, (C,) H, W]`` float32."""
+        found: dict[str, Tensor] = {}
+        if self._squares is not None:
+            found["variance"] = self._squares / (draws * self._classes)
+        if self._votes is not None:
+            found["votes"] = self._votes / draws
+        if self._crossed is not None:
+            # Never negative but for rounding; one draw has no pair, and its sum is 0.
+            found["covariance"] = (self._crossed / max(1, draws - 1)).clamp_min_(0.0)
+        return {name: values[None] for name, values in found.items()}
 
 
 def base_evidence(
-    logits: Tensor, upsampling: Upsampling, temperature: float, statistics: MaxLogitStatistics | None
+    logits: Tensor, upsampling: Upsampling, temperature: float, statistics: ClassMaxLogits | None
 ) -> dict[str, Any]:
     """:data:`segunc.scores.BASE` of one frame from its logits ``[C, h, w]``."""
     full = upsampling.apply(logits[None].float())
     return {"base logits": full, "temperature": temperature, MAX_LOGIT_STATISTICS: statistics}
-
-
-NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "max-logit", "energy")
-"""Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
 
 
 def base_maps(
@@ -96,7 +214,7 @@ def base_maps(
     upsampling: Upsampling,
     backend: Backend,
     temperature: float = 1.0,
-    statistics: MaxLogitStatistics | None = None,
+    statistics: ClassMaxLogits | None = None,
 ) -> dict[str, Tensor]:
     """Scores of one deterministic pass from its logits ``[C, h, w]``, each ``[H, W]`` float32.
 
@@ -109,9 +227,8 @@ def base_maps(
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
     maximum, normaliser = torch.empty(upsampling.kept), torch.empty(upsampling.kept)
-    native_tail().add_draws(
-        _native_dtype(logits)[None], upsampling, entropy, extremes=(maximum, normaliser), temperature=temperature
-    )
+    extremes = (maximum, normaliser)
+    native_tail().add_draws(logits[None], upsampling, entropy, extremes=extremes, temperature=temperature)
     found = {
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
         "deterministic-msp": -torch.expm1(-normaliser),
@@ -122,5 +239,61 @@ def base_maps(
     return {score.name: found[score.name] for score in scores}
 
 
-def _native_dtype(logits: Tensor) -> Tensor:
-    return logits if logits.dtype in (torch.float32, torch.bfloat16) else logits.float()
+class Waiting(NamedTuple):
+    """One draw of n frames: its logits ``[n, C, h, w]``, what upsamples them, and the transform to undo after that."""
+
+    logits: Tensor
+    upsampling: Upsampling
+    transform: InputTransform
+
+
+class PendingDraws:
+    """Draws of n frames that wait until those before theirs were added to the frames' sums, of one ``shape`` (C, H, W)."""
+
+    def __init__(self, sums: list[DrawAccumulator]) -> None:
+        self._sums = sums
+        self._waiting: dict[int, Waiting] = {}
+        self._added = 0
+        self.shape = tuple(sums[0].probabilities.shape)
+
+    @property
+    def full(self) -> bool:
+        """Whether enough logits wait to be added at once."""
+        held = {id(draw.logits): draw.logits for draw in self._waiting.values()}
+        return sum(logits.numel() * logits.element_size() for logits in held.values()) >= PENDING_BYTES
+
+    def put(self, draws: range, logits: Tensor, upsampling: Upsampling, transform: InputTransform) -> None:
+        """Let draws of one branch wait.
+
+        Args:
+            draws: their numbers.
+            logits: ``[k * n, C, h, w]``, draw-major, or ``[n, C, h, w]`` where the draws are all the same.
+            upsampling: that is left to be done to them.
+            transform: of the branch; its inverse comes after the upsampling.
+
+        Raises:
+            InputError: the logits are of other classes or of another size than the sums.
+        """
+        found = (logits.shape[1], *(upsampling.kept if transform.identity else self.shape[1:]))
+        if found != self.shape:
+            raise InputError(
+                f"networks that return {self.shape} and {found} (classes, height, width)", "the same for all"
+            )
+        parts = logits.split(len(self._sums))
+        for place, draw in enumerate(draws):
+            self._waiting[draw] = Waiting(parts[place % len(parts)], upsampling, transform)
+
+    def add_until(self, end: int) -> None:
+        """Add all draws with smaller numbers, which must be here, to the sums in their order."""
+        ready = [self._waiting.pop(draw) for draw in range(self._added, end)]
+        for frame, sums in enumerate(self._sums):
+            for key, group in itertools.groupby(ready, lambda draw: (*draw[1:], draw.logits.dtype, draw.logits.device)):
+                upsampling, transform = key[:2]
+                logits = [draw.logits[frame : frame + 1] for draw in group]
+                if transform.identity:
+                    sums.add(logits[0] if len(logits) == 1 else torch.cat(logits), upsampling)
+                    continue
+                for one in logits:  # at full resolution, so one at a time
+                    size = (self.shape[1], self.shape[2])
+                    sums.add(transform.undo(upsampling.apply(one.float()), size), Upsampling.none(size))
+        self._added = end

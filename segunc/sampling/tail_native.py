@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from segunc.sampling.ending import Upsampling
+from segunc.uncertainty import per_ln
 
 SOURCE = Path(__file__).with_name("tail_native.cpp")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
@@ -32,12 +33,7 @@ PIECES_PER_THREAD = 4
 
 @dataclass(frozen=True)
 class NativeTail:
-    """The compiled functions, or why there are none.
-
-    Attributes:
-        library: None without a compiler.
-        reason: in words, empty when there is a library.
-    """
+    """The compiled functions, or the reason why there are none."""
 
     library: ctypes.CDLL | None
     reason: str = ""
@@ -51,22 +47,20 @@ class NativeTail:
         extremes: tuple[Tensor, Tensor] | None = None,
         temperature: float = 1.0,
     ) -> None:
-        """Add draws to sums, in their order.
+        """Add draws ``[S, C, h, w]`` of any floating type and strides to sums, in their order.
 
         Args:
-            logits: ``[S, C, h, w]`` float32 or bfloat16 on the CPU, any strides.
-            upsampling: of the logits to (H, W), its ``kept`` size.
+            logits: of the draws, upsampled to (H, W), the ``kept`` size of the upsampling, and divided by the temperature.
             entropy: ``[H, W]`` float64 contiguous, gains sum H(p) in nats.
             probabilities: ``[C, H, W]`` float32 contiguous, gains sum p; or None.
-            extremes: two ``[H, W]`` float32 that are set to the last draw's largest logit and to
-                ``ln sum exp(z - max z)``; or None.
-            temperature: divides the logits.
+            extremes: two ``[H, W]`` float32, set to the last draw's largest logit and ``ln sum exp(z - max z)``; or None.
         """
         assert self.library is not None
+        if logits.dtype not in (torch.float32, torch.bfloat16):
+            logits = logits.float()
         draws, classes = logits.shape[:2]
         height, width = upsampling.kept
-        above, below, down = upsampling.taps(0)
-        left, right, across = upsampling.taps(1)
+        taps = [line for axis in (0, 1) for line in upsampling.taps(axis)]
         strides = (ctypes.c_int64 * 4)(*logits.stride())
         function = self.library.segunc_add_draws
 
@@ -78,7 +72,7 @@ class NativeTail:
                 ctypes.c_int64(draws),
                 ctypes.c_int64(classes),
                 ctypes.c_float(1.0 / temperature),
-                *(_pointer(taps) for taps in (above, below, down, left, right, across)),
+                *(_pointer(line) for line in taps),
                 *(ctypes.c_int64(number) for number in (first, last, height, width)),
                 _pointer(probabilities),
                 _pointer(entropy),
@@ -93,7 +87,6 @@ class NativeTail:
         classes, height, width = probabilities.shape
         prediction = torch.empty(height, width, dtype=torch.uint8)
         total, expected = torch.empty_like(entropy), torch.empty_like(entropy)
-        scale = 1.0 / math.log(classes) if classes > 1 else 1.0
         function = self.library.segunc_finish
 
         def rows(first: int, last: int) -> None:
@@ -101,7 +94,7 @@ class NativeTail:
                 _pointer(probabilities),
                 _pointer(entropy),
                 *(ctypes.c_int64(number) for number in (classes, height * width, draws)),
-                ctypes.c_double(scale),
+                ctypes.c_double(per_ln(classes)),
                 ctypes.c_int64(first * width),
                 ctypes.c_int64(last * width),
                 _pointer(prediction),

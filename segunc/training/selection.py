@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from segunc.affine.posterior import Posterior
+from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.labels import IGNORE
 from segunc.data.samples import SegmentationDataset
-from segunc.sampling.sampler import Precision, Sampler
+from segunc.sampling.sampler import Sampler
 
 Frames = SegmentationDataset | Sequence[Mapping[str, Any]]
 """Items by their number, each with ``image`` ``[3, H, W]`` in 0..1 and int64 ``label`` ``[H, W]``, 255 ignored."""

@@ -18,8 +18,7 @@ from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.processing.tiles import Tiling
 from segunc.sampling.compilation import Decision, Workload, decide
-from segunc.sampling.pending import frames_at_once
-from segunc.sampling.sampler import Sampler
+from segunc.sampling.sampler import Sampler, frames_at_once
 
 LOOKED_AT = 16
 """Frames, evenly spaced, whose sizes stand for those of all."""

@@ -211,7 +211,7 @@ def _component_thresholds(given: Mapping[str, float], scores: Sequence[str]) -> 
     unknown = sorted(set(given) - set(scores))
     if unknown:
         raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")
-    thresholds = {score: SCORES[score].threshold for score in SCORES if score in scores} | given
+    thresholds = {score: SCORES[score].threshold for score in SCORES if score in scores} | dict(given)
     return {score: value for score, value in thresholds.items() if value is not None}
 
 
@@ -304,7 +304,7 @@ def writer_threads(device: torch.device) -> int:
 def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     """The manifest of an input's maps."""
     request, model, sampler = job.request, job.model, job.sampler
-    description, statistics, tiling = model.network.description, sampler.max_logit_statistics, request.asked.tiling
+    description, statistics, tiling = model.network.description, model.max_logit_statistics, request.asked.tiling
     by_statistics = any(MAX_LOGIT_STATISTICS in SCORES[score].needs for score in request.scores)
     settings = {
         **job.sources[place].identity(),

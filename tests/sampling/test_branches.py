@@ -21,7 +21,7 @@ from segunc.posteriors.ensemble import Ensemble, EnsembleMember
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Prediction, Sampler
-from segunc.sampling.logits import draw_logits
+from segunc.sampling.runner import draw_logits
 from tests.affine.networks import small_network
 from tests.scores.stacked import decompose_draws
 

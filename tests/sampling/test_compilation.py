@@ -21,7 +21,7 @@ from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler, compilation
 from segunc.sampling.compilation import COMPILE_SECONDS, CORE_SECONDS, MARGIN, MOST_SIZES, SAVED_SHARE, Workload, decide
-from segunc.sampling.pending import CUDA_BATCH_PIXELS, MOST_FRAMES, frames_at_once
+from segunc.sampling.sampler import CUDA_BATCH_PIXELS, MOST_FRAMES, frames_at_once
 from segunc.sampling.tail_native import NativeTail
 from tests.affine.networks import small_network
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from segunc.sampling.accumulate import DisagreementSums, DrawAccumulator
-from segunc.sampling.tail import finish
+from segunc.sampling.ending import Upsampling
+from segunc.sampling.tail import DisagreementSums, DrawAccumulator
 from segunc.scores import MEANS, SCORES
 from tests.scores.stacked import draw_variance, expected_pairwise_kl, variation_ratio
 
@@ -26,9 +26,8 @@ def streamed(logits: Tensor, names: tuple[str, ...] = tuple(PURE), temperature: 
     size = (logits.shape[2], logits.shape[3])
     needs = {need for name in names for need in SCORES[name].needs}
     accumulator = DrawAccumulator(logits.shape[1], size, logits.device, needs=needs, temperature=temperature)
-    for draw in logits:
-        accumulator.add(draw)
-    evidence = finish(accumulator, "reference")[1]
+    accumulator.add(logits, Upsampling.none(size))
+    evidence = accumulator.finish()[1]
     assert set(evidence) == MEANS | needs
     return {name: SCORES[name](evidence)[0] for name in (*SAMPLED_SCORES, *names)}
 

@@ -12,11 +12,10 @@ from torch import nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.core.device import Precision
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
 from segunc.posteriors.abnn import ABNN
-from segunc.sampling import Sampler
-from segunc.sampling.prediction import Prediction
-from segunc.sampling.sampler import Precision
+from segunc.sampling import Prediction, Sampler
 from tests.scores.stacked import decompose_draws
 from tools.identity_table import architectures, randomise
 

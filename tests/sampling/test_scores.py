@@ -14,10 +14,9 @@ from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling import Sampler
-from segunc.sampling.accumulate import standardized_max_logit
-from segunc.sampling.logits import draw_logits
+from segunc.sampling.runner import draw_logits
 from segunc.scores import SCORES
-from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax
+from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax, standardized_max_logit
 from tests.affine.networks import small_network
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 

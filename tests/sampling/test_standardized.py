@@ -12,7 +12,7 @@ from scipy import ndimage
 
 from segunc.core.errors import InputError
 from segunc.posteriors.max_logit import MaxLogitStatistics
-from segunc.sampling.accumulate import find_boundaries, smooth, standardized_max_logit, suppress_boundaries
+from segunc.uncertainty import find_boundaries, smooth, standardized_max_logit, suppress_boundaries
 
 Array = npt.NDArray[np.float64]
 CROSS = ndimage.generate_binary_structure(2, 1)

@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.tail import NATIVE_BASE, Backend, add_draws, base_maps, choose_backend, finish
+from segunc.sampling.tail import NATIVE_BASE, Backend, DrawAccumulator, base_maps, choose_backend
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, SCORES
 
@@ -53,8 +52,8 @@ def oracle(logits: Tensor, upsampling: Upsampling, temperature: float = 1.0) -> 
 
 
 def sums_of(logits: Tensor, upsampling: Upsampling, backend: Backend, temperature: float = 1.0) -> DrawAccumulator:
-    sums = DrawAccumulator(logits.shape[1], upsampling.kept, CPU, temperature=temperature)
-    add_draws(logits, upsampling, sums, backend)
+    sums = DrawAccumulator(logits.shape[1], upsampling.kept, CPU, backend, temperature=temperature)
+    sums.add(logits, upsampling)
     return sums
 
 
@@ -92,9 +91,9 @@ def test_draws_in_any_chunks_give_the_same_bits(backend: Backend) -> None:
     logits, upsampling = logits_for("smp", draws=7)
     whole = sums_of(logits, upsampling, backend)
     for chunk in (1, 3):
-        parts = DrawAccumulator(19, upsampling.kept, CPU)
+        parts = DrawAccumulator(19, upsampling.kept, CPU, backend)
         for part in logits.split(chunk):
-            add_draws(part, upsampling, parts, backend)
+            parts.add(part, upsampling)
         assert torch.equal(parts.probabilities, whole.probabilities)
         assert torch.equal(parts.entropy, whole.entropy)
 
@@ -120,7 +119,7 @@ def test_certain_and_uniform_pixels(backend: Backend) -> None:
     logits[0, 1, 0, 0], logits[1, 2, 0, 0] = 1e4, 1e4
     sums = sums_of(logits, Upsampling.none((1, 3)), backend)
     summed = sums.probabilities.clone()
-    prediction, evidence = finish(sums, backend)
+    prediction, evidence = sums.finish()
     maps = {name: SCORES[name](evidence)[0].float() for name in DEFAULT_SCORES[:4]}
     assert float(sums.entropy[0, 0]) == pytest.approx(0.0, abs=1e-12)
     assert summed[:, 0, 0].tolist() == pytest.approx([0, 1, 1, 0], abs=1e-12)
@@ -152,9 +151,9 @@ def test_taps_are_those_of_interpolate(source: tuple[int, int], full: tuple[int,
 @pytest.mark.parametrize("name", CASES)
 def test_maps_of_the_compiled_code_are_those_of_the_sums(name: str) -> None:
     logits, upsampling = logits_for(name)
-    (expected, maps), (prediction, found) = (
-        finish(sums_of(logits, upsampling, "reference"), backend) for backend in ("reference", "native")
-    )
+    sums = [sums_of(logits, upsampling, "reference") for _ in range(2)]
+    sums[1].backend = "native"
+    (expected, maps), (prediction, found) = (one.finish() for one in sums)
     assert torch.equal(prediction, expected)
     assert found.keys() == maps.keys()
     for score in maps:
@@ -242,8 +241,8 @@ def test_the_triton_kernel_in_the_interpreter() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_triton_kernel_on_a_device(name: str) -> None:
     logits, upsampling = logits_for(name)
-    sums = DrawAccumulator(logits.shape[1], upsampling.kept, torch.device("cuda"), temperature=1.3)
-    add_draws(logits.cuda(), upsampling, sums, "triton")
+    sums = DrawAccumulator(logits.shape[1], upsampling.kept, torch.device("cuda"), "triton", temperature=1.3)
+    sums.add(logits.cuda(), upsampling)
     probabilities, entropy = oracle(logits, upsampling, 1.3)
     torch.testing.assert_close(sums.probabilities.double().cpu(), probabilities, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(sums.entropy.cpu(), entropy, atol=2e-5, rtol=1e-5)

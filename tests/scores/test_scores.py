@@ -18,8 +18,8 @@ from segunc.maps.encoding import decode_unit, encode_score
 from segunc.maps.manifest import build_manifest
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.review.colormap import display_range
-from segunc.sampling.accumulate import DrawAccumulator
-from segunc.sampling.tail import finish
+from segunc.sampling.ending import Upsampling
+from segunc.sampling.tail import DrawAccumulator
 from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, MEANS, SCORES, Score, check_scores
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
@@ -31,9 +31,8 @@ STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5, 0.0), (0.5, 1.0, 0.25, 2.0,
 
 def evidence() -> dict[str, object]:
     sums = DrawAccumulator(5, (9, 11), LOGITS.device, needs=EVIDENCE, temperature=T)
-    for draw in LOGITS:
-        sums.add(draw)
-    found = finish(sums, "reference")[1]
+    sums.add(LOGITS, Upsampling.none((9, 11)))
+    found = sums.finish()[1]
     return found | {"base logits": LOGITS[:1], "temperature": T, "max-logit statistics": STATISTICS}
 
 
