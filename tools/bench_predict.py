@@ -45,8 +45,8 @@ from segunc.networks.network import inference_size
 from segunc.posteriors.files import load_model
 from segunc.processing.frames import FrameProcess
 from segunc.sampling.frames import network_input
-from segunc.sampling.prediction import check_scores
 from segunc.sampling.sampler import Sampler
+from segunc.scores import check_scores
 from segunc.verbs.device import make_sampler, provenance
 from segunc.verbs.execution import choose_execution, writer_threads
 from segunc.verbs.predict import predict_frames

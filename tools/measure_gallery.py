@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from segunc.maps.encoding import UNBOUNDED_SCORES, UNIT_SCORES
 from segunc.maps.frame_files import encode_jpeg, write_file
 from segunc.maps.manifest import build_manifest, tool_commit
 from segunc.maps.store import MapsWriter
 from segunc.review.frame_files import IMAGE, SHARES, STATISTICS, THUMBNAILS, FrameRow, write_data
 from segunc.review.page import frame_table, write_review
+from segunc.scores import SCORES
 
-SCORES = (*UNIT_SCORES, *UNBOUNDED_SCORES)
 PERCENTILES = {"median": 50, "95th percentile": 95, "longest": 100}
 SCROLL = """async (leaps) => {
   const box = document.getElementById('scroller'), times = [];

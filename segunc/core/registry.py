@@ -60,6 +60,12 @@ class Registry(Mapping[str, T], Generic[T]):
             entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
         return entry  # type: ignore[no-any-return]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The entry of a name; a mapping's own ``get`` would look for a KeyError."""
+        if name in self:
+            return self[name]
+        return default
+
     def __contains__(self, name: object) -> bool:
         if name not in self._entries:
             self._look_outside()

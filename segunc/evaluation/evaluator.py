@@ -13,20 +13,13 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
 from segunc.evaluation.parts import (
+    PARTS,
     PROTOCOLS,
-    ClasswiseCalibration,
-    ConfidenceCalibration,
     Part,
-    Patches,
     Path,
-    ProbabilityScores,
     Protocol,
-    Segmentation,
-    Selective,
-    anomaly_part,
 )
 from segunc.evaluation.resampling import Replicates, Resampling, Tally, replicate_numbers
-from segunc.maps.encoding import UNIT_SCORES
 from segunc.metrics.counting import NO_ANOMALY
 
 Result = dict[str, Any]
@@ -158,7 +151,7 @@ class Evaluator:
         score_names: the scores to evaluate; every frame with an anomaly label must bring all of them.
         classes: the label map, or the class names by train id; None where no class labels are evaluated.
         protocols: of the anomaly labels; none where no anomaly labels are evaluated.
-        unit_codes: scores whose uint16 maps hold this tool's codes; those of other tools are linear.
+        unit_codes: scores whose uint16 maps hold this tool's codes; those of other tools are linear. None for our own maps.
         resampling: of the intervals; None makes none.
         unit: from a frame's name to the unit that is resampled; None resamples single frames.
 
@@ -172,7 +165,7 @@ class Evaluator:
         classes: LabelMap | Sequence[str] | None,
         *,
         protocols: Sequence[Protocol] = ("pooled",),
-        unit_codes: Collection[str] = UNIT_SCORES,
+        unit_codes: Collection[str] | None = None,
         resampling: Resampling | None = None,
         unit: Callable[[str], str] | None = None,
     ) -> None:
@@ -187,10 +180,8 @@ class Evaluator:
         if not (self.score_names and protocols) and not self.classes:
             raise InputError("neither scores nor classes to evaluate", "at least one of them")
         self.unit_codes = unit_codes
-        parts: list[Part[Any]] = [anomaly_part(s, p) for s in self.score_names for p in protocols]
-        parts += [Segmentation(self.classes), ConfidenceCalibration(), ProbabilityScores(), ClasswiseCalibration()]
-        if self.classes:
-            parts += [part(name) for name in self.score_names for part in (Selective, Patches)]
+        builders = [PARTS[name] for name in PARTS]
+        parts = [part for build in builders for part in build(self.score_names, self.classes, protocols)]
         self.gatherer = Gatherer(parts, resampling or Resampling(0), unit)
         self._anomaly_pixels = np.zeros(3, np.int64)
         self._label_pixels = np.zeros(2, np.int64)

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.maps.encoding import UNIT_SCORES, decode_unit, keys_to_half
+from segunc.maps.encoding import decode_unit, keys_to_half
 from segunc.maps.score_files import decode_stored
 from segunc.metrics.counting import Counts, check_anomaly_labels, count_scores
+from segunc.scores import stored_as_codes
 
 Array = npt.NDArray[Any]
 CONFIDENCE = "msp"
@@ -33,6 +34,7 @@ class LabelledFrame:
         labels: train ids, uint8, 255 ignored.
         anomaly: uint8, 0 normal, 1 anomaly, 255 ignored.
         unit_codes: scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear.
+            None for the scores of this tool.
 
     Raises:
         InputError: there is no label, sizes differ, or a label or the prediction holds what it may not hold.
@@ -44,7 +46,7 @@ class LabelledFrame:
     mean_probabilities: Array | None = None
     labels: Array | None = None
     anomaly: Array | None = None
-    unit_codes: Collection[str] = UNIT_SCORES
+    unit_codes: Collection[str] | None = None
     _anomaly_counts: dict[str, Counts] = field(default_factory=dict, repr=False)
     _failure_counts: dict[str, Counts] = field(default_factory=dict, repr=False)
 
@@ -104,11 +106,14 @@ class LabelledFrame:
         stored = self.score(name)
         if np.issubdtype(stored.dtype, np.floating):
             return "float"
-        return "unit-code" if stored.dtype == np.uint16 and name in self.unit_codes else str(stored.dtype)
+        return "unit-code" if stored.dtype == np.uint16 and self._holds_codes(name) else str(stored.dtype)
 
     def values(self, name: str) -> npt.NDArray[np.float32]:
         """The map of a score in real units, float32 ``[H, W]``."""
-        return decode_stored(self.score(name), "unit-code" if name in self.unit_codes else "linear")
+        return decode_stored(self.score(name), "unit-code" if self._holds_codes(name) else "linear")
+
+    def _holds_codes(self, name: str) -> bool:
+        return stored_as_codes(name) if self.unit_codes is None else name in self.unit_codes
 
     def _check_sizes(self) -> None:
         truth = self.anomaly if self.anomaly is not None else self.labels

@@ -20,8 +20,8 @@ from segunc.evaluation.passes import Evaluation, EvaluationOptions, component_pa
 from segunc.maps.encoding import encode_score
 from segunc.posteriors.files import Model
 from segunc.sampling.frames import sample_frames
-from segunc.sampling.prediction import DEFAULT_SCORES, check_scores
 from segunc.sampling.sampler import Sampler
+from segunc.scores import DEFAULT_SCORES, check_scores
 
 
 def evaluate_model(

@@ -7,12 +7,13 @@ frames, and for the numbers of bootstrap replicates, of which many are kept, in 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame, decode_keys
 from segunc.metrics import calibration, segmentation
@@ -394,3 +395,22 @@ class Components(ArrayPart):
 
     def why(self, counts: Counts | None, name: Path) -> str:
         return NO_ANOMALY_LABEL if counts is None else undefined_components(counts)[name[0]]
+
+
+PartBuilder = Callable[[Sequence[str], Sequence[str], Sequence[Protocol]], Sequence[Part[Any]]]
+"""From the names of scores, of classes and of anomaly protocols, each empty where there is none, to parts."""
+PARTS: Registry[PartBuilder] = Registry(
+    "metric part",
+    "segunc.metrics",
+    {
+        "anomaly": lambda scores, classes, protocols: [anomaly_part(s, p) for s in scores for p in protocols],
+        "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],
+        "calibration": lambda scores, classes, protocols: [
+            *(ConfidenceCalibration(), ProbabilityScores(), ClasswiseCalibration())
+        ],
+        "selective": lambda scores, classes, protocols: [
+            part(name) for name in scores if classes for part in (Selective, Patches)
+        ],
+    },
+)
+"""What an evaluation counts; other packages add sections to ``metrics.json``."""

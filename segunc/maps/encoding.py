@@ -13,14 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.scores import SCORES
 
-UNIT_SCORES = (
-    *("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "deterministic-entropy"),
-    *("variance", "variation-ratio"),
-)
-"""Scores in 0..1, stored as uint16 codes."""
-UNBOUNDED_SCORES = ("max-logit", "energy", "expected-pairwise-kl", "standardized-max-logit")
-"""Scores without bounds, stored as float16."""
 CODE_MAX = 65535
 
 Codes = npt.NDArray[np.uint16]
@@ -64,7 +58,7 @@ def encode_unbounded(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16
 
 def encode_score(name: str, values: npt.NDArray[np.floating]) -> npt.NDArray[np.uint16] | npt.NDArray[np.float16]:
     """The stored form of a named score: uint16 codes for the bounded ones, float16 for the others."""
-    return encode_unit(values) if name in UNIT_SCORES else encode_unbounded(values)
+    return encode_unit(values) if SCORES[name].stored == "unit16" else encode_unbounded(values)
 
 
 def score_keys(stored: npt.NDArray[Any]) -> Codes:
@@ -120,7 +114,7 @@ def stored_score(score: str, values: Array) -> Array:
     """
     if np.issubdtype(values.dtype, np.floating):
         return encode_score(score, values)
-    if values.dtype == np.uint16 and score in UNIT_SCORES:
+    if values.dtype == np.uint16 and SCORES[score].stored == "unit16":
         return values
     raise InputError(
         f"map {score} is {values.dtype}", "floating values, or uint16 codes of a score in 0..1", "repair the process"

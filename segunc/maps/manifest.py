@@ -17,9 +17,8 @@ from typing import Any
 import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name, write_json
-from segunc.maps.encoding import UNIT_SCORES
 from segunc.maps.shards import Shard, all_shards, joined_state
-from segunc.maps.statistics import COMPONENT_THRESHOLDS
+from segunc.scores import SCORES
 
 MANIFEST_NAME = "manifest.json"
 FRAMES_NAME = "frames.jsonl"
@@ -30,20 +29,6 @@ FORMAT_VERSION = 1
 UNIT_VALUE = "(code / 65535)^2"
 """What ``maps.SCORE.value`` says of uint16 codes of a score in 0..1."""
 _PACKAGES = ("numpy", "opencv-python-headless", "torch", "torchvision", "segmentation-models-pytorch", "timm")
-_UNITS = {
-    "msp": "1 - max mean probability",
-    "entropy": "share of ln C",
-    "aleatoric": "share of ln C",
-    "epistemic": "share of ln C",
-    "deterministic-msp": "1 - max probability",
-    "deterministic-entropy": "share of ln C",
-    "max-logit": "negative max logit",
-    "energy": "-T log-sum-exp of the logits / T",
-    "variance": "variance over the draws, mean over the classes",
-    "variation-ratio": "share of the draws that do not vote for the modal class",
-    "expected-pairwise-kl": "nats",
-    "standardized-max-logit": "negative max logit in standard deviations of its class",
-}
 
 Manifest = dict[str, Any]
 
@@ -57,7 +42,7 @@ def build_manifest(
     palette: Sequence[tuple[int, int, int]],
     source: Mapping[str, Any] | None = None,
     model: Mapping[str, Any] | None = None,
-    component_thresholds: Mapping[str, float] = COMPONENT_THRESHOLDS,
+    component_thresholds: Mapping[str, float] | None = None,
 ) -> Manifest:
     """The manifest of a run that is about to start.
 
@@ -70,8 +55,10 @@ def build_manifest(
         palette: their colours as (red, green, blue).
         source: :meth:`segunc.frames.sources.FrameSource.describe`.
         model: what a reader wants to know of the model (method, architecture, members, ...).
-        component_thresholds: score -> the value from which on its pixels form components.
+        component_thresholds: score -> the value from which on its pixels form components; None for those of the scores.
     """
+    scores = list(scores)
+    thresholds = {n: SCORES[n].threshold for n in scores} if component_thresholds is None else component_thresholds
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -83,15 +70,15 @@ def build_manifest(
         "source": dict(source or {}),
         "classes": {"names": list(classes), "palette": [list(colour) for colour in palette]},
         "maps": {"prediction": {"file": "png", "dtype": "uint8", "unit": "class id", "range": [0, len(classes) - 1]}}
-        | {score: describe_score(score, component_thresholds.get(score)) for score in scores},
+        | {score: describe_score(score, thresholds.get(score)) for score in scores},
     }
 
 
 def describe_score(score: str, component_threshold: float | None = None) -> dict[str, Any]:
     """File type, stored type, unit and range of a score map; range None is unbounded."""
-    unit = _UNITS.get(score, "unknown")
     components = {} if component_threshold is None else {"component_threshold": component_threshold}
-    if score in UNIT_SCORES:
+    unit = SCORES[score].unit
+    if SCORES[score].stored == "unit16":
         return {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]} | components
     return {"file": "npy", "dtype": "float16", "unit": unit, "range": None} | components
 
@@ -136,7 +123,8 @@ def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
 
     Raises:
-        InputError: the file is there but is no manifest of this tool, or of another version of the format.
+        InputError: the file is there but is no manifest of this tool, or of another version of the format, or it names a score
+            or a form of values that nothing here knows.
     """
     path = inside(folder, MANIFEST_NAME)
     try:
@@ -172,6 +160,17 @@ def _check_parts(path: Path, manifest: Manifest) -> None:
         safe_name(score, f"{path}: a map", single=True)
         if not isinstance(described, dict):
             raise InputError(f"{path} does not describe map {score}", "an object", "predict again")
+        value = described.get("value")
+        if value not in (None, UNIT_VALUE):  # they would be shown as other values without a word
+            raise InputError(
+                f"{path}: the values of '{score}' are {value}", f"{UNIT_VALUE}, or none", "use the segunc that wrote it"
+            )
+        if score != "prediction" and score not in SCORES:
+            raise InputError(
+                f"{path}: score '{score}'",
+                f"one of {', '.join(SCORES)}",
+                "install the package that the score comes from",
+            )
     all_shards(manifest)
     if manifest.get("run", {}).get("store") == "hdf5":
         raise InputError(

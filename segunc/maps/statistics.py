@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,13 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.files import PARTIAL_SUFFIX, open_new
-from segunc.maps.encoding import CODE_MAX, UNIT_SCORES, decode_unit, keys_to_half, score_keys
+from segunc.maps.encoding import CODE_MAX, decode_unit, keys_to_half, score_keys
 from segunc.maps.shards import Shard, iterate_records
 
 Array = npt.NDArray[Any]
-COMPONENT_THRESHOLDS: Mapping[str, float] = {score: 0.5 for score in UNIT_SCORES} | {"epistemic": 0.1, "variance": 0.05}
-"""From which value on a pixel belongs to a component, in the score's own unit. Epistemic and variance are small numbers:
-an epistemic of 0.1 ln C is a strong disagreement of the draws. Unbounded scores have no threshold of their own."""
 PERCENT = 99
 STATISTICS = ("mean", "max", "p99", "component")
 """Their names in ``frames.jsonl``, each an object of numbers by score."""
@@ -43,13 +40,12 @@ class MapStatistics(NamedTuple):
 
 
 def map_statistics(
-    score: str, stored: Array, threshold: float | None = None, kept: npt.NDArray[np.bool_] | None = None
+    stored: Array, threshold: float | None = None, kept: npt.NDArray[np.bool_] | None = None
 ) -> MapStatistics:
     """The statistics of one map.
 
     Args:
-        score: its name, which decides how codes become values.
-        stored: uint16 codes or float16 values ``[H, W]``.
+        stored: uint16 codes of a score in 0..1 or float16 values ``[H, W]``.
         threshold: of the component, in the score's unit.
         kept: pixels that count ``[H, W]``; all where None.
     """
@@ -59,8 +55,8 @@ def map_statistics(
     needed = -(-PERCENT * pixels.size // 100)
     middle = int(np.searchsorted(np.cumsum(counts[present]), needed))
     keys = present[[middle, -1]].astype(np.uint16)
-    percentile, maximum = decode_unit(keys) if score in UNIT_SCORES else keys_to_half(keys)
-    values = decode_unit(stored) if score in UNIT_SCORES else stored
+    percentile, maximum = decode_unit(keys) if stored.dtype == np.uint16 else keys_to_half(keys)
+    values = decode_unit(stored) if stored.dtype == np.uint16 else stored
     mean = (values if kept is None else values[kept]).mean(dtype=np.float64)
     component = None if threshold is None else largest_component(values >= threshold, kept)
     return MapStatistics(_short(mean), _short(maximum), _short(percentile), component)

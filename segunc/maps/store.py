@@ -191,7 +191,7 @@ class MapsWriter:
         stored |= {score: stored_score(score, maps[score]) for score in self._scores}
         stored = dict(self.visible(stored))
         kept = None if self._region is None else self._region.at(height, width)
-        found = {score: map_statistics(score, stored[score], self._thresholds[score], kept) for score in self._scores}
+        found = {score: map_statistics(stored[score], self._thresholds[score], kept) for score in self._scores}
         place = self.next_place if place is None else place
         files = write_maps(self.out, name, stored)
         if overlay is not None:

@@ -14,7 +14,6 @@ from segunc.core.files import write_json
 from segunc.evaluation.evaluator import Gatherer, Result
 from segunc.evaluation.labelled_frame import decode_keys
 from segunc.evaluation.parts import ConfidenceCalibration, Patches, Pooled, Selective, Smiyc, confidence_of_keys
-from segunc.maps.encoding import UNIT_SCORES
 from segunc.metrics.calibration import bin_counts, reliability
 from segunc.metrics.counting import KEYS, DetectionCurve, detection_curve, score_histogram
 from segunc.metrics.selective import WINDOW, patch_curve, risk_coverage, sweep
@@ -30,6 +29,7 @@ from segunc.plots.curves import (
 )
 from segunc.plots.lines import Line, precision_recall_line, risk_coverage_line, roc_line, sparsification_line
 from segunc.plots.style import save_figure
+from segunc.scores import stored_as_codes
 
 Curves = dict[str, dict[str, dict[str, list[float]]]]
 """Figure -> line -> ``x`` and ``y`` (for the reliability diagram also ``pixels``)."""
@@ -100,7 +100,7 @@ def _anomaly_figures(gatherer: Gatherer, points: Curves) -> dict[str, Figure]:
 def _histogram(gatherer: Gatherer, score: str) -> Any:
     values = decode_keys(gatherer.forms[score], np.arange(KEYS, dtype=np.uint16))
     counts = gatherer.counts(Pooled, ("scores", score, "pooled"))
-    return score_histogram(counts, values, (0.0, 1.0) if score in UNIT_SCORES else None)
+    return score_histogram(counts, values, (0.0, 1.0) if stored_as_codes(score) else None)
 
 
 def _class_figures(gatherer: Gatherer, result: Result, name: str, points: Curves) -> dict[str, Figure]:

@@ -113,8 +113,7 @@ class FrameProcess:
             return error
         if self.smoother is not None:
             means = self.smoother.update(frame, means)
-        maps = finish_maps(means, own)
-        return HostMaps({name: maps[name] for name in ("prediction", *self.scores)})
+        return HostMaps(finish_maps(means, own, self.scores))
 
     def _means(self, frame: Frame, own: tuple[int, int]) -> FrameMeans:
         network = self.sampler.network

@@ -6,20 +6,17 @@ Entropies of blended or averaged probabilities must be taken afterwards: H is co
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.sampling.sampler import Sampler
-from segunc.uncertainty import entropy_from_probabilities
+from segunc.sampling.sampler import Sampler, finish_frame
+from segunc.scores import MEANS, SCORES
+from segunc.uncertainty import entropy_share
 
 NEEDED = "aleatoric"
 """The score that a sampler must return besides its probabilities."""
-DERIVED = ("msp", "entropy", "epistemic")
-"""Scores that follow from the means."""
 
 
 @dataclass(frozen=True)
@@ -41,34 +38,20 @@ def sample_means(sampler: Sampler, image: Tensor) -> FrameMeans:
     """The means of one image ``[1, 3, h, w]``; the sampler must return the score :data:`NEEDED`."""
     result = sampler(image, keep_probabilities=True)
     assert result.probabilities is not None
-    others = {name: maps[0] for name, maps in result.scores.items() if name not in (*DERIVED, NEEDED)}
+    others = {name: maps[0] for name, maps in result.scores.items() if not MEANS.issuperset(SCORES[name].needs)}
     return FrameMeans(result.probabilities[0], result.scores[NEEDED][0], others)
 
 
-def finish_maps(means: FrameMeans, size: tuple[int, int]) -> dict[str, Tensor]:
-    """Prediction (uint8) and all scores (float32) of a frame, each ``[H, W]`` of (height, width) ``size``.
-
-    As in the sampler, entropies are resized as maps, epistemic is the difference of the resized entropies, and prediction
-    and msp come from the resized probabilities.
-    """
-    probabilities = means.probabilities
-    classes = probabilities.shape[0]
-    scale = 1.0 / math.log(classes) if classes > 1 else 1.0
+def finish_maps(means: FrameMeans, size: tuple[int, int], scores: Sequence[str]) -> dict[str, Tensor]:
+    """Prediction (uint8) and the scores named (float32) of a frame, each ``[H, W]`` of (height, width) ``size``."""
     # float64: near zero, epistemic is a small difference of two entropies.
-    entropy = (entropy_from_probabilities(probabilities.double(), 0) * scale).float()
-    scores = {"entropy": entropy, NEEDED: means.aleatoric, **means.others}
-    if probabilities.shape[1:] != size:
-        stacked = _resized(torch.stack(list(scores.values())), size)
-        scores = dict(zip(scores, stacked, strict=True))
-        probabilities = _resized(probabilities, size)
-    best, winner = probabilities.max(0)
-    return {
-        "prediction": winner.to(torch.uint8),
-        "msp": (1.0 - best).clamp_(0.0, 1.0),
-        "epistemic": (scores["entropy"] - scores[NEEDED]).clamp_min_(0.0),
-        **scores,
+    entropy = entropy_share(means.probabilities[None].double()).float()
+    evidence = {
+        "probabilities": means.probabilities[None],
+        "total entropy": entropy,
+        "expected entropy": means.aleatoric[None],
     }
-
-
-def _resized(planes: Tensor, size: tuple[int, int]) -> Tensor:
-    return F.interpolate(planes[None], size, mode="bilinear", align_corners=False)[0]
+    derived = [SCORES[name] for name in scores if name not in means.others]
+    others = {name: maps for name, maps in means.others.items() if name in scores}
+    found = finish_frame(derived, evidence, size, ready=others)
+    return {"prediction": found.prediction, **{name: found.scores[name] for name in scores}}

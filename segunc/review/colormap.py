@@ -17,6 +17,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.images import Image
 from segunc.maps.reader import MapsReader
+from segunc.scores import SCORES, Score
 
 COLOUR_MAP = "plasma"
 """A table of matplotlib (CC0) as OpenCV carries it: its lightness rises evenly, so it is read in order by colour-blind eyes
@@ -47,39 +48,24 @@ class DisplayRange:
         return f"{below}{self.low:g}", f"{(self.low + self.high) / 2:g}", f"{above}{self.high:g}"
 
 
-DISPLAY_RANGES = {
-    "msp": DisplayRange(0, 1),
-    "entropy": DisplayRange(0, 1),
-    "aleatoric": DisplayRange(0, 1),
-    # With the alphas that validation selects, mutual information rarely passes a tenth of ln C; on 0..1 it would look empty.
-    "epistemic": DisplayRange(0, 0.1, open_above=True),
-    "deterministic-msp": DisplayRange(0, 1),
-    "deterministic-entropy": DisplayRange(0, 1),
-    # Draws split evenly between two of 19 classes have a variance of 0.026.
-    "variance": DisplayRange(0, 0.02, open_above=True),
-    "variation-ratio": DisplayRange(0, 1),
-}
-"""The fixed range in which each score is shown; unbounded scores have none."""
-
-
 def display_range(score: str, given: tuple[float, float] | None = None) -> DisplayRange:
-    """The range of a score: the one given (its ends marked open where values can lie beyond), or the fixed one.
+    """The range of a score: the one given, or the fixed one; its ends are marked open where values can lie beyond.
 
     Raises:
-        InputError: an unbounded or unknown score without a given range.
+        InputError: no range is given for a score without a fixed one, or of another tool.
     """
-    fixed = DISPLAY_RANGES.get(score)
-    if given is not None:
-        low, high = given
-        # Scores with a fixed range are shares: they lie in 0..1 whatever part of it is shown.
-        return DisplayRange(low, high, fixed is None or low > 0, fixed is None or high < 1)
-    if fixed is None:
+    known: Score | None = SCORES.get(score)
+    shown = given or (known.colours if known else None)
+    if shown is None:
+        fixed = [name for name in SCORES if SCORES[name].colours]
         raise InputError(
             f"score '{score}' has no fixed display range",
-            f"one of {', '.join(DISPLAY_RANGES)}, or a range of your own",
+            f"one of {', '.join(fixed)}, or a range of your own",
             "give low and high (they must not follow a frame's own extremes)",
         )
-    return fixed
+    low, high = shown
+    lower, upper = (known.lower, known.upper) if known else (None, None)
+    return DisplayRange(low, high, lower is None or low > lower, upper is None or high < upper)
 
 
 @cache
@@ -120,7 +106,7 @@ def page_ranges(
         raise InputError(f"a range for '{unknown[0]}'", f"one of {', '.join(reader.scores)}", "check the name")
     return {
         score: display_range(score, given.get(score))
-        if score in given or score in DISPLAY_RANGES
+        if score in given or (score in SCORES and SCORES[score].colours)
         else _range_of_set(reader, score)
         for score in (reader.scores if scores is None else scores)
     }

@@ -14,7 +14,6 @@ added to all l of a draw changes nothing: logits stand for ln p, and no logarith
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 
 import torch
@@ -23,34 +22,36 @@ from torch import Tensor
 
 from segunc.core.errors import InputError
 from segunc.posteriors.fitted import MaxLogitStatistics
-from segunc.sampling.prediction import DISAGREEMENT_SCORES, STANDARDIZED_MAX_LOGIT
-from segunc.uncertainty import decompose, entropy_from_probabilities
+from segunc.uncertainty import entropy_share, per_ln
+
+DISAGREEMENT = ("variance", "votes", "covariance")
+"""Evidence of :data:`segunc.scores.EVIDENCE` that needs sums of its own."""
 
 
 class DisagreementSums:
-    """Sums of one frame behind some scores of :data:`segunc.sampling.prediction.DISAGREEMENT_SCORES`.
+    """Sums of one frame behind the evidence of :data:`DISAGREEMENT`.
 
     Memory does not depend on the number of draws: a plane ``[H, W]`` for the variance, a volume ``[C, H, W]`` of int16
-    votes for the variation ratio, a float32 volume and a plane for expected pairwise KL.
+    votes, a float32 volume and a plane for the covariance.
 
     Args:
-        names: the scores to keep sums for.
+        needs: the evidence to keep sums for.
         classes: C.
         size: (height, width) of the logits.
         device: where the sums live.
     """
 
-    def __init__(self, names: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
+    def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
         self._classes = classes
         self._squares: Tensor | None = None
         self._votes: Tensor | None = None
         self._crossed: Tensor | None = None
-        if "variance" in names:
+        if "variance" in needs:
             self._squares = torch.zeros(size, device=device)
-        if "variation-ratio" in names:
+        if "votes" in needs:
             self._votes = torch.zeros(classes, *size, device=device, dtype=torch.int16)
             self._rank = torch.arange(classes, 0, -1, device=device, dtype=torch.int16).view(-1, 1, 1)
-        if "expected-pairwise-kl" in names:
+        if "covariance" in needs:
             self._crossed = torch.zeros(size, device=device)
             self._logits = torch.zeros(classes, *size, device=device)
 
@@ -80,17 +81,17 @@ class DisagreementSums:
         if self._crossed is not None:
             self._logits[:, rows] += logits
 
-    def scores(self, draws: int) -> dict[str, Tensor]:
-        """The scores of ``draws`` draws, each ``[H, W]`` float32: variance and ratio in 0..1, KL in nats."""
+    def evidence(self, draws: int) -> dict[str, Tensor]:
+        """The evidence of ``draws`` draws, each ``[1, (C,) H, W]`` float32, see :data:`segunc.scores.EVIDENCE`."""
         found: dict[str, Tensor] = {}
         if self._squares is not None:
             found["variance"] = self._squares / (draws * self._classes)
         if self._votes is not None:
-            found["variation-ratio"] = 1.0 - self._votes.amax(0) / draws
+            found["votes"] = self._votes / draws
         if self._crossed is not None:
             # Never negative but for rounding; one draw has no pair, and its sum is 0.
-            found["expected-pairwise-kl"] = (self._crossed / max(1, draws - 1)).clamp_min_(0.0)
-        return found
+            found["covariance"] = (self._crossed / max(1, draws - 1)).clamp_min_(0.0)
+        return {name: values[None] for name, values in found.items()}
 
 
 # Standardized max-logit, with its boundary suppression and dilated smoothing (Jung et al., ICCV 2021, arXiv 2107.11264).
@@ -204,7 +205,7 @@ class DrawAccumulator:
         classes: C.
         size: (height, width) of the logits.
         device: where the sums live.
-        scores: names of all scores that will be asked for; those of how much the draws disagree keep sums of their own.
+        needs: the evidence that will be asked for; of how much the draws disagree sums are kept only then.
         temperature: T, by which every draw's logits are divided before the softmax.
     """
 
@@ -214,7 +215,7 @@ class DrawAccumulator:
         size: tuple[int, int],
         device: torch.device,
         *,
-        scores: Collection[str] = (),
+        needs: Collection[str] = (),
         temperature: float = 1.0,
     ) -> None:
         self.probabilities = torch.zeros(classes, *size, device=device)
@@ -222,7 +223,7 @@ class DrawAccumulator:
         self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
         self.draws = 0
         self.temperature = temperature
-        further = [name for name in DISAGREEMENT_SCORES if name in scores]
+        further = [name for name in DISAGREEMENT if name in needs]
         self.disagreement = DisagreementSums(further, classes, size, device) if further else None
         self._rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
 
@@ -245,51 +246,10 @@ class DrawAccumulator:
             self.entropy[rows] += total.log_().sub_(p.mul_(z).sum(0)).clamp_min_(0.0)
         self.draws += 1
 
-    def scores(self) -> dict[str, Tensor]:
-        """msp, entropy, aleatoric, epistemic (each in 0..1) and what else was asked for of the draws so far, ``[H, W]``."""
-        msp = torch.empty(self.entropy.shape, device=self.entropy.device)
-        entropy, aleatoric, epistemic = (torch.empty_like(msp) for _ in range(3))
-        for top in range(0, msp.shape[0], self._rows):
+    def entropies(self) -> tuple[Tensor, Tensor]:
+        """Total and expected entropy of the draws so far, as shares of ln C, each ``[H, W]`` float64."""
+        total = torch.empty_like(self.entropy)
+        for top in range(0, len(total), self._rows):
             rows = slice(top, top + self._rows)
-            sums = self.probabilities[:, rows]
-            parts = decompose(sums[None].double(), self.entropy[None, rows], self.draws)
-            entropy[rows], aleatoric[rows], epistemic[rows] = (part[0] for part in parts)
-            msp[rows] = 1.0 - sums.amax(0) / self.draws
-        if len(self.probabilities) == 1:
-            msp.zero_()
-        found = {"msp": msp, "entropy": entropy, "aleatoric": aleatoric, "epistemic": epistemic}
-        return found if self.disagreement is None else found | self.disagreement.scores(self.draws)
-
-
-def base_scores(
-    logits: Tensor, temperature: float = 1.0, statistics: MaxLogitStatistics | None = None
-) -> dict[str, Tensor]:
-    """The scores of one deterministic pass.
-
-    Args:
-        logits: ``[C, H, W]``.
-        temperature: T of ``softmax(z / T)`` in deterministic-msp and -entropy and of the energy ``-T logsumexp(z / T)``;
-            the max-logit scores are of the logits as they are.
-        statistics: of the training set; with them standardized-max-logit is among the scores.
-
-    Returns:
-        each ``[H, W]`` float32.
-    """
-    classes, height, width = logits.shape
-    rows_each = max(1, STRIP_BYTES // (4 * classes * width)) if logits.device.type == "cpu" else height
-    scale = 1.0 / math.log(classes) if classes > 1 else 1.0
-    names = ("deterministic-msp", "deterministic-entropy", "max-logit", "energy")
-    out = {name: torch.empty(height, width, device=logits.device) for name in names}
-    for top in range(0, height, rows_each):
-        rows = slice(top, top + rows_each)
-        z = logits[:, rows].to(torch.float32, memory_format=torch.contiguous_format)
-        out["max-logit"][rows] = -z.amax(0)
-        if temperature != 1.0:
-            z = z / temperature
-        p = z.softmax(0)
-        out["deterministic-msp"][rows] = 1.0 - p.amax(0)
-        out["deterministic-entropy"][rows] = entropy_from_probabilities(p, 0) * scale
-        out["energy"][rows] = -temperature * z.logsumexp(0)
-    if statistics is not None:
-        out[STANDARDIZED_MAX_LOGIT] = standardized_max_logit(logits[None], statistics)[0]
-    return out
+            total[rows] = entropy_share(self.probabilities[None, :, rows].double() / self.draws)[0]
+        return total, self.entropy * (per_ln(len(self.probabilities)) / self.draws)

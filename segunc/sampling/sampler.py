@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,42 +20,55 @@ from segunc.core.errors import InputError
 from segunc.posteriors.fitted import MaxLogitStatistics
 from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.pending import Chunk, PendingDraws, most_draws
-from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, Prediction, check_scores
+from segunc.sampling.prediction import Prediction
 from segunc.sampling.runner import BranchRunner, NetworkRunner, Pass
-from segunc.sampling.tail import Backend, base_maps, choose_backend, finish
+from segunc.sampling.tail import base_evidence, base_maps, choose_backend, finish
+from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, MAX_LOGIT_STATISTICS, SCORES, Score, check_scores
 
 
 def finish_frame(
-    sums: DrawAccumulator, base: dict[str, Tensor], size: tuple[int, int] | None, keep: bool, backend: Backend
+    scores: Iterable[Score],
+    evidence: Mapping[str, Any],
+    size: tuple[int, int] | None,
+    prediction: Tensor | None = None,
+    ready: Mapping[str, Tensor] | None = None,
+    *,
+    keep: bool = False,
 ) -> Prediction:
     """One frame's maps, each ``[H, W]``.
 
     Args:
-        sums: of its draws; used up.
-        base: the scores of the base network at the size of the sums.
-        size: (height, width) of the maps, None for that of the sums. Maps and mean probabilities are resized
-            bilinearly, epistemic is the difference of the resized entropies, prediction and msp come from the resized
-            probabilities.
+        scores: to make of the evidence.
+        evidence: of the frame, see :data:`segunc.scores.EVIDENCE`; at least its probabilities.
+        size: (height, width) of the maps, None for that of the evidence. Maps are resized bilinearly, or the evidence of those
+            scores that say so; the prediction then comes from the resized probabilities.
+        prediction: at the size of the evidence; None for the most probable class.
+        ready: further maps, only to be resized.
         keep: also return the mean probabilities.
-        backend: of :func:`segunc.sampling.tail.choose_backend`.
     """
-    own = (sums.entropy.shape[0], sums.entropy.shape[1])
-    prediction, sampled = finish(sums, backend)
-    scores = {**sampled, **base}
-    if size is None or size == own:
-        return Prediction(prediction, scores, sums.probabilities.div_(sums.draws) if keep else None)
-    stacked = _resized(torch.stack(list(scores.values())), size)
-    scores = dict(zip(scores, stacked, strict=True))
-    probabilities = _resized(sums.probabilities.div_(sums.draws), size)
-    best, index = probabilities.max(0)
-    # The confidence must be that of the class that is predicted at this resolution.
-    scores["msp"] = 1.0 - best
-    scores["epistemic"] = (scores["entropy"] - scores["aleatoric"]).clamp_min_(0.0)
-    return Prediction(index.to(torch.uint8), scores, probabilities if keep else None)
+    probabilities: Tensor = evidence["probabilities"]
+    resize = size is not None and size != probabilities.shape[-2:]
+    late = [score for score in scores if resize and score.resized == "evidence"]
+    maps = {s.name: s(evidence)[0].float() for s in scores if s not in late} | dict(ready or {})
+    if resize:
+        assert size is not None
+        if maps:
+            maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
+        needed = {"probabilities", *(name for score in late for name in score.needs)}
+        evidence = {name: _resized(evidence[name], size) for name in needed}
+        probabilities = evidence["probabilities"]
+        maps |= {score.name: score(evidence)[0].float() for score in late}
+    if prediction is None or resize:
+        prediction = probabilities[0].max(0).indices.to(torch.uint8)
+    return Prediction(prediction, maps, probabilities[0] if keep else None)
 
 
-def _resized(planes: Tensor, size: tuple[int, int]) -> Tensor:
-    return F.interpolate(planes[None], size, mode="bilinear", align_corners=False)[0]
+def _resized(planes: Any, size: tuple[int, int]) -> Any:
+    if not isinstance(planes, Tensor):
+        return planes
+    volume = planes.float() if planes.dim() == 4 else planes[None].float()
+    found = F.interpolate(volume, size, mode="bilinear", align_corners=False)
+    return found if planes.dim() == 4 else found[0]
 
 
 __all__ = ["Precision", "Sampler", "SamplerReport"]
@@ -106,7 +120,7 @@ class Sampler:
             ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of frame
             and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are. May change between frames.
-        scores: names of :data:`segunc.sampling.prediction.ALL_SCORES`; further sums are kept only for those that need them.
+        scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
         max_logit_statistics: of the training set, for standardized-max-logit.
 
@@ -148,12 +162,19 @@ class Sampler:
         if chunk is not None and chunk < 1:
             raise InputError(f"chunk {chunk}", "at least 1", "leave it out to have it chosen by memory")
         self.scores = check_scores(scores)
-        if STANDARDIZED_MAX_LOGIT in self.scores and max_logit_statistics is None:
-            raise InputError(
-                f"score {STANDARDIZED_MAX_LOGIT} of a model without statistics of its training set",
-                "a model with them",
-                f"make one: segunc finetune --method {STANDARDIZED_MAX_LOGIT}",
-            )
+        table = [SCORES[name] for name in self.scores]
+        for score in table:
+            if MAX_LOGIT_STATISTICS in score.needs and max_logit_statistics is None:
+                raise InputError(
+                    f"score {score.name} of a model without statistics of its training set",
+                    "a model with them",
+                    "make one: segunc finetune --method standardized-max-logit",
+                )
+            if lacking := [name for name in score.needs if name not in EVIDENCE]:
+                raise InputError(f"score {score.name} needs '{lacking[0]}'", f"some of {', '.join(EVIDENCE)}")
+        self._of_base = [score for score in table if BASE.issuperset(score.needs)]
+        self._of_draws = [score for score in table if not BASE.issuperset(score.needs)]
+        self._needs = {name for score in self._of_draws for name in score.needs}
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature {temperature}", "a positive number", "1 changes nothing")
         self.temperature = temperature
@@ -192,11 +213,13 @@ class Sampler:
         base, upsampling = found.base_logits()
         self.report.upsampled = found.ending is not None
         _require_finite(base)
-        statistics = self.max_logit_statistics if STANDARDIZED_MAX_LOGIT in self.scores else None
-        outputs = [base_maps(logits, upsampling, self._backend, self.temperature, statistics) for logits in base]
+        fitted = (self.temperature, self.max_logit_statistics)
+        outputs = [base_maps(self._of_base, logits, upsampling, self._backend, *fitted) for logits in base]
+        # Volumes at full resolution, which only a score of both draws and base network needs.
+        both = [base_evidence(z, upsampling, *fitted) if BASE & self._needs else {} for z in base]
         sums = [
             DrawAccumulator(
-                base.shape[1], upsampling.kept, base.device, scores=self.scores, temperature=self.temperature
+                base.shape[1], upsampling.kept, base.device, needs=self._needs, temperature=self.temperature
             )
             for _ in images
         ]
@@ -207,9 +230,12 @@ class Sampler:
             left[0] = range(0)
         del base
         self._sample(images, pending, left, {0: found} if plain is first else {})
-        finished = [
-            finish_frame(a, o, size, keep_probabilities, self._backend) for a, o in zip(sums, outputs, strict=True)
-        ]
+        finished = []
+        for accumulated, ready, extra in zip(sums, outputs, both, strict=True):
+            prediction, evidence = finish(accumulated, self._backend)
+            finished.append(
+                finish_frame(self._of_draws, evidence | extra, size, prediction, ready, keep=keep_probabilities)
+            )
         return Prediction(
             torch.stack([f.prediction for f in finished]),
             {name: torch.stack([f.scores[name] for f in finished]) for name in self.scores},

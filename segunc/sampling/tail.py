@@ -8,16 +8,18 @@ so the sums do not depend on how many come at a time.
 from __future__ import annotations
 
 import importlib.util
-import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from segunc.posteriors.fitted import MaxLogitStatistics
-from segunc.sampling.accumulate import DrawAccumulator, base_scores
+from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail_native import native_tail
+from segunc.scores import MAX_LOGIT_STATISTICS, Score
+from segunc.uncertainty import per_ln
 
 Backend = Literal["reference", "native", "triton"]
 
@@ -60,45 +62,64 @@ def add_draws(logits: Tensor, upsampling: Upsampling, sums: DrawAccumulator, bac
 
 
 def finish(sums: DrawAccumulator, backend: Backend) -> tuple[Tensor, dict[str, Tensor]]:
-    """Prediction uint8 and the scores that the sums allow of the draws so far, each ``[H, W]``."""
+    """Prediction uint8 ``[H, W]`` and the evidence of the draws so far, ``[1, (C,) H, W]``; the sums are used up."""
     if backend == "native":
-        prediction, scores = native_tail().finish(sums.probabilities, sums.entropy, sums.draws)
-        scores |= sums.disagreement.scores(sums.draws) if sums.disagreement is not None else {}
+        prediction, total, expected = native_tail().finish(sums.probabilities, sums.entropy, sums.draws)
     else:
-        prediction, scores = sums.probabilities.argmax(0).to(torch.uint8), sums.scores()
+        prediction = sums.probabilities.argmax(0).to(torch.uint8)
+        total, expected = sums.entropies()
     if sums.draws == 1:
         # The two entropies are sums in different orders, and the stored code is so fine near 0 that it would show it.
-        scores |= {"aleatoric": scores["entropy"].clone(), "epistemic": torch.zeros_like(scores["entropy"])}
-    return prediction, scores
+        expected = total
+    probabilities = sums.probabilities.div_(sums.draws)
+    if len(probabilities) == 1:
+        probabilities.fill_(1.0)  # but for rounding, which the stored code would show
+    found = {"probabilities": probabilities[None], "total entropy": total[None], "expected entropy": expected[None]}
+    return prediction, found if sums.disagreement is None else found | sums.disagreement.evidence(sums.draws)
+
+
+def base_evidence(
+    logits: Tensor, upsampling: Upsampling, temperature: float, statistics: MaxLogitStatistics | None
+) -> dict[str, Any]:
+    """:data:`segunc.scores.BASE` of one frame from its logits ``[C, h, w]``."""
+    full = upsampling.apply(logits[None].float())
+    return {"base logits": full, "temperature": temperature, MAX_LOGIT_STATISTICS: statistics}
+
+
+NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "max-logit", "energy")
+"""Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
 
 
 def base_maps(
+    scores: Sequence[Score],
     logits: Tensor,
     upsampling: Upsampling,
     backend: Backend,
     temperature: float = 1.0,
     statistics: MaxLogitStatistics | None = None,
 ) -> dict[str, Tensor]:
-    """The scores of one deterministic pass from its logits ``[C, h, w]``, each ``[H, W]`` float32.
+    """Scores of one deterministic pass from its logits ``[C, h, w]``, each ``[H, W]`` float32.
 
-    See :func:`segunc.sampling.accumulate.base_scores`; standardized-max-logit needs the logits at full resolution.
+    Where one of them needs the logits at full resolution, all are made from these.
     """
-    if backend != "native" or statistics is not None:
-        return base_scores(upsampling.apply(logits[None].float())[0], temperature, statistics)
+    if not scores:
+        return {}
+    if backend != "native" or any(score.name not in NATIVE_BASE for score in scores):
+        evidence = base_evidence(logits, upsampling, temperature, statistics)
+        return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
     maximum, normaliser = torch.empty(upsampling.kept), torch.empty(upsampling.kept)
     native_tail().add_draws(
         _native_dtype(logits)[None], upsampling, entropy, extremes=(maximum, normaliser), temperature=temperature
     )
-    classes = logits.shape[0]
-    scale = 1.0 / math.log(classes) if classes > 1 else 1.0
-    return {
+    found = {
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
         "deterministic-msp": -torch.expm1(-normaliser),
-        "deterministic-entropy": entropy.mul_(scale).float(),
+        "deterministic-entropy": entropy.mul_(per_ln(logits.shape[0])).float(),
         "max-logit": maximum * -temperature,
         "energy": (maximum + normaliser) * -temperature,
     }
+    return {score.name: found[score.name] for score in scores}
 
 
 def _native_dtype(logits: Tensor) -> Tensor:

@@ -211,11 +211,11 @@ void segunc_add_draws(const void* logits, int32_t bfloat16, const int64_t* strid
             top, bottom, planes);
 }
 
-// Maps of pixels first..last-1 from the sums over draws: class, 1 - largest mean probability, and the entropies times
-// `scale`. Everything is float64 until it is stored: epistemic is a small difference of two entropies.
+// Maps of pixels first..last-1 from the sums over draws: class, and the two entropies times `scale`, in float64: epistemic
+// is a small difference of them.
 void segunc_finish(const float* probabilities, const double* entropy, int64_t classes, int64_t pixels, int64_t draws,
-                   double scale, int64_t first, int64_t last, uint8_t* prediction, float* msp, float* total,
-                   float* aleatoric, float* epistemic) {
+                   double scale, int64_t first, int64_t last, uint8_t* prediction, double* total,
+                   double* expected) {
     const double share = 1.0 / static_cast<double>(draws);
     for (int64_t from = first; from < last; from += BLOCK) {
         const int64_t width = std::min(BLOCK, last - from);
@@ -238,13 +238,10 @@ void segunc_finish(const float* probabilities, const double* entropy, int64_t cl
             }
         }
         for (int64_t x = 0; x < width; ++x) {
-            const double expected = entropy[from + x] * (scale * share), whole = h[x] * scale;
-            const double difference = whole - expected;
+            const double whole = h[x] * scale;
             prediction[from + x] = static_cast<uint8_t>(winner[x]);
-            msp[from + x] = classes == 1 ? 0.0f : 1.0f - best[x] / static_cast<float>(draws);
-            total[from + x] = static_cast<float>(whole > 0.0 ? whole : 0.0);
-            aleatoric[from + x] = static_cast<float>(expected);
-            epistemic[from + x] = static_cast<float>(difference > 0.0 ? difference : 0.0);
+            total[from + x] = whole > 0.0 ? whole : 0.0;
+            expected[from + x] = entropy[from + x] * (scale * share);
         }
     }
 }

@@ -87,13 +87,12 @@ class NativeTail:
 
         _in_threads(rows, height)
 
-    def finish(self, probabilities: Tensor, entropy: Tensor, draws: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Prediction (uint8) and msp, entropy, aleatoric and epistemic in 0..1, each ``[H, W]``, from the sums."""
+    def finish(self, probabilities: Tensor, entropy: Tensor, draws: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Prediction (uint8), total and expected entropy (float64, shares of ln C), each ``[H, W]``, from the sums."""
         assert self.library is not None
         classes, height, width = probabilities.shape
         prediction = torch.empty(height, width, dtype=torch.uint8)
-        names = ("msp", "entropy", "aleatoric", "epistemic")
-        maps = {name: torch.empty(height, width) for name in names}
+        total, expected = torch.empty_like(entropy), torch.empty_like(entropy)
         scale = 1.0 / math.log(classes) if classes > 1 else 1.0
         function = self.library.segunc_finish
 
@@ -106,11 +105,12 @@ class NativeTail:
                 ctypes.c_int64(first * width),
                 ctypes.c_int64(last * width),
                 _pointer(prediction),
-                *(_pointer(maps[name]) for name in names),
+                _pointer(total),
+                _pointer(expected),
             )
 
         _in_threads(rows, height)
-        return prediction, maps
+        return prediction, total, expected
 
 
 @functools.cache

@@ -20,8 +20,8 @@ from segunc.core.device import describe_device, resolve_device, resolve_precisio
 from segunc.core.errors import InputError
 from segunc.maps.manifest import environment, tool_commit
 from segunc.posteriors.files import Model
-from segunc.sampling.prediction import DEFAULT_SCORES
 from segunc.sampling.sampler import Sampler
+from segunc.scores import DEFAULT_SCORES
 
 
 def make_sampler(model: Model, arguments: argparse.Namespace, scores: Sequence[str] = DEFAULT_SCORES) -> Sampler:

@@ -171,7 +171,7 @@ def _chosen_frames(arguments: argparse.Namespace) -> dict[str, Any]:
 def _from_model(arguments: argparse.Namespace, entry: DatasetEntry | None, options: EvaluationOptions) -> Evaluation:
     from segunc.evaluation.models import evaluate_model
     from segunc.posteriors.files import load_model
-    from segunc.sampling.prediction import DEFAULT_SCORES, check_scores
+    from segunc.scores import DEFAULT_SCORES, check_scores
     from segunc.verbs.device import make_sampler
     from segunc.verbs.execution import choose_compilation, inputs_of_images
 

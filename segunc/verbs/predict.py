@@ -18,21 +18,19 @@ from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
 from segunc.frames.inputs import Input, plan_inputs
 from segunc.frames.sources import Frame, FrameSource, Selection, open_source, parse_time
-from segunc.maps.encoding import UNIT_SCORES
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.region import Region
 from segunc.maps.shards import Shard, parse_shard
-from segunc.maps.statistics import COMPONENT_THRESHOLDS
 from segunc.maps.store import Maps, MapsWriter
 from segunc.posteriors.files import Model, load_model
 from segunc.processing.frames import FrameProcess
 from segunc.processing.means import NEEDED
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.processing.tiles import Tiling
-from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, check_scores
 from segunc.sampling.sampler import Sampler
+from segunc.scores import DEFAULT_SCORES, MAX_LOGIT_STATISTICS, SCORES, check_scores
 from segunc.verbs.device import make_sampler
 from segunc.verbs.execution import Execution, choose_execution, writer_threads
 
@@ -252,13 +250,14 @@ def _run_settings(
     scores: Sequence[str],
     execution: Execution,
 ) -> dict[str, Any]:
-    statistics = sampler.max_logit_statistics
+    needs = {need for score in scores for need in SCORES[score].needs}
+    statistics = sampler.max_logit_statistics if MAX_LOGIT_STATISTICS in needs else None
     return {
         **source.identity(),
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         "temperature": sampler.temperature,
-        "max_logit_statistics_sha256": statistics.sha256 if statistics and STANDARDIZED_MAX_LOGIT in scores else None,
+        "max_logit_statistics_sha256": None if statistics is None else statistics.sha256,
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,
@@ -285,7 +284,8 @@ def _component_thresholds(arguments: argparse.Namespace, scores: Sequence[str]) 
     unknown = sorted(set(given) - set(scores))
     if unknown:
         raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")
-    return {score: value for score, value in {**COMPONENT_THRESHOLDS, **given}.items() if score in scores}
+    thresholds = {score: SCORES[score].threshold for score in SCORES if score in scores} | given
+    return {score: value for score, value in thresholds.items() if value is not None}
 
 
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
@@ -299,8 +299,9 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
 
     if score not in manifest["maps"]:
         raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --scores")
-    if score not in UNIT_SCORES:
-        raise InputError(f"--overlay-score {score}", f"a score with a fixed range: {', '.join(UNIT_SCORES)}", "")
+    if SCORES[score].colours is None:
+        fixed = ", ".join(name for name in SCORES if SCORES[name].colours)
+        raise InputError(f"--overlay-score {score}", f"a score with a fixed range: {fixed}", "")
     legend = Legend(score, score_unit(manifest, score), display_range(score), model_line(manifest))
 
     def draw(frame: Frame, maps: Maps) -> Image:

@@ -12,7 +12,7 @@ import pytest
 
 from segunc.maps.encoding import decode_unit
 from segunc.posteriors.files import load_model
-from segunc.sampling.prediction import ALL_SCORES
+from segunc.scores import SCORES
 from tests.commands.processes import refuse, succeed
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
@@ -54,7 +54,7 @@ def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytes
 def maps(overconfident: Job, fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every score of the anomaly split."""
     out = tmp_path_factory.mktemp("maps") / "out"
-    words = ("--input", overconfident.frames, "--out", out, "--draws", 4, "--scores", ",".join(ALL_SCORES), *FAST)
+    words = ("--input", overconfident.frames, "--out", out, "--draws", 4, "--scores", ",".join(SCORES), *FAST)
     succeed("predict", "--model", fitted, *words)
     return out
 
@@ -105,11 +105,10 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
 
 def test_every_score_is_written_in_its_form(maps: Path) -> None:
     manifest = json.loads((maps / "manifest.json").read_text())
-    assert set(manifest["maps"]) == {"prediction", *ALL_SCORES}
+    assert set(manifest["maps"]) == {"prediction", *SCORES}
     described = manifest["maps"]
     assert all(described[name]["dtype"] == "uint16" for name in ("variance", "variation-ratio"))
     assert all(described[name]["dtype"] == "float16" for name in ("expected-pairwise-kl", "standardized-max-logit"))
-    assert all(described[name]["unit"] != "unknown" for name in ALL_SCORES)
     assert manifest["run"]["temperature"] == manifest["model"]["calibration"]["temperature"] != 1.0
     (ratio, *_), (divergence, *_) = (
         sorted(maps.glob(f"{n}/**/*.???")) for n in ("variation-ratio", "expected-pairwise-kl")
@@ -128,9 +127,9 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     from_maps, one_pass = tmp_path / "maps.json", tmp_path / "pass.json"
     succeed("evaluate", "--maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps)
     words = ("--dataset", "toy-anomaly", "--root", overconfident.data, "--split", "anomaly", "--draws", 4, *FAST)
-    succeed("evaluate", "--model", fitted, *words, "--scores", ",".join(ALL_SCORES), "--out", one_pass)
+    succeed("evaluate", "--model", fitted, *words, "--scores", ",".join(SCORES), "--out", one_pass)
     first, second = (json.loads(path.read_text())["scores"] for path in (from_maps, one_pass))
-    assert set(first) == set(ALL_SCORES)
+    assert set(first) == set(SCORES)
     assert first == second
 
 

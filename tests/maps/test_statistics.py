@@ -27,7 +27,7 @@ def test_statistics_are_those_of_numpy(seed: int, height: int, width: int, maske
     kept = generator.random((height, width)) < 0.5 if masked else None
     if kept is not None:
         kept[0, 0] = True
-    found = map_statistics(score, stored, 0.1, kept)
+    found = map_statistics(stored, 0.1, kept)
     pixels = real if kept is None else real[kept]
     assert found.mean == pytest.approx(pixels.mean(), rel=1e-7)
     assert found.maximum == pytest.approx(pixels.max(), rel=1e-7)
@@ -44,10 +44,10 @@ def test_components_touch_at_corners_and_stop_at_the_mask() -> None:
     kept[2, 2] = False
     assert largest_component(high, kept) == 3
     assert largest_component(np.zeros((3, 3), bool)) == 0
-    assert map_statistics("entropy", np.zeros((3, 3), np.uint16)).component is None
+    assert map_statistics(np.zeros((3, 3), np.uint16)).component is None
 
 
 def test_a_value_at_the_threshold_belongs_to_the_component() -> None:
     stored = np.full((4, 4), -2.0, np.float16)
-    assert map_statistics("energy", stored, -2.0).component == 16
-    assert map_statistics("energy", stored, -1.99).component == 0
+    assert map_statistics(stored, -2.0).component == 16
+    assert map_statistics(stored, -1.99).component == 0

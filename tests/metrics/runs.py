@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from segunc.maps.encoding import encode_score
-from segunc.uncertainty import decompose_draws, energy, max_softmax
+from segunc.uncertainty import energy, max_softmax
+from tests.scores.stacked import decompose_draws
 
 CLASSES = ("road", "car", "sky", "tree")
 SIZE = (24, 36)

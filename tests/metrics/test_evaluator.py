@@ -17,7 +17,8 @@ from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.labelled_frame import decode_keys
 from segunc.evaluation.parts import PROTOCOLS
-from segunc.maps.encoding import UNIT_SCORES, decode_unit
+from segunc.maps.encoding import decode_unit
+from segunc.scores import stored_as_codes
 from tests.metrics.runs import CLASSES, Run, make_frame, make_run
 
 SCORES = ("msp", "entropy", "epistemic", "energy")
@@ -71,7 +72,7 @@ def test_pooled_numbers_are_those_of_all_pixels(run, score):
     assert values["auroc"] == pytest.approx(sklearn_metrics.roc_auc_score(labels, stored), rel=1e-12)
     assert values["aupr"] == pytest.approx(sklearn_metrics.average_precision_score(labels, stored), rel=1e-12)
     # The threshold is in the units of the maps, and inclusive.
-    shown = decode_unit(stored) if score in UNIT_SCORES else stored.astype(np.float32)
+    shown = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
     assert sklearn_metrics.f1_score(labels, shown >= values["threshold"]) == pytest.approx(values["best_f1"], rel=1e-12)
 
 

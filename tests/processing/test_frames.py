@@ -19,7 +19,7 @@ from segunc.processing.frames import FrameProcess, frame_seed
 from segunc.processing.smoothing import Smoother
 from segunc.processing.tiles import Tiling
 from segunc.sampling import Sampler
-from segunc.sampling.prediction import DEFAULT_SCORES
+from segunc.scores import DEFAULT_SCORES
 
 
 def sampler(seed: int = 0, *, inference_size: tuple[int, int] | None = None) -> Sampler:

@@ -47,7 +47,7 @@ class Process:
             assert frame.image is not None
             self.computed.append(frame.index)
             means = self.smoother.update(frame, means_of(frame.image))
-            maps = finish_maps(means, (frame.image.shape[0], frame.image.shape[1]))
+            maps = finish_maps(means, (frame.image.shape[0], frame.image.shape[1]), SCORES)
             results.append({name: maps[name].numpy() for name in ("prediction", *SCORES)})
         return results
 
@@ -85,7 +85,7 @@ def test_smoothed_means_are_the_closed_form(video: Path, tmp_path: Path) -> None
         for name in ("probabilities", "aleatoric"):
             expected = sum(w * getattr(part, name) for w, part in zip(weights, parts, strict=True))
             torch.testing.assert_close(getattr(found, name), expected, rtol=1e-5, atol=1e-6)
-        epistemic = finish_maps(found, (48, 64))
+        epistemic = finish_maps(found, (48, 64), SCORES)
         assert float((epistemic["entropy"] - epistemic["aleatoric"]).min()) > -1e-6
     assert min(weights) < 0.2 < max(weights)
 

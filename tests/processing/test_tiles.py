@@ -36,6 +36,9 @@ class Convolutions(nn.Module):
         return logits
 
 
+SCORES = ("msp", "entropy", "aleatoric", "epistemic", "max-logit")
+
+
 def sampler() -> Sampler:
     torch.manual_seed(0)
     network = Convolutions().eval()
@@ -75,13 +78,13 @@ def test_a_strip_without_overlap_changes_hands_at_once() -> None:
 def test_tiled_maps_are_those_of_the_whole_frame(size: tuple[int, int]) -> None:
     image = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(1))
     whole_sampler = sampler()
-    whole = finish_maps(sample_means(whole_sampler, image), size)
+    whole = finish_maps(sample_means(whole_sampler, image), size, SCORES)
     tiling = Tiling((48, 64), 4 * REACH)
-    tiled = finish_maps(tiling.run(image, lambda tile: sample_means(whole_sampler, tile)), size)
+    tiled = finish_maps(tiling.run(image, lambda tile: sample_means(whole_sampler, tile)), size, SCORES)
     assert len(list(tiling.tiles(*size))) > 2
-    assert set(whole) == {"prediction", "msp", "entropy", "aleatoric", "epistemic", "max-logit"}
+    assert list(whole) == ["prediction", *SCORES]
     assert torch.equal(whole["prediction"], tiled["prediction"])
-    for score in ("msp", "entropy", "aleatoric", "epistemic", "max-logit"):
+    for score in SCORES:
         torch.testing.assert_close(tiled[score], whole[score], rtol=1e-5, atol=2e-6)
 
 
@@ -104,7 +107,7 @@ def test_means_give_the_samplers_own_maps() -> None:
     own = Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=3)
     for size in ((40, 56), (61, 90)):
         expected = own(image, size=size)
-        found = finish_maps(sample_means(own, image), size)
+        found = finish_maps(sample_means(own, image), size, own.scores)
         assert torch.equal(found["prediction"], expected.prediction[0])
         for score in expected.scores:
             torch.testing.assert_close(found[score], expected.scores[score][0], rtol=1e-5, atol=2e-6)
@@ -121,7 +124,7 @@ def test_blended_epistemic_is_never_negative() -> None:
         probabilities[winner] = 1.0
         return FrameMeans(probabilities, torch.zeros(height, width), {})
 
-    maps = finish_maps(Tiling((64, 64), 32).run(torch.zeros(1, 3, 200, 200), certain), (200, 200))
+    maps = finish_maps(Tiling((64, 64), 32).run(torch.zeros(1, 3, 200, 200), certain), (200, 200), SCORES[:4])
     assert float(maps["epistemic"].min()) == 0.0
     assert float(maps["epistemic"].max()) > 0.3
     torch.testing.assert_close(maps["epistemic"], maps["entropy"])

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from segunc.sampling.accumulate import DisagreementSums, DrawAccumulator
-from segunc.sampling.prediction import DISAGREEMENT_SCORES, SAMPLED_SCORES
-from segunc.uncertainty import draw_variance, expected_pairwise_kl, variation_ratio
+from segunc.sampling.tail import finish
+from segunc.scores import MEANS, SCORES
+from tests.scores.stacked import draw_variance, expected_pairwise_kl, variation_ratio
 
+SAMPLED_SCORES = ("msp", "entropy", "aleatoric", "epistemic")
 PURE = {
     "variance": draw_variance,
     "variation-ratio": variation_ratio,
@@ -19,15 +21,16 @@ PURE = {
 }
 
 
-def streamed(
-    logits: Tensor, names: tuple[str, ...] = DISAGREEMENT_SCORES, temperature: float = 1.0
-) -> dict[str, Tensor]:
-    """The scores of draws ``[S, C, H, W]``, added one by one."""
+def streamed(logits: Tensor, names: tuple[str, ...] = tuple(PURE), temperature: float = 1.0) -> dict[str, Tensor]:
+    """The scores of the draws' mean and those named of draws ``[S, C, H, W]``, added one by one."""
     size = (logits.shape[2], logits.shape[3])
-    accumulator = DrawAccumulator(logits.shape[1], size, logits.device, scores=names, temperature=temperature)
+    needs = {need for name in names for need in SCORES[name].needs}
+    accumulator = DrawAccumulator(logits.shape[1], size, logits.device, needs=needs, temperature=temperature)
     for draw in logits:
         accumulator.add(draw)
-    return accumulator.scores()
+    evidence = finish(accumulator, "reference")[1]
+    assert set(evidence) == MEANS | needs
+    return {name: SCORES[name](evidence)[0] for name in (*SAMPLED_SCORES, *names)}
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,7 +73,7 @@ def test_a_constant_added_to_a_draw_changes_nothing() -> None:
     logits = torch.randn(5, 7, 2, 3, generator=torch.Generator().manual_seed(1)) * 3
     shifted = logits + torch.tensor([0.0, 30.0, -7.0, 2.0, 100.0]).view(-1, 1, 1, 1)
     before, after = streamed(logits), streamed(shifted)
-    for name in DISAGREEMENT_SCORES:
+    for name in PURE:
         torch.testing.assert_close(after[name], before[name], rtol=1e-4, atol=1e-5)
 
 
@@ -97,19 +100,17 @@ def test_a_temperature_divides_the_logits() -> None:
     assert not torch.allclose(warm["entropy"], plain["entropy"], atol=0.01)
 
 
-@pytest.mark.parametrize("name", DISAGREEMENT_SCORES)
+@pytest.mark.parametrize("name", PURE)
 def test_only_what_is_asked_for_is_kept(name: str) -> None:
     logits = torch.randn(3, 4, 2, 2, generator=torch.Generator().manual_seed(4))
-    assert set(streamed(logits, ())) == set(SAMPLED_SCORES)
     alone, together = streamed(logits, (name,)), streamed(logits)
-    assert set(alone) == {*SAMPLED_SCORES, name}
     assert torch.equal(alone[name], together[name])
 
 
 def test_more_votes_than_a_small_integer_holds() -> None:
     draws = torch.iinfo(torch.int16).max + 3
-    sums = DisagreementSums(("variation-ratio",), 2, (1, 1), torch.device("cpu"))
+    sums = DisagreementSums(("votes",), 2, (1, 1), torch.device("cpu"))
     logits, half = torch.tensor([0.0, -1.0]).view(2, 1, 1), torch.full((2, 1, 1), 0.5)
     for draw in range(draws):
         sums.add(slice(0, 1), logits, half, half, draw)
-    assert float(sums.scores(draws)["variation-ratio"]) == 0.0
+    assert sums.evidence(draws)["votes"].flatten().tolist() == [1.0, 0.0]

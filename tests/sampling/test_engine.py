@@ -18,8 +18,8 @@ from segunc.sampling import Sampler
 from segunc.sampling.engine import Engine
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.tail_native import native_tail
-from segunc.uncertainty import decompose_draws
 from tests.bayes.networks import LAYERS, Pixelwise, randomise, small_network
+from tests.scores.stacked import decompose_draws
 from tools.identity_table import TorchvisionDeepLab, architectures, build
 from tools.identity_table import randomise as randomise_real
 

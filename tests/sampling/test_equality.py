@@ -17,7 +17,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.sampling import Sampler
 from segunc.sampling.prediction import Prediction
 from segunc.sampling.sampler import Precision
-from segunc.uncertainty import decompose_draws
+from tests.scores.stacked import decompose_draws
 from tools.identity_table import architectures, randomise
 
 ODD = (67, 93)

@@ -16,19 +16,12 @@ from segunc.posteriors.fitted import MaxLogitStatistics
 from segunc.sampling import Sampler
 from segunc.sampling.accumulate import standardized_max_logit
 from segunc.sampling.logits import draw_logits
-from segunc.sampling.prediction import ALL_SCORES, DISAGREEMENT_SCORES, STANDARDIZED_MAX_LOGIT, check_scores
-from segunc.uncertainty import (
-    decompose_draws,
-    draw_variance,
-    energy,
-    entropy_from_probabilities,
-    expected_pairwise_kl,
-    max_logit,
-    max_softmax,
-    variation_ratio,
-)
+from segunc.scores import SCORES
+from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax
 from tests.bayes.networks import small_network
+from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
+DISAGREEMENT_SCORES = ("variance", "variation-ratio", "expected-pairwise-kl")
 IMAGES = torch.rand(2, 3, 20, 28, generator=torch.Generator().manual_seed(0))
 STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5), (0.5, 1.0, 0.25, 2.0), (9, 9, 9, 9), {}, 1, "")
 
@@ -62,9 +55,9 @@ def test_a_deterministic_network_does_not_disagree_with_itself() -> None:
 
 def test_every_score_at_the_frames_own_size_is_finite_and_in_its_range() -> None:
     network, posterior = model()
-    sampler = Sampler(network, posterior, draws=4, scores=ALL_SCORES, max_logit_statistics=STATISTICS)
+    sampler = Sampler(network, posterior, draws=4, scores=SCORES, max_logit_statistics=STATISTICS)
     found = sampler(IMAGES, size=(37, 51)).scores
-    assert list(found) == list(ALL_SCORES)
+    assert list(found) == list(SCORES)
     assert all(values.shape == (2, 37, 51) and bool(torch.isfinite(values).all()) for values in found.values())
     for name in ("variance", "variation-ratio"):
         assert float(found[name].min()) >= 0
@@ -74,10 +67,10 @@ def test_every_score_at_the_frames_own_size_is_finite_and_in_its_range() -> None
 
 def test_the_standardized_max_logit_is_that_of_the_base_network() -> None:
     network, posterior = model()
-    sampler = Sampler(network, posterior, draws=2, scores=[STANDARDIZED_MAX_LOGIT], max_logit_statistics=STATISTICS)
+    sampler = Sampler(network, posterior, draws=2, scores=["standardized-max-logit"], max_logit_statistics=STATISTICS)
     with torch.no_grad():
         expected = standardized_max_logit(small_network()(IMAGES), STATISTICS)
-    torch.testing.assert_close(sampler(IMAGES).scores[STANDARDIZED_MAX_LOGIT], expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(sampler(IMAGES).scores["standardized-max-logit"], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_temperature_divides_the_logits_of_draws_and_base_but_not_the_max_logit() -> None:
@@ -119,7 +112,6 @@ def test_draws_one_by_one_are_those_of_the_sampler() -> None:
 
 
 def test_names_are_checked() -> None:
-    assert check_scores(["energy", "msp", "energy"]) == ("energy", "msp")
     with pytest.raises(InputError, match="score 'sharpness'; expected one of msp, "):
         Sampler(small_network(), scores=["msp", "sharpness"])
     with pytest.raises(InputError, match="no score is named"):
@@ -128,7 +120,7 @@ def test_names_are_checked() -> None:
 
 def test_a_score_without_its_statistics_is_one_clear_line() -> None:
     with pytest.raises(InputError, match="finetune --method standardized-max-logit"):
-        Sampler(small_network(), scores=[STANDARDIZED_MAX_LOGIT])
+        Sampler(small_network(), scores=["standardized-max-logit"])
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])

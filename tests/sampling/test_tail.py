@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from segunc.sampling.accumulate import DrawAccumulator, base_scores
+from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.tail import Backend, add_draws, base_maps, choose_backend, finish
+from segunc.sampling.tail import NATIVE_BASE, Backend, add_draws, base_maps, choose_backend, finish
 from segunc.sampling.tail_native import native_tail
+from segunc.scores import DEFAULT_SCORES, SCORES
 
 CPU = torch.device("cpu")
 native = pytest.mark.skipif(native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}")
@@ -118,9 +119,11 @@ def test_certain_and_uniform_pixels(backend: Backend) -> None:
     logits = torch.zeros(2, 4, 1, 3)
     logits[0, 1, 0, 0], logits[1, 2, 0, 0] = 1e4, 1e4
     sums = sums_of(logits, Upsampling.none((1, 3)), backend)
-    prediction, maps = finish(sums, backend)
+    summed = sums.probabilities.clone()
+    prediction, evidence = finish(sums, backend)
+    maps = {name: SCORES[name](evidence)[0].float() for name in DEFAULT_SCORES[:4]}
     assert float(sums.entropy[0, 0]) == pytest.approx(0.0, abs=1e-12)
-    assert sums.probabilities[:, 0, 0].tolist() == pytest.approx([0, 1, 1, 0], abs=1e-12)
+    assert summed[:, 0, 0].tolist() == pytest.approx([0, 1, 1, 0], abs=1e-12)
     assert maps["epistemic"][0].tolist() == pytest.approx([0.5, 0, 0], abs=1e-6), (
         "two certain draws of four classes: ln 2 / ln 4"
     )
@@ -149,8 +152,9 @@ def test_taps_are_those_of_interpolate(source: tuple[int, int], full: tuple[int,
 @pytest.mark.parametrize("name", CASES)
 def test_maps_of_the_compiled_code_are_those_of_the_sums(name: str) -> None:
     logits, upsampling = logits_for(name)
-    sums = sums_of(logits, upsampling, "reference")
-    (expected, maps), (prediction, found) = finish(sums, "reference"), finish(sums, "native")
+    (expected, maps), (prediction, found) = (
+        finish(sums_of(logits, upsampling, "reference"), backend) for backend in ("reference", "native")
+    )
     assert torch.equal(prediction, expected)
     assert found.keys() == maps.keys()
     for score in maps:
@@ -161,11 +165,12 @@ def test_maps_of_the_compiled_code_are_those_of_the_sums(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_scores_of_the_base_network(name: str, backend: Backend) -> None:
     logits, upsampling = logits_for(name, draws=1)
-    expected = base_scores(upsampling.apply(logits)[0])
-    found = base_maps(logits[0], upsampling, backend)
-    assert found.keys() == expected.keys()
-    for score in expected:
-        torch.testing.assert_close(found[score], expected[score], atol=2e-5, rtol=1e-5)
+    scores = [SCORES[name] for name in NATIVE_BASE]
+    for temperature in (1.0, 1.7):
+        found = base_maps(scores, logits[0], upsampling, backend, temperature)
+        evidence = {"base logits": upsampling.apply(logits), "temperature": temperature}
+        for score in scores:
+            torch.testing.assert_close(found[score.name], score(evidence)[0], atol=2e-5, rtol=1e-5)
 
 
 @native

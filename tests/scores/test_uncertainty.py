@@ -11,17 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
 
-from segunc.uncertainty import (
-    decompose_draws,
-    draw_variance,
-    energy,
-    entropy_from_logits,
-    entropy_from_probabilities,
-    expected_pairwise_kl,
-    max_logit,
-    max_softmax,
-    variation_ratio,
-)
+from segunc.uncertainty import energy, entropy_from_logits, entropy_from_probabilities, max_logit, max_softmax
+from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 
 def test_entropy_equals_scipy() -> None:

@@ -1,0 +1,29 @@
+"""A section of metrics.json as another package would write it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from segunc.evaluation.labelled_frame import LabelledFrame
+from segunc.evaluation.parts import ArrayPart, Counts, Forms, Numbers, Path
+
+
+class LabelledPixels(ArrayPart):
+    """How many pixels have a class label."""
+
+    section, names, needs = ("labels",), (("pixels",),), "class"
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        return None if frame.labels is None else np.array([(frame.labels != 255).sum()])
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        return {("pixels",): float(counts[0])}
+
+    def why(self, counts: Counts | None, name: Path) -> str:
+        return "no frame has class labels"
+
+
+def parts(scores: Sequence[str], classes: Sequence[str], protocols: Sequence[str]) -> list[LabelledPixels]:
+    return [LabelledPixels()]

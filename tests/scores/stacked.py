@@ -1,0 +1,59 @@
+"""Scores from all draws at once, ``[S, N, C, ...]``: what the streaming sums must equal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from segunc.uncertainty import entropy_from_probabilities, entropy_share, mutual_information, outvoted_share
+
+
+class Decomposition(NamedTuple):
+    """Total uncertainty split in two; each ``[N, ...]``."""
+
+    entropy: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+
+
+def decompose_draws(probabilities: Tensor, *, normalised: bool = True) -> Decomposition:
+    """In nats, or ``normalised`` by ln C."""
+    measure = entropy_share if normalised else entropy_from_probabilities
+    total, expected = measure(probabilities.mean(0)), torch.stack([measure(p) for p in probabilities]).mean(0)
+    return Decomposition(total, expected, mutual_information(total, expected))
+
+
+def draw_variance(probabilities: Tensor) -> Tensor:
+    """The variance score ``(1/C) sum_c Var_s p_c`` (population variance), 0 where the draws agree, at most 1/4.
+
+    Kendall et al., arXiv 1511.02680. From stacked draws ``[S, N, C, ...]`` of probabilities; returns ``[N, ...]``.
+    """
+    return probabilities.var(0, correction=0).mean(1)
+
+
+def variation_ratio(probabilities: Tensor) -> Tensor:
+    """The variation ratio ``1 - votes of the modal class / S`` in 0..1 - 1/S (Gal 2016, thesis, section 3.3.1).
+
+    A draw votes for its most probable class. From stacked draws ``[S, N, C, ...]``; returns ``[N, ...]``.
+    """
+    draws, classes = probabilities.shape[0], probabilities.shape[2]
+    winners = probabilities.argmax(2)
+    return outvoted_share(torch.stack([(winners == c).sum(0) for c in range(classes)], 1) / draws)
+
+
+def expected_pairwise_kl(probabilities: Tensor) -> Tensor:
+    """The mean over ordered pairs of draws i != j of ``KL(p_i || p_j)`` in nats, 0 for S = 1.
+
+    Malinin & Gales, arXiv 2002.07650. Infinite where one draw excludes what another allows. From stacked draws
+    ``[S, N, C, ...]``, pair by pair (small inputs); returns ``[N, ...]``.
+    """
+    draws = probabilities.shape[0]
+    total = torch.zeros_like(probabilities[0].sum(1))
+    for i in range(draws):
+        for j in range(draws):
+            if i != j:
+                cross = torch.special.xlogy(probabilities[i], probabilities[j])
+                total -= (torch.special.entr(probabilities[i]) + cross).sum(1)
+    return total / max(1, draws * (draws - 1))
