@@ -11,16 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.evaluation.results import (
-    EvaluationResult,
-    NumberPath,
-    PairedDifference,
-    data_warnings,
-    differing_counts,
-    higher_is_better,
-    paired_difference,
-    why_not_paired,
-)
+from segunc.evaluation.resampling import NumberPath, PairedDifference, paired_difference, why_not_paired
+from segunc.evaluation.results import EvaluationResult, data_warnings, differing_counts, higher_is_better
 
 BY_SCORE = ("scores", "selective")
 """Sections of a result that hold a part for each score."""

@@ -19,8 +19,8 @@ from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import read_label_image
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.layout import find_labels, list_images
+from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, component_pass
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
-from segunc.evaluation.passes import Evaluation, EvaluationOptions, component_pass
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader, check_classes
 

@@ -16,8 +16,8 @@ from segunc.data.corruptions import Corruption
 from segunc.data.datasets import DatasetEntry
 from segunc.data.images import read_label_image
 from segunc.data.samples import Sample, load_image
+from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, component_pass
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.passes import Evaluation, EvaluationOptions, component_pass
 from segunc.maps.encoding import encode_score
 from segunc.posteriors.files import Model
 from segunc.sampling.frames import sample_frames

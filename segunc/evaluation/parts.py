@@ -1,7 +1,18 @@
 """The sections of a result: each counts frames, adds counts, and makes numbers of any sum.
 
 A part knows one section of ``metrics.json``. It is asked for the counts of a frame, for numbers of the counts of all
-frames, and for the numbers of bootstrap replicates, of which many are kept, in a coarser form.
+frames, and for the numbers of bootstrap replicates, of which many are kept, in a coarser form. Most parts are an
+:class:`ArrayPart` with a section, names, two words on what they need, :meth:`Part.count` and :meth:`Part.numbers`::
+
+    class Ignored(ArrayPart):
+        section, names = ("ignored",), (("share",),)
+        needs, lacks = "class", "no frame has class labels"
+
+        def count(self, frame):
+            return None if frame.labels is None else np.array([(frame.labels == 255).sum(), frame.labels.size])
+
+        def numbers(self, counts, forms):
+            return {("share",): counts[0] / counts[1]}
 """
 
 from __future__ import annotations
@@ -15,14 +26,40 @@ import numpy.typing as npt
 
 from segunc.data.labels import IGNORE
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame, decode_keys
-from segunc.metrics import calibration, segmentation
-from segunc.metrics.calibration import classwise_bins, classwise_calibration_error, mean_scores, probability_scores
+from segunc.evaluation.resampling import NumberPath
+from segunc.metrics.calibration import (
+    BINS,
+    bin_counts,
+    bin_counts_by_mass,
+    classwise_bins,
+    classwise_calibration_error,
+    expected_calibration_error,
+    mean_scores,
+    probability_scores,
+)
 from segunc.metrics.components import TAUS, Mode, component_counts, component_result, undefined_components
-from segunc.metrics.counting import KEYS, auroc, average_precision, best_f1, detection_curve, fpr_at_recall
-from segunc.metrics.per_image import NO_IMAGE_WITH_BOTH, per_image_result, per_image_sums
-from segunc.metrics.per_image import NUMBERS as PER_IMAGE_NUMBERS
-from segunc.metrics.selective import NUMBERS as SELECTIVE_NUMBERS
-from segunc.metrics.selective import SHARES, count_patches, patch_summary, selective_numbers, why_undefined
+from segunc.metrics.counting import (
+    IMAGE_NUMBERS,
+    KEYS,
+    NO_IMAGE_WITH_BOTH,
+    Counts,
+    auroc,
+    average_precision,
+    best_f1,
+    detection_curve,
+    fpr_at_recall,
+    per_image_result,
+    per_image_sums,
+)
+from segunc.metrics.segmentation import accuracy, class_iou, confusion_matrix, mean_iou
+from segunc.metrics.selective import (
+    SELECTIVE_NUMBERS,
+    SHARES,
+    count_patches,
+    patch_summary,
+    selective_numbers,
+    why_undefined,
+)
 from segunc.metrics.smiyc import (
     VALUES_OF_FLOAT_KEYS,
     SmiycBins,
@@ -33,19 +70,24 @@ from segunc.metrics.smiyc import (
     smiyc_result,
 )
 
-Counts = npt.NDArray[np.int64]
 State = TypeVar("State")
-Path = tuple[str, ...]
-Numbers = dict[Path, float | None]
+Numbers = dict[NumberPath, float | None]
 Forms = Mapping[str, str]
-COARSE_KEYS = 4096
-"""Bins of the replicates' counts by key."""
+"""Score -> how its maps are stored (:meth:`LabelledFrame.form`)."""
+AnomalyProtocol = Literal["pooled", "per-image", "smiyc"]
+PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
+
+NO_ANOMALY_LABEL = "no frame has an anomaly label"
+NO_CLASS_LABEL = "no frame has both class labels and a prediction"
+ALL_IGNORED = "every pixel of the class labels is ignored"
+NEEDS_PROBABILITIES = (
+    "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
+)
 
 
-def coarse_keys(counts: Counts, bins: int = COARSE_KEYS) -> Counts:
+def coarse_keys(counts: Counts, bins: int) -> Counts:
     """Counts by key ``[..., 65536]`` with neighbouring keys merged to ``[..., bins]``."""
-    merged: Counts = counts.reshape(*counts.shape[:-1], bins, KEYS // bins).sum(-1)
-    return merged
+    return np.asarray(counts.reshape(*counts.shape[:-1], bins, KEYS // bins).sum(-1), np.int64)
 
 
 def fine_keys(coarse: Counts) -> Counts:
@@ -62,16 +104,18 @@ class Part(ABC, Generic[State]):
     Attributes:
         section: its place in ``metrics.json``.
         names: of its numbers below the section.
-        point: those of them that are given without an interval, thresholds for instance.
-        batch: frames whose counts are kept before they are combined.
         needs: the kind of label it needs, ``anomaly`` or ``class``.
+        lacks: why all its numbers are None where :meth:`count` gave no counts of any frame.
+        point: names of numbers that are given without an interval, thresholds for instance.
+        batch: frames whose counts are kept before they are combined.
     """
 
-    section: Path
-    names: Sequence[Path]
-    point: ClassVar[frozenset[Path]] = frozenset()
-    batch: ClassVar[int] = 1
+    section: NumberPath
+    names: Sequence[NumberPath]
     needs: ClassVar[str]
+    lacks: str
+    point: ClassVar[frozenset[NumberPath]] = frozenset()
+    batch: ClassVar[int] = 1
 
     @abstractmethod
     def count(self, frame: LabelledFrame) -> State | None:
@@ -80,6 +124,10 @@ class Part(ABC, Generic[State]):
     @abstractmethod
     def numbers(self, counts: State, forms: Forms) -> Numbers:
         """The numbers of summed counts; None where the counts define none."""
+
+    def why(self, counts: State, name: NumberPath) -> str:
+        """Why a number of these summed counts is None."""
+        return "its counts define no number"
 
     @abstractmethod
     def combine(self, counts: Sequence[State]) -> State:
@@ -93,54 +141,36 @@ class Part(ABC, Generic[State]):
     def refine(self, coarse: Counts) -> State:
         """Counts whose :meth:`coarsen` is ``coarse``."""
 
-    @abstractmethod
-    def why(self, counts: State | None, name: Path) -> str:
-        """Why a number is None; ``counts`` is None where no frame holds what the part needs."""
-
 
 class ArrayPart(Part[Counts]):
-    """A part whose counts are one array, replicates included."""
+    """A part whose counts are one int64 array.
+
+    Attributes:
+        coarse: of counts by 16-bit key ``[2, 65536]``, the bins that replicates keep; None keeps counts as they are.
+    """
+
+    coarse: ClassVar[int | None] = None
 
     def combine(self, counts: Sequence[Counts]) -> Counts:
-        total: Any = sum(counts[1:], counts[0])
-        return np.asarray(total, np.int64)
+        return np.asarray(sum(counts[1:], counts[0]), np.int64)
 
     def coarsen(self, counts: Counts) -> Counts:
-        return counts
+        return counts if self.coarse is None else coarse_keys(counts, self.coarse)
 
     def refine(self, coarse: Counts) -> Counts:
-        return coarse
+        return coarse if self.coarse is None else fine_keys(coarse)
 
 
-class KeyPart(ArrayPart):
-    """A part whose counts are by 16-bit key, ``[2, 65536]``; those of replicates by 12 bits of it."""
-
-    def coarsen(self, counts: Counts) -> Counts:
-        return coarse_keys(counts)
-
-    def refine(self, coarse: Counts) -> Counts:
-        return fine_keys(coarse)
+COARSE_KEYS = 4096
+_DETECTION = (("auroc",), ("aupr",), ("fpr95",), ("best_f1",), ("threshold",))
 
 
-Protocol = Literal["pooled", "per-image", "smiyc"]
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
-NO_ANOMALY_LABEL = "no frame has an anomaly label"
-_NAMES = (("auroc",), ("aupr",), ("fpr95",), ("best_f1",), ("threshold",))
-
-
-def anomaly_part(score: str, protocol: Protocol) -> Part[Counts] | Part[SmiycBins]:
-    """The part of a score under a protocol."""
-    if protocol == "pooled":
-        return Pooled(score)
-    return PerImage(score) if protocol == "per-image" else Smiyc(score)
-
-
-class Pooled(KeyPart):
+class Pooled(ArrayPart):
     """All pixels of the set in one pool; equal scores are one threshold."""
 
-    names = _NAMES
-    point = frozenset({("threshold",)})
-    needs = "anomaly"
+    names, point = _DETECTION, frozenset({("threshold",)})
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    coarse = COARSE_KEYS
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("scores", score, "pooled")
@@ -157,15 +187,15 @@ class Pooled(KeyPart):
         values = (auroc(curve), average_precision(curve), fpr_at_recall(curve), best[0], threshold)
         return dict(zip(self.names, values, strict=True))
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NO_ANOMALY_LABEL if counts is None else str(detection_curve(counts).undefined)
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return str(detection_curve(counts).undefined)
 
 
 class PerImage(ArrayPart):
     """The numbers of each image, and their mean over the images that hold both kinds of pixels."""
 
-    names = tuple((name,) for name in PER_IMAGE_NUMBERS)
-    needs = "anomaly"
+    names = tuple((name,) for name in IMAGE_NUMBERS)
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("scores", score, "per-image")
@@ -177,16 +207,15 @@ class PerImage(ArrayPart):
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         return {(name,): value for name, value in per_image_result(counts).items()}
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NO_ANOMALY_LABEL if counts is None else NO_IMAGE_WITH_BOTH
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return NO_IMAGE_WITH_BOTH
 
 
 class Smiyc(Part[SmiycBins]):
     """SegmentMeIfYouCan's pixel protocol: quantile bins of each frame, pooled by their lower edges."""
 
-    names = _NAMES
-    point = frozenset({("threshold",)})
-    needs = "anomaly"
+    names, point = _DETECTION, frozenset({("threshold",)})
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
     batch = 128
 
     def __init__(self, score: str) -> None:
@@ -204,7 +233,7 @@ class Smiyc(Part[SmiycBins]):
         return merge_bins(counts)
 
     def coarsen(self, counts: SmiycBins) -> Counts:
-        return coarse_keys(bins_by_key(counts))
+        return coarse_keys(bins_by_key(counts), COARSE_KEYS)
 
     def refine(self, coarse: Counts) -> SmiycBins:
         by_key = fine_keys(coarse)
@@ -214,22 +243,23 @@ class Smiyc(Part[SmiycBins]):
     def numbers(self, counts: SmiycBins, forms: Forms) -> Numbers:
         return {(name,): value for name, value in smiyc_result(counts).items()}
 
-    def why(self, counts: SmiycBins | None, name: Path) -> str:
-        return NO_ANOMALY_LABEL if counts is None else str(smiyc_curve(counts).undefined)
+    def why(self, counts: SmiycBins, name: NumberPath) -> str:
+        return str(smiyc_curve(counts).undefined)
 
 
-NO_CLASS_LABEL = "no frame has both class labels and a prediction"
-ALL_IGNORED = "every pixel of the class labels is ignored"
-NEEDS_PROBABILITIES = (
-    "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
-)
+ANOMALY_PARTS: Mapping[AnomalyProtocol, type[Pooled | PerImage | Smiyc]] = {
+    "pooled": Pooled,
+    "per-image": PerImage,
+    "smiyc": Smiyc,
+}
+"""Protocol -> the part of a score."""
 
 
 class Segmentation(ArrayPart):
     """mIoU, accuracy and IoU of each class from the confusion matrix of the set."""
 
     section = ("segmentation",)
-    needs = "class"
+    needs, lacks = "class", NO_CLASS_LABEL
 
     def __init__(self, classes: Sequence[str]) -> None:
         self.classes = classes
@@ -238,92 +268,75 @@ class Segmentation(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None:
             return None
-        return segmentation.confusion_matrix(frame.labels, frame.prediction, len(self.classes))
+        return confusion_matrix(frame.labels, frame.prediction, len(self.classes))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        iou = [None if np.isnan(value) else float(value) for value in segmentation.class_iou(counts)]
-        values = (segmentation.mean_iou(counts), segmentation.accuracy(counts), *iou)
-        return dict(zip(self.names, values, strict=True))
+        iou = [None if np.isnan(value) else float(value) for value in class_iou(counts)]
+        return dict(zip(self.names, (mean_iou(counts), accuracy(counts), *iou), strict=True))
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        if counts is None:
-            return NO_CLASS_LABEL
+    def why(self, counts: Counts, name: NumberPath) -> str:
         return "the class is in neither labels nor predictions" if counts.any() else ALL_IGNORED
 
 
-class ConfidenceCalibration(KeyPart):
+class ConfidenceCalibration(ArrayPart):
     """Calibration of the confidence 1 - msp, from counts by its key."""
 
-    section = ("calibration",)
-    names = (("ece",), ("adaptive_ece",))
-    needs = "class"
+    section, names = ("calibration",), (("ece",), ("adaptive_ece",))
+    needs, lacks = "class", f"no labelled frame has a prediction and a map '{CONFIDENCE}'"
+    coarse = COARSE_KEYS
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.failure_counts(CONFIDENCE)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         confidence = confidence_of_keys(forms[CONFIDENCE])
-        equal_width = calibration.bin_counts(counts, confidence)
-        equal_mass = calibration.bin_counts_by_mass(counts, confidence)
-        errors = (calibration.expected_calibration_error(bins) for bins in (equal_width, equal_mass))
-        return dict(zip(self.names, errors, strict=True))
+        bins = bin_counts(counts, confidence), bin_counts_by_mass(counts, confidence)
+        return dict(zip(self.names, map(expected_calibration_error, bins), strict=True))
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return f"no labelled frame has a prediction and a map '{CONFIDENCE}'" if counts is None else ALL_IGNORED
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return ALL_IGNORED
 
 
 def confidence_of_keys(form: str) -> npt.NDArray[np.float32]:
     """The confidence 1 - msp of each key, ``[65536]``; keys of floats outside 0..1 exist but never occur."""
-    confidence: npt.NDArray[np.float32] = 1.0 - decode_keys(form, np.arange(KEYS, dtype=np.uint16))
+    with np.errstate(invalid="ignore"):  # such keys may be signalling NaN
+        confidence: npt.NDArray[np.float32] = 1.0 - decode_keys(form, np.arange(KEYS, dtype=np.uint16))
     return confidence.clip(0.0, 1.0)
 
 
-class ProbabilityScores(ArrayPart):
-    """NLL and Brier score, from the mean probabilities of all classes."""
+class ProbabilityCalibration(ArrayPart):
+    """NLL, Brier score and classwise ECE, from the mean probabilities of all classes.
 
-    section = ("calibration",)
-    names = (("nll",), ("brier",))
-    needs = "class"
+    Its counts are ``[3 + 3 C B]``: those of :func:`probability_scores`, then those of :func:`classwise_bins`.
+    """
 
-    def count(self, frame: LabelledFrame) -> Counts | None:
-        if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
-            return None
-        return probability_scores(frame.mean_probabilities, frame.labels)
-
-    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return dict(zip(self.names, mean_scores(counts), strict=True))
-
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NEEDS_PROBABILITIES if counts is None else ALL_IGNORED
-
-
-class ClasswiseCalibration(ArrayPart):
-    """Classwise ECE, from the mean probabilities of all classes."""
-
-    section = ("calibration",)
-    names = (("classwise_ece",),)
-    needs = "class"
+    section, names = ("calibration",), (("nll",), ("brier",), ("classwise_ece",))
+    needs, lacks = "class", NEEDS_PROBABILITIES
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
             return None
-        return classwise_bins(frame.mean_probabilities, frame.labels)
+        sums = probability_scores(frame.mean_probabilities, frame.labels)
+        return np.append(sums, classwise_bins(frame.mean_probabilities, frame.labels))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return {("classwise_ece",): classwise_calibration_error(counts)}
+        classwise = classwise_calibration_error(counts[3:].reshape(-1, BINS, 3))
+        return dict(zip(self.names, (*mean_scores(counts[:3]), classwise), strict=True))
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NEEDS_PROBABILITIES if counts is None else ALL_IGNORED
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return ALL_IGNORED
 
 
-class Selective(KeyPart):
+class Selective(ArrayPart):
     """Selective prediction and failure detection by a score."""
 
     names = tuple((name,) for name in SELECTIVE_NUMBERS)
     needs = "class"
+    coarse = COARSE_KEYS
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("selective", score)
+        self.lacks = f"no labelled frame has a prediction and a map '{score}'"
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.failure_counts(self.score)
@@ -331,38 +344,32 @@ class Selective(KeyPart):
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         return {(name,): value for name, value in selective_numbers(counts).items()}
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        if counts is None:
-            return f"no labelled frame has a prediction and a map '{self.score}'"
+    def why(self, counts: Counts, name: NumberPath) -> str:
         return why_undefined(counts)[name[0]]
 
 
-class Patches(KeyPart):
+class Patches(ArrayPart):
     """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches."""
 
     names = tuple((name,) for name in ("pavpu", *(share for share in SHARES if share != "pavpu"), "pavpu_threshold"))
     point = frozenset({("pavpu_threshold",)})
     needs = "class"
+    coarse = 512  # shares at one threshold near the middle need no fine keys
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("selective", score)
+        self.lacks = f"no labelled frame has a prediction and a map '{score}'"
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None or self.score not in frame.stored:
             return None
         return count_patches(frame.values(self.score), frame.labels == frame.prediction, frame.labels != IGNORE)
 
-    def coarsen(self, counts: Counts) -> Counts:
-        # Shares at one threshold near the middle need no fine keys.
-        return coarse_keys(counts, 512)
-
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         summary = patch_summary(counts)
         return {name: summary[name[0].removeprefix("pavpu_")] for name in self.names}
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        if counts is None:
-            return f"no labelled frame has a prediction and a map '{self.score}'"
+    def why(self, counts: Counts, name: NumberPath) -> str:
         return "no patch defines it: none is certain, or none is inaccurate" if counts.any() else ALL_IGNORED
 
 
@@ -374,7 +381,7 @@ class Components(ArrayPart):
     """
 
     names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in TAUS))
-    needs = "anomaly"
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
 
     def __init__(self, score: str, track: str, threshold: float, mode: Mode) -> None:
         self.score, self.track, self.threshold, self.mode = score, track, threshold, mode
@@ -384,13 +391,12 @@ class Components(ArrayPart):
         if frame.anomaly is None:
             return None
         # The benchmark stores scores as float16; floats that were wider are rounded as the pixel protocol rounds them.
-        return component_counts(
-            frame.values(self.score).astype(np.float16), frame.anomaly, self.threshold, self.track, self.mode
-        )
+        scores = frame.values(self.score).astype(np.float16)
+        return component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        result = component_result(counts)
+        result: dict[str, Any] = component_result(counts)
         return {name: result["f1"][name[1]] if name[0] == "f1" else result[name[0]] for name in self.names}
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NO_ANOMALY_LABEL if counts is None else undefined_components(counts)[name[0]]
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return undefined_components(counts)[name[0]]

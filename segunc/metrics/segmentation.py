@@ -16,19 +16,13 @@ Matrix = npt.NDArray[np.int64]
 """int64 ``[C, C]``: pixels by true class (row) and predicted class (column)."""
 
 
-def confusion_matrix(
-    labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int, ignore: int = IGNORE
-) -> Matrix:
+def confusion_matrix(labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int) -> Matrix:
     """Count pixels by true and predicted class.
 
     Args:
-        labels: train ids in 0..C-1, or ``ignore``; any shape.
+        labels: train ids in 0..C-1, or 255 ignored; any shape.
         prediction: class ids, the same shape; must lie in 0..C-1 where the label is not ignored.
         classes: C.
-        ignore: the label of pixels that are not counted.
-
-    Returns:
-        int64 ``[C, C]``, rows are true classes, columns predicted ones.
 
     Raises:
         InputError: the shapes differ, or an id is no class.
@@ -37,7 +31,7 @@ def confusion_matrix(
         raise InputError(
             f"labels of shape {labels.shape} and a prediction of shape {prediction.shape}", "one size for both"
         )
-    counted = labels != ignore
+    counted = labels != IGNORE
     truth = labels[counted].astype(np.int64)
     predicted = prediction[counted].astype(np.int64)
     for name, ids in (("labels", truth), ("the prediction", predicted)):

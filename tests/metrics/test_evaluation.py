@@ -14,9 +14,8 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.data.entry import ROAD_ANOMALY, AnomalyEncoding
 from segunc.data.labels import LabelMap, label_map
-from segunc.evaluation.evaluator import Evaluator
+from segunc.evaluation.evaluator import EvaluationOptions, Evaluator
 from segunc.evaluation.maps import evaluate_maps
-from segunc.evaluation.passes import EvaluationOptions
 from segunc.evaluation.report import format_metrics, write_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.encoding import decode_unit, encode_unit
