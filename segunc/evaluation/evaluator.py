@@ -38,8 +38,6 @@ from segunc.metrics.counting import NO_ANOMALY, Counts
 State = TypeVar("State")
 Result = dict[str, Any]
 """The content of ``metrics.json``."""
-Incomplete = Callable[[Part[Any], int], str | None]
-"""Why a part that so many frames were counted by has no numbers, or None."""
 NO_INTERVALS = Resampling(0)
 
 
@@ -118,12 +116,17 @@ class Gatherer:
         parts: what is counted.
         resampling: of the intervals.
         unit: from a frame's name to the unit that is resampled; None resamples single frames.
+        incomplete: why a part that so many frames were counted by has no numbers, whatever its counts are, or None.
     """
 
     def __init__(
-        self, parts: Sequence[Part[Any]], resampling: Resampling, unit: Callable[[str], str] | None = None
+        self,
+        parts: Sequence[Part[Any]],
+        resampling: Resampling,
+        unit: Callable[[str], str] | None = None,
+        incomplete: Callable[[Part[Any], int], str | None] = lambda part, counted: None,
     ) -> None:
-        self.resampling = resampling
+        self.resampling, self.incomplete = resampling, incomplete
         self.unit = unit or (lambda name: name)
         self.tallies = [Tally(part, resampling) for part in parts]
         self.forms: dict[str, str] = {}
@@ -156,11 +159,11 @@ class Gatherer:
         """
         return {getattr(t.part, "score", ""): t.total for t in self.tallies if isinstance(t.part, kind)}
 
-    def place_numbers(self, result: Result, reasons: dict[str, str], incomplete: Incomplete) -> None:
+    def place_numbers(self, result: Result, reasons: dict[str, str]) -> None:
         """Put every number into a result, None with its reason (by dotted path) where there is none."""
         for tally in self.tallies:
             part, total = tally.part, tally.total
-            why = incomplete(part, tally.frames)
+            why = self.incomplete(part, tally.frames)
             numbers = dict.fromkeys(part.names)
             if total is not None and not why:
                 numbers |= part.numbers(total, self.forms)
@@ -173,11 +176,11 @@ class Gatherer:
                 if numbers[name] is None:
                     reasons[".".join(path)] = why or (part.lacks if total is None else part.why(total, name))
 
-    def replicates(self, incomplete: Incomplete) -> Replicates:
+    def replicates(self) -> Replicates:
         """The numbers of every bootstrap replicate; no paths without resampling."""
         rows: dict[str, npt.NDArray[np.float64]] = {}
         for tally in self.tallies:
-            if not incomplete(tally.part, tally.frames):
+            if not self.incomplete(tally.part, tally.frames):
                 columns = tally.replicate_numbers(self.forms)
                 shown = {name: row for name, row in columns.items() if name not in tally.part.point}
                 rows |= {".".join((*tally.part.section, *name)): row for name, row in shown.items()}
@@ -228,7 +231,7 @@ class Evaluator:
         parts += [Segmentation(self.classes), ConfidenceCalibration(), ProbabilityCalibration()]
         if self.classes:
             parts += [part(score) for score in self.score_names for part in (Selective, Patches)]
-        self.gatherer = Gatherer(parts, resampling, unit)
+        self.gatherer = Gatherer(parts, resampling, unit, self._incomplete)
         self._anomaly_pixels = np.zeros(3, np.int64)
         self._label_pixels = np.zeros(2, np.int64)
         self._frames = dict.fromkeys(("scored", "anomaly", "both", "labelled"), 0)
@@ -295,9 +298,9 @@ class Evaluator:
             )
         result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
-        self.gatherer.place_numbers(result, reasons, self._incomplete)
+        self.gatherer.place_numbers(result, reasons)
         result["segmentation"].setdefault("per_class", {})
-        result["intervals"] = self.replicates().intervals()
+        result["intervals"] = self.gatherer.replicates().intervals()
         result["reasons"] = reasons
         normal, anomaly, ignored = (int(n) for n in self._anomaly_pixels)
         result["counts"] = {
@@ -320,10 +323,9 @@ class Evaluator:
 
     def replicates(self) -> Replicates:
         """The numbers of every bootstrap replicate; no paths without resampling."""
-        return self.gatherer.replicates(self._incomplete)
+        return self.gatherer.replicates()
 
     def _incomplete(self, part: Part[Any], counted: int) -> str | None:
-        """Why a part has no numbers whatever its counts are."""
         if part.needs == "class" and not self.classes:
             return "no class labels were given"
         labelled = self._frames["anomaly" if part.needs == "anomaly" else "labelled"]
@@ -424,13 +426,13 @@ def component_pass(
     second = Gatherer(parts, options.resampling, evaluator.gatherer.unit)
     for frame in frames if parts else ():
         second.add(frame)
-    second.place_numbers(result, result["reasons"], lambda part, counted: None)
+    second.place_numbers(result, result["reasons"])
     for name, threshold in thresholds.items():
         for track in options.tracks if threshold is None else ():
             why = result["reasons"][f"scores.{name}.smiyc.threshold"]
             result["scores"][name].setdefault("components", {})[track] = None
             result["reasons"][f"scores.{name}.components.{track}"] = f"it has no threshold: {why}"
     result["component_mode"] = options.mode
-    more = second.replicates(lambda part, counted: None)
+    more = second.replicates()
     result["intervals"] |= more.intervals()
     return evaluator.replicates().joined(more)

@@ -27,48 +27,9 @@ import numpy.typing as npt
 from segunc.data.labels import IGNORE
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame, decode_keys
 from segunc.evaluation.resampling import NumberPath
-from segunc.metrics.calibration import (
-    BINS,
-    bin_counts,
-    bin_counts_by_mass,
-    classwise_bins,
-    classwise_calibration_error,
-    expected_calibration_error,
-    mean_scores,
-    probability_scores,
-)
-from segunc.metrics.components import TAUS, Mode, component_counts, component_result, undefined_components
-from segunc.metrics.counting import (
-    IMAGE_NUMBERS,
-    KEYS,
-    NO_IMAGE_WITH_BOTH,
-    Counts,
-    auroc,
-    average_precision,
-    best_f1,
-    detection_curve,
-    fpr_at_recall,
-    per_image_result,
-    per_image_sums,
-)
-from segunc.metrics.segmentation import accuracy, class_iou, confusion_matrix, mean_iou
-from segunc.metrics.selective import (
-    SELECTIVE_NUMBERS,
-    SHARES,
-    count_patches,
-    patch_summary,
-    selective_numbers,
-    why_undefined,
-)
-from segunc.metrics.smiyc import (
-    VALUES_OF_FLOAT_KEYS,
-    SmiycBins,
-    bins_by_key,
-    merge_bins,
-    smiyc_bins,
-    smiyc_curve,
-    smiyc_result,
-)
+from segunc.metrics import calibration, components, counting, segmentation, selective, smiyc
+from segunc.metrics.counting import KEYS, Counts, detection_curve
+from segunc.metrics.smiyc import SmiycBins
 
 State = TypeVar("State")
 Numbers = dict[NumberPath, float | None]
@@ -180,11 +141,17 @@ class Pooled(ArrayPart):
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         curve = detection_curve(counts)
-        best = best_f1(curve)
+        best = counting.best_f1(curve)
         if best is None:
             return dict.fromkeys(self.names)
         threshold = float(decode_keys(forms[self.score], np.array([best[1]], np.uint16))[0])
-        values = (auroc(curve), average_precision(curve), fpr_at_recall(curve), best[0], threshold)
+        values = (
+            counting.auroc(curve),
+            counting.average_precision(curve),
+            counting.fpr_at_recall(curve),
+            best[0],
+            threshold,
+        )
         return dict(zip(self.names, values, strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
@@ -194,7 +161,7 @@ class Pooled(ArrayPart):
 class PerImage(ArrayPart):
     """The numbers of each image, and their mean over the images that hold both kinds of pixels."""
 
-    names = tuple((name,) for name in IMAGE_NUMBERS)
+    names = tuple((name,) for name in counting.IMAGE_NUMBERS)
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
 
     def __init__(self, score: str) -> None:
@@ -202,13 +169,13 @@ class PerImage(ArrayPart):
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         counts = frame.anomaly_counts(self.score)
-        return None if counts is None else per_image_sums(counts)
+        return None if counts is None else counting.per_image_sums(counts)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return {(name,): value for name, value in per_image_result(counts).items()}
+        return {(name,): value for name, value in counting.per_image_result(counts).items()}
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        return NO_IMAGE_WITH_BOTH
+        return counting.NO_IMAGE_WITH_BOTH
 
 
 class Smiyc(Part[SmiycBins]):
@@ -227,24 +194,24 @@ class Smiyc(Part[SmiycBins]):
             return None
         # The values are those of the score as the benchmark would read it, in float16.
         values = decode_keys(frame.form(self.score), np.arange(KEYS, dtype=np.uint16)).astype(np.float16)
-        return smiyc_bins(counts, values)
+        return smiyc.smiyc_bins(counts, values)
 
     def combine(self, counts: Sequence[SmiycBins]) -> SmiycBins:
-        return merge_bins(counts)
+        return smiyc.merge_bins(counts)
 
     def coarsen(self, counts: SmiycBins) -> Counts:
-        return coarse_keys(bins_by_key(counts), COARSE_KEYS)
+        return coarse_keys(smiyc.bins_by_key(counts), COARSE_KEYS)
 
     def refine(self, coarse: Counts) -> SmiycBins:
         by_key = fine_keys(coarse)
         used = np.flatnonzero(by_key.any(axis=0))
-        return SmiycBins(VALUES_OF_FLOAT_KEYS[used].astype(np.float64), by_key[:, used])
+        return SmiycBins(smiyc.VALUES_OF_FLOAT_KEYS[used].astype(np.float64), by_key[:, used])
 
     def numbers(self, counts: SmiycBins, forms: Forms) -> Numbers:
-        return {(name,): value for name, value in smiyc_result(counts).items()}
+        return {(name,): value for name, value in smiyc.smiyc_result(counts).items()}
 
     def why(self, counts: SmiycBins, name: NumberPath) -> str:
-        return str(smiyc_curve(counts).undefined)
+        return str(smiyc.smiyc_curve(counts).undefined)
 
 
 ANOMALY_PARTS: Mapping[AnomalyProtocol, type[Pooled | PerImage | Smiyc]] = {
@@ -268,11 +235,11 @@ class Segmentation(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None:
             return None
-        return confusion_matrix(frame.labels, frame.prediction, len(self.classes))
+        return segmentation.confusion_matrix(frame.labels, frame.prediction, len(self.classes))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        iou = [None if np.isnan(value) else float(value) for value in class_iou(counts)]
-        return dict(zip(self.names, (mean_iou(counts), accuracy(counts), *iou), strict=True))
+        iou = [None if np.isnan(value) else float(value) for value in segmentation.class_iou(counts)]
+        return dict(zip(self.names, (segmentation.mean_iou(counts), segmentation.accuracy(counts), *iou), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return "the class is in neither labels nor predictions" if counts.any() else ALL_IGNORED
@@ -290,8 +257,8 @@ class ConfidenceCalibration(ArrayPart):
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         confidence = confidence_of_keys(forms[CONFIDENCE])
-        bins = bin_counts(counts, confidence), bin_counts_by_mass(counts, confidence)
-        return dict(zip(self.names, map(expected_calibration_error, bins), strict=True))
+        bins = calibration.bin_counts(counts, confidence), calibration.bin_counts_by_mass(counts, confidence)
+        return dict(zip(self.names, map(calibration.expected_calibration_error, bins), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return ALL_IGNORED
@@ -307,7 +274,7 @@ def confidence_of_keys(form: str) -> npt.NDArray[np.float32]:
 class ProbabilityCalibration(ArrayPart):
     """NLL, Brier score and classwise ECE, from the mean probabilities of all classes.
 
-    Its counts are ``[3 + 3 C B]``: those of :func:`probability_scores`, then those of :func:`classwise_bins`.
+    Its counts are ``[3 + 3 C B]``: those of ``probability_scores``, then those of ``classwise_bins``.
     """
 
     section, names = ("calibration",), (("nll",), ("brier",), ("classwise_ece",))
@@ -316,12 +283,12 @@ class ProbabilityCalibration(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
             return None
-        sums = probability_scores(frame.mean_probabilities, frame.labels)
-        return np.append(sums, classwise_bins(frame.mean_probabilities, frame.labels))
+        sums = calibration.probability_scores(frame.mean_probabilities, frame.labels)
+        return np.append(sums, calibration.classwise_bins(frame.mean_probabilities, frame.labels))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        classwise = classwise_calibration_error(counts[3:].reshape(-1, BINS, 3))
-        return dict(zip(self.names, (*mean_scores(counts[:3]), classwise), strict=True))
+        classwise = calibration.classwise_calibration_error(counts[3:].reshape(-1, calibration.BINS, 3))
+        return dict(zip(self.names, (*calibration.mean_scores(counts[:3]), classwise), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return ALL_IGNORED
@@ -330,7 +297,7 @@ class ProbabilityCalibration(ArrayPart):
 class Selective(ArrayPart):
     """Selective prediction and failure detection by a score."""
 
-    names = tuple((name,) for name in SELECTIVE_NUMBERS)
+    names = tuple((name,) for name in selective.SELECTIVE_NUMBERS)
     needs = "class"
     coarse = COARSE_KEYS
 
@@ -342,16 +309,18 @@ class Selective(ArrayPart):
         return frame.failure_counts(self.score)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return {(name,): value for name, value in selective_numbers(counts).items()}
+        return {(name,): value for name, value in selective.selective_numbers(counts).items()}
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        return why_undefined(counts)[name[0]]
+        return selective.why_undefined(counts)[name[0]]
 
 
 class Patches(ArrayPart):
     """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches."""
 
-    names = tuple((name,) for name in ("pavpu", *(share for share in SHARES if share != "pavpu"), "pavpu_threshold"))
+    names = tuple(
+        (name,) for name in ("pavpu", *(share for share in selective.SHARES if share != "pavpu"), "pavpu_threshold")
+    )
     point = frozenset({("pavpu_threshold",)})
     needs = "class"
     coarse = 512  # shares at one threshold near the middle need no fine keys
@@ -363,10 +332,12 @@ class Patches(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None or self.score not in frame.stored:
             return None
-        return count_patches(frame.values(self.score), frame.labels == frame.prediction, frame.labels != IGNORE)
+        return selective.count_patches(
+            frame.values(self.score), frame.labels == frame.prediction, frame.labels != IGNORE
+        )
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        summary = patch_summary(counts)
+        summary = selective.patch_summary(counts)
         return {name: summary[name[0].removeprefix("pavpu_")] for name in self.names}
 
     def why(self, counts: Counts, name: NumberPath) -> str:
@@ -380,10 +351,10 @@ class Components(ArrayPart):
     another choice of it would change.
     """
 
-    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in TAUS))
+    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
 
-    def __init__(self, score: str, track: str, threshold: float, mode: Mode) -> None:
+    def __init__(self, score: str, track: str, threshold: float, mode: components.Mode) -> None:
         self.score, self.track, self.threshold, self.mode = score, track, threshold, mode
         self.section = ("scores", score, "components", track)
 
@@ -392,11 +363,11 @@ class Components(ArrayPart):
             return None
         # The benchmark stores scores as float16; floats that were wider are rounded as the pixel protocol rounds them.
         scores = frame.values(self.score).astype(np.float16)
-        return component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode)
+        return components.component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        result: dict[str, Any] = component_result(counts)
+        result: dict[str, Any] = components.component_result(counts)
         return {name: result["f1"][name[1]] if name[0] == "f1" else result[name[0]] for name in self.names}
 
     def why(self, counts: Counts, name: NumberPath) -> str:
-        return undefined_components(counts)[name[0]]
+        return components.undefined_components(counts)[name[0]]

@@ -247,21 +247,6 @@ def _window_sums(values: Floats, window: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class PatchCurve:
-    """Certain patches at each distinct uncertainty as the threshold, ascending.
-
-    Attributes:
-        thresholds: ``[T]`` the distinct mean uncertainties of patches; a patch above the threshold is uncertain.
-        accurate: int64 ``[T]`` accurate patches at or below each threshold; the last one is their total.
-        inaccurate: int64 ``[T]`` inaccurate patches at or below each threshold; the last one is their total.
-    """
-
-    thresholds: Floats
-    accurate: npt.NDArray[np.int64]
-    inaccurate: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
 class PatchNumbers:
     """The :data:`SHARES` at some thresholds, in 0..1.
 
@@ -278,20 +263,24 @@ class PatchNumbers:
     pavpu: Floats
 
 
-def patch_curve(counts: Counts) -> PatchCurve:
-    """The curve of the added counts of :func:`count_patches`."""
+def _patches(counts: Counts) -> tuple[Floats, Counts, Counts]:
+    """Distinct mean uncertainties ``[T]``, ascending, and the accurate and inaccurate patches of each."""
     keys = np.flatnonzero(counts.any(axis=0))
-    accurate, inaccurate = counts[:, keys].cumsum(axis=1)
-    return PatchCurve(keys_to_half(keys.astype(np.uint16)).astype(np.float64), accurate, inaccurate)
+    accurate, inaccurate = counts[:, keys]
+    return keys_to_half(keys.astype(np.uint16)).astype(np.float64), accurate, inaccurate
 
 
-def patch_numbers(curve: PatchCurve, thresholds: npt.ArrayLike) -> PatchNumbers:
-    """The numbers at any uncertainty thresholds ``[P]``; each is rounded to float16, as the patches are."""
+def patch_numbers(counts: Counts, thresholds: npt.ArrayLike) -> PatchNumbers:
+    """The numbers of the added counts of :func:`count_patches` at any uncertainty thresholds ``[P]``.
+
+    Each threshold is rounded to float16, as the patches are.
+    """
     asked = np.asarray(thresholds, np.float64)
     with np.errstate(over="ignore"):  # a threshold beyond float16 is above every patch
         rounded = asked.astype(np.float32).astype(np.float16).astype(np.float64)
-    at = np.searchsorted(curve.thresholds, rounded, side="right")
-    accurate, inaccurate = np.append(0, curve.accurate), np.append(0, curve.inaccurate)
+    uncertainty, *rows = _patches(counts)
+    at = np.searchsorted(uncertainty, rounded, side="right")
+    accurate, inaccurate = (np.append(0, row.cumsum()) for row in rows)
     certain = accurate[at] + inaccurate[at]
     caught = inaccurate[-1] - inaccurate[at]
     parts_and_wholes = (
@@ -314,22 +303,21 @@ def patch_summary(counts: Counts) -> dict[str, float | None]:
     Returns:
         ``threshold``, and in 0..1 :data:`SHARES`.
     """
-    curve = patch_curve(counts)
-    if not len(curve.thresholds):
+    uncertainty, accurate, inaccurate = _patches(counts)
+    if not len(uncertainty):
         return dict.fromkeys(("threshold", *SHARES))
-    patches = curve.accurate + curve.inaccurate
-    threshold = float(np.sum(curve.thresholds * np.diff(patches, prepend=0)) / patches[-1])
-    numbers = patch_numbers(curve, [threshold])
+    patches = accurate + inaccurate
+    threshold = float(np.sum(uncertainty * patches) / patches.sum())
+    numbers = patch_numbers(counts, [threshold])
     shares = {name: float(getattr(numbers, name)[0]) for name in SHARES}
     return {"threshold": threshold} | {name: None if np.isnan(share) else share for name, share in shares.items()}
 
 
-def sweep(curve: PatchCurve, points: int = 101) -> PatchNumbers | None:
+def sweep(counts: Counts, points: int = 101) -> PatchNumbers | None:
     """The numbers at thresholds evenly spaced from the least to the greatest uncertainty of a patch; None without one.
 
     Thresholds u_min + t (u_max - u_min), t in 0..1 (as Krishnan & Tickoo 2020, arXiv 2012.07923, sweep theirs), so
     that scores of different units share an axis t.
     """
-    if not len(curve.thresholds):
-        return None
-    return patch_numbers(curve, np.linspace(curve.thresholds[0], curve.thresholds[-1], points))
+    uncertainty, _, _ = _patches(counts)
+    return patch_numbers(counts, np.linspace(uncertainty[0], uncertainty[-1], points)) if len(uncertainty) else None

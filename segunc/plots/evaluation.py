@@ -17,28 +17,10 @@ from segunc.evaluation.evaluator import Gatherer, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE, decode_keys
 from segunc.evaluation.parts import ConfidenceCalibration, Patches, Pooled, Selective, Smiyc, confidence_of_keys
 from segunc.maps.encoding import UNIT_SCORES
+from segunc.metrics import counting, selective
 from segunc.metrics.calibration import Reliability, bin_counts, reliability
-from segunc.metrics.counting import (
-    KEYS,
-    DetectionCurve,
-    ScoreHistogram,
-    auroc,
-    average_precision,
-    detection_curve,
-    score_histogram,
-)
-from segunc.metrics.selective import (
-    WINDOW,
-    PatchNumbers,
-    RiskCoverage,
-    Sparsification,
-    aurc,
-    ause,
-    patch_curve,
-    risk_coverage,
-    sparsification,
-    sweep,
-)
+from segunc.metrics.counting import KEYS, DetectionCurve, detection_curve
+from segunc.metrics.selective import RiskCoverage, Sparsification
 from segunc.metrics.smiyc import smiyc_curve
 from segunc.plots.charts import Line, draw_lines, thin
 from segunc.plots.style import (
@@ -122,7 +104,7 @@ def _anomaly_figures(gatherer: Gatherer, points: Points) -> dict[str, Figure]:
             for score, _, _ in drawn:
                 values = decode_keys(gatherer.forms[score], np.arange(KEYS, dtype=np.uint16))
                 limits = (0.0, 1.0) if score in UNIT_SCORES else None
-                histograms[score] = score_histogram(pooled[score], values, limits)
+                histograms[score] = counting.score_histogram(pooled[score], values, limits)
             figures["score-histograms"] = histogram_figure(histograms)
     return figures
 
@@ -141,7 +123,7 @@ def _class_figures(gatherer: Gatherer, result: Result, name: str, points: Points
         points["reliability"] = {name: {key: values[filled].tolist() for key, values in columns.items()}}
     counts = gatherer.counts(Selective)
     places = {score: place for place, score in enumerate(counts)}
-    curves = {score: risk_coverage(rows) for score, rows in counts.items() if rows is not None}
+    curves = {score: selective.risk_coverage(rows) for score, rows in counts.items() if rows is not None}
     curves = {score: curve for score, curve in curves.items() if curve.failures}
     if curves:
         lines = [risk_coverage_line(score, curve, places[score]) for score, curve in curves.items()]
@@ -149,7 +131,7 @@ def _class_figures(gatherer: Gatherer, result: Result, name: str, points: Points
         pairs = [sparsification_line(score, curve, places[score]) for score, curve in curves.items()]
         figures["sparsification"] = sparsification_figure(pairs)
         points |= {"risk-coverage": _points(lines), "sparsification": _points([line for line, _ in pairs])}
-    sweeps = {score: sweep(patch_curve(rows)) for score, rows in gatherer.counts(Patches).items() if rows is not None}
+    sweeps = {score: selective.sweep(rows) for score, rows in gatherer.counts(Patches).items() if rows is not None}
     drawn = {score: numbers for score, numbers in sweeps.items() if numbers is not None}
     if drawn:
         figures["patches"] = patch_figure(drawn, places)
@@ -162,7 +144,7 @@ def _class_figures(gatherer: Gatherer, result: Result, name: str, points: Points
 def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
     """Precision over recall, to be drawn as steps, with the average precision."""
     recall, precision = thin(np.append(0.0, curve.recall), np.append(curve.precision[0], curve.precision))
-    return Line(name, recall, precision, average_precision(curve), place)
+    return Line(name, recall, precision, counting.average_precision(curve), place)
 
 
 @styled
@@ -187,7 +169,7 @@ def precision_recall_figure(lines: Sequence[Line], base_rate: float, protocol: s
 def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
     """True over false positive rate, with the area under it."""
     x, y = thin(np.append(0.0, curve.false_positive_rate), np.append(0.0, curve.recall))
-    return Line(name, x, y, auroc(curve), place)
+    return Line(name, x, y, counting.auroc(curve), place)
 
 
 @styled
@@ -217,7 +199,7 @@ def _square(labels: Sequence[str]) -> tuple[Figure, Axes]:
 
 
 @styled
-def histogram_figure(histograms: Mapping[str, ScoreHistogram]) -> Figure:
+def histogram_figure(histograms: Mapping[str, counting.ScoreHistogram]) -> Figure:
     """Density of each score on a logarithmic axis, a panel each: normal pixels filled, anomalous ones dashed."""
     figure, panels = new_figure(len(histograms), 0.35 + ROW_HEIGHT * len(histograms), 1)
     handles: list[Artist] = []
@@ -321,7 +303,7 @@ def reliability_figure(name: str, diagram: Reliability, error: float | None) -> 
 def risk_coverage_line(name: str, curve: RiskCoverage, place: int) -> Line:
     """Expected selective risk at 1,000 coverages, with AURC."""
     coverage = np.arange(1, 1001) / 1000
-    return Line(name, coverage, curve.risk_at(coverage), aurc(curve), place)
+    return Line(name, coverage, curve.risk_at(coverage), selective.aurc(curve), place)
 
 
 @styled
@@ -350,10 +332,10 @@ def sparsification_line(name: str, curve: RiskCoverage, place: int) -> tuple[Lin
     Raises:
         InputError: no pixel is wrongly predicted.
     """
-    curves = sparsification(curve, points=1000)
+    curves = selective.sparsification(curve, points=1000)
     if curves is None:
         raise InputError("a sparsification curve without a wrongly predicted pixel", "at least one")
-    return Line(name, curves.removed, curves.by_score, ause(curve), place), curves
+    return Line(name, curves.removed, curves.by_score, selective.ause(curve), place), curves
 
 
 @styled
@@ -386,7 +368,7 @@ def sparsification_figure(curves: Sequence[tuple[Line, Sparsification]]) -> Figu
 
 
 @styled
-def patch_figure(sweeps: Mapping[str, PatchNumbers], places: Mapping[str, int]) -> Figure:
+def patch_figure(sweeps: Mapping[str, selective.PatchNumbers], places: Mapping[str, int]) -> Figure:
     """p(accurate | certain), p(uncertain | inaccurate) and PAvPU over the uncertainty threshold, a panel each.
 
     The threshold runs from the least (0) to the greatest (1) mean uncertainty of a patch, so that scores of different
@@ -408,7 +390,7 @@ def patch_figure(sweeps: Mapping[str, PatchNumbers], places: Mapping[str, int]) 
     for axes, label in zip(panels, what, strict=True):
         unit_axis(axes, "x")
         unit_axis(axes, "y")
-        axes.set_title(f"{label}, patches of {WINDOW} x {WINDOW} px", loc="left")
+        axes.set_title(f"{label}, patches of {selective.WINDOW} x {selective.WINDOW} px", loc="left")
         axes.set_ylabel("share")
     panels[-1].set_xlabel("uncertainty threshold, least to greatest (pooled)")
     add_legend(figure, handles, names)

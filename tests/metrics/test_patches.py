@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.metrics.selective import count_patches, patch_curve, patch_numbers, patch_summary, sweep
+from segunc.metrics.selective import count_patches, patch_numbers, patch_summary, sweep
 
 # Mukhoti & Gal 2018, p. 5.
 LABELS = np.array([[1, 2, 5, 7], [6, 4, 3, 3], [10, 9, 5, 0], [8, 6, 4, 4]])
@@ -33,7 +33,7 @@ def brute_force(uncertainty, correct, counted, window, threshold):
 def test_published_fixture():
     counts = count_patches(UNCERTAINTY, LABELS == PREDICTION, np.ones((4, 4), bool), window=2)
     assert counts.sum(axis=1).tolist() == [2, 2]  # shares of 2/4 are not accurate: the comparison is strict
-    numbers = patch_numbers(patch_curve(counts), [0.4])
+    numbers = patch_numbers(counts, [0.4])
     # One patch has a mean uncertainty of exactly 0.4 and is certain: the comparison is strict.
     assert numbers.accurate_if_certain == pytest.approx(2 / 3)
     assert numbers.uncertain_if_inaccurate == pytest.approx(1 / 2)
@@ -50,7 +50,7 @@ def test_equals_brute_force_with_ignored_pixels_and_open_borders(seed, window, t
     correct, counted = random.random(shape) < 0.6, random.random(shape) < 0.5
     counts = count_patches(np.where(counted, uncertainty, np.nan), correct, counted, window)
     kinds = brute_force(uncertainty, correct, counted, window, threshold)
-    numbers = patch_numbers(patch_curve(counts), [threshold])
+    numbers = patch_numbers(counts, [threshold])
     total = sum(kinds.values())
     expected = [
         (numbers.accurate_if_certain, kinds["ac"], kinds["ac"] + kinds["ic"]),
@@ -74,10 +74,9 @@ def test_the_sweep_goes_from_the_least_to_the_greatest_uncertainty():
     random = np.random.default_rng(3)
     uncertainty = random.random((40, 40))
     counts = count_patches(uncertainty, random.random((40, 40)) > uncertainty, np.ones((40, 40), bool))
-    curve = patch_curve(counts)
-    numbers = sweep(curve, 11)
-    assert numbers.thresholds[0] == curve.thresholds[0]
-    assert numbers.thresholds[-1] == curve.thresholds[-1]
+    numbers = sweep(counts, 11)
+    means = uncertainty.reshape(10, 4, 10, 4).mean((1, 3))
+    assert numbers.thresholds[[0, -1]].tolist() == pytest.approx([means.min(), means.max()], rel=2**-11)
     # At the greatest uncertainty every patch is certain, so PAvPU and p(accurate | certain) are the share of accurate ones.
     share = counts[0].sum() / counts.sum()
     assert numbers.pavpu[-1] == numbers.accurate_if_certain[-1] == share
@@ -95,9 +94,8 @@ def test_the_default_threshold_is_the_mean_uncertainty():
 def test_unbounded_scores_and_thresholds_beyond_them():
     uncertainty = np.array([[-20.0, -3.0, 5.0]])
     counts = count_patches(uncertainty, np.array([[True, False, False]]), np.ones((1, 3), bool), window=1)
-    curve = patch_curve(counts)
-    np.testing.assert_array_equal(curve.thresholds, [-20, -3, 5])
-    numbers = patch_numbers(curve, [-1e9, 1e9])
+    assert sweep(counts).thresholds[[0, -1]].tolist() == [-20, 5]
+    numbers = patch_numbers(counts, [-1e9, 1e9])
     np.testing.assert_array_equal(numbers.accurate_if_certain, [np.nan, 1 / 3])
     np.testing.assert_array_equal(numbers.uncertain_if_inaccurate, [1, 0])
 
@@ -105,7 +103,7 @@ def test_unbounded_scores_and_thresholds_beyond_them():
 def test_nothing_to_count_is_none():
     nothing = np.zeros((2, 65536), np.int64)
     assert set(patch_summary(nothing).values()) == {None}
-    assert sweep(patch_curve(nothing)) is None
+    assert sweep(nothing) is None
     right = count_patches(np.full((4, 4), 0.5), np.ones((4, 4), bool), np.ones((4, 4), bool))
     assert patch_summary(right)["uncertain_if_inaccurate"] is None
     assert patch_summary(right)["pavpu"] == 1.0

@@ -17,7 +17,7 @@ from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.calibration import bin_counts, reliability
 from segunc.metrics.counting import Counts, count_keys, detection_curve, score_histogram
-from segunc.metrics.selective import count_patches, patch_curve, risk_coverage, sweep
+from segunc.metrics.selective import count_patches, risk_coverage, sweep
 from segunc.plots.charts import Line, Point, PointPanel, SeriesPanel, scatter_figure, series_figure, thin
 from segunc.plots.evaluation import (
     class_bars_figure,
@@ -89,7 +89,7 @@ def bars() -> Figure:
 
 
 def patch() -> Figure:
-    sweeps = {name: sweep(patch_curve(patches(i))) for i, name in enumerate(NAMES[:4])}
+    sweeps = {name: sweep(patches(i)) for i, name in enumerate(NAMES[:4])}
     return patch_figure(sweeps, {name: i for i, name in enumerate(sweeps)})
 
 

@@ -11,7 +11,7 @@ from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.parts import PROTOCOLS, ArrayPart, Pooled, coarse_keys, fine_keys
 from segunc.evaluation.resampling import Replicates, Resampling, resampled_units
 from segunc.metrics.selective import SELECTIVE_NUMBERS
-from tests.metrics.runs import CLASSES, make_frame
+from tests.evaluation.runs import CLASSES, make_frame
 
 SCORES = ("entropy", "energy")
 CONDITIONAL = ("accurate_if_certain", "uncertain_if_inaccurate")
@@ -111,16 +111,16 @@ def test_the_order_of_units_changes_no_bit_of_the_replicates():
 def test_a_part_of_another_package_has_its_section_intervals_and_reasons():
     gatherer = Gatherer([Ones()], Resampling(200))
     result, reasons = {}, {}
-    gatherer.place_numbers(result, reasons, lambda part, counted: None)
+    gatherer.place_numbers(result, reasons)
     assert (result, reasons) == ({"ones": {"share": None}}, {"ones.share": "no frame has class labels"})
     ignored = np.full((2, 3), 255, np.uint8)
     gatherer.add(LabelledFrame("a", {}, labels=ignored))
-    gatherer.place_numbers(result, reasons, lambda part, counted: None)
+    gatherer.place_numbers(result, reasons)
     assert reasons == {"ones.share": "its counts define no number"}
     for i in range(9):
         gatherer.add(LabelledFrame(str(i), {}, labels=np.array([[0] * i + [1] * 9], np.uint8)))
-    gatherer.place_numbers(result, reasons, lambda part, counted: None)
-    (low, high) = gatherer.replicates(lambda part, counted: None).intervals()["ones.share"]
+    gatherer.place_numbers(result, reasons)
+    (low, high) = gatherer.replicates().intervals()["ones.share"]
     assert low < result["ones"]["share"] == 81 / (36 + 81) < high
 
 

@@ -22,7 +22,7 @@ from segunc.evaluation.compare import (
     markdown_table,
 )
 from segunc.evaluation.results import load_results
-from tests.metrics.evaluations import COUNTS, write_replicates, write_result
+from tests.evaluation.evaluations import COUNTS, write_replicates, write_result
 
 AUROC = "scores.entropy.pooled.auroc"
 AUPR = "scores.entropy.pooled.aupr"

@@ -18,7 +18,7 @@ from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.labelled_frame import decode_keys
 from segunc.evaluation.parts import PROTOCOLS
 from segunc.maps.encoding import UNIT_SCORES, decode_unit
-from tests.metrics.runs import CLASSES, Run, make_frame, make_run
+from tests.evaluation.runs import CLASSES, Run, make_frame, make_run
 
 SCORES = ("msp", "entropy", "epistemic", "energy")
 
