@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -151,17 +150,15 @@ def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
 def precision_recall_figure(lines: Sequence[Line], base_rate: float, protocol: str) -> Figure:
     """Precision over recall in steps, so that the area is the average precision, and the base rate.
 
-    Args:
-        lines: curves of :func:`precision_recall_line`.
-        base_rate: share of positive pixels in 0..1, the precision of a score that says nothing.
-        protocol: how pixels are pooled, named on the axes.
+    ``base_rate``, the share of positive pixels in 0..1, is the precision of a score that says nothing; ``protocol`` is named
+    on the axes.
     """
     labels = [*(line.label for line in lines), f"base rate {base_rate:.2g}"]
-    figure, axes = _square(labels)
+    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
     handles = draw_lines(axes, lines, drawstyle="steps-pre")
     handles.append(axes.axhline(base_rate, color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1))
-    axes.set_xlabel(f"recall (anomaly, {protocol})")
-    axes.set_ylabel(f"precision ({protocol})")
+    unit_axis(axes, "xy")
+    axes.set(xlabel=f"recall (anomaly, {protocol})", ylabel=f"precision ({protocol})")
     add_legend(figure, handles, labels, "AUPR")
     return figure
 
@@ -174,28 +171,16 @@ def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
 
 @styled
 def roc_figure(lines: Sequence[Line], protocol: str) -> Figure:
-    """True over false positive rate, with the diagonal of a score that says nothing and the recall of FPR95.
-
-    Args:
-        lines: curves of :func:`roc_line`.
-        protocol: how pixels are pooled, named on the axes.
-    """
+    """True over false positive rate, with the diagonal of a score that says nothing and the recall of FPR95."""
     labels = [*(line.label for line in lines), "recall of FPR95"]
-    figure, axes = _square(labels)
+    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1)
     handles = draw_lines(axes, lines)
     handles.append(axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1))
-    axes.set_xlabel(f"false positive rate ({protocol})")
-    axes.set_ylabel(f"true positive rate (anomaly, {protocol})")
+    unit_axis(axes, "xy")
+    axes.set(xlabel=f"false positive rate ({protocol})", ylabel=f"true positive rate (anomaly, {protocol})")
     add_legend(figure, handles, labels, "AUROC")
     return figure
-
-
-def _square(labels: Sequence[str]) -> tuple[Figure, Axes]:
-    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
-    unit_axis(axes, "x")
-    unit_axis(axes, "y")
-    return figure, axes
 
 
 @styled
@@ -230,13 +215,7 @@ def histogram_figure(histograms: Mapping[str, counting.ScoreHistogram]) -> Figur
 
 @styled
 def class_bars_figure(name: str, numbers: Mapping[str, float | None], mean: float | None) -> Figure:
-    """The IoU of each class as bars, with the mean over classes as a line.
-
-    Args:
-        name: of the model.
-        numbers: class -> IoU in 0..1; None where it does not exist, shown as a dash, not as 0.
-        mean: over classes in 0..1, shown beside the name.
-    """
+    """The IoU of each class of a model as bars, a dash where there is none, with the mean over classes as a line."""
     labels = [name if mean is None else f"{name}  {mean:.3f}"]
     figure, (axes,) = new_figure(1, 0.5 + len(numbers) * (GAP + BAR), legend_rows(labels, title=True))
     handle = axes.barh(
@@ -277,20 +256,14 @@ def reliability_figure(name: str, diagram: Reliability, error: float | None) -> 
     """Accuracy over mean confidence of each bin, the diagonal of perfect calibration, and the pixels of each bin.
 
     A point above the diagonal is a bin that is right more often than it says. The counts lie below, on a logarithmic
-    axis, because a point may stand for a handful of pixels.
-
-    Args:
-        name: of the model.
-        diagram: its bins.
-        error: ECE in 0..1, shown beside the name.
+    axis, because a point may stand for a handful of pixels. The ECE of the model is shown beside its name.
     """
     labels = [name if error is None else f"{name}  {error:.3f}"]
     figure, (upper, lower) = new_figure(2, 3.3, legend_rows(labels, title=True), share_x=True, ratios=(2.6, 1.0))
     upper.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1)
     handles = upper.plot(diagram.confidence, diagram.accuracy, marker="o", markersize=3, **line_style(0))
     lower.stairs(diagram.pixels, diagram.edges, linewidth=1.1, baseline=None, **line_style(0))
-    for axis in ("x", "y"):
-        unit_axis(upper, axis)
+    unit_axis(upper, "xy")
     lower.set_yscale("log")
     lower.set_ylim(0.8, max(1, int(diagram.pixels.max())) * 2.0)
     upper.set_ylabel("accuracy (pooled)")
@@ -320,8 +293,7 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
     handles = draw_lines(axes, lines)
     unit_axis(axes, "x")
     axes.set_ylim(0.0, top * 1.01)
-    axes.set_xlabel("coverage: share of pixels accepted (pooled)")
-    axes.set_ylabel("risk: share of them wrong")
+    axes.set(xlabel="coverage: share of pixels accepted (pooled)", ylabel="risk: share of them wrong")
     add_legend(figure, handles, labels, "AURC (lower is better)")
     return figure
 
@@ -344,9 +316,6 @@ def sparsification_figure(curves: Sequence[tuple[Line, Sparsification]]) -> Figu
 
     The area between a line and that of the true error is AUSE. Scores of the same pixels share the line of the true error;
     where a map lacks in some frames, each has its own, dotted and in its colour.
-
-    Args:
-        curves: pairs of :func:`sparsification_line`.
     """
     lines = [line for line, _ in curves]
     shared = all(np.array_equal(own.by_error, curves[0][1].by_error) for _, own in curves)
@@ -374,9 +343,7 @@ def patch_figure(sweeps: Mapping[str, selective.PatchNumbers], places: Mapping[s
     The threshold runs from the least (0) to the greatest (1) mean uncertainty of a patch, so that scores of different
     units share the axis.
 
-    Args:
-        sweeps: name -> the numbers of :func:`segunc.metrics.selective.sweep`.
-        places: name -> place among what is compared, for colour and dashes.
+    ``places`` is the place of each name among what is compared, for colour and dashes.
     """
     names = list(sweeps)
     figure, panels = new_figure(3, 4.0, legend_rows(names), share_x=True)
@@ -388,8 +355,7 @@ def patch_figure(sweeps: Mapping[str, selective.PatchNumbers], places: Mapping[s
         handles.append(drawn[0])
     what = ("p(accurate | certain)", "p(uncertain | inaccurate)", "PAvPU")
     for axes, label in zip(panels, what, strict=True):
-        unit_axis(axes, "x")
-        unit_axis(axes, "y")
+        unit_axis(axes, "xy")
         axes.set_title(f"{label}, patches of {selective.WINDOW} x {selective.WINDOW} px", loc="left")
         axes.set_ylabel("share")
     panels[-1].set_xlabel("uncertainty threshold, least to greatest (pooled)")

@@ -123,8 +123,9 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], ti
 
 
 def unit_axis(axes: Axes, which: str) -> None:
-    """Fix an axis (``x`` or ``y``) to 0..1, whatever the data."""
-    axes.set(**{f"{which}lim": (-0.01, 1.01), f"{which}ticks": [0.0, 0.25, 0.5, 0.75, 1.0]})
+    """Fix an axis (``x``, ``y``, or both: ``xy``) to 0..1, whatever the data."""
+    for axis in which:
+        axes.set(**{f"{axis}lim": (-0.01, 1.01), f"{axis}ticks": [0.0, 0.25, 0.5, 0.75, 1.0]})
 
 
 @styled
