@@ -15,8 +15,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json
 from segunc.evaluation.resampling import NumberPath, Replicates, load_replicates, sidecar_path
 
-SECTIONS = ("scores", "segmentation", "calibration", "selective")
-"""Sections of a result that hold numbers."""
+ABOUT = ("intervals", "reasons", "counts", "left_out", "run", "bootstrap", "unfinished", "component_mode")
+"""What a result says of its numbers; every other key is a section that holds numbers."""
 HIGHER_IS_BETTER = (
     *("auroc", "aupr", "best_f1", "miou", "accuracy", "siou_gt", "ppv", "mean_f1"),
     *("failure_auroc", "failure_aupr", "pavpu"),
@@ -123,7 +123,8 @@ def _load(path: Path, name: str) -> EvaluationResult:
         raise InputError(f"{path} holds no scores and counts", "a result of segunc evaluate", "give another file")
     sidecar = sidecar_path(path)
     replicates = load_replicates(sidecar) if sidecar.is_file() else None
-    numbers = {where: value for section in SECTIONS for where, value in _numbers(content.get(section, {}), (section,))}
+    sections = [section for section in content if section not in ABOUT]
+    numbers = {where: value for section in sections for where, value in _numbers(content[section], (section,))}
     return EvaluationResult(name, path, content, numbers, replicates)
 
 

@@ -168,6 +168,13 @@ def test_keys_choose_rows(tmp_path: Path) -> None:
         compare(results, keys=["miou"])
 
 
+def test_a_section_of_another_package_is_compared_and_what_is_said_of_the_run_is_not(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "a.json", {}, ignored={"share": 0.25, "by": {"car": 0.5}}, run={"seed": 3})
+    labels = set(rows(compare(load_results([path]))))
+    assert {"ignored.share", "ignored.by.car"} <= labels
+    assert not {label for label in labels if label.startswith(("run", "counts"))}
+
+
 def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
     a = write_result(tmp_path / "a.json", {"entropy": {"auroc": None}, "msp": {"auroc": 0.7}}, selective=None)
     b = write_result(tmp_path / "b.json", {"entropy": {"auroc": 0.5}})
