@@ -237,8 +237,8 @@ def _toy_frame() -> Image:
 
 
 def _calibration(arguments: argparse.Namespace, model: Model, sampler: Sampler) -> Finding:
+    from segunc.evaluation.evaluator import EvaluationOptions
     from segunc.evaluation.models import evaluate_model
-    from segunc.evaluation.passes import EvaluationOptions
     from segunc.training.selection import spaced
 
     if not arguments.root:

@@ -21,10 +21,9 @@ from segunc.core.progress import ConsoleProgress, Progress
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY, DatasetEntry, Sample
-from segunc.evaluation.evaluator import Result
+from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, Labels, evaluate_maps
-from segunc.evaluation.passes import Evaluation, EvaluationOptions
 from segunc.evaluation.report import format_metrics, write_metrics
 from segunc.evaluation.resampling import Replicates, Resampling, save_replicates, sidecar_path
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.commands.processes import refuse, succeed
+from tests.evaluation.evaluations import write_result
 from tests.maps.foreign import write_map
-from tests.metrics.evaluations import write_result
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from segunc.evaluation.compare import (
     markdown_table,
 )
 from segunc.evaluation.results import load_results
-from tests.metrics.evaluations import COUNTS, write_replicates, write_result
+from tests.evaluation.evaluations import COUNTS, write_replicates, write_result
 
 AUROC = "scores.entropy.pooled.auroc"
 AUPR = "scores.entropy.pooled.aupr"
@@ -166,6 +166,13 @@ def test_keys_choose_rows(tmp_path: Path) -> None:
     assert directions == [None, True, True]
     with pytest.raises(InputError, match=r"no number matches the key 'miou'; expected for instance scores\."):
         compare(results, keys=["miou"])
+
+
+def test_a_section_of_another_package_is_compared_and_what_is_said_of_the_run_is_not(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "a.json", {}, ignored={"share": 0.25, "by": {"car": 0.5}}, run={"seed": 3})
+    labels = set(rows(compare(load_results([path]))))
+    assert {"ignored.share", "ignored.by.car"} <= labels
+    assert not {label for label in labels if label.startswith(("run", "counts"))}
 
 
 def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from segunc.core.errors import InputError
-from segunc.evaluation.resampling import Replicates
-from segunc.evaluation.results import FEWEST, paired_difference, why_not_paired
+from segunc.evaluation.resampling import FEWEST, Replicates, paired_difference, why_not_paired
 
 
 def test_the_interval_is_scipys_percentile_bootstrap() -> None:

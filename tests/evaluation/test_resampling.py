@@ -6,15 +6,28 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.evaluation.evaluator import Evaluator
-from segunc.evaluation.parts import PROTOCOLS, Pooled, Segmentation, coarse_keys, fine_keys
-from segunc.evaluation.resampling import Replicates, Resampling, Tally, replicate_numbers, resampled_units
-from segunc.metrics.selective import NUMBERS as SELECTIVE
-from tests.metrics.runs import CLASSES, make_frame
+from segunc.evaluation.evaluator import Evaluator, Gatherer, Tally
+from segunc.evaluation.labelled_frame import LabelledFrame
+from segunc.evaluation.parts import PROTOCOLS, ArrayPart, Pooled, coarse_keys, fine_keys
+from segunc.evaluation.resampling import Replicates, Resampling, resampled_units
+from segunc.metrics.selective import SELECTIVE_NUMBERS
+from tests.evaluation.runs import CLASSES, make_frame
 
 SCORES = ("entropy", "energy")
 CONDITIONAL = ("accurate_if_certain", "uncertain_if_inaccurate")
-ARRAYS = Segmentation(("a", "b"))  # of its counts, a tally keeps every number
+
+
+class Ones(ArrayPart):
+    """A part as another package would write it: the share of pixels labelled 1."""
+
+    section, names = ("ones",), (("share",),)
+    needs, lacks = "class", "no frame has class labels"
+
+    def count(self, frame):
+        return None if frame.labels is None else np.bincount(frame.labels.ravel(), minlength=256)[:2]
+
+    def numbers(self, counts, forms):
+        return {("share",): counts[1] / counts.sum() if counts.sum() else None}
 
 
 def fill(frames: dict[str, int], resampling: Resampling | None = None, **options: object) -> Evaluator:
@@ -41,7 +54,7 @@ def test_weights_are_poisson_and_depend_on_seed_and_name_alone():
 
 def test_a_replicate_is_the_weighted_sum_of_its_units():
     resampling = Resampling(50)
-    tally = Tally(ARRAYS, resampling)
+    tally = Tally(Ones(), resampling)
     counts = np.random.default_rng(0).integers(0, 9, (6, 4))
     units = ["a", "a", "b", "c", "b", "c"]
     for row, unit in zip(counts, units, strict=True):
@@ -55,11 +68,11 @@ def test_intervals_are_those_of_a_bootstrap_over_frames():
     """The share of ones over 60 frames of 100 pixels, against an ordinary bootstrap and its standard error."""
     generator = np.random.default_rng(1)
     ones = generator.binomial(100, generator.beta(4, 6, 60))
-    tally = Tally(ARRAYS, Resampling(2000))
+    tally = Tally(Ones(), Resampling(2000))
     for index, number in enumerate(ones):
         tally.add(np.array([100 - number, number]), str(index))
-    columns = replicate_numbers(lambda counts: {"share": counts[1] / counts.sum() if counts.sum() else None}, tally)
-    (low, high) = Replicates(("share",), columns["share"][None], 0, ("0", "1")).intervals()["share"]
+    column = tally.replicate_numbers({})[("share",)]
+    (low, high) = Replicates(("share",), column[None], 0, ("0", "1")).intervals()["share"]
     drawn = ones[generator.integers(0, 60, (4000, 60))].mean(1) / 100
     np.testing.assert_allclose((low, high), np.percentile(drawn, [2.5, 97.5]), atol=0.006)
     assert high - low == pytest.approx(2 * 1.96 * ones.std() / 100 / np.sqrt(60), rel=0.1)
@@ -74,7 +87,7 @@ def test_every_number_but_thresholds_has_an_interval_around_it():
             for protocol in PROTOCOLS
             for number in ("auroc", "aupr", "fpr95", "best_f1")
         ),
-        *(f"selective.{score}.{number}" for score in SCORES for number in (*SELECTIVE, "pavpu", *CONDITIONAL)),
+        *(f"selective.{score}.{number}" for score in SCORES for number in (*SELECTIVE_NUMBERS, "pavpu", *CONDITIONAL)),
         *(f"segmentation.{number}" for number in ("miou", "accuracy")),
         *(f"segmentation.per_class.{name}" for name in CLASSES),
         *(f"calibration.{number}" for number in ("ece", "adaptive_ece", "classwise_ece", "nll", "brier")),
@@ -87,28 +100,28 @@ def test_every_number_but_thresholds_has_an_interval_around_it():
     assert result["counts"]["resampled_units"] == 8
 
 
-def test_merged_shards_are_the_whole_to_the_bit():
+def test_the_order_of_units_changes_no_bit_of_the_replicates():
     frames = {f"frame_{i}": i for i in range(6)}
-    whole = fill(frames)
-    shards = [
-        fill(dict(part)) for part in (list(frames.items())[4:], list(frames.items())[:1], list(frames.items())[1:4])
-    ]
-    merged = shards[0]
-    for shard in shards[1:]:
-        merged.merge(shard)
-    assert merged.result() == whole.result()
-    np.testing.assert_array_equal(merged.replicates().values, whole.replicates().values)
-    assert merged.replicates().units == whole.replicates().units
+    whole, backwards = fill(frames), fill(dict(reversed(frames.items())))
+    assert whole.result() == backwards.result()
+    np.testing.assert_array_equal(whole.replicates().values, backwards.replicates().values)
+    assert whole.replicates().units == backwards.replicates().units
 
 
-def test_shards_that_do_not_fit_are_refused():
-    mine = fill({"frame_0": 0})
-    with pytest.raises(InputError, match="'frame_0' is in both shards"):
-        mine.merge(fill({"frame_0": 0}))
-    with pytest.raises(InputError, match="the same in both"):
-        mine.merge(fill({"frame_1": 1}, Resampling(60, seed=4)))
-    with pytest.raises(InputError, match="different scores"):
-        mine.merge(Evaluator(("entropy",), CLASSES, resampling=mine.gatherer.resampling))
+def test_a_part_of_another_package_has_its_section_intervals_and_reasons():
+    gatherer = Gatherer([Ones()], Resampling(200))
+    result, reasons = {}, {}
+    gatherer.place_numbers(result, reasons)
+    assert (result, reasons) == ({"ones": {"share": None}}, {"ones.share": "no frame has class labels"})
+    ignored = np.full((2, 3), 255, np.uint8)
+    gatherer.add(LabelledFrame("a", {}, labels=ignored))
+    gatherer.place_numbers(result, reasons)
+    assert reasons == {"ones.share": "its counts define no number"}
+    for i in range(9):
+        gatherer.add(LabelledFrame(str(i), {}, labels=np.array([[0] * i + [1] * 9], np.uint8)))
+    gatherer.place_numbers(result, reasons)
+    (low, high) = gatherer.replicates().intervals()["ones.share"]
+    assert low < result["ones"]["share"] == 81 / (36 + 81) < high
 
 
 def test_neighbours_are_resampled_together():
@@ -146,7 +159,7 @@ def test_no_interval_from_one_unit_or_from_too_few_defined_replicates():
 
 def test_coarser_keys_keep_every_pixel_and_the_order():
     counts = np.random.default_rng(2).integers(0, 5, (2, 65536))
-    coarse = coarse_keys(counts)
+    coarse = coarse_keys(counts, 4096)
     np.testing.assert_array_equal(coarse.cumsum(1), counts.cumsum(1)[:, 15::16])
-    np.testing.assert_array_equal(coarse_keys(fine_keys(coarse)), coarse)
+    np.testing.assert_array_equal(coarse_keys(fine_keys(coarse), 4096), coarse)
     assert Pooled("msp").refine(coarse).sum() == counts.sum()

@@ -19,7 +19,7 @@ from segunc.evaluation.labelled_frame import decode_keys
 from segunc.evaluation.parts import PROTOCOLS
 from segunc.maps.encoding import decode_unit
 from segunc.scores import stored_as_codes
-from tests.metrics.runs import CLASSES, Run, make_frame, make_run
+from tests.evaluation.runs import CLASSES, Run, make_frame, make_run
 
 SCORES = ("msp", "entropy", "epistemic", "energy")
 

@@ -14,9 +14,8 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.data.entry import ROAD_ANOMALY, AnomalyEncoding
 from segunc.data.labels import LabelMap, label_map
-from segunc.evaluation.evaluator import Evaluator
+from segunc.evaluation.evaluator import EvaluationOptions, Evaluator
 from segunc.evaluation.maps import evaluate_maps
-from segunc.evaluation.passes import EvaluationOptions
 from segunc.evaluation.report import format_metrics, write_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.encoding import decode_unit, encode_unit
@@ -25,7 +24,7 @@ from segunc.maps.region import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.components import component_counts, component_result
 from segunc.plots.evaluation import write_plots
-from tests.metrics.runs import CLASSES, Run, make_frame, make_run
+from tests.evaluation.runs import CLASSES, Run, make_frame, make_run
 
 PALETTE = tuple((40 * i, 20, 90) for i in range(len(CLASSES)))
 CITY = LabelMap("city", CLASSES, PALETTE, {7: 0, 26: 1, 23: 2, 21: 3, 0: 255})
@@ -339,7 +338,7 @@ def test_every_figure_of_an_evaluation_is_written(folder, tmp_path):
     evaluation = evaluate_maps(
         folder / "maps", anomaly_labels=folder / "anomaly", labels=folder / "labels", label_map=CITY, options=options
     )
-    files = write_plots(evaluation.evaluator.gatherer, evaluation.result, tmp_path / "plots")
+    files = write_plots(evaluation.evaluator.gatherer, evaluation.result, tmp_path / "plots", "network")
     stems = {"precision-recall-pooled", "roc-pooled", "precision-recall-smiyc", "roc-smiyc", "score-histograms"}
     stems |= {"class-iou", "reliability", "risk-coverage", "sparsification", "patches"}
     assert {path.name for path in files} == {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg", "png")}
