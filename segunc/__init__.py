@@ -1,6 +1,9 @@
 """How far to trust a segmentation network, pixel by pixel.
 
-The public names are imported when they are first used, so that ``import segunc`` and the command line are instant.
+The public names are imported when they are first used, so that ``import segunc`` and the command line are instant. Every verb of
+the command line is a function over its options, and returns what it did::
+
+    segunc.predict(segunc.PredictOptions(model="runs/abnn", input="drive.mp4", out="maps")).frames
 """
 
 from __future__ import annotations
@@ -8,55 +11,78 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from segunc.affine.convert import ConversionReport, convert
-    from segunc.affine.draws import AffineLayout
-    from segunc.core.errors import InputError
-    from segunc.maps.encoding import decode_unit, encode_unit
-    from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
-    from segunc.posteriors.abnn import ABNN
-    from segunc.posteriors.files import load_model, save_posterior
-    from segunc.sampling import Prediction, Sampler
-    from segunc.training.finetune_abnn import ABNNTask
+    from segunc.affine.convert import ConversionReport as ConversionReport
+    from segunc.affine.convert import convert as convert
+    from segunc.affine.draws import AffineLayout as AffineLayout
+    from segunc.affine.files import save_posterior as save_posterior
+    from segunc.core.errors import InputError as InputError
+    from segunc.core.errors import PartialFailure as PartialFailure
+    from segunc.maps.encoding import decode_unit as decode_unit
+    from segunc.maps.encoding import encode_unit as encode_unit
+    from segunc.networks import NetworkDescription as NetworkDescription
+    from segunc.networks import SegmentationNetwork as SegmentationNetwork
+    from segunc.networks import build_network as build_network
+    from segunc.networks import load_network as load_network
+    from segunc.networks import save_network as save_network
+    from segunc.options import CompareOptions as CompareOptions
+    from segunc.options import DemoOptions as DemoOptions
+    from segunc.options import DoctorOptions as DoctorOptions
+    from segunc.options import EvaluateOptions as EvaluateOptions
+    from segunc.options import ExportOptions as ExportOptions
+    from segunc.options import FinetuneOptions as FinetuneOptions
+    from segunc.options import OverlayOptions as OverlayOptions
+    from segunc.options import PredictOptions as PredictOptions
+    from segunc.options import ReviewOptions as ReviewOptions
+    from segunc.options import SummaryOptions as SummaryOptions
+    from segunc.options import TrainOptions as TrainOptions
+    from segunc.posteriors.abnn import ABNN as ABNN
+    from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
+    from segunc.posteriors.files import load_model as load_model
+    from segunc.sampling import Prediction as Prediction
+    from segunc.sampling import Sampler as Sampler
+    from segunc.training.data import OwnData as OwnData
+    from segunc.verbs.compare import compare as compare
+    from segunc.verbs.demo import demo as demo
+    from segunc.verbs.doctor import doctor as doctor
+    from segunc.verbs.evaluate import evaluate as evaluate
+    from segunc.verbs.export import export as export
+    from segunc.verbs.finetune import finetune as finetune
+    from segunc.verbs.overlay import overlay as overlay
+    from segunc.verbs.predict import predict as predict
+    from segunc.verbs.review import review as review
+    from segunc.verbs.summary import summary as summary
+    from segunc.verbs.train import train as train
 
-_HOMES = {
-    "ABNN": "segunc.posteriors.abnn",
-    "ABNNTask": "segunc.training.finetune_abnn",
-    "AffineLayout": "segunc.affine.draws",
-    "ConversionReport": "segunc.affine.convert",
-    "InputError": "segunc.core.errors",
-    "NetworkDescription": "segunc.networks",
-    "Prediction": "segunc.sampling",
-    "Sampler": "segunc.sampling",
-    "SegmentationNetwork": "segunc.networks",
-    "build_network": "segunc.networks",
-    "convert": "segunc.affine.convert",
-    "decode_unit": "segunc.maps.encoding",
-    "encode_unit": "segunc.maps.encoding",
-    "load_model": "segunc.posteriors.files",
-    "load_network": "segunc.networks",
-    "save_network": "segunc.networks",
-    "save_posterior": "segunc.posteriors.files",
+_VERBS = [
+    "compare",
+    "demo",
+    "doctor",
+    "evaluate",
+    "export",
+    "finetune",
+    "overlay",
+    "predict",
+    "review",
+    "summary",
+    "train",
+]  # each in a module of its name
+_NAMES = {
+    "segunc.affine.convert": ["ConversionReport", "convert"],
+    "segunc.affine.draws": ["AffineLayout"],
+    "segunc.affine.files": ["save_posterior"],
+    "segunc.core.errors": ["InputError", "PartialFailure"],
+    "segunc.maps.encoding": ["decode_unit", "encode_unit"],
+    "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
+    "segunc.options": [f"{verb.capitalize()}Options" for verb in _VERBS],
+    "segunc.posteriors.abnn": ["ABNN"],
+    "segunc.posteriors.abnn_task": ["ABNNTask"],
+    "segunc.posteriors.files": ["load_model"],
+    "segunc.sampling": ["Prediction", "Sampler"],
+    "segunc.training.data": ["OwnData"],
+    **{f"segunc.verbs.{verb}": [verb] for verb in _VERBS},
 }
-
-__all__ = [
-    "ABNN",
-    "ABNNTask",
-    "AffineLayout",
-    "ConversionReport",
-    "InputError",
-    "NetworkDescription",
-    "Prediction",
-    "Sampler",
-    "SegmentationNetwork",
-    "build_network",
-    "convert",
-    "decode_unit",
-    "encode_unit",
-    "load_model",
-    "load_network",
-    "save_network",
-    "save_posterior",
-]
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

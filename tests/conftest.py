@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from segunc.toyroads import ToyConfig, generate_toy
-from tests.commands.processes import succeed
+from tests.verbs.processes import succeed
 
 TOY = ToyConfig(seed=3, train=8, val=4, test=2, anomaly=4, video_frames=12, size=(64, 128))
 """Frames of 64x128: the smallest size at which the stride of 32 leaves something to upsample."""

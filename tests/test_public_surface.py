@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import dataclasses
+import inspect
 from pathlib import Path
 
 import pytest
 
 import segunc
+from segunc.cli.main import VERBS
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-PUBLIC = [
+LIBRARY = [
     "ABNN",
     "ABNNTask",
     "AffineLayout",
     "ConversionReport",
     "InputError",
     "NetworkDescription",
+    "PartialFailure",
     "Prediction",
     "Sampler",
     "SegmentationNetwork",
@@ -30,14 +31,16 @@ PUBLIC = [
     "save_network",
     "save_posterior",
 ]
+OPTIONS = [verb.options.__name__ for verb in VERBS.values()]
+ROOMS = [path.stem for path in Path(segunc.__file__).parent.iterdir()]
 
 
 def test_the_public_names_are_these() -> None:
-    assert segunc.__all__ == PUBLIC
-    assert set(PUBLIC) <= set(dir(segunc))
+    assert segunc.__all__ == sorted([*LIBRARY, *OPTIONS, *VERBS])
+    assert set(segunc.__all__) <= set(dir(segunc))
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", [*LIBRARY, *OPTIONS])
 def test_every_public_name_is_importable_and_documented(name: str) -> None:
     value = getattr(segunc, name)
     assert value.__name__ == name
@@ -47,15 +50,25 @@ def test_every_public_name_is_importable_and_documented(name: str) -> None:
     assert not value.__doc__.startswith(f"{name}(")
 
 
+@pytest.mark.parametrize("name", [verb for verb in VERBS if verb not in ROOMS])
+def test_every_verb_is_a_typed_function_over_its_frozen_options(name: str) -> None:
+    verb, options = getattr(segunc, name), VERBS[name].options
+    signature = inspect.signature(verb)
+    assert next(iter(signature.parameters.values())).annotation == options.__name__
+    assert signature.return_annotation == f"{name.capitalize()}Result"
+    assert all(p.default is None for p in list(signature.parameters.values())[1:])
+    assert dataclasses.fields(options)
+    assert options.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+
+@pytest.mark.xfail("review" in ROOMS, reason="the room of the page is about to get another name", strict=True)
+def test_no_room_has_the_name_of_a_public_name() -> None:
+    assert not set(ROOMS) & set(segunc.__all__)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Samplr'"):
         _ = segunc.Samplr
-
-
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    code = "import sys, segunc; print([m for m in ('torch', 'numpy', 'cv2', 'lightning') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_the_package_says_that_it_is_typed() -> None:

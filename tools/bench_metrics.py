@@ -1,6 +1,6 @@
 """Time and memory of the anomaly metrics: pooled curves against scikit-learn, components on noisy 2-megapixel frames.
 
-    python tools/bench_metrics.py --megapixels 24 --json benchmark.json
+    python -m tools.bench_metrics --megapixels 24 --json benchmark.json
 
 Every measurement runs in a process of its own on one thread. Frames are made one after the other and only counting and
 curves are timed; scikit-learn is given all labelled pixels at once, as it needs. Memory is the growth of the peak
@@ -28,7 +28,7 @@ import numpy as np
 from segunc.maps.encoding import encode_unit
 from segunc.metrics.components import component_counts
 from segunc.metrics.counting import KEYS, auroc, average_precision, count_scores, detection_curve, fpr_at_recall
-from segunc.verbs.device import provenance
+from tools.measuring import provenance
 
 SIZE = (1024, 2048)
 """Pixels of a frame, 2.1 million."""

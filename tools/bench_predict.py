@@ -1,6 +1,6 @@
 """How near `segunc predict` comes to its model alone: frames per second with decoding, encoding and writing beside it.
 
-    python tools/bench_predict.py --model runs/camvid-abnn --input drive.mp4 --draws 20 --json predict.json
+    python -m tools.bench_predict --model runs/camvid-abnn --input drive.mp4 --draws 20 --json predict.json
 
 Entropy, epistemic and prediction are written, unless --scores says otherwise; every other option of `segunc predict` may
 be given too (--size, --compile, --frames-at-once, --device, --end, ...). Rows, in frames per second, the best of
@@ -34,22 +34,23 @@ import torch
 from torch import Tensor
 
 from segunc.cli.main import build_parser
+from segunc.cli.parser import parsed
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.frames.sources import Frame, FrameSource, Selection, open_source, parse_time
+from segunc.frames.sources import Frame
 from segunc.maps.frame_files import PNG_LEVEL
 from segunc.maps.manifest import build_manifest
+from segunc.maps.pipeline import run_pipeline
 from segunc.maps.store import MapsWriter
 from segunc.networks import SegmentationNetwork
 from segunc.networks.network import inference_size
-from segunc.posteriors.files import load_model
+from segunc.options import PredictOptions
 from segunc.processing.frames import FrameProcess
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
-from segunc.scores import check_scores
-from segunc.verbs.device import make_sampler, provenance
-from segunc.verbs.execution import choose_execution, writer_threads
-from segunc.verbs.predict import predict_frames
+from segunc.verbs.execution import choose_execution
+from segunc.verbs.predict import Job, read_options, writer_threads
+from tools.measuring import provenance
 
 SCORES = ("entropy", "epistemic")
 IN_MEMORY = 32
@@ -60,25 +61,21 @@ class Bench:
     """A model over an input, as `segunc predict` would run it.
 
     Args:
-        arguments: of `segunc predict`.
+        job: of `segunc predict`, opened.
     """
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        if arguments.tile or arguments.smooth is not None or arguments.redraw or arguments.mask:
+    def __init__(self, job: Job) -> None:
+        request = job.request
+        if request.asked.one_by_one or request.region is not None:
             raise InputError(
                 "--tile, --smooth, --redraw or --mask", "whole frames, which can be in memory", "leave it out"
             )
-        self.arguments = arguments
-        self.scores = check_scores(arguments.scores or SCORES)
-        selection = Selection(
-            arguments.every, *(parse_time(t) if t else None for t in (arguments.start, arguments.end))
+        self.request, self.scores, self.model, self.source = request, request.scores, job.model, job.sources[0]
+        self.execution = choose_execution(request.asked, job.sampler, self.source, None)
+        self.sampler: Sampler = job.sampler.with_execution(
+            chunk=self.execution.chunk, group=self.execution.group, compiled=self.execution.compilation.compiled
         )
-        self.source: FrameSource = open_source(arguments.input[0], selection=selection)
-        self.model = load_model(Path(arguments.model))
-        self.sampler: Sampler = make_sampler(self.model, arguments, self.scores)
-        self.execution = choose_execution(arguments, self.sampler, self.source, None, None)
-        self.execution.apply(self.sampler)
-        self.process = FrameProcess(self.sampler, self.scores, size=arguments.size)
+        self.process = FrameProcess(self.sampler, self.scores, size=request.asked.size)
         readable = (frame for frame in self.source.frames() if frame.image is not None)
         group = self.execution.group
         self.frames: list[Frame] = list(islice(readable, max(1, IN_MEMORY // group) * group))
@@ -98,7 +95,7 @@ class Bench:
         for _, members in groupby(self.frames, key=lambda frame: frame.index // self.execution.group):
             images = [frame.image for frame in members if frame.image is not None]
             for own, same in groupby(images, key=lambda image: (image.shape[0], image.shape[1])):
-                seen = inference_size(network.description, own, self.arguments.size)
+                seen = inference_size(network.description, own, self.request.asked.size)
                 found.append((network_input(list(same), seen).to(self.sampler.device), own))
         return found
 
@@ -119,8 +116,8 @@ class Bench:
         """Frames per second of the pipeline."""
         with tempfile.TemporaryDirectory(prefix="segunc-bench-") as folder:
             writer = self._writer(Path(folder) / "maps")
-            summary = predict_frames(self.process, self.source, writer, group=self.execution.group)
-        summary.raise_failures()
+            group, writers = self.execution.group, writer_threads(self.sampler.device)
+            summary = run_pipeline(self.source, self.process, writer, group=group, writers=writers)
         return summary.frames_per_second
 
     def store(self) -> float:
@@ -190,7 +187,12 @@ def main() -> None:
     if "--scores" not in words:
         words += ["--scores", ",".join(SCORES)]
     arguments = build_parser().parse_args(["predict", *words, "--out", "unused"])
-    bench = Bench(arguments)
+    with read_options(parsed(PredictOptions, arguments)).open() as job:
+        compare(Bench(job), words, own)
+
+
+def compare(bench: Bench, words: Sequence[str], own: argparse.Namespace) -> None:
+    """Measure, print and write the rows."""
     rows = measure(bench, words, own.repeats)
     execution, device = bench.execution, bench.sampler.device
     about: dict[str, Any] = {
@@ -205,7 +207,7 @@ def main() -> None:
         "compiled": execution.compilation.compiled,
         "threads": torch.get_num_threads(),
         "writer_threads": writer_threads(device),
-        "compression": f"PNG level {PNG_LEVEL}, run lengths" if arguments.store == "png" else arguments.store,
+        "compression": f"PNG level {PNG_LEVEL}, run lengths" if bench.request.store == "png" else bench.request.store,
     }
     ratio = (rows["predict"] or 0.0) / (rows["alone"] or 1.0)
     for name, value in rows.items():

@@ -1,6 +1,6 @@
 """How near the sampler comes to the limit: S times the best network pass to low-resolution logits.
 
-    python tools/bench_sampler.py --network DeepLabV3Plus --encoder resnet18 --size 512x1024 --draws 16 --json out.json
+    python -m tools.bench_sampler --network DeepLabV3Plus --encoder resnet18 --size 512x1024 --draws 16 --json out.json
 
 Every row runs in a process of its own, for its peak memory, and is the best of --repeats after a warm-up. The weights are
 random: time and memory do not depend on them. Rows:
@@ -37,12 +37,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
-from segunc.cli.options import image_size
 from segunc.core.device import resolve_device, resolve_precision
+from segunc.options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
 from segunc.uncertainty import entropy_from_logits, entropy_from_probabilities
-from segunc.verbs.device import provenance
-from segunc.verbs.evaluate import in_own_process, peak_bytes
+from tools.measuring import in_own_process, peak_bytes, provenance
 
 ALPHA = 0.1
 SCOPES = ("encoder", "decoder", "last:8", "every:4")

@@ -1,6 +1,6 @@
 """Sizes and write speeds of the ways to store maps, on maps that are there.
 
-    python tools/bench_store.py --maps runs/maps-road-anomaly [--frames 12] [--json store.json]
+    python -m tools.bench_store --maps runs/maps-road-anomaly [--frames 12] [--json store.json]
 
 Every map of some frames, spread evenly over the folder, is decoded once and then stored in each way in memory. Times are
 process time of one thread, the least of the repeats; disks are left out. Bounded scores are uint16, unbounded ones float16.

@@ -1,6 +1,6 @@
 """Seconds of a training step: the base network against ABNN fine-tuning, for the same batch.
 
-    python tools/bench_training.py --network DeepLabV3Plus --encoder resnet18 --crop 256x256 --batch 8 --json training.json
+    python -m tools.bench_training --network DeepLabV3Plus --encoder resnet18 --crop 256x256 --batch 8 --json training.json
 
 Both run through the modules that `segunc train` and `segunc finetune` use, in Lightning's loop, in the precision that these
 choose, over one batch in memory: nothing is read or written. Every row is a process of its own, the median of --steps after
@@ -29,14 +29,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from segunc import NetworkDescription, build_network, convert
-from segunc.cli.options import image_size
 from segunc.core.device import resolve_device
 from segunc.core.files import write_json
+from segunc.options import image_size
+from segunc.posteriors.abnn_task import ABNNTask
 from segunc.training.base import trainer_settings
-from segunc.training.finetune_abnn import ABNNTask
 from segunc.training.task import SegmentationTask
-from segunc.verbs.device import provenance
-from segunc.verbs.evaluate import in_own_process, peak_bytes
+from tools.measuring import in_own_process, peak_bytes, provenance
 
 ROWS = ("base", "abnn", "abnn decoder")
 WARM_UP = 3

@@ -1,6 +1,6 @@
 """CUDA against CPU on one machine: fine-tuning in bfloat16 on the GPU, and maps of the same model on both devices.
 
-    python tools/check_cuda.py --base runs/camvid --config configs/camvid_abnn.yaml --input frames --work /some/empty/folder \\
+    python -m tools.check_cuda --base runs/camvid --config configs/camvid_abnn.yaml --input frames --work /some/empty/folder \\
         -- --data.root data/camvid
 
 What follows `--` goes to `segunc finetune`. Prints the time of the fine-tuning and, for float32 and bfloat16, the largest

@@ -4,7 +4,7 @@ For each pair, in float32 with randomised affine parameters and statistics and a
 difference of logits relative to the largest logit: draws at alpha = 0 against the unconverted network, and two draws
 at alpha = 0.1 as a batch against the same draws one by one.
 
-    python tools/identity_table.py [--markdown]
+    python -m tools.identity_table [--markdown]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kill `segunc predict` with SIGKILL, start it again, and compare every byte with an unbroken run.
 
-    python tools/kill_and_resume.py --model runs/camvid-abnn --input drive.mp4 --work /some/empty/folder [--after 20] -- --draws 6
+    python -m tools.kill_and_resume --model runs/camvid-abnn --input drive.mp4 --work /some/empty/folder [--after 20] -- --draws 6
 
 What follows `--` goes to `segunc predict`. Compared are frames.jsonl and every map; videos and timings are not.
 """

@@ -1,6 +1,6 @@
 """How fast the review gallery opens and scrolls with many frames, measured in Chromium.
 
-    python tools/measure_gallery.py --frames 10000 --out gallery.json
+    python -m tools.measure_gallery --frames 10000 --out gallery.json
 
 The frames are generated: the table is that of real pages (ten scores, three statistics, labels), every frame has its own
 two thumbnails, and no maps, which the gallery never loads. Prints a Markdown table; needs Playwright and a Chromium.

@@ -1,6 +1,6 @@
 """Peak memory of prediction: S draws against one deterministic pass, each in its own process.
 
-    python tools/measure_memory.py --size 1024x2048 --classes 19 --draws 20
+    python -m tools.measure_memory --size 1024x2048 --classes 19 --draws 20
 
 Prints the peak resident memory of both processes and their difference. The weights are random: memory does not
 depend on them.
@@ -17,7 +17,7 @@ import sys
 import torch
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
-from segunc.cli.options import image_size
+from segunc.options import image_size
 
 
 def peak_bytes() -> int:

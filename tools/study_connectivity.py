@@ -1,6 +1,6 @@
 """How are members and draws connected? Loss and accuracy along straight lines between their affine parameters.
 
-    python tools/study_connectivity.py --model runs/camvid-abnn --data data/camvid --every 8 --json lines.json --plot lines
+    python -m tools.study_connectivity --model runs/camvid-abnn --data data/camvid --every 8 --json lines.json --plot lines
 
 A point of a line is the network with (1 - t) theta_a + t theta_b for its affine parameters, t from -0.25 to 1.25: between
 all pairs of ABNN's members without noise, and between draws of any posterior over the affine parameters: each and the next one,
@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jsonargparse import Namespace
 from torch import Tensor
 
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Deterministic, Posterior
+from segunc.core.bounds import Settings
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
@@ -38,9 +38,10 @@ from segunc.plots.charts import Line, SeriesPanel, series_figure
 from segunc.plots.style import save_figure
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model
+from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
 from segunc.sampling.logits import draw_logits
-from segunc.training.finetune_run import frames_as_seen, load_for_fitting
-from segunc.verbs.device import provenance
+from segunc.training.config import FitConfig
+from tools.measuring import provenance
 
 FIRST, LAST = -0.25, 1.25
 
@@ -65,15 +66,9 @@ def places_on_line(points: int) -> Tensor:
 
 
 def segments(posterior: Posterior, layout: AffineLayout, draws: int, seed: int, t: Tensor) -> Iterator[Segment]:
-    """The lines of a posterior: all pairs of ABNN's members; draw 0 to 1, 1 to 2 and so on; draw 0 to the next of its member.
-
-    Raises:
-        InputError: per-element noise, whose draws are no affine sets.
-    """
+    """The lines of a posterior: all pairs of ABNN's members; draw 0 to 1, 1 to 2 and so on; draw 0 to the next of its member."""
     sets: list[tuple[str, Any, Iterator[tuple[int, int]]]] = []
     if isinstance(posterior, ABNN):
-        if posterior.noise == "element":
-            raise InputError("draws with noise for each element", "noise for each channel", "they are no affine sets")
         every = range(posterior.members)
         sets.append(("members", posterior.with_alpha(0.0).affine(layout, every, seed), combinations(every, 2)))
     members = posterior.members
@@ -136,10 +131,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 def study(options: argparse.Namespace) -> dict[str, Any]:
     """All lines of a model, measured."""
     device = resolve_device(options.device)
-    given = Namespace()  # type: ignore[no-untyped-call]
-    given["data.dataset"], given["data.root"] = options.dataset, str(options.data)
-    given["data.anomaly_class"] = options.anomaly_class
-    model, data = load_for_fitting(options.model, given, device)
+    given = {"dataset": options.dataset, "root": str(options.data), "anomaly_class": options.anomaly_class}
+    model, data = load_for_fitting(options.model, FitConfig(Settings(), given), device)
     posterior = model.posterior
     if not isinstance(posterior, Posterior) or isinstance(posterior, Deterministic):
         raise InputError(

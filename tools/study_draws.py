@@ -1,6 +1,6 @@
 """How far maps of S draws are from maps of many draws, for each draw scheme: choose S by it.
 
-    python tools/study_draws.py --model runs/camvid-abnn --images data/road_anomaly/images --frames 6 --json draws.json
+    python -m tools.study_draws --model runs/camvid-abnn --images data/road_anomaly/images --frames 6 --json draws.json
 
 The reference is the mean over `--reference` independent draws of another seed. Its own error is part of every row, so
 rows near it say less. For each scheme and S: the root mean square error of the entropy and the epistemic map, the mean
@@ -30,7 +30,7 @@ from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import spaced
-from segunc.verbs.device import provenance
+from tools.measuring import provenance
 
 COLUMNS = ("entropy_rmse", "epistemic_rmse", "epistemic_ratio", "classes_changed")
 

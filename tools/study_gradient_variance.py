@@ -1,6 +1,6 @@
 """How noisy are the gradients? Their variance at the same parameters for deterministic, ABNN and variational training.
 
-    python tools/study_gradient_variance.py --base runs/toy --data demo/data --out gradients
+    python -m tools.study_gradient_variance --base runs/toy --data demo/data --out gradients
 
 All at the trained affine parameters theta, over whole frames without augmentation. Deterministic training has the noise of the
 minibatch alone. ABNN multiplies gamma by 1 + alpha eps, one eps a channel and image. A mean-field Gaussian adds sigma eps to gamma
@@ -30,7 +30,7 @@ from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.files import load_network
 from segunc.training.batches import Batch, Minibatches
-from segunc.verbs.device import provenance
+from tools.measuring import provenance
 
 Perturb = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """gamma, beta ``[T]`` and noise ``[N, 2, T]`` -> those of each image ``[N, T]``."""

@@ -1,7 +1,7 @@
 """Every method beside the deterministic base, on every protocol: makes, evaluates and reports what one YAML file asks for.
 
-    python tools/study_methods.py --plan configs/study/camvid.yaml --out runs/study --stage select
-    python tools/study_methods.py --plan configs/study/camvid.yaml --out runs/study
+    python -m tools.study_methods --plan configs/study/camvid.yaml --out runs/study --stage select
+    python -m tools.study_methods --plan configs/study/camvid.yaml --out runs/study
 
 A cell is a row of the plan, a seed and a protocol: `segunc finetune` and `segunc evaluate` run in this process, with
 the words that its record, cell.json, keeps. Finished cells are kept, so the same command continues a killed study, and
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
-from segunc.cli.main import names, whole_numbers
 from segunc.core.errors import InputError
+from segunc.options import comma_list, whole_numbers
 from tools.study.cells import Study
 from tools.study.plan import SELECTION, read_plan
 from tools.study.report import report, selection_report
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--plan", type=Path, required=True, metavar="YAML", help="see configs/study/")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--stage", choices=("study", "select", "report"), default="study")
-    parser.add_argument("--rows", type=names, metavar="A,B", help="labels of the rows to work on (default: all)")
+    parser.add_argument("--rows", type=comma_list, metavar="A,B", help="labels of the rows to work on (default: all)")
     parser.add_argument("--seeds", type=whole_numbers, metavar="A,B", help="seeds to work on (default: all)")
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
 """Which norm sites are worth drawing, and with how much noise: cost, anomaly detection, calibration, mIoU.
 
-    python tools/study_scopes.py --model runs/camvid-abnn --data data/camvid --anomalies data/road_anomaly \
+    python -m tools.study_scopes --model runs/camvid-abnn --data data/camvid --anomalies data/road_anomaly \
         --scopes all encoder decoder last:4 every:4 --alphas 0 0.05 0.1 0.2 --json scopes.json
 
 A row for each scope at the model's own alpha, and one for each alpha at scope `all` (ABNN only). Nothing is trained
@@ -29,7 +29,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import spaced
-from segunc.verbs.device import provenance
+from tools.measuring import provenance
 
 SCORES = ("entropy", "epistemic")
 COLUMNS = (

@@ -1,6 +1,6 @@
 """Under shift: mIoU, ECE, NLL and AURC of models on corrupted frames, five corruptions of five strengths and none.
 
-    python tools/study_shift.py --model base=runs/camvid --model ABNN=runs/camvid-abnn --data data/camvid \
+    python -m tools.study_shift --model base=runs/camvid --model ABNN=runs/camvid-abnn --data data/camvid \
         --every 4 --draws 12 --json shift.json --plot shift
 
 Every cell is `segunc evaluate --corruption NAME:N` on every N-th frame of the split. AURC is that of msp. Finished cells are kept in
@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from segunc.cli.main import whole_numbers
 from segunc.core.device import resolve_device, resolve_precision
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
@@ -29,11 +28,12 @@ from segunc.evaluation.compare import ARROWS, NULL, format_number, markdown_tabl
 from segunc.evaluation.evaluator import EvaluationOptions
 from segunc.evaluation.models import evaluate_model
 from segunc.evaluation.results import higher_is_better
+from segunc.options import whole_numbers
 from segunc.plots.charts import Line, SeriesPanel, series_figure
 from segunc.plots.style import save_figure
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.device import provenance
+from tools.measuring import provenance
 
 NUMBERS = {"miou": ("segmentation",), "ece": ("calibration",), "nll": ("calibration",), "aurc": ("selective", "msp")}
 TITLES = {"miou": "mIoU", "ece": "ECE", "nll": "NLL", "aurc": "AURC (msp)"}

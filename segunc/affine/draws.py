@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from segunc.affine.dropout_sites import DropoutSite, DropoutState
 from segunc.affine.noise import mix_seed
+from segunc.affine.scope import in_scope
 from segunc.affine.sites import SiteState, StochasticSite, fold, own_affine, statistics
 from segunc.core.errors import InputError
 
@@ -22,16 +23,12 @@ class AffineDraws:
 
     Attributes:
         weight, bias: ``[S, T]`` gamma and beta of every site, concatenated in the order of the layout.
-        element_alpha: ``[T]`` noise scale of the per-element variant (constant over a site), or None.
-        element_seeds: S seeds of the per-element noise.
         dropout: for each drawn dropout layer its probability, or empty for none.
         dropout_seeds: S seeds of the masks, None for a draw that drops nothing.
     """
 
     weight: Tensor
     bias: Tensor
-    element_alpha: Tensor | None = None
-    element_seeds: tuple[int, ...] = ()
     dropout: tuple[float, ...] = ()
     dropout_seeds: tuple[int | None, ...] = ()
 
@@ -43,8 +40,6 @@ class AffineDraws:
         return AffineDraws(
             torch.cat([weight[None], self.weight]),
             torch.cat([bias[None], self.bias]),
-            self.element_alpha,
-            (0, *self.element_seeds) if self.element_seeds else (),
             self.dropout,
             (None, *self.dropout_seeds) if self.dropout else (),
         )
@@ -56,30 +51,17 @@ class FoldedSite:
 
     Attributes:
         scale, shift: ``[S, C]`` in the type of the activations, or ``[1, C]`` where the draws agree and that is used.
-        element_alpha: noise scale of the per-element variant.
-        element_offset: ``[S, C]`` what per-element noise leaves alone.
-        element_seeds: one a draw, or none.
         agree: whether all draws were found to be the same here.
     """
 
     scale: Tensor
     shift: Tensor
-    element_alpha: float
-    element_offset: Tensor
-    element_seeds: tuple[int, ...]
     agree: bool
 
     def part(self, first: int, last: int) -> FoldedSite:
         """The draws first..last-1."""
         rows = slice(first, last) if len(self.scale) > 1 else slice(None)
-        return FoldedSite(
-            self.scale[rows],
-            self.shift[rows],
-            self.element_alpha,
-            self.element_offset[first:last],
-            self.element_seeds[first:last],
-            self.agree,
-        )
+        return FoldedSite(self.scale[rows], self.shift[rows], self.agree)
 
 
 @dataclass(frozen=True)
@@ -104,10 +86,6 @@ class FoldedDraws:
 
     def __len__(self) -> int:
         return self.draws
-
-    def without_element_noise(self) -> FoldedDraws:
-        """The same affine, and nothing drawn for single elements."""
-        return replace(self, sites=tuple(replace(site, element_alpha=0.0) for site in self.sites))
 
     def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
         """The same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
@@ -157,6 +135,7 @@ class AffineLayout:
         dropout = [(name, module) for name, module in network.named_modules() if isinstance(module, DropoutSite)]
         self.dropout_names = tuple(name for name, _ in dropout)
         self._dropout: list[DropoutState] = [module.segunc_dropout for _, module in dropout]
+        self._masks: dict[tuple[str, str | None], Tensor] = {}
 
     @property
     def total(self) -> int:
@@ -170,6 +149,15 @@ class AffineLayout:
     def site_mask(self, chosen: Sequence[bool]) -> Tensor:
         """``[T]`` bool from one flag a site."""
         return torch.repeat_interleave(torch.tensor(chosen), torch.tensor(self.channels)).to(self.device)
+
+    def mask(self, scope: str, narrower: str | None = None) -> Tensor:
+        """``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
+        if (scope, narrower) not in self._masks:
+            flags = in_scope(scope, self.names)
+            if narrower is not None:
+                flags = [a and b for a, b in zip(flags, in_scope(narrower, self.names), strict=True)]
+            self._masks[scope, narrower] = self.site_mask(flags)
+        return self._masks[scope, narrower]
 
     def reached(self) -> list[bool]:
         """For each site whether a drawn forward came through it."""
@@ -206,18 +194,11 @@ class AffineLayout:
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
         dtype = scale.dtype if dtype is None else dtype
         # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
-        cut = (torch.split(values, list(self.channels), 1) for values in (scale, shift, draws.bias))
         sites = []
-        start = 0
-        for index, (*pair, offset) in enumerate(zip(*cut, strict=True)):
-            alpha = 0.0 if draws.element_alpha is None else float(draws.element_alpha[start])
-            agree = share and alpha == 0.0 and all(bool((t == t[:1]).all()) for t in pair)
+        for pair in zip(*(torch.split(values, list(self.channels), 1) for values in (scale, shift)), strict=True):
+            agree = share and all(bool((t == t[:1]).all()) for t in pair)
             rows = slice(0, 1) if agree else slice(None)
-            seeds = tuple(mix_seed(seed, index) for seed in draws.element_seeds)
-            sites.append(
-                FoldedSite(pair[0][rows].to(dtype), pair[1][rows].to(dtype), alpha, offset.to(dtype), seeds, agree)
-            )
-            start += self.channels[index]
+            sites.append(FoldedSite(pair[0][rows].to(dtype), pair[1][rows].to(dtype), agree))
         dropout = tuple(
             FoldedDropout(p, tuple(None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds))
             for index, p in enumerate(draws.dropout)
@@ -240,9 +221,6 @@ class AffineLayout:
         try:
             for state, site in zip(self._states, folded.sites, strict=True):
                 state.scale, state.shift = site.scale, site.shift
-                if site.element_alpha:
-                    state.element_alpha, state.element_offset = site.element_alpha, site.element_offset
-                    state.element_seeds = site.element_seeds
             for dropped, layer in zip(self._dropout if folded.dropout else (), folded.dropout, strict=True):
                 # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.prefix).
                 dropped.p, dropped.seeds, dropped.active = layer.p, layer.seeds, layer.p > 0

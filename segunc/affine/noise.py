@@ -119,3 +119,10 @@ class NoiseSource:
                 orders[member] = keys.argsort(1, kind="stable")
             rows.append((orders[member][:, index] + _generator(self.seed, draw, 2).random(length)) / strata)
         return np.clip(np.stack(rows), 2.0**-53, 1.0 - 2.0**-53)
+
+
+class TrainingNoise(NoiseSource):
+    """Independent numbers of which draw s takes those of k = s div M: the images of a batch are the k of the member whose turn it is."""
+
+    def _sources(self, draws: Sequence[int], members: int) -> tuple[list[int], Tensor]:
+        return [s // members for s in draws], torch.zeros(len(draws), 1, dtype=torch.bool)

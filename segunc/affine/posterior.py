@@ -10,7 +10,6 @@ from torch import Tensor
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource
-from segunc.affine.scope import in_scope
 
 
 @runtime_checkable
@@ -79,11 +78,3 @@ class Deterministic:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         return cls()
-
-
-def stochastic(layout: AffineLayout, scope: str, narrower: str | None) -> Tensor:
-    """``[T]`` bool: the channels of the sites that lie in a posterior's own scope and in the narrower one, if any."""
-    flags = in_scope(scope, layout.names)
-    if narrower is not None:
-        flags = [a and b for a, b in zip(flags, in_scope(narrower, layout.names), strict=True)]
-    return layout.site_mask(flags)

@@ -8,8 +8,7 @@ whatever ``module.training`` says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -37,24 +36,17 @@ class SiteState:
         scale, shift: ``[S, C]`` affine of each draw. For ``batch`` (and instance norms with running statistics) they
             act on the raw input, statistics folded in; for the other kinds on the normalised input. ``[1, C]`` where
             the draws agree.
-        element_alpha: noise scale of the per-element variant, 0 for the published per-channel form.
-        element_offset: ``[S, C]`` part of the output that per-element noise leaves alone (beta).
-        element_seeds: one seed a draw for the per-element noise.
         reached: whether a drawn forward came through here since it was last cleared.
     """
 
     kind: str
     scale: Tensor | None = None
     shift: Tensor | None = None
-    element_alpha: float = 0.0
-    element_offset: Tensor | None = None
-    element_seeds: Sequence[int] = field(default_factory=tuple)
     reached: bool = False
 
     def clear(self) -> None:
         """Back to the layer's own affine."""
-        self.scale = self.shift = self.element_offset = None
-        self.element_alpha, self.element_seeds = 0.0, ()
+        self.scale = self.shift = None
 
 
 class StochasticSite:
@@ -97,11 +89,6 @@ def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
     x = normalise(layer, state.kind, x)
     scale, shift = (_rows(t, x, each, channels_first, layer) for t in (state.scale, state.shift))
     y = torch.addcmul(shift, x, scale)
-    if state.element_alpha:
-        assert state.element_offset is not None
-        # By y, not x: a pass without this noise has to make the same calls on what the draws share (sampling.prefix).
-        offset = _rows(state.element_offset, y, each, channels_first, layer)
-        y = y + state.element_alpha * _element_noise(state.element_seeds, y) * (y - offset)
     # timm's norm layers carry dropout and activation, in this order.
     for name in ("drop", "act"):
         follow = getattr(layer, name, None)
@@ -133,13 +120,6 @@ def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.
         return values.view(values.shape[0], -1, *([1] * (x.ndim - 2)))
     shape = tuple(cast(Any, layer).normalized_shape)
     return values.view(values.shape[0], *([1] * (x.ndim - 1 - len(shape))), *shape)
-
-
-def _element_noise(seeds: Sequence[int], y: Tensor) -> Tensor:
-    """Standard normal noise like ``y``, the same for every frame of a draw, from CPU generators."""
-    each = y.shape[0] // len(seeds)
-    noise = [torch.randn(y.shape[1:], generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-    return torch.stack(noise).repeat_interleave(each, 0).to(y.device, y.dtype)
 
 
 def _frozen_batch_norms() -> tuple[type, ...]:

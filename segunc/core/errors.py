@@ -6,6 +6,8 @@ and :class:`PartialFailure` into exit code 1 (work was under way; what was finis
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class InputError(ValueError):
     """Bad usage or bad input: says what was given, what was expected and what to do about it.
@@ -30,5 +32,18 @@ class InputError(ValueError):
         return type(self), (self.given, self.expected, self.remedy)
 
 
+class NotFiniteError(InputError):
+    """A network returns NaN or infinite logits."""
+
+
 class PartialFailure(RuntimeError):
     """Work under way failed in places; everything that was finished is kept and named in the output."""
+
+
+def failure_of(check: Callable[[], None]) -> str:
+    """The line of the :class:`PartialFailure` that a check raises; empty where it raises none."""
+    try:
+        check()
+    except PartialFailure as failure:
+        return str(failure)
+    return ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self, TextIO
 
@@ -79,6 +81,14 @@ class ConsoleProgress:
         self._printed, self._printed_at = progress, time.monotonic()
         label = f"{self._label}: " if self._label else ""
         print(label + describe(progress), file=self._stream, flush=True)
+
+
+@contextlib.contextmanager
+def count_frames() -> Iterator[Callable[[int, int], None]]:
+    """Show how many of how many frames are done, as told in calls with both numbers."""
+    start = time.monotonic()
+    with ConsoleProgress() as show:
+        yield lambda done, total: show(Progress(done, 0, 0, total, time.monotonic() - start))
 
 
 def describe(progress: Progress) -> str:

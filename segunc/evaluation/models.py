@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.progress import ConsoleProgress, Progress
+from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
 from segunc.data.entry import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
@@ -62,9 +61,8 @@ def evaluate_model(
     chosen = list(check_scores(options.scores or DEFAULT_SCORES))
     names = [sample.name for sample in samples]
     evaluator = options.evaluator(chosen, classes, names, anomalies=anomalies is not None)
-    with tempfile.TemporaryDirectory(prefix="segunc-") as folder, ConsoleProgress() as show:
+    with tempfile.TemporaryDirectory(prefix="segunc-") as folder, count_frames() as show:
         spool = _Spool(Path(folder), chosen) if options.tracks and anomalies is not None else None
-        start = time.monotonic()
         for done, sample in enumerate(samples, start=1):
             try:
                 image, truth, labels = load_image(sample.image), None, None
@@ -83,7 +81,7 @@ def evaluate_model(
                 counted = evaluator.update(sample.name, stored, prediction, probabilities, labels, truth)
                 if spool is not None and counted and truth is not None:
                     spool.keep(sample.name, stored, truth)
-            show(Progress(done, 0, 0, len(samples), time.monotonic() - start))
+            show(done, len(samples))
         numbers = evaluator.result()
         if spool is None:
             return Evaluation(numbers, evaluator.replicates(), evaluator)

@@ -150,24 +150,27 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def _check_parts(path: Path, manifest: Manifest) -> None:
-    """Raise InputError where a part of a manifest is none, so that what is read can be used without a look."""
+    """Raise InputError where a part of a manifest is none, so that what is read can be used without a look.
+
+    Values in a form that is not known would be shown as other values without a word.
+    """
     for part in ("run", "model", "source", "classes", "maps"):
         if not isinstance(manifest.get(part, {}), dict):
             raise InputError(
                 f"{path} holds {part} of type {type(manifest[part]).__name__}", "an object", "predict again"
             )
-    for score, described in manifest.get("maps", {}).items():
-        safe_name(score, f"{path}: a map", single=True)
+    for name, described in manifest.get("maps", {}).items():
+        safe_name(name, f"{path}: a map", single=True)
         if not isinstance(described, dict):
-            raise InputError(f"{path} does not describe map {score}", "an object", "predict again")
+            raise InputError(f"{path} does not describe map {name}", "an object", "predict again")
         value = described.get("value")
-        if value not in (None, UNIT_VALUE):  # they would be shown as other values without a word
+        if value not in (None, UNIT_VALUE):
             raise InputError(
-                f"{path}: the values of '{score}' are {value}", f"{UNIT_VALUE}, or none", "use the segunc that wrote it"
+                f"{path}: the values of '{name}' are {value}", f"{UNIT_VALUE}, or none", "use the segunc that wrote it"
             )
-        if score != "prediction" and score not in SCORES:
+        if name != "prediction" and name not in SCORES:
             raise InputError(
-                f"{path}: score '{score}'",
+                f"{path}: score '{name}'",
                 f"one of {', '.join(SCORES)}",
                 "install the package that the score comes from",
             )

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource, mix_seed
-from segunc.affine.posterior import stochastic
+from segunc.affine.noise import NoiseSource
+from segunc.affine.prior import PriorMean
+from segunc.affine.trainable import Trainable
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
+from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.posteriors.methods import Method
+from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.losses import Schedule
+from segunc.training.progress import Say, say
 
-Noise = Literal["channel", "element"]
+if TYPE_CHECKING:
+    from segunc.training.finetune_run import FinetuneRun
 
 
 class ABNN:
-    """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``.
+    """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel.
 
     Members whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``:
     ``weight = gamma' rescale``, ``bias = beta + gamma' reshift``, with gamma' the drawn gamma,
@@ -27,7 +39,6 @@ class ABNN:
         gamma, beta: ``[M, T]`` affine parameters of the members.
         alpha: noise scale, at least 0; 0 gives the members themselves.
         scope: which sites are noisy.
-        noise: ``channel`` is the published formula, one eps a channel; ``element`` draws one for each element.
         rescale, reshift: ``[M, T]`` statistics corrections, or None.
 
     Raises:
@@ -42,7 +53,6 @@ class ABNN:
         beta: Tensor,
         alpha: float,
         scope: str = "all",
-        noise: Noise = "channel",
         rescale: Tensor | None = None,
         reshift: Tensor | None = None,
     ) -> None:
@@ -50,15 +60,13 @@ class ABNN:
             raise InputError(f"alpha {alpha}", "a number of at least 0", "0.05 to 0.2 are usual")
         if gamma.ndim != 2 or gamma.shape != beta.shape or len(gamma) == 0:
             raise InputError(f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)}", "both [M, T], M at least 1")
-        if noise not in ("channel", "element"):
-            raise InputError(f"noise '{noise}'", "channel or element", "")
-        self.gamma, self.beta, self.alpha, self.scope, self.noise = gamma, beta, float(alpha), scope, noise
+        self.gamma, self.beta, self.alpha, self.scope = gamma, beta, float(alpha), scope
         self.rescale, self.reshift = rescale, reshift
 
     @classmethod
-    def around(cls, layout: AffineLayout, alpha: float, members: int = 1, **options: Any) -> ABNN:
+    def around(cls, layout: AffineLayout, alpha: float, members: int = 1, scope: str = "all") -> ABNN:
         """Members at the trained affine parameters: a Bayesian network without any training."""
-        return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, **options)
+        return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, scope)
 
     @property
     def members(self) -> int:
@@ -68,40 +76,188 @@ class ABNN:
         self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
     ) -> AffineDraws:
         member = torch.tensor([s % self.members for s in draws])
-        mask = stochastic(layout, self.scope, scope).float()
         gamma = self.gamma[member].to(layout.device)
         beta = self.beta[member].to(layout.device)
-        element_alpha = None
-        if self.noise == "channel":
+        if self.alpha:
+            mask = layout.mask(self.scope, scope)
             noise = NoiseSource.of(seed).normal(draws, layout.total, members=self.members).to(layout.device)
             gamma = gamma * (1.0 + self.alpha * mask * noise)
-        else:
-            element_alpha = self.alpha * mask
         if self.rescale is not None and self.reshift is not None:
             beta = beta + gamma * self.reshift[member].to(layout.device)
             gamma = gamma * self.rescale[member].to(layout.device)
-        seeds = tuple(mix_seed(NoiseSource.of(seed).seed, s) for s in draws) if element_alpha is not None else ()
-        return AffineDraws(gamma, beta, element_alpha, seeds)
+        return AffineDraws(gamma, beta)
 
     def with_alpha(self, alpha: float) -> ABNN:
         """The same members with another noise scale."""
-        return ABNN(self.gamma, self.beta, alpha, self.scope, self.noise, self.rescale, self.reshift)
+        return ABNN(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
 
     def tensors(self) -> dict[str, Tensor]:
         held = {"gamma": self.gamma, "beta": self.beta, "rescale": self.rescale, "reshift": self.reshift}
         return {name: tensor for name, tensor in held.items() if tensor is not None}
 
     def settings(self) -> dict[str, Any]:
-        return {"alpha": self.alpha, "scope": self.scope, "noise": self.noise}
+        return {"alpha": self.alpha, "scope": self.scope, "noise": "channel"}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        return cls(
-            tensors["gamma"],
-            tensors["beta"],
-            settings["alpha"],
-            settings["scope"],
-            settings["noise"],
-            tensors.get("rescale"),
-            tensors.get("reshift"),
-        )
+        if settings["noise"] != "channel":
+            raise InputError(
+                f"an ABNN with noise '{settings['noise']}'",
+                "noise 'channel', one number a channel",
+                "fine-tune it again; noise for each element was given up",
+            )
+        statistics = tensors.get("rescale"), tensors.get("reshift")
+        return cls(tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics)
+
+
+@dataclass(frozen=True)
+class AbnnConfig(AffineTrainingConfig):
+    """How ABNN members are made; epochs and steps are those of each member, and 0 epochs only select alpha.
+
+    Args:
+        members: M, the number of affine sets.
+        alpha: noise scale, or none to select it from ``alpha_grid`` on validation NLL.
+        alpha_grid: the candidates.
+        alpha_frames: validation frames used for the selection, evenly spaced (0: all).
+        alpha_corruption: strength, 1 to 5, of the five corruptions under which these frames are looked at; 0 leaves them clean.
+        alpha_draws: draws for each candidate.
+        noise: channel, the published formula; there is no other.
+        statistics: frozen, or reestimated: each member's running statistics are averaged again after training.
+        optimizer: sgd (Nesterov momentum 0.9) or adamw.
+        schedule: onecycle, poly or constant.
+        prior_mean: base (the trained values) or zero (plain weight decay).
+        random_classes: how many randomly chosen classes each member weights up.
+        random_class_weight: their weight in its cross-entropy.
+    """
+
+    section = "abnn"
+    members: PositiveInt = 3
+    alpha: NonNegativeFloat | None = None
+    alpha_grid: list[NonNegativeFloat] = field(default_factory=lambda: [0.02, 0.05, 0.1, 0.2])
+    alpha_frames: NonNegativeInt = 24
+    alpha_corruption: Literal[0, 1, 2, 3, 4, 5] = 0
+    alpha_draws: PositiveInt = 6
+    noise: Literal["channel"] = "channel"
+    statistics: Literal["frozen", "reestimated"] = "frozen"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    schedule: Schedule = "poly"
+    prior_mean: PriorMean = "base"
+    random_classes: NonNegativeInt = 3
+    random_class_weight: NonNegativeFloat = 4.0
+
+
+class Members(Trainable[ABNN]):
+    """M members in training, one after the other.
+
+    Args:
+        layout: of the network.
+        num_classes: C, of which each member weights some up, drawn once from the seed.
+        config: their settings.
+        alpha: noise scale in training.
+
+    Raises:
+        InputError: more random classes than there are.
+    """
+
+    emphasis: Tensor
+
+    def __init__(self, layout: AffineLayout, num_classes: int, config: AbnnConfig, alpha: float) -> None:
+        count = config.random_classes
+        if count > num_classes:
+            raise InputError(f"{count} random classes of {num_classes}", f"0 to {num_classes}", "lower random_classes")
+        super().__init__(config.scope, config.prior(mean=config.prior_mean))
+        self.members, self.alpha = config.members, alpha
+        self.gamma = nn.ParameterList([nn.Parameter(layout.weight.clone()) for _ in range(self.members)])
+        self.beta = nn.ParameterList([nn.Parameter(layout.bias.clone()) for _ in range(self.members)])
+        emphasis = torch.ones(self.members, num_classes)
+        self.random_classes: list[list[int]] = []
+        for member in range(self.members):
+            chosen = np.random.default_rng([config.seed, member]).choice(num_classes, count, replace=False)
+            self.random_classes.append(sorted(int(c) for c in chosen))
+            emphasis[member, chosen] = config.random_class_weight
+        self.register_buffer("emphasis", emphasis, persistent=False)
+
+    def member_affine(self, layout: AffineLayout, member: int) -> Tensor:
+        """``[2, T]`` of a member, the base's outside of the scope."""
+        return self.within_scope(torch.stack([self.gamma[member], self.beta[member]]), layout)
+
+    def posterior(self, layout: AffineLayout) -> ABNN:
+        gamma, beta = torch.stack([self.member_affine(layout, m) for m in range(self.members)], 1)
+        return ABNN(gamma, beta, self.alpha, self.scope)
+
+    def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
+        return self.prior.energy(self.member_affine(layout, member), layout, self.scope)
+
+    def class_weights(self, weights: Tensor, member: int) -> Tensor:
+        return weights * self.emphasis[member]
+
+    def others(self, member: int) -> list[nn.Parameter]:
+        return [p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])]
+
+
+STATISTICS_BATCHES = 40
+
+
+@flushed_denormals()
+def finetune_abnn(
+    base: Path, config: FinetuneConfig[AbnnConfig], out: Path, *, device: str = "auto", say: Say = say
+) -> dict[str, Any]:
+    """Convert a base network, select alpha unless it is given, fine-tune the members, and write the Bayesian model.
+
+    A killed run continues from its last checkpoint when called again with the same ``out``.
+
+    Args:
+        base: model folder of a deterministic network.
+        config: settings, and data to train and select on.
+        out: the new model folder.
+        device: ``auto``, ``cpu`` or ``cuda[:N]``.
+        say: receives a line for each step.
+
+    Returns:
+        what was measured: alpha and the validation NLL of each candidate, seconds, steps.
+    """
+    from segunc.training.finetune_run import FinetuneRun
+
+    abnn = config.settings
+    run = FinetuneRun(base, config, out, device=device, say=say, members=abnn.members)
+    layout = run.place()
+    alpha = abnn.alpha
+    if alpha is None:
+        candidate = ABNN.around(layout, 0.0, scope=abnn.scope).with_alpha
+        frames, draws, corruption = abnn.alpha_frames, abnn.alpha_draws, abnn.alpha_corruption
+        alpha = run.select(candidate, abnn.alpha_grid, "alpha", frames, draws, corruption)
+    run.measured["alpha"] = alpha
+    if run.epochs == 0:
+        posterior = ABNN.around(layout, alpha, abnn.members, abnn.scope)
+        say("epochs 0: nothing is trained, the members are the base network with noise")
+    else:
+        members = Members(layout, len(run.classes), abnn, alpha)
+        for member, classes in enumerate(members.random_classes):
+            names = ", ".join(run.classes[c] for c in classes)
+            say(f"member {member}: {names or 'no class'} weighted up")
+        posterior = run.train(members, optimizer=abnn.optimizer, schedule=abnn.schedule)
+    if abnn.statistics == "reestimated":
+        run.place()
+        posterior = _with_own_statistics(run, posterior)
+    numbers = 2 * posterior.gamma.numel()
+    return run.finish(posterior, f"{posterior.members} members, alpha {alpha:g}, {numbers:,} parameters")
+
+
+def _with_own_statistics(run: FinetuneRun, posterior: ABNN) -> ABNN:
+    from segunc.training.statistics import reestimate
+
+    device = next(run.network.parameters()).device
+
+    def batches() -> Iterator[Tensor]:
+        return (images.to(device) for images, _ in islice(run.train_batches(), STATISTICS_BATCHES))
+
+    pairs = [
+        reestimate(run.network, g.to(device), b.to(device), batches())
+        for g, b in zip(posterior.gamma, posterior.beta, strict=True)
+    ]
+    rescale, reshift = (torch.stack([p[i].cpu() for p in pairs]) for i in (0, 1))
+    run.say(f"running statistics of {posterior.members} members re-estimated")
+    return ABNN(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope, rescale, reshift)
+
+
+METHOD = Method("abnn", AbnnConfig, finetune_abnn, ABNN.from_tensors)

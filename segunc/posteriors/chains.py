@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource, mix_seed
-from segunc.affine.scope import in_scope
+from segunc.affine.noise import NoiseSource, draw_noise, mix_seed
+from segunc.affine.prior import Prior
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.posteriors.methods import Method
+from segunc.training.progress import say
+
+if TYPE_CHECKING:
+    from segunc.training.batches import Batch
+    from segunc.training.chain_run import Chain
+    from segunc.training.config import FinetuneConfig
+    from segunc.training.finetune_run import FinetuneRun
+    from segunc.training.target import LogPosterior
 
 
 class ChainStates:
@@ -58,7 +72,7 @@ class ChainStates:
         states = torch.tensor([self._state(s, NoiseSource.of(seed).seed) for s in draws])
         gamma, beta = self.gamma[states], self.beta[states]
         if scope is not None:
-            mask = layout.site_mask(in_scope(scope, layout.names)).cpu()
+            mask = layout.mask(scope).cpu()
             chain = torch.tensor([s % self.chains for s in draws])
             means = (held.reshape(self.chains, -1, held.shape[1]).mean(1)[chain] for held in (self.gamma, self.beta))
             gamma, beta = (torch.where(mask, x, mean) for x, mean in zip((gamma, beta), means, strict=True))
@@ -93,3 +107,265 @@ class HMC(ChainStates):
     """Hamiltonian Monte Carlo (Neal 2011)."""
 
     method = "hmc"
+
+
+@dataclass(frozen=True)
+class ChainConfig(Settings):
+    """What all chains have in common: the posterior that they sample, and where they start.
+
+    Args:
+        scope: norm sites whose affine parameters move: all, encoder, decoder, last:N, every:N or a regular expression.
+        effective_pixels: N_eff, how many independent pixels the training set counts for.
+        prior_scale: s of the Gaussian prior N(theta; theta_base, s^2) on the affine parameters.
+        temperature: T of the posterior; below 1 it is a cold one.
+        frames: training frames that are the data, evenly spaced (0: all).
+        chains: how many, run one after the other.
+        start_spread: standard deviation of the starts around the trained values, in units of the prior's; 0 starts at them.
+        seed: of everything random.
+    """
+
+    scope: str = "all"
+    effective_pixels: PositiveFloat = Prior.effective_pixels
+    prior_scale: PositiveFloat = Prior.scale
+    temperature: PositiveFloat = Prior.temperature
+    frames: NonNegativeInt = 0
+    chains: PositiveInt = 1
+    start_spread: NonNegativeFloat = 0.0
+    seed: NonNegativeInt = 0
+
+    def prior(self) -> Prior:
+        """The prior of these settings."""
+        return Prior(self.prior_scale, self.effective_pixels, temperature=self.temperature)
+
+
+@dataclass(frozen=True)
+class SgldConfig(ChainConfig):
+    """How SGLD runs: steps in cycles, each of which ends with the states that are kept.
+
+    Args:
+        lr: largest step of the mean-pixel loss, as in a training by SGD; the step of the dynamics is lr / N_eff. Steps are
+            stable up to about 2 over the loss's largest curvature, and states are independent after about
+            N_eff s^2 / lr steps where the data say little: take lr as large as stays stable.
+        cycles: how many.
+        cycle_steps: steps of one cycle.
+        exploration: share of a cycle that descends without noise, 0..1 (1 excluded).
+        states_per_cycle: states kept from each cycle, evenly spaced over its noisy part.
+        shape: cosine lets the steps of a cycle fall to 0, constant keeps them.
+        augment: true takes the augmented crops of training instead of the whole frames. The mean over pixels is then that
+            of each batch, and the likelihood is no longer that of the fixed frames.
+    """
+
+    section = "sgld"
+    lr: PositiveFloat = 0.02
+    cycles: PositiveInt = 4
+    cycle_steps: PositiveInt = 200
+    exploration: NonNegativeFloat = 0.5
+    states_per_cycle: PositiveInt = 6
+    shape: Literal["cosine", "constant"] = "cosine"
+    augment: bool = False
+
+
+@dataclass(frozen=True)
+class SghmcConfig(SgldConfig):
+    """How SGHMC runs: as SGLD, with a momentum.
+
+    Args:
+        momentum: share of the velocity that is kept from step to step, 0..1 (1 excluded); 0 is SGLD.
+    """
+
+    section = "sghmc"
+    lr: PositiveFloat = 0.01
+    momentum: NonNegativeFloat = 0.9
+
+
+@dataclass(frozen=True)
+class HmcConfig(ChainConfig):
+    """How HMC runs, on the whole data at every step.
+
+    Args:
+        samples: states kept from each chain, one after each trajectory.
+        warmup: trajectories before them, which adapt the step size.
+        trajectory: length of a trajectory, or none for pi s sqrt(T) / 2 with the prior's s.
+        step_size: of the leapfrog integrator, or none to adapt it.
+        target_acceptance: acceptance probability that it is adapted to, 0..1.
+        jitter: the step size of each trajectory is uniform within this share around it, 0..1.
+        max_steps: leapfrog steps of a trajectory at most; those that need more are cut short and counted.
+        dtype: floating type of the network.
+    """
+
+    section = "hmc"
+    chains: PositiveInt = 2
+    start_spread: NonNegativeFloat = 1.0
+    samples: PositiveInt = 50
+    warmup: NonNegativeInt = 30
+    trajectory: PositiveFloat | None = None
+    step_size: PositiveFloat | None = None
+    target_acceptance: PositiveFloat = 0.8
+    jitter: NonNegativeFloat = 0.1
+    max_steps: PositiveInt = 1000
+    dtype: Literal["float32", "float64"] = "float32"
+
+
+_BATCHES, _START, _NOISE = range(3)
+"""Streams of random numbers of a run."""
+
+
+@flushed_denormals()
+def finetune_langevin(
+    base: Path, config: FinetuneConfig[SgldConfig], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
+) -> dict[str, Any]:
+    """Sample the posterior over the affine parameters by SGLD, or SGHMC with a :class:`SghmcConfig`, and write the Bayesian model.
+
+    A killed run continues exactly where its last checkpoint stands when called again with the same ``out``.
+
+    Args:
+        base, config, out, device, say: see :class:`segunc.posteriors.methods.Method`.
+
+    Returns:
+        what was measured: R-hat, effective sample size, seconds, steps.
+
+    Raises:
+        InputError: the base, the data, the configuration and the output folder do not fit together.
+        PartialFailure: a chain became NaN; its last good state is in the checkpoint.
+    """
+    from segunc.data.labels import IGNORE
+    from segunc.training.batches import Minibatches
+    from segunc.training.langevin import CyclicalSteps, LangevinChain
+    from segunc.training.selection import spaced
+
+    settings = config.settings
+    posterior, momentum = (SGHMC, settings.momentum) if isinstance(settings, SghmcConfig) else (SGLD, 0.0)
+    run, target = _open(base, config, out, device, say)
+    steps = CyclicalSteps(
+        settings.lr / settings.effective_pixels,
+        settings.cycles,
+        settings.cycle_steps,
+        settings.exploration,
+        settings.states_per_cycle,
+        settings.shape,
+    )
+    data = run.data.dataset("train", augment=settings.augment)
+    frames = spaced(len(data), settings.frames)
+    size = run.data.batch_size
+    pixels: float | None = None
+    if not settings.augment:
+        # Every pixel of the set weighs the same, whichever batch it comes in.
+        pixels = size * sum(int((data[i]["label"] != IGNORE).sum()) for i in frames) / len(frames)
+        if pixels == 0:
+            raise InputError("the frames hold no labelled pixel", "frames with labels", "check the training split")
+
+    def chain(number: int) -> Chain:
+        batches = Minibatches(data, frames, size, mix_seed(settings.seed, number, _BATCHES), run.data.workers)
+        stream: list[Iterator[Batch]] = []
+
+        def gradient(theta: Tensor, step: int) -> Tensor:
+            if not stream:
+                stream.append(batches.between(step, steps.total))
+            images, labels = next(stream[0])
+            return target.energy_gradient(theta, images, labels, pixels)
+
+        noise = mix_seed(settings.seed, number, _NOISE)
+        start = _start(target, settings, number)
+        return LangevinChain(gradient, start, steps, seed=noise, momentum=momentum, temperature=settings.temperature)
+
+    return _sample(run, target, posterior, chain)
+
+
+@flushed_denormals()
+def finetune_hmc(
+    base: Path, config: FinetuneConfig[HmcConfig], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
+) -> dict[str, Any]:
+    """The same by Hamiltonian Monte Carlo on all the data at once, with Metropolis correction: the reference.
+
+    See :func:`finetune_langevin`. The chosen frames are held in memory. Acceptance, divergences and step size of each chain are
+    among what was measured.
+
+    Raises:
+        PartialFailure: nothing but divergent trajectories.
+    """
+    from segunc.training.batches import load_batches
+    from segunc.training.hmc import HamiltonianChain
+    from segunc.training.selection import spaced
+
+    settings = config.settings
+    run, target = _open(base, config, out, device, say, getattr(torch, settings.dtype))
+    data = run.data.dataset("train")
+    density = target.on(load_batches(data, spaced(len(data), settings.frames), run.data.batch_size))
+    deviation = settings.prior_scale * math.sqrt(settings.temperature)
+
+    def chain(number: int) -> Chain:
+        return HamiltonianChain(
+            density,
+            _start(target, settings, number),
+            seed=mix_seed(settings.seed, number, _NOISE),
+            trajectory=settings.trajectory or math.pi * deviation / 2,
+            warmup=settings.warmup,
+            total=settings.warmup + settings.samples,
+            step=settings.step_size,
+            target=settings.target_acceptance,
+            jitter=settings.jitter,
+            max_steps=settings.max_steps,
+        )
+
+    return _sample(run, target, HMC, chain)
+
+
+def _open(
+    base: Path,
+    config: FinetuneConfig[Any],
+    out: Path,
+    device: str,
+    say: Callable[[str], None],
+    dtype: torch.dtype = torch.float32,
+) -> tuple[FinetuneRun, LogPosterior]:
+    """The run, with the network on its device in a type, and the density that is sampled."""
+    from segunc.training.finetune_run import FinetuneRun
+    from segunc.training.target import LogPosterior
+
+    settings = config.settings
+    if config.trainer:
+        raise InputError(
+            f"trainer settings {', '.join(config.trainer)} for {settings.section}",
+            "none: chains do not run in Lightning's Trainer",
+            f"remove them, and see {settings.section} for what a chain can be told",
+        )
+    run = FinetuneRun(base, config, out, device=device, say=say)
+    run.place()
+    run.network.to(dtype)
+    run.settings["precision"] = "64-true" if dtype == torch.float64 else "32-true"
+    return run, LogPosterior(run.network, settings.prior(), settings.scope)
+
+
+def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
+    """Where a chain starts: the trained values, and a draw of the prior times the spread."""
+    noise = draw_noise(mix_seed(settings.seed, number, _START), [0], len(target.base))[0].to(target.base)
+    spread = settings.start_spread * settings.prior_scale * math.sqrt(settings.temperature)
+    return target.base + spread * noise
+
+
+def _sample(
+    run: FinetuneRun, target: LogPosterior, posterior: type[ChainStates], chain: Callable[[int], Chain]
+) -> dict[str, Any]:
+    """Run the chains, look at their convergence and write the model."""
+    from segunc.metrics.chains import convergence
+    from segunc.training.chain_run import run_chains
+    from segunc.training.resume import CHECKPOINTS, LAST
+
+    chains, count = run.options.chains, target.parameters.count
+    run.say(f"{posterior.method}: {chains} chains over {count:,} affine parameters")
+    states, records = run_chains(chain, chains, run.out / CHECKPOINTS / LAST, resume=run.resume is not None)
+    for number, record in enumerate(records):
+        if record:
+            run.say(f"chain {number + 1}: " + ", ".join(f"{key} {value:.4g}" for key, value in record.items()))
+    converged = convergence(states.numpy())
+    run.measured.update(dimensions=count, chain_records=records, convergence=converged)
+    run.say("convergence: " + ", ".join(f"{key} {value}" for key, value in converged.items()))
+    gamma, beta = target.parameters.expand(states.flatten(0, 1).double().to(target.base.device))
+    sampled = {key: getattr(run.options, key) for key in ("effective_pixels", "prior_scale", "temperature")}
+    made = posterior(gamma.float().cpu(), beta.float().cpu(), chains, run.options.scope, sampled)
+    return run.finish(made, f"{len(made.gamma)} states of {chains} chains")
+
+
+SGLD_METHOD = Method("sgld", SgldConfig, finetune_langevin, SGLD.from_tensors)
+SGHMC_METHOD = Method("sghmc", SghmcConfig, finetune_langevin, SGHMC.from_tensors)
+HMC_METHOD = Method("hmc", HmcConfig, finetune_hmc, HMC.from_tensors)

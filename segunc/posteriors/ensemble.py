@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from segunc.affine.branches import Branch, Mixture
+from segunc.affine.files import FORMAT
 from segunc.affine.posterior import Posterior
 from segunc.core.errors import InputError
+from segunc.core.files import link_or_copy, write_json
+from segunc.networks.files import DESCRIPTION, POSTERIOR
+from segunc.posteriors.methods import Method
+from segunc.training.progress import is_first_process, say
+
+if TYPE_CHECKING:
+    from segunc.posteriors.files import Model
+    from segunc.training.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -58,3 +70,132 @@ class Ensemble(Mixture):
 
     def settings(self) -> dict[str, Any]:
         return {"parts": [{"method": p.posterior.method, **p.posterior.settings()} for p in self.parts]}
+
+
+def train_members(
+    config: TrainConfig, seeds: Sequence[int], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Train one network for each seed, into ``seed-N`` below ``out``; finished ones are skipped.
+
+    Args:
+        config: of ``segunc train``; its own seed plays no part.
+        seeds: all different.
+        out: the folder of the members' folders.
+        device: ``auto``, ``cpu`` or ``cuda[:N]``.
+        say: receives a line for each member.
+
+    Yields:
+        the folder and what was measured, after each training.
+
+    Raises:
+        InputError: a seed twice, or a finished member of other settings.
+    """
+    from segunc.training.base import train_network
+    from segunc.training.resume import claim_checkpoints
+
+    if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
+        raise InputError(f"--seeds {','.join(map(str, seeds))}", "different numbers of at least 0", "e.g. 0,1,2,3")
+    for number, seed in enumerate(seeds, start=1):
+        own, folder = replace(config, seed=seed), out / f"seed-{seed}"
+        if (folder / DESCRIPTION).exists():
+            claim_checkpoints(folder, "train", own)  # refuses what other settings made
+            say(f"member {number} of {len(seeds)}: {folder} is finished")
+            continue
+        say(f"member {number} of {len(seeds)}: {folder}")
+        yield folder, train_network(own, folder, device=device)[1]
+
+
+def make_ensemble(bases: Sequence[Path], out: Path, *, say: Callable[[str], None] = say) -> None:
+    """Write the model folder of an ensemble, its members linked (or copied) into ``members/0`` and so on; nothing is trained.
+
+    What was fitted on a member (its temperature, its max-logit statistics) is left out: it does not hold for the whole.
+
+    Args:
+        bases: model folders, each deterministic or with a posterior of one network, or one folder that holds several in
+            ``seed-*``.
+        out: the new model folder.
+        say: receives a line.
+
+    Raises:
+        InputError: fewer than two members, the same one twice, one that is a mixture itself, members of other classes or
+            inference sizes than the first, or a folder that holds another kind of model.
+    """
+    from segunc.posteriors.files import MEMBERS, load_model, model_files
+
+    if not is_first_process():
+        return
+    folders = list(bases)
+    if len(folders) == 1:
+        members = [path for path in folders[0].glob("seed-*") if path.is_dir()]
+        folders = sorted(members, key=lambda path: (len(path.name), path.name)) or folders  # seed-10 after seed-9
+    if len(folders) < 2:
+        raise InputError(
+            f"an ensemble of {len(folders)} model" + (f" ({folders[0]})" if folders else ""),
+            "at least two model folders, or one folder with several seed-* folders",
+            "train more: segunc train --seeds 0,1,2,3",
+        )
+    models = [load_model(folder) for folder in folders]
+    _check_alike(models, folders)
+    occupied = [path.name for path in model_files(out) if MEMBERS not in path.parts and path.name != POSTERIOR]
+    if occupied:
+        raise InputError(f"{out} holds a model of another kind ({occupied[0]})", "a new folder", "give another --out")
+    if any(out.resolve() in (folder.resolve(), *folder.resolve().parents) for folder in folders):
+        raise InputError(f"--out {out} holds the members", "a folder of its own", "give another --out")
+    (out / POSTERIOR).unlink(missing_ok=True)
+    shutil.rmtree(out / MEMBERS, ignore_errors=True)
+    parts = []
+    for index, (model, folder) in enumerate(zip(models, folders, strict=True)):
+        place = f"{MEMBERS}/{index}"
+        (out / place).mkdir(parents=True)
+        for path in model_files(folder, fitted=False):
+            link_or_copy(path, out / place / path.relative_to(folder))
+        parts.append(
+            {
+                "folder": place,
+                "method": model.posterior.method,
+                "base_sha256": model.sha256,
+                "posterior_sha256": model.posterior_sha256,
+            }
+        )
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    record = {
+        "format": FORMAT,
+        "method": Ensemble.method,
+        "members": len(folders),
+        "parts": parts,
+        "base_sha256": models[0].sha256,
+        "provenance": {"date": now, "bases": [folder.name for folder in folders]},
+    }
+    write_json(out / POSTERIOR, record)
+    say(f"wrote {out}: an ensemble of {', '.join(map(str, folders))}; base scores are those of the first")
+
+
+def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
+    first = models[0].network.description
+    seen: dict[tuple[str, str | None], Path] = {}
+    for model, base in zip(models, bases, strict=True):
+        description = model.network.description
+        if not isinstance(model.posterior, Posterior):
+            raise InputError(
+                f"{base} is of method {model.posterior.method}", "members of one network each", "name the members"
+            )
+        if description.classes != first.classes:
+            raise InputError(
+                f"{base} has the classes {', '.join(description.classes[:4])}, ... ({len(description.classes)}), "
+                f"{bases[0]} {', '.join(first.classes[:4])}, ... ({len(first.classes)})",
+                "members of the same classes in the same order",
+                "train them on one data set",
+            )
+        if description.inference_size != first.inference_size:
+            raise InputError(
+                f"{base} has the inference size {description.inference_size}, {bases[0]} {first.inference_size}",
+                "members of one inference size",
+                "train them with the same network.inference_size",
+            )
+        key = model.sha256, model.posterior_sha256
+        if key in seen:
+            raise InputError(f"{base} is the same model as {seen[key]}", "different members", "train with other seeds")
+        seen[key] = base
+
+
+METHOD = Method("ensemble", None, make_ensemble, finished=True, data=False, several=True)

@@ -11,25 +11,26 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
+from torch import Tensor
 
 from segunc.affine.branches import AnyPosterior, branches_of
 from segunc.affine.convert import ConversionReport, convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout
+from segunc.affine.files import FORMAT, TENSORS, file_sha256
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.errors import InputError
-from segunc.core.files import inside, link_or_copy, read_json, write_atomically, write_json
+from segunc.core.files import inside, link_or_copy, read_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, check_finite, load_network, state_sha256
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.ensemble import Ensemble, EnsembleMember
-from segunc.posteriors.fitted import CALIBRATION, MAX_LOGIT_STATISTICS, Calibration, MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.mc_dropout import OwnDropout
-from segunc.posteriors.registry import restore
+from segunc.posteriors.methods import METHODS
+from segunc.posteriors.temperature import Calibration
 from segunc.posteriors.tta import TestTimeAugmentation
 
-FORMAT = 1
-TENSORS = "posterior.safetensors"
 MEMBERS = "members"
 """Folder of an ensemble's members, each a model folder named by its number."""
 
@@ -80,51 +81,6 @@ class Model:
             network.to(device).to(memory_format=torch.channels_last)
 
 
-def save_posterior(
-    posterior: Posterior,
-    layout: AffineLayout,
-    report: ConversionReport,
-    base: Path,
-    folder: Path,
-    *,
-    seed: int,
-    provenance: dict[str, Any],
-) -> None:
-    """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
-
-    Args:
-        posterior: what to store.
-        layout, report: of the converted base network.
-        base: the model folder of the base network.
-        folder: the new model folder.
-        seed: that the posterior was made with.
-        provenance: how it came to be: settings, measurements, dates.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    if folder.resolve() != base.resolve():
-        for name in (WEIGHTS, DESCRIPTION):
-            link_or_copy(base / name, folder / name)
-    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()}
-    check_finite(tensors, "the posterior to save")
-    write_atomically(folder / TENSORS, save(tensors))
-    base_hash = read_json(folder / DESCRIPTION, "the description of a network")["sha256"]
-    write_json(
-        folder / POSTERIOR,
-        {
-            "format": FORMAT,
-            "method": posterior.method,
-            "members": posterior.members,
-            **posterior.settings(),
-            "seed": seed,
-            "base_sha256": base_hash,
-            "tensors_sha256": _file_hash(folder / TENSORS),
-            "parameters": sum(t.numel() for t in tensors.values()),
-            "conversion": report.to_json(),
-            "provenance": provenance,
-        },
-    )
-
-
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
     """The files of a model folder that make the model, those of an ensemble's members included.
 
@@ -132,7 +88,7 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
         folder: that may not be there.
         fitted: also what was fitted on the model as a whole.
     """
-    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *([CALIBRATION, MAX_LOGIT_STATISTICS] if fitted else [])]
+    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *([Calibration.file, MaxLogitStatistics.file] if fitted else [])]
     own = [folder / name for name in names if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
     return own + [path for member in members for path in model_files(member, fitted=False)]
@@ -244,14 +200,14 @@ def _load_single(folder: Path, record: dict[str, Any]) -> Model:
         raise InputError(
             f"{folder / TENSORS} cannot be read ({error})", "the tensors of the posterior", "restore the file"
         ) from error
-    actual = _file_hash(folder / TENSORS)
+    actual = file_sha256(folder / TENSORS)
     if actual != record.get("tensors_sha256"):
         raise InputError(
             f"{folder / TENSORS} has changed since {POSTERIOR} was written", "both files of one run", "restore them"
         )
     check_finite(tensors, str(folder / TENSORS))
     report = convert(network.body)
-    posterior = restore(record, tensors, folder / POSTERIOR)
+    posterior = restore_posterior(record, tensors, folder / POSTERIOR)
     if isinstance(posterior, OwnDropout):
         convert_dropout(network)
     layout = AffineLayout(network)
@@ -268,6 +224,33 @@ def _load_single(folder: Path, record: dict[str, Any]) -> Model:
     return Model(network, posterior, digest, sha256, report, record)
 
 
+def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], source: Path) -> Posterior:
+    """The posterior over one network of a record and its tensors.
+
+    Args:
+        record: the content of ``posterior.json``.
+        tensors: that lie beside it.
+        source: the file of the record, for messages.
+
+    Raises:
+        InputError: an unknown method or kind, or a record that lacks something.
+    """
+    name = str(record.get("method"))
+    restore = METHODS[name].restore if name in METHODS else None
+    if restore is None:
+        raise InputError(
+            f"posterior method '{name}' in {source.parent}",
+            ", ".join(METHODS),
+            "a newer version may know it, or a package that is not installed here",
+        )
+    try:
+        return restore(tensors, record)
+    except InputError as error:
+        raise InputError(f"{source}: {error.given}", error.expected, error.remedy) from error
+    except KeyError as error:
+        raise InputError(f"{source} lacks {error}", "the record of a posterior", "make it again") from error
+
+
 def _check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
     if record.get("base_sha256") != digest:
         raise InputError(
@@ -280,7 +263,3 @@ def _check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
 
 def _hash(inner: str | None, method: str, settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps([inner, method, settings], sort_keys=True).encode()).hexdigest()
-
-
-def _file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,25 +1,75 @@
-"""Laplace approximation over the affine parameters (MacKay 1992; Daxberger et al. 2021, 2106.14806)."""
+"""Laplace approximation over the affine parameters (MacKay 1992; Daxberger et al. 2021, 2106.14806).
+
+The Fisher matrix of the mean pixel over the affine parameters, estimated with one backward pass for many images.
+
+Write l_i(theta) = log p(y_i | x, theta) for pixel i and g_i for its gradient at theta. The Fisher matrix of a pixel is
+F_i = E[g_i g_i'], the expectation over labels y_i drawn from the network's own prediction, and that of the mean pixel
+is F = (1 / N) sum_i F_i over the N labelled pixels of the data. The log posterior of this package counts N_eff times
+the mean-pixel log-likelihood, so N_eff F is the (generalised Gauss-Newton) curvature of its likelihood.
+
+Gradients of single pixels would need a backward pass each. They are not needed. Draw a label for every pixel of an
+image independently, and let G = sum_i g_i be the gradient of the image's summed log-likelihood. Given the image, the
+g_i are independent of each other, and each has mean 0 (the expectation of the score under the model's own labels), so
+the cross terms of E[G G'] vanish:
+
+    E[G G'] = sum_i E[g_i g_i'] + sum_{i != j} E[g_i] E[g_j]' = sum_i F_i.
+
+So the outer product of one image's gradient is an unbiased estimate of the sum of its pixels' Fisher matrices: the unit
+of the gradient is the image, and dividing the sum of outer products by the number of labelled pixels (times samples)
+gives the Fisher of the mean pixel, without any approximation but Monte Carlo. (With the true labels instead, the
+"empirical Fisher", the g_i of an image share a direction, the cross terms stay, and the sum is too large by a factor
+of up to the number of pixels.) A diagonal entry has a relative standard error of about sqrt(2 / n) after n gradients,
+because G is nearly Gaussian as a sum over many pixels.
+
+The gradients of all images of a batch come from one backward pass: image i meets its own draw, a row of the affine
+tensors that is a leaf of its own, and no image of a batch sees another in eval mode.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource
-from segunc.affine.posterior import stochastic
+from segunc.affine.noise import NoiseSource, mix_seed
+from segunc.affine.prior import Prior
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.core.files import write_atomically
+from segunc.data.labels import IGNORE
+from segunc.posteriors.methods import Method
+from segunc.posteriors.point import Point
+from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.progress import Say, StepProgress, is_first_process, say
+from segunc.training.resume import CHECKPOINTS
+
+if TYPE_CHECKING:
+    from segunc.training.finetune_run import FinetuneRun
 
 Structure = Literal["diagonal", "block", "full"]
+FULL_LIMIT = 4096
+"""Parameters up to which the full matrix is kept: 64 MiB as float32, and seconds to factorise."""
+PARTIAL = "fisher.safetensors"
+"""The sums so far, beside the checkpoints."""
+LEAST_PIXELS = 10_000
+"""Labelled pixels below which no Fisher is taken: rare classes would not occur in it."""
+LEAST_GRADIENTS = 8
+"""Image gradients below which no Fisher is taken: the relative standard error of its entries is 50 % there."""
 
 
 class Laplace:
     """Draws from ``N(mean, T P^-1)`` with the precision ``P = N_eff F + I / s^2``.
 
-    F is the Fisher matrix of the mean pixel (:mod:`segunc.training.finetune_laplace`), so N_eff F stands for the curvature of
+    F is the Fisher matrix of the mean pixel (see the module's text), so N_eff F stands for the curvature of
     N_eff independent pixels. It is held in one of three forms: ``diagonal``; ``block``, which keeps the 2 x 2 block of
     the gamma and the beta of each channel; ``full`` over the parameters of a small scope.
 
@@ -29,13 +79,11 @@ class Laplace:
             ``[P, P]`` full.
         structure: which of these.
         index: ``[P]`` int64 positions in the flattened ``[2, T]`` of the full form's rows, else None.
-        prior_scale: s, standard deviation of the Gaussian prior.
-        effective_pixels: N_eff.
-        temperature: T, at least 0.
+        prior: s, N_eff and the temperature T.
         scope: which sites are stochastic. Sampling fewer sites keeps their noise as it is and drops that of the others.
 
     Raises:
-        InputError: an unknown structure, tensors of other shapes, or settings out of range.
+        InputError: an unknown structure, or tensors of other shapes.
     """
 
     method: ClassVar[str] = "laplace"
@@ -47,10 +95,7 @@ class Laplace:
         fisher: Tensor,
         structure: Structure = "block",
         index: Tensor | None = None,
-        *,
-        prior_scale: float = 0.1,
-        effective_pixels: float = 100_000.0,
-        temperature: float = 1.0,
+        prior: Prior | None = None,
         scope: str = "all",
     ) -> None:
         if structure not in get_args(Structure):
@@ -61,29 +106,25 @@ class Laplace:
         if mean.shape != (2, total) or fisher.shape != expected or (index is None) == (structure == "full"):
             shapes = f"mean {tuple(mean.shape)}, fisher {tuple(fisher.shape)}, {side} rows"
             raise InputError(shapes, f"[2, T] and {list(expected)} for a {structure} Fisher")
-        if not (prior_scale > 0 and effective_pixels > 0 and temperature >= 0):
-            given = f"prior_scale {prior_scale}, effective_pixels {effective_pixels}, temperature {temperature}"
-            raise InputError(given, "positive numbers, a temperature of at least 0")
         self.mean, self.fisher, self.index, self.scope = mean, fisher, index, scope
         self.structure: Structure = structure
-        self.prior_scale, self.effective_pixels = float(prior_scale), float(effective_pixels)
-        self.temperature = float(temperature)
+        self.prior = Prior() if prior is None else prior
         self._factor: Tensor | None = None
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
     ) -> AffineDraws:
-        mask = stochastic(layout, self.scope, scope).cpu()
+        mask = layout.mask(self.scope, scope).cpu()
         noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
         spread = torch.where(torch.stack([mask, mask & layout.has_bias.cpu()]), self._spread(noise), 0.0)
-        values = self.mean.cpu() + self.temperature**0.5 * spread.float()
+        values = self.mean.cpu() + self.prior.temperature**0.5 * spread.float()
         values = values.to(layout.device)
         return AffineDraws(values[:, 0], values[:, 1])
 
     def _spread(self, noise: Tensor) -> Tensor:
         """``L^-T noise`` with ``P = L L'``, whose covariance is ``P^-1``; ``[S, 2, T]`` float64."""
-        precision = self.effective_pixels * self.fisher.cpu().double()
-        prior = self.prior_scale**-2
+        precision = self.prior.effective_pixels * self.fisher.cpu().double()
+        prior = self.prior.scale**-2
         if self.structure == "diagonal":
             return noise / (precision + prior).sqrt()
         if self.structure == "block":
@@ -103,16 +144,8 @@ class Laplace:
 
     def with_prior_scale(self, prior_scale: float) -> Laplace:
         """The same Fisher under another prior."""
-        return Laplace(
-            self.mean,
-            self.fisher,
-            self.structure,
-            self.index,
-            prior_scale=prior_scale,
-            effective_pixels=self.effective_pixels,
-            temperature=self.temperature,
-            scope=self.scope,
-        )
+        prior = replace(self.prior, scale=prior_scale)
+        return Laplace(self.mean, self.fisher, self.structure, self.index, prior, self.scope)
 
     def tensors(self) -> dict[str, Tensor]:
         held = {"mean": self.mean, "fisher": self.fisher, "index": self.index}
@@ -121,19 +154,233 @@ class Laplace:
     def settings(self) -> dict[str, Any]:
         return {
             "structure": self.structure,
-            "prior_scale": self.prior_scale,
-            "effective_pixels": self.effective_pixels,
-            "temperature": self.temperature,
+            "prior_scale": self.prior.scale,
+            "effective_pixels": self.prior.effective_pixels,
+            "temperature": self.prior.temperature,
             "scope": self.scope,
         }
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        names = ("prior_scale", "effective_pixels", "temperature", "scope")
-        return cls(
-            tensors["mean"],
-            tensors["fisher"],
-            settings["structure"],
-            tensors.get("index"),
-            **{name: settings[name] for name in names},
+        prior = Prior(settings["prior_scale"], settings["effective_pixels"], temperature=settings["temperature"])
+        structure, index = settings["structure"], tensors.get("index")
+        return cls(tensors["mean"], tensors["fisher"], structure, index, prior, settings["scope"])
+
+
+class FisherSum:
+    """Sums the outer products of image gradients with sampled labels; see the module's text.
+
+    Args:
+        network: converted, in eval mode, its own parameters frozen.
+        affine: ``[2, T]`` gamma and beta at which the Fisher is taken.
+        structure: ``diagonal``, ``block`` or ``full``; see :class:`Laplace`.
+        scope: sites whose parameters count; the others' entries stay 0 (they are absent from the full form).
+
+    Attributes:
+        total: the sum, float64, of the shape that the structure has; divided by ``pixels`` it is F.
+        pixels: labelled pixels times samples that went into it.
+        gradients: image gradients that went into it.
+        index: ``[P]`` positions of the full form's rows in the flattened ``[2, T]``, else None.
+
+    Raises:
+        InputError: more parameters than the full form takes.
+    """
+
+    def __init__(self, network: nn.Module, affine: Tensor, structure: Structure, scope: str = "all") -> None:
+        self.network = network.eval()
+        self.layout = AffineLayout(network)
+        self.affine, self.structure = affine.to(self.layout.device), structure
+        mask = self.layout.mask(scope)
+        self._mask = torch.stack([mask, mask & self.layout.has_bias])
+        self.index: Tensor | None = None
+        shape: tuple[int, ...] = (3 if structure == "block" else 2, self.layout.total)
+        if structure == "full":
+            self.index = self._mask.flatten().nonzero().flatten()
+            if len(self.index) > FULL_LIMIT:
+                raise InputError(
+                    f"the full Fisher of {len(self.index):,} parameters",
+                    f"at most {FULL_LIMIT:,}",
+                    "choose a smaller scope such as last:2, or structure block",
+                )
+            shape = (len(self.index), len(self.index))
+        self.total = torch.zeros(shape, dtype=torch.float64, device=self.layout.device)
+        self.pixels = self.gradients = 0
+
+    def add(self, images: Tensor, labels: Tensor, seed: int, samples: int = 1) -> None:
+        """Add the gradients of a batch.
+
+        Args:
+            images: ``[n, 3, H, W]``.
+            labels: ``[n, H, W]``; only which pixels are ignored (255) is read.
+            seed: of the sampled labels.
+            samples: label maps drawn for each image, a backward pass each.
+
+        Raises:
+            InputError: the network gives NaN or infinite gradients.
+        """
+        device = self.layout.device
+        images, ignored = images.to(device).contiguous(memory_format=torch.channels_last), labels.to(device) == IGNORE
+        rows = len(images)
+        gamma, beta = (row.expand(rows, -1).clone().requires_grad_() for row in self.affine)
+        with self.layout.active(AffineDraws(gamma, beta)):
+            logits = cast(Tensor, self.network(images)).float()
+        cumulative = logits.detach().softmax(1).cumsum(1)
+        for sample in range(samples):
+            generator = torch.Generator().manual_seed(mix_seed(seed, sample))
+            uniform = torch.rand((rows, 1, *logits.shape[2:]), generator=generator).to(device)
+            # Rounding may leave the last sum below 1.
+            drawn = (cumulative < uniform).sum(1).clamp_max(logits.shape[1] - 1)
+            loss = F.cross_entropy(logits, drawn.masked_fill(ignored, IGNORE), ignore_index=IGNORE, reduction="sum")
+            found = torch.autograd.grad(loss, (gamma, beta), retain_graph=sample + 1 < samples)
+            self._accumulate(torch.stack(found, 1).double() * self._mask)
+        self.pixels += samples * int((~ignored).sum())
+        self.gradients += samples * rows
+
+    def _accumulate(self, gradients: Tensor) -> None:
+        """Add outer products of gradients ``[n, 2, T]``."""
+        if not bool(torch.isfinite(gradients).all()):
+            raise InputError("a gradient of the network is NaN or infinite", "finite gradients", "check its weights")
+        if self.index is not None:
+            chosen = gradients.flatten(1)[:, self.index]
+            self.total += chosen.T @ chosen
+            return
+        self.total[:2] += gradients.square().sum(0)
+        if self.structure == "block":
+            self.total[2] += (gradients[:, 0] * gradients[:, 1]).sum(0)
+
+    def mean(self) -> Tensor:
+        """F, the Fisher of the mean pixel, float32 on the CPU, in the shape of ``total``."""
+        return (self.total / max(self.pixels, 1)).float().cpu()
+
+
+@dataclass(frozen=True)
+class LaplaceConfig(AffineTrainingConfig):
+    """How the Fisher matrix is taken and which prior goes with it.
+
+    Args:
+        epochs: of plain fine-tuning to the maximum of the posterior before the Fisher is taken; 0 takes it at the base.
+        prior_scale: s in that fine-tuning, and in the result where ``prior_scale_grid`` is empty.
+        structure: diagonal, block (2 x 2 blocks of gamma and beta of each channel) or full (a small scope).
+        images: training crops whose gradients are taken.
+        samples: label maps drawn for each crop.
+        prior_scale_grid: candidates for s in the result, one of which is selected on validation NLL.
+        temperature: T, factor of the covariance.
+        selection_frames: validation frames used for the selection, evenly spaced (0: all).
+        selection_draws: draws for each candidate.
+    """
+
+    section = "laplace"
+    epochs: NonNegativeInt = 0
+    structure: Structure = "block"
+    images: PositiveInt = 64
+    samples: PositiveInt = 2
+    prior_scale_grid: list[PositiveFloat] = field(default_factory=lambda: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3])
+    temperature: NonNegativeFloat = Prior.temperature
+    selection_frames: NonNegativeInt = 24
+    selection_draws: PositiveInt = 6
+
+
+@flushed_denormals()
+def finetune_laplace(
+    base: Path, config: FinetuneConfig[LaplaceConfig], out: Path, *, device: str = "auto", say: Say = say
+) -> dict[str, Any]:
+    """Take the Fisher at the base (or after plain fine-tuning), select the prior, and write the Bayesian model.
+
+    Args:
+        base, config, out, device, say: see :func:`segunc.posteriors.abnn.finetune_abnn`.
+
+    Returns:
+        what was measured: seconds, pixels and gradients of the Fisher, the prior scale.
+    """
+    from segunc.training.finetune_run import FinetuneRun
+
+    run = FinetuneRun(base, config, out, device=device, say=say, partial=PARTIAL)
+    options = config.settings
+    layout = run.place()
+    affine = torch.stack([layout.weight, layout.bias]).cpu()
+    if run.epochs:
+        point = run.train(Point(layout, options.scope, options.prior()))
+        affine = torch.cat([point.gamma, point.beta])
+        run.place()
+    fisher = _take_fisher(run, FisherSum(run.network.requires_grad_(False), affine, options.structure, options.scope))
+    posterior = Laplace(
+        affine,
+        fisher.mean(),
+        options.structure,
+        None if fisher.index is None else fisher.index.cpu(),
+        options.prior(temperature=options.temperature),
+        options.scope,
+    )
+    if options.prior_scale_grid:
+        grid, frames, draws = options.prior_scale_grid, options.selection_frames, options.selection_draws
+        posterior = posterior.with_prior_scale(
+            run.select(posterior.with_prior_scale, grid, "prior_scale", frames, draws)
         )
+    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": posterior.prior.scale}
+    return run.finish(
+        posterior,
+        f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels, "
+        f"prior scale {posterior.prior.scale:g}",
+    )
+
+
+def _take_fisher(run: FinetuneRun, fisher: FisherSum) -> FisherSum:
+    """Sum the gradients of ``images`` crops; what a killed run had summed is not summed again."""
+    options = run.options
+    if options.images * options.samples < LEAST_GRADIENTS:
+        raise InputError(
+            f"laplace with {options.images} images and {options.samples} samples",
+            f"at least {LEAST_GRADIENTS} gradients",
+            "raise laplace.images or laplace.samples",
+        )
+    run.prepare_data()
+    run.seed_everything()  # the same crops whether a fine-tuning came before, was continued, or was not there
+    path = run.out / CHECKPOINTS / PARTIAL
+    done = _restore(fisher, path)
+    batches = ceil(options.images / run.batch_size)
+    progress = StepProgress("finetune: Fisher", batches, done)
+    for number, (images, labels) in enumerate(_batches(run, batches)):
+        if number < done:
+            continue  # read again all the same, so that the augmentation goes on from the same random state
+        fisher.add(images, labels, mix_seed(options.seed, number), options.samples)
+        if progress.step() and is_first_process():
+            _store(fisher, number + 1, path)
+    progress.close()
+    if is_first_process():
+        _store(fisher, batches, path)
+    if fisher.pixels < LEAST_PIXELS:
+        raise InputError(
+            f"laplace with {fisher.pixels:,} labelled pixels in {options.images} images",
+            f"at least {LEAST_PIXELS:,}",
+            "raise laplace.images or the crop, or check the labels",
+        )
+    return fisher
+
+
+def _batches(run: FinetuneRun, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """``count`` training batches, going through the set again where it is shorter."""
+    given = 0
+    while True:
+        for batch in run.train_batches():
+            if given == count:
+                return
+            given += 1
+            yield batch
+
+
+def _store(fisher: FisherSum, batches: int, path: Path) -> None:
+    counts = torch.tensor([batches, fisher.pixels, fisher.gradients])
+    write_atomically(path, save({"total": fisher.total.cpu(), "counts": counts}))
+
+
+def _restore(fisher: FisherSum, path: Path) -> int:
+    """The number of batches that a killed run had summed; 0 where there was none."""
+    if not path.exists():
+        return 0
+    held = load_file(path)
+    fisher.total.copy_(held["total"])
+    done, fisher.pixels, fisher.gradients = (int(v) for v in held["counts"])
+    return done
+
+
+METHOD = Method("laplace", LaplaceConfig, finetune_laplace, Laplace.from_tensors)

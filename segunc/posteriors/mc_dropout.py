@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.dropout_sites import DropoutReport
+from segunc.affine.dropout_sites import DropoutReport, convert_dropout, dropout_layers
 from segunc.affine.noise import NoiseSource, mix_seed
-from segunc.affine.posterior import Deterministic, stochastic
+from segunc.affine.posterior import Deterministic, Posterior
 from segunc.affine.scope import in_scope
+from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings, UnitInterval
+from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.posteriors.methods import Method
+from segunc.training.config import FinetuneConfig
+from segunc.training.progress import Say, say
+
+if TYPE_CHECKING:
+    from segunc.training.finetune_run import FinetuneRun
+
+NORM_GRID = (0.0003, 0.001, 0.003, 0.01, 0.03)
+"""Candidates for p at norm sites: there are thousands of channels, so already one in a thousand dropped makes draws differ."""
 
 
 class ChannelDropout:
@@ -51,7 +64,7 @@ class ChannelDropout:
         self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
     ) -> AffineDraws:
         kept = (NoiseSource.of(seed).uniform(draws, layout.total) >= self.p).float().to(layout.device) / (1.0 - self.p)
-        factor = torch.where(stochastic(layout, self.scope, scope), kept, 1.0)
+        factor = torch.where(layout.mask(self.scope, scope), kept, 1.0)
         gamma, beta = self.gamma_beta.to(layout.device)
         return AffineDraws(gamma * factor, beta * factor)
 
@@ -139,3 +152,80 @@ class OwnDropout:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         return cls(settings["p"], settings["layers"], settings["scope"])
+
+
+@dataclass(frozen=True)
+class McDropoutConfig(Settings):
+    """What is dropped, and how much.
+
+    Args:
+        sites: own (the network's own dropout layers, and only they), norm (channels at the norm sites), or auto: own where
+            the network has any, else norm.
+        p: probability that an element or a channel is dropped, below 1; none selects it from ``p_grid`` on validation NLL.
+        p_grid: the candidates; none leaves own layers the p that the network was trained with, and takes 0.0003 to 0.03 for
+            norm sites.
+        selection_frames: validation frames used for the selection, evenly spaced (0: all).
+        selection_draws: draws for each candidate.
+        scope: norm sites, or own layers, that are stochastic: all, encoder, decoder, last:N, every:N or a regular expression.
+        seed: of the masks in the selection.
+    """
+
+    section = "mc_dropout"
+    sites: Literal["auto", "own", "norm"] = "auto"
+    p: UnitInterval | None = None
+    p_grid: list[UnitInterval] | None = None
+    selection_frames: NonNegativeInt = 24
+    selection_draws: PositiveInt = 6
+    scope: str = "all"
+    seed: NonNegativeInt = 0
+
+
+@flushed_denormals()
+def finetune_mc_dropout(
+    base: Path, config: FinetuneConfig[McDropoutConfig], out: Path, *, device: str = "auto", say: Say = say
+) -> dict[str, Any]:
+    """Choose what is dropped and with which probability, and write the Bayesian model; nothing is trained.
+
+    Args:
+        base, config, out, device, say: see :func:`segunc.posteriors.abnn.finetune_abnn`.
+
+    Returns:
+        what was measured: seconds, p, the validation NLL of each candidate.
+    """
+    from segunc.training.finetune_run import FinetuneRun
+
+    run = FinetuneRun(base, config, out, device=device, say=say)
+    options = config.settings
+    own = dropout_layers(run.network)
+    if options.sites == "own" or (options.sites == "auto" and own.sites):
+        say(str(convert_dropout(run.network)))
+        layers = OwnDropout.of(own, options.p, options.scope)
+        in_scope(options.scope, layers.names)
+        if options.p is None and options.p_grid is not None:
+            run.place()
+            layers = layers.with_p(_select(run, layers.with_p, options.p_grid))
+        elif options.p is None:
+            say("they keep the p that the network was trained with: neither p nor p_grid is given")
+        run.measured["p"] = list(layers.p)
+        return run.finish(layers, f"the network's own {len(layers.p)} dropout layers, nothing is trained")
+    posterior = ChannelDropout.of(run.place(), options.p or 0.0, options.scope)
+    p = options.p
+    if p is None:
+        p = _select(run, posterior.with_p, NORM_GRID if options.p_grid is None else options.p_grid)
+    run.measured["p"] = p
+    return run.finish(posterior.with_p(p), f"channel dropout with p {p:g}, nothing is trained")
+
+
+def _select(run: FinetuneRun, candidate: Callable[[float], Posterior], grid: Sequence[float]) -> float:
+    return run.select(candidate, grid, "p", run.options.selection_frames, run.options.selection_draws)
+
+
+def _restore(tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Posterior:
+    """Of the kind that the record says is dropped."""
+    kinds: dict[str, type[Posterior]] = {kind.where: kind for kind in (ChannelDropout, OwnDropout)}
+    if record["where"] not in kinds:
+        raise InputError(f"dropout at '{record['where']}'", ", ".join(kinds), "a newer version may know it")
+    return kinds[record["where"]].from_tensors(tensors, record)
+
+
+METHOD = Method("mc-dropout", McDropoutConfig, finetune_mc_dropout, _restore)

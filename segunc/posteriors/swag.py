@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
 
+import torch
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource
-from segunc.affine.posterior import stochastic
+from segunc.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
+from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.posteriors.methods import Method
+from segunc.posteriors.point import Point
+from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.progress import Say, say
 
 
 class Swag:
@@ -52,7 +62,7 @@ class Swag:
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
     ) -> AffineDraws:
-        mask = stochastic(layout, self.scope, scope)
+        mask = layout.mask(self.scope, scope)
         columns, width = len(self.deviations), 2 * layout.total
         noise = NoiseSource.of(seed).normal(draws, width + columns)
         diagonal = (self.variance.cpu() / 2.0).sqrt() * noise[:, :width].view(len(draws), 2, -1)
@@ -74,3 +84,125 @@ class Swag:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         return cls(tensors["mean"], tensors["variance"], tensors["deviations"], settings["scale"], settings["scope"])
+
+
+@dataclass(frozen=True)
+class SwagConfig(AffineTrainingConfig):
+    """How the SWAG trajectory is run and what becomes of it.
+
+    Args:
+        lr: constant learning rate of SGD (Nesterov momentum 0.9) after the warm-up.
+        warmup_steps: steps over which the rate rises linearly from 0.
+        burn_in: steps before the first snapshot may be taken.
+        collect_every: steps between snapshots.
+        rank: K, how many of the last snapshots the low-rank part keeps.
+        scale: factor of the covariance (1 is the published one), or none to select it from ``scale_grid`` on
+            validation NLL.
+        scale_grid: the candidates.
+        selection_frames: validation frames used for the selection, evenly spaced (0: all).
+        selection_draws: draws for each candidate.
+    """
+
+    section = "swag"
+    warmup_steps: NonNegativeInt = 5
+    burn_in: NonNegativeInt = 10
+    collect_every: PositiveInt = 2
+    rank: Annotated[int, Bound(least=2)] = 10
+    scale: PositiveFloat | None = 1.0
+    scale_grid: list[PositiveFloat] = field(default_factory=lambda: [0.3, 1.0, 3.0, 10.0])
+    selection_frames: NonNegativeInt = 24
+    selection_draws: PositiveInt = 6
+
+
+class Trajectory(Point):
+    """SGD at a constant rate from the base, whose snapshots give a mean, a variance and low-rank deviations.
+
+    A snapshot is taken after step n where ``n > burn_in`` and ``n - burn_in`` is a multiple of ``collect_every``.
+    Statistics are kept by Welford's recurrence in float64 and travel with the checkpoints.
+    """
+
+    snapshots: Tensor
+    collected_at: Tensor
+    mean: Tensor
+    squares: Tensor
+    deviations: Tensor
+
+    def __init__(self, layout: AffineLayout, config: SwagConfig) -> None:
+        super().__init__(layout, config.scope, config.prior())
+        self.config = config
+        zeros = torch.zeros_like(self.affine, dtype=torch.float64)
+        self.register_buffer("snapshots", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("collected_at", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean", zeros)
+        self.register_buffer("squares", zeros.clone())
+        self.register_buffer("deviations", torch.zeros(config.rank, *self.affine.shape))
+
+    def schedule(self, optimizer: Optimizer) -> LRScheduler:
+        return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (self.config.warmup_steps + 1)))
+
+    def check_steps(self, steps: int) -> None:
+        expected = max(0, steps - self.config.burn_in) // self.config.collect_every
+        if expected < 2:
+            raise InputError(
+                f"SWAG with {expected} snapshots: {steps} steps, burn_in {self.config.burn_in}, collect_every {self.config.collect_every}",
+                "at least 2 snapshots",
+                "train for more epochs, or lower burn_in or collect_every",
+            )
+
+    def after_step(self, layout: AffineLayout, step: int) -> None:
+        due = step > self.config.burn_in and (step - self.config.burn_in) % self.config.collect_every == 0
+        if due and step != int(self.collected_at):  # accumulated gradients give several batches a step
+            self.collect(layout)
+            self.collected_at.fill_(step)
+
+    @torch.no_grad()
+    def collect(self, layout: AffineLayout) -> None:
+        """Take a snapshot of the parameters as they are."""
+        point = self.within_scope(self.affine, layout).double()
+        self.snapshots += 1
+        before = point - self.mean
+        self.mean += before / self.snapshots
+        after = point - self.mean
+        self.squares += before * after
+        self.deviations.copy_(torch.cat([self.deviations[1:], after[None].float()]))
+
+    @torch.no_grad()
+    def gaussian(self) -> Swag:
+        """The Gaussian of the snapshots so far; of a single one there is none, which is an :class:`InputError`."""
+        count = int(self.snapshots)
+        variance = (self.squares / max(count, 1)).float()
+        deviations = self.deviations[self.config.rank - min(count, self.config.rank) :]
+        return Swag(self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), scope=self.scope)
+
+
+@flushed_denormals()
+def finetune_swag(
+    base: Path, config: FinetuneConfig[SwagConfig], out: Path, *, device: str = "auto", say: Say = say
+) -> dict[str, Any]:
+    """Run SGD from a base network, fit a Gaussian to its snapshots, and write the Bayesian model.
+
+    Args:
+        base, config, out, device, say: see :func:`segunc.posteriors.abnn.finetune_abnn`.
+
+    Returns:
+        what was measured: seconds, steps, snapshots, the scale.
+    """
+    from segunc.training.finetune_run import FinetuneRun
+
+    run = FinetuneRun(base, config, out, device=device, say=say)
+    options = config.settings
+    trajectory = Trajectory(AffineLayout(run.network), options)
+    run.train(trajectory)
+    posterior = trajectory.gaussian()
+    scale = options.scale
+    if scale is None:
+        run.place()
+        grid = options.scale_grid
+        scale = run.select(posterior.with_scale, grid, "scale", options.selection_frames, options.selection_draws)
+    snapshots = int(trajectory.snapshots)
+    run.measured |= {"snapshots": snapshots, "scale": scale}
+    columns = len(posterior.deviations)
+    return run.finish(posterior.with_scale(scale), f"{snapshots} snapshots, rank {columns}, scale {scale:g}")
+
+
+METHOD = Method("swag", SwagConfig, finetune_swag, Swag.from_tensors)

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from segunc.affine.branches import AnyPosterior, Branch, InputTransform, Mixture, branches_of, least_draws
+from segunc.affine.files import FORMAT
+from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
+from segunc.core.files import read_json, write_json
+from segunc.networks.files import POSTERIOR
+from segunc.posteriors.methods import Method
+from segunc.training.progress import say
+
+if TYPE_CHECKING:
+    from segunc.training.config import FitConfig
 
 
 class TestTimeAugmentation(Mixture):
@@ -33,7 +44,7 @@ class TestTimeAugmentation(Mixture):
     __test__ = False  # pytest takes the name for that of a test
     method: ClassVar[str] = "tta"
 
-    def __init__(self, inner: AnyPosterior, scales: Sequence[float] = (1.0,), flip: bool = True) -> None:
+    def __init__(self, inner: AnyPosterior, scales: Sequence[float], flip: bool) -> None:
         if isinstance(inner, TestTimeAugmentation):
             raise InputError(
                 "test-time augmentation of a model that has it already", "a model without", "start from its base"
@@ -65,3 +76,58 @@ class TestTimeAugmentation(Mixture):
     def settings(self) -> dict[str, Any]:
         within = {"method": self.inner.method, **self.inner.settings()}
         return {"scales": list(self.scales), "flip": self.flip, "inner": within}
+
+
+@dataclass(frozen=True)
+class TtaConfig(Settings):
+    """Which transforms the frames go through.
+
+    Args:
+        scales: factors of both sides of the frame.
+        flip: also mirror the frame.
+    """
+
+    section = "tta"
+    scales: list[PositiveFloat] = field(default_factory=lambda: [1.0])
+    flip: bool = True
+
+
+def augment_model(
+    base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
+) -> None:
+    """Write a model with test-time augmentation over it; what was fitted on the model without is left out.
+
+    Args:
+        base: the model folder of any model that is not augmented already.
+        config, out, say: see :class:`segunc.posteriors.methods.Method`.
+        device: plays no part.
+
+    Raises:
+        InputError: settings out of range, an augmented model, or ``out`` is ``base``.
+    """
+    from segunc.posteriors.files import copy_model, load_model
+
+    model = load_model(base)
+    posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
+    if out.resolve() == base.resolve():
+        raise InputError(f"--out {out} is the base", "a folder of its own", "give another --out")
+    if (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get("method") == posterior.method:
+        (out / POSTERIOR).unlink()  # the same command once more
+    copy_model(base, out, fitted=False)
+    inner = read_json(base / POSTERIOR, "the description of a posterior") if model.bayesian else None
+    record = {
+        "format": FORMAT,
+        "method": posterior.method,
+        "members": posterior.members,
+        "scales": list(posterior.scales),
+        "flip": posterior.flip,
+        "base_sha256": model.sha256,
+        "inner": inner,
+        "provenance": {"date": datetime.now(UTC).isoformat(timespec="seconds"), "base": base.name},
+    }
+    write_json(out / POSTERIOR, record)
+    scales = ", ".join(f"{scale:g}" for scale in config.settings.scales)
+    say(f"wrote {out}: frames at scale {scales}{', each also mirrored' if posterior.flip else ''}")
+
+
+METHOD = Method("tta", TtaConfig, augment_model, finished=True, data=False)

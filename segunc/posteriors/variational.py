@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
-from torch import Tensor
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource
-from segunc.affine.posterior import stochastic
+from segunc.affine.prior import Prior
+from segunc.affine.trainable import Trainable
+from segunc.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
+from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.posteriors.methods import Method
+from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.losses import Schedule
+from segunc.training.progress import Say, say
 
 
 class MeanField:
@@ -38,7 +49,7 @@ class MeanField:
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
     ) -> AffineDraws:
-        mask = stochastic(layout, self.scope, scope)
+        mask = layout.mask(self.scope, scope)
         noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).view(len(draws), 2, -1).to(layout.device)
         values = self.mean.to(layout.device) + self.sigma.to(layout.device) * mask * noise
         return AffineDraws(values[:, 0], values[:, 1])
@@ -52,3 +63,93 @@ class MeanField:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         return cls(tensors["mean"], tensors["sigma"], settings["scope"])
+
+
+@dataclass(frozen=True)
+class VariationalConfig(AffineTrainingConfig):
+    """How the mean-field posterior is trained; 0 epochs leave the initial one.
+
+    Args:
+        lr: learning rate of the means.
+        sigma_lr: learning rate of rho; sigma = softplus(rho), so while sigma is small a step changes it by this share.
+        initial_sigma: standard deviation of every parameter before the training.
+        kl_weight: factor of the KL term; 1 is the posterior, less is a colder one.
+        draws_per_image: independent draws that each image of a batch meets.
+        optimizer: adamw or sgd (Nesterov momentum 0.9).
+        schedule: onecycle, poly or constant.
+    """
+
+    section = "variational"
+    lr: PositiveFloat = 0.001
+    sigma_lr: PositiveFloat = 0.02
+    initial_sigma: PositiveFloat = 0.02
+    kl_weight: NonNegativeFloat = 1.0
+    draws_per_image: PositiveInt = 1
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    schedule: Schedule = "poly"
+
+
+class MeanFieldTraining(Trainable[MeanField]):
+    """q(theta) = N(mu, sigma^2) in training, sigma = softplus(rho).
+
+    With the mean-pixel cross-entropy of reparameterised draws it is the negative evidence lower bound divided by N_eff.
+    """
+
+    regulariser_name = "kl"
+
+    def __init__(self, layout: AffineLayout, config: VariationalConfig, prior: Prior | None = None) -> None:
+        super().__init__(config.scope, config.prior() if prior is None else prior)
+        self.kl_weight, self.sigma_lr = config.kl_weight, config.sigma_lr
+        self.mean = nn.Parameter(torch.stack([layout.weight, layout.bias]))
+        # The inverse of softplus, in the form that keeps its digits where sigma is small.
+        start = torch.tensor(config.initial_sigma, dtype=torch.float64)
+        self.rho = nn.Parameter(torch.full_like(self.mean, float(start + torch.log(-torch.expm1(-start)))))
+
+    def chosen(self, layout: AffineLayout) -> Tensor:
+        """``[2, T]`` bool: where the scope and the layer have a parameter."""
+        mask = layout.mask(self.scope)
+        return torch.stack([mask, mask & layout.has_bias])
+
+    def posterior(self, layout: AffineLayout) -> MeanField:
+        sigma = F.softplus(self.rho) * self.chosen(layout)
+        return MeanField(self.within_scope(self.mean, layout), sigma, self.scope)
+
+    def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
+        """KL(N(mu, sigma^2) || N(theta_prior, s^2)) over the scope in closed form, times kl_weight / N_eff."""
+        chosen = self.chosen(layout)
+        ratio = F.softplus(self.rho)[chosen] / self.prior.scale
+        shift = (self.mean - self.prior.centre(layout))[chosen] / self.prior.scale
+        divergence = (0.5 * (ratio.square() + shift.square() - 1.0) - ratio.log()).sum()
+        return self.kl_weight * divergence / self.prior.effective_pixels
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        return [{"params": [self.mean]}, {"params": [self.rho], "lr": self.sigma_lr}]
+
+
+@flushed_denormals()
+def finetune_variational(
+    base: Path, config: FinetuneConfig[VariationalConfig], out: Path, *, device: str = "auto", say: Say = say
+) -> dict[str, Any]:
+    """Train a mean-field Gaussian around a base network and write the Bayesian model.
+
+    Args:
+        base, config, out, device, say: see :func:`segunc.posteriors.abnn.finetune_abnn`.
+
+    Returns:
+        what was measured: seconds, steps, the median of sigma.
+    """
+    from segunc.training.finetune_run import FinetuneRun
+
+    run = FinetuneRun(base, config, out, device=device, say=say)
+    options = config.settings
+    trained = MeanFieldTraining(AffineLayout(run.network), options)
+    posterior = run.train(
+        trained, optimizer=options.optimizer, schedule=options.schedule, draws_per_image=options.draws_per_image
+    )
+    median = float(posterior.sigma[posterior.sigma > 0].median())
+    run.measured["median_sigma"] = median
+    numbers = int((posterior.sigma > 0).sum())
+    return run.finish(posterior, f"mean-field Gaussian over {numbers:,} parameters, median sigma {median:.4g}")
+
+
+METHOD = Method("variational", VariationalConfig, finetune_variational, MeanField.from_tensors)

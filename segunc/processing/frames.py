@@ -78,23 +78,22 @@ class FrameProcess:
     ) -> None:
         self.sampler, self.scores, self.size = sampler, tuple(scores), size
         self.tiling, self.smoother = tiling, smoother
-        self._redraw_from = sampler.seed if redraw else None
+        self._redraw = redraw
 
     def __call__(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
-        by_means = self.tiling is not None or self.smoother is not None
-        if not by_means and self._redraw_from is None:
-            return self._at_once(frames)
-        results: list[Maps | Exception] = []
-        for frame in frames:
-            if self._redraw_from is not None:
-                self.sampler.reseed(frame_seed(self._redraw_from, frame.name))
-            results.extend([self._by_means(frame)] if by_means else self._at_once([frame]))
-        return results
+        if self.tiling is not None or self.smoother is not None:
+            return [self._by_means(frame) for frame in frames]
+        if self._redraw:
+            return [self._at_once([frame])[0] for frame in frames]
+        return self._at_once(frames)
+
+    def _seed(self, frame: Frame) -> int | None:
+        return frame_seed(self.sampler.seed, frame.name) if self._redraw else None
 
     def _at_once(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
         try:
             images = [frame.image for frame in frames if frame.image is not None]
-            result = sample_frames(self.sampler, images, size=self.size)
+            result = sample_frames(self.sampler, images, size=self.size, seed=self._seed(frames[0]))
         except (InputError, torch.OutOfMemoryError) as error:
             if len(frames) > 1:  # one of them may be at fault, or all together too many
                 return [self._at_once([frame])[0] for frame in frames]
@@ -121,9 +120,9 @@ class FrameProcess:
         assert frame.image is not None
         if self.tiling is None:
             seen = inference_size(network.description, own, self.size)
-            return sample_means(self.sampler, network_input([frame.image], seen))
-        image = network_input([frame.image], self.size or own)
-        return self.tiling.run(image, lambda tile: sample_means(self.sampler, tile))
+            return sample_means(self.sampler, network_input([frame.image], seen), self._seed(frame))
+        image, seed = network_input([frame.image], self.size or own), self._seed(frame)
+        return self.tiling.run(image, lambda tile: sample_means(self.sampler, tile, seed))
 
 
 def frame_seed(seed: int, name: str) -> int:

@@ -34,9 +34,9 @@ class FrameMeans:
     others: dict[str, Tensor]
 
 
-def sample_means(sampler: Sampler, image: Tensor) -> FrameMeans:
-    """The means of one image ``[1, 3, h, w]``; the sampler must return the score :data:`NEEDED`."""
-    result = sampler(image, keep_probabilities=True)
+def sample_means(sampler: Sampler, image: Tensor, seed: int | None = None) -> FrameMeans:
+    """The means of one image ``[1, 3, h, w]``, from draws of a seed; the sampler must return the score :data:`NEEDED`."""
+    result = sampler(image, keep_probabilities=True, seed=seed)
     assert result.probabilities is not None
     others = {name: maps[0] for name, maps in result.scores.items() if not MEANS.issuperset(SCORES[name].needs)}
     return FrameMeans(result.probabilities[0], result.scores[NEEDED][0], others)

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.uncertainty import entropy_share, per_ln
 
 DISAGREEMENT = ("variance", "votes", "covariance")

@@ -178,8 +178,6 @@ def _obstacle(draws: FoldedDraws, prefix: Prefix | None) -> str:
     """What a graph cannot hold of these draws, or an empty string."""
     if draws.dropout:
         return "masks of dropout layers"
-    if any(site.element_alpha for site in draws.sites):
-        return "noise for each element"
     if prefix is None:
         return "a network that cannot share what is common to all draws"
     if not all(isinstance(kept, Tensor) for kept in prefix.kept.values()):

@@ -158,7 +158,7 @@ class Engine:
     def _active(self, draws: FoldedDraws) -> AbstractContextManager[None]:
         for site in draws.sites:
             if not site.agree:
-                for values in (site.scale, site.shift, site.element_offset):
+                for values in (site.scale, site.shift):
                     mark(values, DRAWS)
         return self.require_layout().active(draws)
 

@@ -31,7 +31,12 @@ def network_input(images: Sequence[Image], size: tuple[int, int]) -> torch.Tenso
 
 
 def sample_frames(
-    sampler: Sampler, images: Sequence[Image], *, size: tuple[int, int] | None = None, keep_probabilities: bool = False
+    sampler: Sampler,
+    images: Sequence[Image],
+    *,
+    size: tuple[int, int] | None = None,
+    keep_probabilities: bool = False,
+    seed: int | None = None,
 ) -> Prediction:
     """The maps of frames of one size, at their own size.
 
@@ -40,6 +45,7 @@ def sample_frames(
         images: RGB uint8 ``[H, W, 3]``, all of one size.
         size: (height, width) the network sees; None for the network's inference size.
         keep_probabilities: also return the mean probabilities.
+        seed: of other draws for these frames alone; None for the sampler's own.
     """
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
@@ -49,4 +55,4 @@ def sample_frames(
     if sampler.device.type == "cuda":
         # From pinned memory the copy is queued; from any other the thread would wait for all that is queued before it.
         given = given.pin_memory().to(sampler.device, non_blocking=True)
-    return sampler(given, size=frame, keep_probabilities=keep_probabilities)
+    return sampler(given, size=frame, keep_probabilities=keep_probabilities, seed=seed)

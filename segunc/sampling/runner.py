@@ -89,17 +89,19 @@ class BranchRunner:
         self.branch, self.draws, self.runner, self.apart = branch, draws, runner, apart
         self.folded: FoldedDraws | None = None
         self.base: FoldedDraws | None = None
+        self._drawn: tuple[NoiseSource, str | None] | None = None
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
-        """Make the draws.
+        """Make the draws, unless they are there.
 
         Args:
             noise: of the whole.
             scope: narrower than the posterior's own, or None.
             images: the first frames, untransformed, for the self-check of the network; it comes before other draws.
         """
-        if not self.branch.stochastic:
+        if not self.branch.stochastic or self._drawn == (noise, scope):
             return
+        self._drawn = (noise, scope)
         engine = self.runner.engine
         layout = engine.require_layout()
         drawn = self._affine(noise, scope)
@@ -108,7 +110,7 @@ class BranchRunner:
             self.runner.check(images, whole)
         # Row 0 is the base network.
         folded = engine.fold(whole, share=self.runner.shares and not self.apart)
-        self.base = folded.part(0, 1).without_element_noise()
+        self.base = folded.part(0, 1)
         self.folded = engine.fold(drawn, share=self.runner.shares) if self.apart else folded.part(1, len(folded))
 
     def _affine(self, noise: NoiseSource, scope: str | None) -> AffineDraws:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,8 @@ from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.posterior import Deterministic
 from segunc.core.device import Precision
-from segunc.core.errors import InputError
-from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.core.errors import InputError, NotFiniteError
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.pending import Chunk, PendingDraws, most_draws
 from segunc.sampling.prediction import Prediction
@@ -119,14 +120,10 @@ class Sampler:
         precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With
             ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of frame
-            and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are. May change between frames.
+            and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
         max_logit_statistics: of the training set, for standardized-max-logit.
-
-    Attributes:
-        group: frames that come at once where ``compiled``: fewer run uncompiled, as each number would be compiled anew;
-            None for any number.
 
     Raises:
         InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown score,
@@ -185,14 +182,19 @@ class Sampler:
         self.group: int | None = None
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
-        self._runners: list[BranchRunner] = []
+        self._runners: list[BranchRunner] = []  # changed in place: copies with another execution share them
         self._backend, why = choose_backend(self.device)
         if why:
             self.report.messages.append(why)
 
     @torch.inference_mode()
     def __call__(
-        self, images: Tensor, *, size: tuple[int, int] | None = None, keep_probabilities: bool = False
+        self,
+        images: Tensor,
+        *,
+        size: tuple[int, int] | None = None,
+        keep_probabilities: bool = False,
+        seed: int | None = None,
     ) -> Prediction:
         """The maps of n frames of one size.
 
@@ -201,12 +203,14 @@ class Sampler:
             size: (height, width) of the maps; None for the network's input. Maps and mean probabilities are
                 resized bilinearly; prediction and msp come from the resized probabilities.
             keep_probabilities: also return the mean probabilities.
+            seed: of other draws for these frames alone; None for the sampler's own.
 
         Raises:
-            InputError: the network returns NaN or infinite logits, or no dense logits.
+            NotFiniteError: the network returns NaN or infinite logits.
+            InputError: the network returns no dense logits.
         """
         images = images.to(self.device).contiguous(memory_format=torch.channels_last)
-        self._prepare(images)
+        self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))
         first = self._runners[0]
         plain = first if first.branch.transform.identity else first.untransformed()
         found = Pass(plain, images, self._chunk_of(images, 1))
@@ -244,11 +248,17 @@ class Sampler:
             else None,
         )
 
-    def reseed(self, seed: int) -> None:
-        """Make new draws from another seed, for the frames that follow."""
-        self.seed, self.noise = seed, replace(self.noise, seed=seed)
-        for runner in self._runners:
-            runner.draw(self.noise, self.scope)
+    def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:
+        """The same draws of the same networks, computed in another way; what was found out about the networks is shared.
+
+        Args:
+            chunk, compiled: as for the class.
+            group: frames that come at once where ``compiled``: fewer run uncompiled, as each number would be compiled anew;
+                None for any number.
+        """
+        other = copy.copy(self)
+        other.chunk, other.group, other.compiled = chunk, group, compiled
+        return other
 
     def drawn_forms(self) -> tuple[int, int]:
         """How many draws have noise, and in how many forms (pairs of a network and a scale of its input) they run."""
@@ -266,9 +276,11 @@ class Sampler:
     def _chunk_of(self, images: Tensor, classes: int) -> int:
         return self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), classes)
 
-    def _prepare(self, images: Tensor) -> None:
-        """Make the runners and check their networks with the first frames that come."""
+    def _prepare(self, images: Tensor, noise: NoiseSource) -> None:
+        """Make the runners, and check their networks with the first frames that come; then their draws of this noise."""
         if self._runners:
+            for runner in self._runners:
+                runner.draw(noise, self.scope)
             return
         networks: dict[int, NetworkRunner] = {}
         runners = []
@@ -279,9 +291,9 @@ class Sampler:
             draws = range(index, self.draws, len(self._branches))
             if draws:
                 runners.append(BranchRunner(branch, draws, networks[key]))
-                runners[-1].draw(self.noise, self.scope, images)
+                runners[-1].draw(noise, self.scope, images)
         # Draw s is member s mod M's, so that the members take turns like branches.
-        self._runners = runners[0].by_member(self.noise, self.scope, images) if len(runners) == 1 else runners
+        self._runners += runners[0].by_member(noise, self.scope, images) if len(runners) == 1 else runners
         for network in networks.values():
             self._report(network)
 
@@ -353,6 +365,6 @@ class Sampler:
 
 def _require_finite(logits: Tensor) -> None:
     if not torch.isfinite(logits).all():
-        raise InputError(
+        raise NotFiniteError(
             "the network returns NaN or infinite logits", "finite logits", "check its weights and its input"
         )

@@ -53,7 +53,7 @@ def check(engine: Engine, images: Tensor, draws: AffineDraws) -> SelfCheck:
     Args:
         engine: in float32.
         images: ``[n, 3, H, W]``, of which the first is looked at.
-        draws: at least two, of which the first, mostly the base network's own affine, is taken without element noise.
+        draws: at least two, of which the first is mostly the base network's own affine.
 
     Raises:
         InputError: the base network or a draw gives NaN or infinite logits.
@@ -70,7 +70,7 @@ def check(engine: Engine, images: Tensor, draws: AffineDraws) -> SelfCheck:
 def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     last = min(3, len(draws))
     plain, common = (engine.fold(draws, share=share) for share in (False, True))
-    base = plain.part(0, 1).without_element_noise()
+    base = plain.part(0, 1)
     single = [engine.logits(frames, base, None)[0]]
     if not torch.isfinite(single[0]).all():
         raise InputError(
@@ -92,7 +92,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     prefix = Prefix()
     shared_one = shared = float("inf")
     try:
-        found = [engine.logits(frames, common.part(0, 1).without_element_noise(), None, prefix)[0]]
+        found = [engine.logits(frames, common.part(0, 1), None, prefix)[0]]
         found += [engine.logits(frames, common.part(s, s + 1), None, prefix)[0] for s in range(1, last)]
         shared_one = difference(found, single)
         if batched <= TOLERANCE:

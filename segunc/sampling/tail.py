@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail_native import native_tail

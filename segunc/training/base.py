@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,21 +12,20 @@ from typing import Any, cast
 
 import lightning as L
 import torch
-from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import nn
 
-from segunc.core.device import default_precision
+from segunc.core.device import default_precision, flushed_denormals
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.files import load_weights
-from segunc.training.config import save_config
+from segunc.training.config import TrainConfig, save_config
 from segunc.training.losses import SegmentationLoss, balanced_weights
-from segunc.training.progress import LineProgress, interactive, is_first_process
+from segunc.training.progress import interactive, is_first_process
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
 from segunc.training.task import SegmentationTask
 
@@ -79,7 +79,50 @@ def make_trainer(
         ) from error
 
 
-def train_network(config: Namespace, out: Path, *, device: str = "auto") -> tuple[SegmentationNetwork, dict[str, Any]]:
+class LineProgress(Callback):
+    """One line on standard error at most every ``every`` seconds and after every validation.
+
+    Args:
+        every: seconds between lines.
+        label: what is trained, put in front of each line.
+    """
+
+    def __init__(self, every: float = 20.0, label: str = "train") -> None:
+        self.every, self.label = every, label
+        self._start = self._last = 0.0
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._start = self._last = time.monotonic()
+        self._first_step = trainer.global_step
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
+        if time.monotonic() - self._last >= self.every:
+            self._line(trainer)
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if not trainer.sanity_checking:
+            self._line(trainer)
+
+    def _line(self, trainer: L.Trainer) -> None:
+        if not trainer.is_global_zero:
+            return
+        self._last = now = time.monotonic()
+        total = trainer.estimated_stepping_batches
+        rate = (trainer.global_step - self._first_step) / max(now - self._start, 1e-9)
+        left = (float(total) - trainer.global_step) / rate if rate > 0 else float("inf")
+        values = " ".join(f"{k} {float(v):.4f}" for k, v in trainer.callback_metrics.items())
+        print(
+            f"{self.label}: epoch {trainer.current_epoch + 1}, step {trainer.global_step}/{int(total)}, "
+            f"{rate:.2f} steps/s, {left:.0f} s left, {values}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+@flushed_denormals()
+def train_network(
+    config: TrainConfig, out: Path, *, device: str = "auto"
+) -> tuple[SegmentationNetwork, dict[str, Any]]:
     """Train, keep the checkpoint with the best validation mIoU, and write the model folder.
 
     A killed run continues from its last checkpoint when called again with the same ``out``.
@@ -88,8 +131,7 @@ def train_network(config: Namespace, out: Path, *, device: str = "auto") -> tupl
         the network in eval mode and what was measured (validation mIoU, seconds, steps).
     """
     L.seed_everything(config.seed, workers=True, verbose=False)
-    torch.set_flush_denormal(True)
-    data = SegmentationDataModule(**config.data.as_dict())
+    data = SegmentationDataModule(**config.data)
     description = NetworkDescription(
         architecture=config.network.architecture,
         encoder=config.network.encoder,
@@ -148,7 +190,7 @@ def train_network(config: Namespace, out: Path, *, device: str = "auto") -> tupl
     }
     provenance = {
         "trained": True,
-        "dataset": config.data.dataset,
+        "dataset": config.data["dataset"],
         "seed": config.seed,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "torch": torch.__version__,

@@ -1,21 +1,24 @@
-"""Configuration files of the training verbs: typed, checked, every unknown key refused."""
+"""Configurations of the training verbs: frozen dataclasses, from Python or from a file in which every unknown key is refused."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
-from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-
+from segunc.affine.prior import Prior
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings, UnitInterval
 from segunc.core.errors import InputError
-from segunc.data.module import SegmentationDataModule
+from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
 
+S = TypeVar("S", bound=Settings)
+C = TypeVar("C", bound="Config")
 
-@dataclass
-class NetworkConfig:
+
+@dataclass(frozen=True)
+class NetworkConfig(Settings):
     """Which network is built.
 
     Args:
@@ -27,6 +30,7 @@ class NetworkConfig:
         inference_size: (height, width) the network is meant for; none for each frame's own.
     """
 
+    section = "network"
     architecture: str = "DeepLabV3Plus"
     encoder: str = "resnet18"
     options: dict[str, Any] = field(default_factory=dict)
@@ -35,8 +39,8 @@ class NetworkConfig:
     inference_size: tuple[int, int] | None = None
 
 
-@dataclass
-class OptimisationConfig:
+@dataclass(frozen=True)
+class OptimisationConfig(Settings):
     """How the base network is trained.
 
     Args:
@@ -49,17 +53,18 @@ class OptimisationConfig:
         label_smoothing: of the cross-entropy.
     """
 
+    section = "optimisation"
     optimizer: Literal["adamw", "sgd"] = "adamw"
     lr: PositiveFloat = 1e-3
     weight_decay: NonNegativeFloat = 1e-4
     schedule: Schedule = "onecycle"
     class_weight_power: NonNegativeFloat = 0.0
     dice: NonNegativeFloat = 0.0
-    label_smoothing: ClosedUnitInterval = 0.0
+    label_smoothing: UnitInterval = 0.0
 
 
-@dataclass
-class AffineTrainingConfig:
+@dataclass(frozen=True)
+class AffineTrainingConfig(Settings):
     """What the methods that train affine parameters have in common.
 
     Args:
@@ -78,170 +83,159 @@ class AffineTrainingConfig:
     epochs: NonNegativeInt = 2
     max_steps: NonNegativeInt = 0
     lr: PositiveFloat = 0.005
-    prior_scale: PositiveFloat = 0.1
-    effective_pixels: PositiveFloat = 100_000.0
+    prior_scale: PositiveFloat = Prior.scale
+    effective_pixels: PositiveFloat = Prior.effective_pixels
     class_weight_power: NonNegativeFloat = 0.0
     dice: NonNegativeFloat = 0.0
     seed: NonNegativeInt = 0
 
+    def prior(self, **more: Any) -> Prior:
+        """The prior of these settings; ``more`` are what only some methods let a user choose."""
+        return Prior(self.prior_scale, self.effective_pixels, **more)
 
-@dataclass
-class AbnnConfig(AffineTrainingConfig):
-    """How ABNN members are made; epochs and steps are those of each member, and 0 epochs only select alpha.
 
-    Args:
-        members: M, the number of affine sets.
-        alpha: noise scale, or none to select it from ``alpha_grid`` on validation NLL.
-        alpha_grid: the candidates.
-        alpha_frames: validation frames used for the selection, evenly spaced (0: all).
-        alpha_corruption: strength, 1 to 5, of the five corruptions under which these frames are looked at; 0 leaves them clean.
-        alpha_draws: draws for each candidate.
-        noise: channel (the published formula) or element (what public code does).
-        statistics: frozen, or reestimated: each member's running statistics are averaged again after training.
-        optimizer: sgd (Nesterov momentum 0.9) or adamw.
-        schedule: onecycle, poly or constant.
-        prior_mean: base (the trained values) or zero (plain weight decay).
-        random_classes: how many randomly chosen classes each member weights up.
-        random_class_weight: their weight in its cross-entropy.
+@dataclass(frozen=True)
+class Config:
+    """A resolved configuration."""
+
+    def plain(self) -> dict[str, Any]:
+        """As YAML and JSON know it; settings stand under the key of their section."""
+        content: dict[str, Any] = {}
+        names = [f.name for f in fields(self)]
+        for name in sorted(names, key=lambda name: ("seed", "data", "trainer", *names).index(name)):
+            value = getattr(self, name)
+            if isinstance(value, Settings):
+                content[value.section] = _plain(asdict(value))
+            else:
+                content[name] = "own loaders" if isinstance(value, OwnData) else _plain(value)
+        return content
+
+
+@dataclass(frozen=True)
+class TrainConfig(Config):
+    """Of ``segunc train``.
+
+    Attributes:
+        data: arguments of :class:`segunc.data.module.SegmentationDataModule`.
+        seed: of everything random.
+        trainer: arguments of Lightning's Trainer.
+        network, optimisation: what is trained, and how.
     """
 
-    members: PositiveInt = 3
-    alpha: NonNegativeFloat | None = None
-    alpha_grid: list[NonNegativeFloat] = field(default_factory=lambda: [0.02, 0.05, 0.1, 0.2])
-    alpha_frames: NonNegativeInt = 24
-    alpha_corruption: Literal[0, 1, 2, 3, 4, 5] = 0
-    alpha_draws: PositiveInt = 6
-    noise: Literal["channel", "element"] = "channel"
-    statistics: Literal["frozen", "reestimated"] = "frozen"
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    schedule: Schedule = "poly"
-    prior_mean: Literal["base", "zero"] = "base"
-    random_classes: NonNegativeInt = 3
-    random_class_weight: NonNegativeFloat = 4.0
+    data: Mapping[str, Any]
+    seed: NonNegativeInt = 0
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    optimisation: OptimisationConfig = field(default_factory=OptimisationConfig)
 
 
-def _parse(parser: ArgumentParser, config: Path | None, overrides: list[str]) -> Namespace:
+@dataclass(frozen=True)
+class FitConfig(Config, Generic[S]):
+    """Of a method that is fitted on a finished model.
+
+    Attributes:
+        settings: of the method.
+        data: arguments of :class:`segunc.data.module.SegmentationDataModule`; empty where the method looks at no data.
+    """
+
+    settings: S
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FinetuneConfig(Config, Generic[S]):
+    """Of a method that makes a posterior from a deterministic base.
+
+    Attributes:
+        settings: of the method.
+        data: arguments of :class:`segunc.data.module.SegmentationDataModule`, or loaders of your own.
+        trainer: arguments of Lightning's Trainer.
+        seed: stands in files for the sake of ``segunc train``; the method's own seed decides.
+    """
+
+    settings: S
+    data: Mapping[str, Any] | OwnData
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+    seed: NonNegativeInt = 0
+
+
+def parse_config(
+    kind: type[C],
+    config: Path | None,
+    overrides: list[str],
+    settings: type[Settings] | None = None,
+    *,
+    data: bool | OwnData = True,
+) -> C:
+    """A resolved configuration from a YAML file and overrides.
+
+    Args:
+        kind: of the configuration.
+        config: the file, or None for the defaults.
+        overrides: ``--data.root PATH``, ``--trainer.max_epochs 3`` and the like.
+        settings: the method's, where the kind has any.
+        data: whether it looks at data, or loaders in place of a data set.
+
+    Raises:
+        InputError: an unknown key, a value of the wrong type or out of its range, a missing file.
+    """
+    from jsonargparse import ArgumentError, ArgumentParser
+
+    from segunc.data.module import SegmentationDataModule
+
     if config is not None and not config.is_file():
         raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
     if config is not None and not config.read_bytes().strip():
         raise InputError(
             f"configuration {config} is empty", "at least `data` with its dataset and root", "see configs/"
         )
+    names = {f.name for f in fields(kind)}
+    sections: dict[str, type[Settings]] = {"network": NetworkConfig, "optimisation": OptimisationConfig}
+    if settings is not None:
+        sections["settings"] = settings
+    sections = {name: section for name, section in sections.items() if name in names}
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--config", action="config")
+    if "seed" in names:
+        parser.add_argument("--seed", type=int, default=0)
+    if data is True:
+        parser.add_class_arguments(SegmentationDataModule, "data")
+    if "trainer" in names:
+        parser.add_argument("--trainer", type=dict[str, Any], default={})
+    for section in sections.values():
+        parser.add_class_arguments(section, section.section)
     try:
-        given = [] if config is None else ["--config", str(config)]
-        parsed = parser.parse_args([*given, *overrides])
-    except ArgumentError as error:
+        parsed = parser.parse_args([*([] if config is None else ["--config", str(config)]), *overrides]).as_dict()
+        made = {name: _settings(section, parsed[section.section]) for name, section in sections.items()}
+        own = {"data": data} if isinstance(data, OwnData) else {}
+        return kind(**{name: parsed[name] for name in ("seed", "data", "trainer") if name in parsed}, **made, **own)
+    except (ArgumentError, InputError) as error:
         text = " ".join(str(error).split())
         raise InputError(
             f"configuration{f' {config}' if config else ''}: {text}",
             "",
             "see `segunc train --help` and configs/ for the keys",
         ) from error
-    for key, value in list(parsed.items()):
-        parsed[key] = _native(value)
-    return parsed
 
 
-def _native(value: Any) -> Any:
-    """Bounded numbers as plain ones: checkpoints hold settings, and are read back without any class but Python's own."""
-    if isinstance(value, list):
-        return [_native(v) for v in value]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return int(value) if isinstance(value, int) else float(value)
+def _settings(section: type[S], values: Mapping[str, Any]) -> S:
+    try:
+        return section(**values)
+    except InputError as error:
+        raise InputError(f"{section.section}.{error.given}", error.expected, error.remedy) from error
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--config", action="config")
-    parser.add_argument("--seed", type=NonNegativeInt, default=0)
-    parser.add_class_arguments(SegmentationDataModule, "data")
-    parser.add_argument("--trainer", type=dict[str, Any], default={})
-    return parser
-
-
-def parse_train_config(config: Path, overrides: list[str]) -> Namespace:
-    """The resolved configuration of ``segunc train``: seed, network, data, optimisation, trainer.
-
-    Args:
-        config: a YAML file.
-        overrides: ``--data.root PATH``, ``--trainer.max_epochs 3`` and the like.
-
-    Raises:
-        InputError: an unknown key, a value of the wrong type, a missing file.
-    """
-    parser = _parser()
-    parser.add_class_arguments(NetworkConfig, "network")
-    parser.add_class_arguments(OptimisationConfig, "optimisation")
-    return _parse(parser, config, overrides)
-
-
-def parse_finetune_config(
-    config: Path, overrides: list[str], section: str = "abnn", options: type = AbnnConfig
-) -> Namespace:
-    """The resolved configuration of ``segunc finetune``: seed, data, the method's section, trainer.
-
-    Args:
-        config, overrides: see :func:`parse_train_config`.
-        section: the key that the method's settings stand under.
-        options: the dataclass of these settings.
-    """
-    parser = _parser()
-    parser.add_class_arguments(options, section)
-    return _parse(parser, config, overrides)
-
-
-def parse_fit_config(config: Path, overrides: list[str], name: str, settings: type[Any]) -> Namespace:
-    """The resolved configuration of what is fitted on a finished model: ``data`` and one group of settings.
-
-    Args:
-        config, overrides: see :func:`parse_train_config`.
-        name: of the group.
-        settings: its dataclass.
-
-    Raises:
-        InputError: an unknown key, a value of the wrong type, a missing file.
-    """
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--config", action="config")
-    parser.add_class_arguments(SegmentationDataModule, "data")
-    parser.add_class_arguments(settings, name)
-    return _parse(parser, config, overrides)
-
-
-def parse_settings(config: Path | None, overrides: list[str], name: str, settings: type[Any]) -> Namespace:
-    """The resolved configuration of what needs no data: one group of settings, each with a default.
-
-    Args:
-        config: a YAML file, or None for the defaults.
-        overrides, name, settings: see :func:`parse_fit_config`.
-
-    Raises:
-        InputError: an unknown key, a value of the wrong type, a missing file.
-    """
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--config", action="config")
-    parser.add_class_arguments(settings, name)
-    return _parse(parser, config, overrides)
-
-
-def save_config(config: Namespace, out: Path, verb: str) -> None:
+def save_config(config: Config, out: Path, verb: str) -> None:
     """Write the resolved configuration of a run beside its results, as ``<verb>.yaml``."""
     import yaml
 
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{verb}.yaml").write_text(yaml.safe_dump(plain_config(config), sort_keys=False), encoding="utf-8")
-
-
-def plain_config(config: Namespace) -> dict[str, Any]:
-    """A resolved configuration as YAML and JSON know it, without the path it was read from."""
-    content: dict[str, Any] = _plain({key: value for key, value in config.as_dict().items() if key != "config"})
-    return content
+    (out / f"{verb}.yaml").write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
 
 
 def _plain(value: Any) -> Any:
     """Tuples and paths as YAML knows them."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]

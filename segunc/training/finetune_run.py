@@ -1,42 +1,37 @@
-"""The frame of every fine-tuning run, and of what is fitted on a finished model."""
+"""The frame of every fine-tuning run."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
 
-import cv2
 import lightning as L
-import numpy as np
-import numpy.typing as npt
 import torch
-from jsonargparse import Namespace
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.affine.files import save_posterior
 from segunc.affine.posterior import Posterior
 from segunc.affine.scope import in_scope
+from segunc.affine.trainable import P, Trainable
+from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.files import load_network, state_sha256
-from segunc.networks.network import inference_size
-from segunc.posteriors.files import Model, load_model, save_posterior
-from segunc.sampling.frames import network_input
-from segunc.sampling.sampler import Precision
 from segunc.training.affine_task import AffineTask
 from segunc.training.base import make_loggers, make_trainer, trainer_settings
-from segunc.training.config import save_config
-from segunc.training.losses import balanced_weights
-from segunc.training.progress import follow, is_first_process
+from segunc.training.config import FinetuneConfig, save_config
+from segunc.training.data import OwnData, open_data, unpack_batch
+from segunc.training.losses import Schedule, balanced_weights
+from segunc.training.progress import Say, is_first_process, say
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
-from segunc.training.selection import CorruptedFrames, select, spaced
-
-Task = TypeVar("Task", bound=AffineTask)
+from segunc.training.selection import CorruptedFrames, Frames, select
 
 
 class FinetuneRun:
@@ -46,9 +41,8 @@ class FinetuneRun:
 
     Args:
         base: model folder of a deterministic network.
-        config: resolved, with ``data``, ``trainer`` and the section of the method.
-        section: name of the method's section in the configuration. Its ``scope`` and ``seed`` are read, and
-            ``epochs``, ``max_steps``, ``class_weight_power`` where it has them.
+        config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr``, ``dice`` and
+            ``class_weight_power`` where the method trains.
         out: the new model folder.
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
         say: receives a line for each step.
@@ -56,9 +50,8 @@ class FinetuneRun:
         partial: file beside the checkpoints in which the method keeps unfinished work of its own.
 
     Attributes:
-        options: the method's section.
+        options: the method's settings.
         network: converted, in eval mode, on the CPU.
-        data: the data module.
         settings: of the Lightning Trainer.
         precision: of predictions, as the Trainer's.
         resume: the checkpoint from which the run continues, or None.
@@ -71,51 +64,77 @@ class FinetuneRun:
     def __init__(
         self,
         base: Path,
-        config: Namespace,
-        section: str,
+        config: FinetuneConfig[Any],
         out: Path,
-        device: str,
-        say: Callable[[str], None],
+        *,
+        device: str = "auto",
+        say: Say = say,
         members: int = 1,
         partial: str | None = None,
     ) -> None:
         self.base, self.config, self.out, self.device, self.say = base, config, out, device, say
-        self.options: Namespace = config[section]
-        L.seed_everything(self.options.seed, workers=True, verbose=False)
-        torch.set_flush_denormal(True)
+        self.options: Any = config.settings
+        self.seed_everything()
         self.network = load_network(base)
-        self.data = SegmentationDataModule(**config.data.as_dict())
-        known, given = self.network.description.num_classes, self.data.label_map.num_classes
-        if given != known:
-            raise InputError(
-                f"data set {config.data.dataset} has {given} classes, the network {known}",
-                "the classes that the network was trained on",
-                "choose the data set or the base again",
-            )
+        self.classes = self.network.description.classes
+        if not isinstance(config.data, OwnData):
+            _ = self.data
         sha256 = state_sha256(self.network.body)
         self.conversion = convert(self.network.body)
         say(f"converted {base}: {self.conversion}")
         in_scope(self.options.scope, AffineLayout(self.network).names)  # a bad scope leaves no folder behind
         self.settings = trainer_settings(dict(config.trainer), out, device)
-        self.epochs: int = self.options.get("epochs", 0)
+        self.epochs: int = getattr(self.options, "epochs", 0)
         self.settings["max_epochs"] = self.epochs * members
-        if self.options.get("max_steps", 0):
+        if getattr(self.options, "max_steps", 0):
             self.settings["max_steps"] = self.options.max_steps * members
         self.precision: Precision = "bfloat16" if str(self.settings["precision"]).startswith("bf16") else "float32"
         # Before the minutes of a selection, so that wrong settings fail at once.
         if self.epochs:
-            self.data.prepare_data()
+            self.prepare_data()
         self.resume = claim_checkpoints(out, "finetune", config, partial, base_sha256=sha256)
         save_config(config, out, "finetune")
         self.measured: dict[str, Any] = {}
         self._start = time.perf_counter()
 
+    def seed_everything(self) -> None:
+        """Start the global random numbers, which shuffle and augmentation take, from the settings' seed."""
+        L.seed_everything(self.options.seed, workers=True, verbose=False)
+
+    @cached_property
+    def data(self) -> SegmentationDataModule:
+        """The data set of ours.
+
+        Raises:
+            InputError: the run has loaders of the user's own, or the data set does not fit the network.
+        """
+        if isinstance(self.config.data, OwnData):
+            raise InputError(
+                f"{self.options.section} with loaders of your own",
+                "a data set of segunc (dataset, root)",
+                "it goes through whole frames by their number",
+            )
+        return open_data(self.config.data, len(self.classes))
+
+    def prepare_data(self) -> None:
+        """Check that there is enough to train on."""
+        if not isinstance(self.config.data, OwnData):
+            self.data.prepare_data()
+
+    @property
+    def batch_size(self) -> int:
+        """Images of a training batch; 1 where a loader does not say."""
+        own = self.config.data
+        return int(getattr(own.train, "batch_size", None) or 1) if isinstance(own, OwnData) else self.data.batch_size
+
+    def train_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """An epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
+        own = self.config.data
+        return map(unpack_batch, own.train if isinstance(own, OwnData) else self.data.train_dataloader())
+
     def place(self) -> AffineLayout:
         """Put the network on the device, channels last, and return its layout there."""
-        device = self.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.network.to(device).to(memory_format=torch.channels_last)
+        self.network.to(resolve_device(self.device)).to(memory_format=torch.channels_last)
         return AffineLayout(self.network)
 
     def select(
@@ -130,11 +149,16 @@ class FinetuneRun:
         """:func:`segunc.training.selection.select` on the validation split, clean or under corruptions of a strength; notes
         the NLL of every candidate."""
         start = time.perf_counter()
-        data = self.data.dataset("val")
+        data: Frames
+        if isinstance(self.config.data, OwnData) and not corruption:
+            data = self.config.data.validation(frames)
+        else:
+            data = self.data.dataset("val")
+            data = CorruptedFrames(data, corruption) if corruption else data
         best, nll = select(
             self.network,
             candidate,
-            CorruptedFrames(data, corruption) if corruption else data,
+            data,
             grid,
             name,
             frames=frames,
@@ -150,38 +174,66 @@ class FinetuneRun:
             self.say(f"{name} {best:g} is at the end of {name}_grid: a value beyond it may be better")
         return best
 
-    def class_weights(self) -> list[float] | None:
+    def _class_weights(self, power: float) -> list[float] | None:
         """Weights of all classes after ``class_weight_power``, or None for 1."""
-        power: float = self.options.class_weight_power
-        return balanced_weights(self.data.class_frequencies(), power) if power else None
+        if not power:
+            return None
+        own = self.config.data
+        found = own.class_frequencies(len(self.classes)) if isinstance(own, OwnData) else self.data.class_frequencies()
+        return balanced_weights(found, power)
 
-    def shared_options(self) -> dict[str, Any]:
-        """The settings of :class:`AffineTask` that every section of ``AffineTrainingConfig`` has."""
-        names = ("scope", "lr", "prior_scale", "effective_pixels", "dice", "seed")
-        return {**{name: self.options[name] for name in names}, "class_weights": self.class_weights()}
+    def train(
+        self,
+        trainable: Trainable[P],
+        *,
+        optimizer: Literal["sgd", "adamw"] = "sgd",
+        schedule: Schedule = "poly",
+        draws_per_image: int = 1,
+    ) -> P:
+        """Train to the end of the epochs, with a checkpoint after each; leaves the network on the CPU.
 
-    def train(self, task: Task) -> Task:
-        """Fit a task to its end, with a checkpoint after every epoch; the network is on the CPU before."""
+        Args:
+            trainable: over this network; its own state is that of the end.
+            optimizer, schedule, draws_per_image: see :class:`segunc.training.affine_task.AffineTask`.
+
+        Returns:
+            the posterior, on the CPU; with 0 epochs the initial one.
+        """
+        task = AffineTask(
+            self.network.cpu(),
+            len(self.classes),
+            lambda layout: trainable,
+            self.options,
+            optimizer=optimizer,
+            schedule=schedule,
+            class_weights=self._class_weights(self.options.class_weight_power),
+            draws_per_image=draws_per_image,
+        ).cpu()
+        if not self.epochs:
+            return task.posterior()
         last = ModelCheckpoint(
             self.out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
         )
         trainer = make_trainer(self.settings, [last], make_loggers(self.out), label="finetune")
+        own = self.config.data
+        loader = own.train if isinstance(own, OwnData) else self.data.train_dataloader()
         start = time.perf_counter()
-        fit(trainer, task, self.resume, train_dataloaders=self.data.train_dataloader())
+        fit(trainer, task, self.resume, train_dataloaders=loader)
         self.measured["steps"] = trainer.global_step
         self.measured["train_seconds"] = round(time.perf_counter() - start, 1)
-        return task
+        return task.posterior()
 
     def provenance(self) -> dict[str, Any]:
         """How the result came to be, for its record; the clock of the run stops here."""
         self.measured["seconds"] = round(time.perf_counter() - self._start, 1)
+        content = self.config.plain()
         return {
-            "dataset": self.config.data.dataset,
+            "dataset": "own loaders" if isinstance(self.config.data, OwnData) else self.config.data["dataset"],
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "torch": torch.__version__,
             "precision": str(self.settings["precision"]),
             "threads": torch.get_num_threads(),
-            "settings": {k: v for k, v in self.options.as_dict().items() if k not in self.measured},
+            "settings": {k: v for k, v in content[self.options.section].items() if k not in self.measured},
             "resumed": self.resume is not None,
             **self.measured,
         }
@@ -192,73 +244,7 @@ class FinetuneRun:
         if is_first_process():
             layout = AffineLayout(self.network.cpu())
             save_posterior(
-                posterior,
-                layout,
-                self.conversion,
-                self.base,
-                self.out,
-                seed=self.options.seed,
-                provenance=provenance,
+                posterior, layout, self.conversion, self.base, self.out, seed=self.options.seed, provenance=provenance
             )
             self.say(f"wrote {self.out}: {summary}")
         return self.measured
-
-
-def load_for_fitting(base: Path, config: Namespace, device: torch.device) -> tuple[Model, SegmentationDataModule]:
-    """A model of either kind on its device, and the data set that something is to be fitted on.
-
-    Raises:
-        InputError: the model cannot be loaded, or the data set has another number of classes.
-    """
-    torch.set_flush_denormal(True)  # dead channels make denormal numbers, which CPUs multiply very slowly
-    model = load_model(base)
-    data = SegmentationDataModule(**config.data.as_dict())
-    classes = model.network.description.num_classes
-    if data.label_map.num_classes != classes:
-        raise InputError(
-            f"data set {config.data.dataset} has {data.label_map.num_classes} classes, the network {classes}",
-            "the classes that the network was trained on",
-            "choose the data set or the base again",
-        )
-    model.place(device)
-    return model, data
-
-
-def frames_as_seen(
-    model: Model, data: SegmentationDataModule, split: str, limit: int, label: str
-) -> Iterator[tuple[int, Tensor, npt.NDArray[np.uint8]]]:
-    """Evenly spaced frames of a split as ``segunc predict`` would show them to the network.
-
-    Args:
-        model: its network decides the size, unless ``data.size`` is given.
-        data: the data set.
-        split: of it.
-        limit: how many frames (0: all).
-        label: what is done with them, for the progress.
-
-    Yields:
-        the frame's index, its image ``[1, 3, h, w]`` in 0..1 on the network's device, and its train ids uint8 ``[h, w]``
-        (255 ignored), brought to the network's size by the nearest pixel.
-    """
-    frames = data.dataset(split)
-    device = next(model.network.parameters()).device
-    override = None if data.size is None else (data.size[0], data.size[1])
-    for index in follow(spaced(len(frames), limit), label):
-        image, labels = frames.read(index)
-        size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
-        if labels.shape != size:
-            resized = cv2.resize(labels, (size[1], size[0]), interpolation=cv2.INTER_NEAREST)
-            labels = np.asarray(resized, np.uint8)
-        seen = network_input([image], size).to(device)
-        yield index, seen.contiguous(memory_format=torch.channels_last), labels
-
-
-def fitted_on(config: Namespace, split: str) -> dict[str, Any]:
-    """On what, when and with which library something was fitted."""
-    return {
-        "dataset": config.data.dataset,
-        "split": split,
-        "size": None if config.data.size is None else list(config.data.size),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "torch": torch.__version__,
-    }

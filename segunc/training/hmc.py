@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from segunc.affine.noise import draw_noise, draw_uniform, mix_seed
 from segunc.core.errors import InputError
-from segunc.training.chain_run import ChainFailure
+from segunc.training.chain_run import Chain, ChainFailure
 from segunc.training.target import LogDensity
 
 DIVERGENCE = 1000.0
@@ -20,6 +21,8 @@ HOPELESS = 20
 """Divergences one after the other at which a chain is given up."""
 _MOMENTUM, _CHOICES, _FIRST_STEP = range(3)
 """Streams of random numbers of a chain."""
+_STATE = ("value", "step", "step_size", "acceptance", "sums", "divergences", "in_a_row", "shortened")
+"""What a chain's state is beside its tensors and the averaging."""
 
 
 @dataclass
@@ -48,11 +51,6 @@ class DualAveraging:
         self.log_average += weight * (log_step - self.log_average)
         return math.exp(log_step)
 
-    @property
-    def average(self) -> float:
-        """The step size to keep after the warm-up."""
-        return math.exp(self.log_average) if self.count else self.first
-
 
 def leapfrog(
     log_density: LogDensity, theta: Tensor, momentum: Tensor, gradient: Tensor, step: float, steps: int
@@ -79,24 +77,22 @@ def leapfrog(
     return theta, momentum, value, gradient
 
 
-class HamiltonianChain:
-    """One chain; :meth:`advance` makes a trajectory. The same seed gives the same chain, continued or not.
+class HamiltonianChain(Chain):
+    """One chain of Hamiltonian Monte Carlo; a step is a trajectory, accepted or not.
 
     Masses are 1. Step sizes vary a little from trajectory to trajectory, so that no mode of the density has a period
     that fits the trajectory exactly (Neal 2011, section 3.2).
 
     Args:
-        log_density: theta ``[D]`` -> log density and gradient.
+        log_density: its domain is ``[D]``.
         start: ``[D]``.
         seed: of this chain.
         trajectory: length of a trajectory, step size times steps. For a Gaussian of standard deviation s it is independent of
-            its start after pi s / 2, so pi s / 2 with the prior's s is enough for any posterior narrower than the prior (Izmailov et al. 2021, section 3).
-        warmup: trajectories that adapt the step size and do not belong to the sample.
-        total: trajectories in all.
-        step: step size to keep, or None to adapt it.
-        target: acceptance probability to adapt to, in 0..1.
-        jitter: the step size of a trajectory is uniform within this share around the chain's own, 0..1.
-        max_steps: leapfrog steps at most; a trajectory that needs more is cut short and counted.
+            its start after pi s / 2, so pi s / 2 with the prior's s is enough for any posterior narrower than the prior
+            (Izmailov et al. 2021, section 3).
+        warmup, total: trajectories that adapt the step size and do not belong to the sample, and trajectories in all.
+        step, target: step size to keep, or None to adapt it to this acceptance probability, in 0..1.
+        jitter, max_steps: see :class:`segunc.posteriors.chains.HmcConfig`.
 
     Raises:
         InputError: settings out of their range, or a start where the density is not finite.
@@ -111,10 +107,10 @@ class HamiltonianChain:
         trajectory: float,
         warmup: int,
         total: int,
-        step: float | None = None,
-        target: float = 0.8,
-        jitter: float = 0.1,
-        max_steps: int = 1000,
+        step: float | None,
+        target: float,
+        jitter: float,
+        max_steps: int,
     ) -> None:
         if not (trajectory > 0 and 0 < target < 1 and 0 <= jitter < 1 and max_steps > 0 and (step is None or step > 0)):
             raise InputError(
@@ -138,16 +134,11 @@ class HamiltonianChain:
         self.step_size = self._reasonable_step() if step is None else step
         self._averaging = DualAveraging(self.step_size, target) if step is None else None
         self.acceptance = 0.0
-        self._sums = {"acceptance": 0.0, "accepted": 0, "leapfrog_steps": 0}
-        self._divergences = {"warmup": 0, "sample": 0}
-        self._in_a_row = self._shortened = 0
+        self.sums = {"acceptance": 0.0, "accepted": 0, "leapfrog_steps": 0}
+        self.divergences = {"warmup": 0, "sample": 0}
+        self.in_a_row = self.shortened = 0
 
     def advance(self) -> bool:
-        """One trajectory, accepted or not; whether the state after it belongs to the sample.
-
-        Raises:
-            ChainFailure: one divergence after the other.
-        """
         shift, uniform = draw_uniform(mix_seed(self._seed, _CHOICES), [self.step], 2)[0].tolist()
         step = self.step_size * (1.0 + self._jitter * (2.0 * shift - 1.0))
         wanted = max(1, math.ceil(self._trajectory / step))
@@ -161,9 +152,9 @@ class HamiltonianChain:
         if accepted:
             self.theta, self.value, self._gradient = end, value, gradient
         warming = self.step < self.warmup
-        self._divergences["warmup" if warming else "sample"] += divergent
-        self._in_a_row = self._in_a_row + 1 if divergent else 0
-        if self._in_a_row >= HOPELESS:
+        self.divergences["warmup" if warming else "sample"] += divergent
+        self.in_a_row = self.in_a_row + 1 if divergent else 0
+        if self.in_a_row >= HOPELESS:
             raise ChainFailure(
                 f"the last {HOPELESS} trajectories diverged, with steps of {step:.2e}",
                 "lower hmc.step_size, or leave it out to have it adapted"
@@ -174,61 +165,41 @@ class HamiltonianChain:
             if self._averaging is not None:
                 self.step_size = self._averaging.update(self.acceptance)
                 if self.step == self.warmup - 1:
-                    self.step_size = self._averaging.average
+                    self.step_size = math.exp(self._averaging.log_average)
         else:
-            self._shortened += wanted > steps
-            self._sums["acceptance"] += self.acceptance
-            self._sums["accepted"] += accepted
-            self._sums["leapfrog_steps"] += steps
+            self.shortened += wanted > steps
+            self.sums["acceptance"] += self.acceptance
+            self.sums["accepted"] += accepted
+            self.sums["leapfrog_steps"] += steps
         self.step += 1
         return not warming
 
     def describe(self) -> str:
-        """The state of the chain in a few words."""
         phase = "warm-up" if self.step <= self.warmup else "sample"
-        diverged = sum(self._divergences.values())
-        return (
-            f"{phase}, log density {self.value:.1f}, acceptance {self.acceptance:.2f}, step {self.step_size:.2e}, "
-            f"{diverged} diverged"
-        )
+        diverged = sum(self.divergences.values())
+        numbers = f"acceptance {self.acceptance:.2f}, step {self.step_size:.2e}, {diverged} diverged"
+        return f"{phase}, log density {self.value:.1f}, {numbers}"
 
     def record(self) -> dict[str, Any]:
-        """What the sample of this chain was made with, for the provenance."""
-        kept = max(self.step - self.warmup, 1)
         return {
             "step_size": self.step_size,
-            "acceptance": self._sums["acceptance"] / kept,
-            "accepted": self._sums["accepted"] / kept,
-            "leapfrog_steps": self._sums["leapfrog_steps"] / kept,
-            "divergences": self._divergences["sample"],
-            "warmup_divergences": self._divergences["warmup"],
-            "shortened": self._shortened,
+            **{name: value / max(self.step - self.warmup, 1) for name, value in self.sums.items()},
+            "divergences": self.divergences["sample"],
+            "warmup_divergences": self.divergences["warmup"],
+            "shortened": self.shortened,
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a continued chain needs: tensors, numbers and names."""
-        return {
-            "theta": self.theta,
-            "gradient": self._gradient,
-            "value": self.value,
-            "step": self.step,
-            "step_size": self.step_size,
-            "averaging": None if self._averaging is None else asdict(self._averaging),
-            "acceptance": self.acceptance,
-            "sums": dict(self._sums),
-            "divergences": dict(self._divergences),
-            "in_a_row": self._in_a_row,
-            "shortened": self._shortened,
-        }
+        averaging = None if self._averaging is None else asdict(self._averaging)
+        # Counts go on in the same dictionaries.
+        state = {name: copy(getattr(self, name)) for name in _STATE}
+        return {"theta": self.theta, "gradient": self._gradient, "averaging": averaging, **state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict` of a chain with the same settings."""
         self.theta, self._gradient = state["theta"].to(self.theta), state["gradient"].to(self.theta)
-        self.value, self.step, self.step_size = state["value"], state["step"], state["step_size"]
         self._averaging = None if state["averaging"] is None else DualAveraging(**state["averaging"])
-        self.acceptance = state["acceptance"]
-        self._sums, self._divergences = dict(state["sums"]), dict(state["divergences"])
-        self._in_a_row, self._shortened = state["in_a_row"], state["shortened"]
+        for name in _STATE:
+            setattr(self, name, copy(state[name]))
 
     def _noise(self, stream: int, number: int) -> Tensor:
         return draw_noise(mix_seed(self._seed, stream), [number], len(self.theta))[0].to(self.theta)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from segunc.affine.noise import draw_noise
 from segunc.core.errors import InputError
-from segunc.training.chain_run import ChainFailure
+from segunc.training.chain_run import Chain, ChainFailure
 
 EnergyGradient = Callable[[Tensor, int], Tensor]
 """theta ``[D]`` and the step -> an unbiased estimate ``[D]`` of the gradient of the energy -log p (at T = 1)."""
@@ -28,11 +28,9 @@ class CyclicalSteps:
 
     Attributes:
         peak: largest step size.
-        cycles: how many.
-        length: steps of one cycle.
+        cycles, length: how many, and steps of one.
         exploration: share of a cycle that descends without noise, 0..1.
         states: states kept from each cycle, evenly spaced over its noisy part, its last one among them.
-        shape: cosine or constant.
     """
 
     peak: float
@@ -40,7 +38,7 @@ class CyclicalSteps:
     length: int
     exploration: float
     states: int
-    shape: Literal["cosine", "constant"] = "cosine"
+    shape: Literal["cosine", "constant"]
 
     def __post_init__(self) -> None:
         if not (self.peak > 0 and 0 <= self.exploration < 1 and min(self.cycles, self.length, self.states) >= 1):
@@ -79,8 +77,8 @@ class CyclicalSteps:
         return inside > 0 and inside * self.states // noisy > (inside - 1) * self.states // noisy
 
 
-class LangevinChain:
-    """One chain of SGHMC, or of SGLD where ``momentum`` is 0; the same seed gives the same chain, continued or not.
+class LangevinChain(Chain):
+    """One chain of SGHMC, or of SGLD where ``momentum`` is 0.
 
     With step size h, momentum decay m and temperature T::
 
@@ -109,8 +107,8 @@ class LangevinChain:
         steps: CyclicalSteps,
         *,
         seed: int,
-        momentum: float = 0.0,
-        temperature: float = 1.0,
+        momentum: float,
+        temperature: float,
     ) -> None:
         if not (0 <= momentum < 1 and temperature >= 0):
             raise InputError(
@@ -124,11 +122,6 @@ class LangevinChain:
         self.total, self.step = steps.total, 0
 
     def advance(self) -> bool:
-        """One step; whether the state after it belongs to the sample.
-
-        Raises:
-            ChainFailure: the gradient or the state became NaN or infinite; the chain stays where it was.
-        """
         size = self._steps.size(self.step)
         gradient = self._gradient(self.theta, self.step)
         velocity = self._momentum * self._velocity - size * gradient
@@ -145,20 +138,13 @@ class LangevinChain:
         return self._steps.kept(self.step - 1)
 
     def describe(self) -> str:
-        """The state of the chain in a few words."""
         step = max(self.step - 1, 0)
         phase = "sampling" if self._steps.noisy(step) else "exploring"
         return f"cycle {step // self._steps.length + 1}/{self._steps.cycles}, {phase}"
 
-    def record(self) -> dict[str, Any]:
-        """What the sample of this chain was made with, beside its settings: nothing."""
-        return {}
-
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a continued chain needs."""
         return {"theta": self.theta, "velocity": self._velocity, "step": self.step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict` of a chain with the same settings."""
         self.theta, self._velocity = state["theta"].to(self.theta), state["velocity"].to(self.theta)
         self.step = state["step"]

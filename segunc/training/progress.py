@@ -1,18 +1,17 @@
-"""Progress of a training for logs: a plain line now and then where there is no terminal to draw a bar on."""
+"""Lines and progress of a run that Lightning may have spread over several processes; Lightning itself is imported only to ask for it."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
-import lightning as L
-from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.utilities import rank_zero_only
 from tqdm import tqdm
 
 T = TypeVar("T")
+Say = Callable[[str], None]
+"""Receives a line for each step of a run."""
 
 
 def interactive() -> bool:
@@ -22,6 +21,8 @@ def interactive() -> bool:
 
 def is_first_process() -> bool:
     """Whether this is the one process of a distributed run that prints and writes; True outside of one."""
+    from lightning.pytorch.utilities import rank_zero_only
+
     return int(getattr(rank_zero_only, "rank", 0) or 0) == 0
 
 
@@ -68,46 +69,6 @@ class StepProgress:
         """Leave the bar as it stands."""
         if self._bar is not None:
             self._bar.close()
-
-
-class LineProgress(Callback):
-    """One line on standard error at most every ``every`` seconds and after every validation.
-
-    Args:
-        every: seconds between lines.
-        label: what is trained, put in front of each line.
-    """
-
-    def __init__(self, every: float = 20.0, label: str = "train") -> None:
-        self.every, self.label = every, label
-        self._start = self._last = 0.0
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self._start = self._last = time.monotonic()
-        self._first_step = trainer.global_step
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
-        if time.monotonic() - self._last >= self.every:
-            self._line(trainer)
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if not trainer.sanity_checking:
-            self._line(trainer)
-
-    def _line(self, trainer: L.Trainer) -> None:
-        if not trainer.is_global_zero:
-            return
-        self._last = now = time.monotonic()
-        total = trainer.estimated_stepping_batches
-        rate = (trainer.global_step - self._first_step) / max(now - self._start, 1e-9)
-        left = (float(total) - trainer.global_step) / rate if rate > 0 else float("inf")
-        values = " ".join(f"{k} {float(v):.4f}" for k, v in trainer.callback_metrics.items())
-        print(
-            f"{self.label}: epoch {trainer.current_epoch + 1}, step {trainer.global_step}/{int(total)}, "
-            f"{rate:.2f} steps/s, {left:.0f} s left, {values}",
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 def follow(items: Sequence[T], label: str, every: float = 20.0) -> Iterator[T]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import lightning as L
-from jsonargparse import Namespace
+from typing import TYPE_CHECKING, Any
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_json
-from segunc.training.config import plain_config
+from segunc.training.config import Config
+
+if TYPE_CHECKING:
+    import lightning as L
 
 CHECKPOINTS = "checkpoints"
 LAST = "last.ckpt"
@@ -23,7 +23,7 @@ FREE = {
 """Settings that may differ when a run is continued: where it runs, not what it makes."""
 
 
-def claim_checkpoints(out: Path, verb: str, config: Namespace, partial: str | None = None, **bound: str) -> Path | None:
+def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None = None, **bound: str) -> Path | None:
     """The checkpoint from which a killed run of the same settings continues, or None; notes whose they will be.
 
     Args:
@@ -39,7 +39,7 @@ def claim_checkpoints(out: Path, verb: str, config: Namespace, partial: str | No
     """
     folder = out / CHECKPOINTS
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
-    settings = _flat({"verb": verb, **bound, **plain_config(config)})
+    settings = _flat({"verb": verb, **bound, **config.plain()})
     last = folder / LAST
     if not last.exists() and not (partial and (folder / partial).exists()):
         folder.mkdir(parents=True, exist_ok=True)

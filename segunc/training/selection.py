@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from segunc.affine.posterior import Posterior
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NotFiniteError
 from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.labels import IGNORE
 from segunc.data.samples import SegmentationDataset
-from segunc.posteriors.abnn import ABNN
 from segunc.sampling.sampler import Precision, Sampler
+
+Frames = SegmentationDataset | Sequence[Mapping[str, Any]]
+"""Items by their number, each with ``image`` ``[3, H, W]`` in 0..1 and int64 ``label`` ``[H, W]``, 255 ignored."""
 
 
 class CorruptedFrames(SegmentationDataset):
@@ -48,7 +50,7 @@ def spaced(count: int, limit: int) -> list[int]:
     return sorted({int(i) for i in np.linspace(0, count - 1, min(limit or count, count))})
 
 
-def validation_nll(sampler: Sampler, data: SegmentationDataset, frames: Sequence[int]) -> float:
+def validation_nll(sampler: Sampler, data: Frames, frames: Sequence[int]) -> float:
     """Mean negative log-likelihood in nats of the mean prediction, over all labelled pixels of some frames."""
     total, pixels = 0.0, 0
     for index in frames:
@@ -71,7 +73,7 @@ def validation_nll(sampler: Sampler, data: SegmentationDataset, frames: Sequence
 def select(
     network: nn.Module,
     candidate: Callable[[float], Posterior],
-    data: SegmentationDataset,
+    data: Frames,
     grid: Sequence[float],
     name: str,
     *,
@@ -85,7 +87,7 @@ def select(
     Args:
         network: converted.
         candidate: the posterior at a value of the grid.
-        data: the validation split.
+        data: validation frames.
         grid: the candidates' values.
         name: of the hyper-parameter, for messages; its grid is called ``name_grid`` in configurations.
         frames: how many evenly spaced frames to use (0: all).
@@ -104,10 +106,7 @@ def select(
         sampler = Sampler(network, posterior, draws=max(draws, posterior.members), seed=seed, precision=precision)
         try:
             results[f"{value:g}"] = validation_nll(sampler, data, chosen)
-        except InputError as error:
-            # Much noise can blow a network up: then it is not the one to choose.
-            if "NaN or infinite" not in error.given:
-                raise
+        except NotFiniteError:  # much noise can blow a network up: then it is not the one to choose
             results[f"{value:g}"] = math.inf
     best = min(results, key=lambda key: results[key])
     if not math.isfinite(results[best]):
@@ -115,20 +114,3 @@ def select(
             f"no {name} of {list(grid)} gives a finite validation NLL", "smaller values", f"lower {name}_grid"
         )
     return float(best), results
-
-
-def select_alpha(
-    network: nn.Module,
-    posterior: ABNN,
-    data: SegmentationDataset,
-    grid: Sequence[float],
-    *,
-    frames: int = 24,
-    draws: int = 6,
-    seed: int = 0,
-    precision: Precision = "float32",
-) -> tuple[float, dict[str, float]]:
-    """:func:`select` for the alpha of an ABNN; the posterior's own alpha is not used."""
-    return select(
-        network, posterior.with_alpha, data, grid, "alpha", frames=frames, draws=draws, seed=seed, precision=precision
-    )

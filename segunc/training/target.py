@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.scope import in_scope
+from segunc.affine.prior import Prior
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 
@@ -29,7 +29,7 @@ class AffineParameters:
     """
 
     def __init__(self, layout: AffineLayout, scope: str = "all") -> None:
-        mask = layout.site_mask(in_scope(scope, layout.names))
+        mask = layout.mask(scope)
         self._gamma = mask.nonzero().flatten()
         self._beta = (mask & layout.has_bias).nonzero().flatten()
         self._weight, self._bias = layout.weight.double(), layout.bias.double()
@@ -50,44 +50,32 @@ class AffineParameters:
 
 
 class LogPosterior:
-    """``log p(theta) = [N_eff x mean-pixel log-likelihood + log N(theta; theta_base, s^2)] / T``, up to a constant.
+    """``log p(theta) = [N_eff x mean-pixel log-likelihood + log N(theta; theta_prior, s^2)] / T``, up to a constant.
 
-    The mean runs over the labelled pixels of the data. Pixels of an image are far from independent, so N_eff says how
-    many independent ones the data counts for. T below 1 is a cold posterior (Wenzel et al. 2020): likelihood and prior
-    are both raised to 1 / T.
+    The mean runs over the labelled pixels of the data.
 
     Args:
         network: converted; logits ``[N, C, H, W]`` of images ``[N, 3, H, W]``. It is put into eval mode and its own
             parameters are frozen. It computes in its own floating type; sums over pixels are float64.
+        prior: s, N_eff and T, which has to be above 0.
         scope: sites whose gamma and beta are theta.
-        effective_pixels: N_eff.
-        prior_scale: s, the standard deviation of the prior around the trained values.
-        temperature: T.
+
+    Attributes:
+        layout: of the network.
+        parameters: theta's places in it.
+        centre: ``[D]`` float64, the mean of the prior.
 
     Raises:
-        InputError: a number that is not positive, or a scope that matches no site.
+        InputError: a temperature of 0, or a scope that matches no site.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        *,
-        scope: str = "all",
-        effective_pixels: float = 100_000.0,
-        prior_scale: float = 0.1,
-        temperature: float = 1.0,
-    ) -> None:
-        if not (effective_pixels > 0 and prior_scale > 0 and temperature > 0):
-            raise InputError(
-                f"effective_pixels {effective_pixels}, prior_scale {prior_scale}, temperature {temperature}",
-                "positive numbers",
-                "repair the configuration",
-            )
-        self.network = network.eval().requires_grad_(False)
-        self.effective_pixels, self.prior_scale = float(effective_pixels), float(prior_scale)
-        self.temperature = float(temperature)
+    def __init__(self, network: nn.Module, prior: Prior, scope: str = "all") -> None:
+        if prior.temperature == 0:
+            raise InputError("temperature 0", "a positive number: a chain has no density to follow at 0", "raise it")
+        self.network, self.prior = network.eval().requires_grad_(False), prior
         self.layout = AffineLayout(network)
         self.parameters = AffineParameters(self.layout, scope)
+        self.centre = self.base if prior.mean == "base" else torch.zeros_like(self.base)
         self._dtype = next(network.parameters()).dtype
 
     @property
@@ -120,11 +108,11 @@ class LogPosterior:
                 labels; None divides by those of this batch, right where frames have equally many.
         """
         counted = float((labels != IGNORE).sum()) if pixels is None else pixels
-        gradient = (theta - self.base) / self.prior_scale**2
+        gradient = (theta - self.centre) / self.prior.scale**2
         if counted == 0:
             return gradient
         _, of_likelihood = _differentiate(lambda x: self.log_likelihood(x, images, labels), theta)
-        return gradient - (self.effective_pixels / counted) * of_likelihood
+        return gradient - (self.prior.effective_pixels / counted) * of_likelihood
 
     def on(self, batches: Sequence[tuple[Tensor, Tensor]]) -> LogDensity:
         """The log density over a fixed data set, and its gradient; the data are streamed batch by batch.
@@ -140,15 +128,15 @@ class LogPosterior:
             raise InputError("the frames hold no labelled pixel", "frames with labels", "check the training split")
 
         def log_density(theta: Tensor) -> tuple[float, Tensor]:
-            offset = (theta - self.base) / self.prior_scale
+            offset = (theta - self.centre) / self.prior.scale
             value = -0.5 * float(offset.square().sum())
-            gradient = -offset / self.prior_scale
-            scale = self.effective_pixels / pixels
+            gradient = -offset / self.prior.scale
+            scale = self.prior.effective_pixels / pixels
             for images, labels in batches:
                 part, part_gradient = _differentiate(lambda x, i=images, k=labels: self.log_likelihood(x, i, k), theta)  # type: ignore[misc]
                 value += scale * part
                 gradient = gradient + scale * part_gradient
-            return value / self.temperature, gradient / self.temperature
+            return value / self.prior.temperature, gradient / self.prior.temperature
 
         return log_density
 

@@ -1,122 +1,101 @@
-"""``segunc demo``: the whole job on the built-in toy road scenes, with the same verbs that a user would type."""
+"""``segunc demo``: the whole job on the built-in toy road scenes, by the functions that anyone would call."""
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import json
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from segunc.core.errors import PartialFailure
-from segunc.toyroads import ToyConfig, generate_toy
+from segunc.options import (
+    DemoOptions,
+    DoctorOptions,
+    EvaluateOptions,
+    FinetuneOptions,
+    PredictOptions,
+    ReviewOptions,
+    TrainOptions,
+)
+
+Step = Callable[[str, str, Any], None]
+"""Does one step: its title, the verb, and the verb's options."""
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Toy data, base, ABNN, maps, metrics, video and page; ends with the path of the page."""
-    from segunc.cli.main import build_parser
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo made.
 
-    out = Path(arguments.out)
-    start = time.monotonic()
-    parser = build_parser()
-    common = ["--device", arguments.device] + (["--debug"] if arguments.debug else [])
+    Attributes:
+        page: to open in a browser.
+        video: of the overlays.
+        auroc: score -> pooled anomaly AUROC.
+        seconds: that it took.
+    """
 
-    def step(title: str, *words: str | Path) -> None:
-        import importlib
+    page: Path
+    video: Path
+    auroc: Mapping[str, float]
+    seconds: float
 
-        command = [str(word) for word in words]
-        print(f"\n== {title} ({time.monotonic() - start:.0f} s)\n$ segunc {' '.join(command)}", flush=True)
-        parsed, rest = parser.parse_known_args([*command[:1], *common, *command[1:]])
-        parsed.overrides = rest
-        importlib.import_module(f"segunc.verbs.{parsed.verb}").run(parsed)
 
+def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], None] | None = None) -> DemoResult:
+    """Toy data, base, ABNN, maps, metrics, video and page.
+
+    Args:
+        options: where to, and the seed.
+        step: does each step; the verb's function unless something is to be shown of it.
+        say: receives a line of each set of scenes as it is drawn.
+
+    Raises:
+        PartialFailure: a step failed; what was finished is kept.
+    """
+    from segunc.toyroads import ToyConfig, generate_toy
+
+    step = step or _call
+    out, device, start = Path(options.out), options.device, time.monotonic()
     data, base, abnn = out / "data", out / "base", out / "abnn"
-    frames = data / "leftImg8bit" / "anomaly"
-    masks = data / "gtAnomaly" / "anomaly"
-    print(f"== toy road scenes in {data}", flush=True)
-    generate_toy(data, ToyConfig(seed=arguments.seed), progress=lambda text: print(text, flush=True))
-    configs = resources.files("segunc.verbs")
-    with (
-        resources.as_file(configs / "demo_train.yaml") as train_config,
-        resources.as_file(configs / "demo_finetune.yaml") as tune_config,
-    ):
-        overrides = ["--data.root", str(data)]
-        step("train a base network", "train", "--config", train_config, "--out", base, *overrides)
-        step(
-            "convert and fine-tune it (ABNN)",
-            "finetune",
-            "--base",
-            base,
-            "--config",
-            tune_config,
-            "--out",
-            abnn,
-            *overrides,
-        )
-    step("is the uncertainty alive", "doctor", "--model", abnn, "--dataset", "toy", "--root", data)
-    step("maps of the anomaly split", "predict", "--model", abnn, "--input", frames, "--out", out / "maps", "--overlay")
-    step(
-        "anomaly metrics of the maps",
-        "evaluate",
-        "--maps",
-        out / "maps",
-        "--anomaly-labels",
-        masks,
-        "--out",
-        out / "anomaly.json",
-    )
+    frames, masks = data / "leftImg8bit" / "anomaly", data / "gtAnomaly" / "anomaly"
+    generate_toy(data, ToyConfig(seed=options.seed), progress=say or (lambda text: None))
+    root = {"data.root": str(data)}
+    with resources.as_file(resources.files("segunc.verbs")) as configs:
+        config = configs / "demo_train.yaml"
+        step("train a base network", "train", TrainOptions(config, base, settings=root, device=device))
+        config = configs / "demo_finetune.yaml"
+        tuned = FinetuneOptions(base=base, config=config, out=abnn, settings=root, device=device)
+        step("convert and fine-tune it (ABNN)", "finetune", tuned)
+    alive = DoctorOptions(model=abnn, dataset="toy", root=data, device=device)
+    step("is the uncertainty alive", "doctor", alive)
+    maps = PredictOptions(model=abnn, input=frames, out=out / "maps", overlay=True, device=device)
+    step("maps of the anomaly split", "predict", maps)
+    anomaly = EvaluateOptions(maps=out / "maps", anomaly_labels=masks, out=out / "anomaly.json", device=device)
+    step("anomaly metrics of the maps", "evaluate", anomaly)
     for name, model in (("base", base), ("abnn", abnn)):
-        step(
-            f"segmentation and calibration of the {name} network on the test split",
-            *("evaluate", "--model", model, "--dataset", "toy", "--root", data, "--out", out / f"test-{name}.json"),
-        )
+        tested = EvaluateOptions(model=model, dataset="toy", root=data, out=out / f"test-{name}.json", device=device)
+        step(f"segmentation and calibration of the {name} network on the test split", "evaluate", tested)
     video = data / "video" / "crossing.webm"
-    step(
-        "maps and overlay video of the crossing",
-        "predict",
-        "--model",
-        abnn,
-        "--input",
-        video,
-        "--out",
-        out / "video",
-        "--overlay",
+    crossing = PredictOptions(model=abnn, input=video, out=out / "video", overlay=True, device=device)
+    step("maps and overlay video of the crossing", "predict", crossing)
+    page = ReviewOptions(
+        maps=out / "maps", anomaly_labels=masks, metrics=out / "anomaly.json", out=out / "review", device=device
     )
-    step(
-        "a page to look at",
-        *(
-            "review",
-            "--maps",
-            out / "maps",
-            "--anomaly-labels",
-            masks,
-            "--metrics",
-            out / "anomaly.json",
-            "--out",
-            out / "review",
-        ),
-    )
-    step(
-        "a page of the video",
-        *(
-            "review",
-            "--maps",
-            out / "video",
-            "--anomaly-labels",
-            data / "video" / "crossing_anomaly",
-            "--out",
-            out / "review-video",
-        ),
-    )
-    _summary(out, time.monotonic() - start)
-
-
-def _summary(out: Path, seconds: float) -> None:
-    anomaly = json.loads((out / "anomaly.json").read_text(encoding="utf-8"))["scores"]
-    auroc = {name: anomaly[name]["pooled"]["auroc"] for name in ("deterministic-msp", "entropy", "epistemic")}
+    step("a page to look at", "review", page)
+    labels = data / "video" / "crossing_anomaly"
+    page = ReviewOptions(maps=out / "video", anomaly_labels=labels, out=out / "review-video", device=device)
+    step("a page of the video", "review", page)
+    scores = json.loads((out / "anomaly.json").read_text(encoding="utf-8"))["scores"]
+    auroc = {name: scores[name]["pooled"]["auroc"] for name in ("deterministic-msp", "entropy", "epistemic")}
     if any(value is None for value in auroc.values()):
         raise PartialFailure(f"the demo has no anomaly score: {auroc}")
-    print(f"\n== done in {seconds:.0f} s")
-    print("anomaly AUROC, pooled: " + ", ".join(f"{name} {value:.3f}" for name, value in auroc.items()))
-    print(f"overlay video: {out / 'video' / 'overlay.webm'}")
-    print(f"open {(out / 'review' / 'index.html').resolve()} in a browser")
+    seconds = time.monotonic() - start
+    return DemoResult((out / "review" / "index.html").resolve(), out / "video" / "overlay.webm", auroc, seconds)
+
+
+def _call(title: str, verb: str, options: Any) -> None:
+    result = getattr(importlib.import_module(f"segunc.verbs.{verb}"), verb)(options)
+    if failure := getattr(result, "failure", ""):
+        raise PartialFailure(f"{title}: {failure}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,16 +15,17 @@ from torch import Tensor, nn
 from segunc.affine.convert import ConversionReport, is_converted, revert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.sites import StochasticSite
-from segunc.core.device import describe_device
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.device import describe_device, flushed_denormals, threads
+from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import Image, load_image
 from segunc.networks.network import inference_size
+from segunc.options import DoctorOptions
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.device import make_sampler
+from segunc.verbs.sampler import make_sampler
 
 IDENTITY_BOUND = 1e-5
 """Largest difference of logits at alpha = 0, relative to the largest logit, that is rounding (float32)."""
@@ -201,33 +201,55 @@ def _noise(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Fin
     )
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Print every check; fail where the uncertainty is dead or the conversion is not sound."""
-    model = load_model(Path(arguments.model))
-    sampler = make_sampler(model, arguments)
-    description = model.network.description
-    print(
-        f"{arguments.model}: {description.architecture} {description.encoder}, {description.num_classes} classes, {model.posterior.method}"
-    )
-    print(f"base network sha256 {model.sha256}")
-    if not model.bayesian:
-        raise PartialFailure(
-            "the model is deterministic: one draw, so its epistemic uncertainty is zero everywhere; fine-tune it first"
-        )
-    settings = ", ".join(f"{name} {value}" for name, value in model.posterior.settings().items())
-    print(f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}")
-    print(f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}")
-    image = load_image(Path(arguments.image)) if arguments.image else _toy_frame()
-    size = inference_size(description, (image.shape[0], image.shape[1]), arguments.size)
-    findings = diagnose(model, sampler, image, size)
-    if arguments.dataset:
-        findings.append(_calibration(arguments, model, sampler))
-    for finding in findings:
-        print(f"{finding.status:>4}  {finding.check}: {finding.text}")
+@dataclass(frozen=True)
+class DoctorResult:
+    """What the checks found.
+
+    Attributes:
+        about: which model and draws, in lines.
+        findings: of the checks, in their order.
+        failure: why the maps cannot be trusted, in one line; empty where they can.
+    """
+
+    about: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    failure: str = ""
+
+
+def doctor(options: DoctorOptions) -> DoctorResult:
+    """Check a model: is its uncertainty alive, and its conversion sound?
+
+    Raises:
+        InputError: the model, the image or the data set cannot be used.
+
+    >>> result = doctor(DoctorOptions(model=abnn, draws=4, size=(64, 128), device="cpu"))
+    >>> result.failure, result.findings[0].check, result.findings[0].status
+    ('', 'conversion', 'ok')
+    """
+    model = load_model(Path(options.model))
+    with flushed_denormals(), threads(options.threads):
+        sampler = make_sampler(model, options)
+        description = model.network.description
+        about = [
+            f"{options.model}: {description.architecture} {description.encoder}, {description.num_classes} classes, "
+            f"{model.posterior.method}",
+            f"base network sha256 {model.sha256}",
+        ]
+        if not model.bayesian:
+            why = "the model is deterministic: one draw, so its epistemic uncertainty is zero everywhere; fine-tune it first"
+            return DoctorResult(tuple(about), (), why)
+        settings = ", ".join(f"{name} {value}" for name, value in model.posterior.settings().items())
+        about += [
+            f"posterior sha256 {model.posterior_sha256}, {model.posterior.members} members, {settings}",
+            f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}",
+        ]
+        image = load_image(Path(options.image)) if options.image else _toy_frame()
+        size = inference_size(description, (image.shape[0], image.shape[1]), options.size)
+        findings = diagnose(model, sampler, image, size)
+        if options.dataset:
+            findings.append(_calibration(options.dataset, options, model, sampler))
     failed = [finding.check for finding in findings if finding.status == "fail"]
-    if failed:
-        raise PartialFailure(f"not sound: {'; '.join(failed)}")
-    print("the uncertainty is alive")
+    return DoctorResult(tuple(about), tuple(findings), f"not sound: {'; '.join(failed)}" if failed else "")
 
 
 def _toy_frame() -> Image:
@@ -236,18 +258,18 @@ def _toy_frame() -> Image:
     return render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False).image
 
 
-def _calibration(arguments: argparse.Namespace, model: Model, sampler: Sampler) -> Finding:
+def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sampler) -> Finding:
     from segunc.evaluation.evaluator import EvaluationOptions
     from segunc.evaluation.models import evaluate_model
     from segunc.training.selection import spaced
 
-    if not arguments.root:
+    if not options.root:
         raise InputError("--dataset without --root", "the folder of the data set", "")
-    entry = dataset_entry(arguments.dataset)
-    samples = entry.samples(Path(arguments.root), arguments.split)
-    chosen = [samples[i] for i in spaced(len(samples), arguments.frames)]
-    options = EvaluationOptions(scores=("msp",))
-    result = evaluate_model(sampler, model, entry, chosen, options, size=arguments.size).result
+    entry = dataset_entry(dataset)
+    samples = entry.samples(Path(options.root), options.split)
+    chosen = [samples[i] for i in spaced(len(samples), options.frames)]
+    wanted = EvaluationOptions(scores=("msp",))
+    result = evaluate_model(sampler, model, entry, chosen, wanted, size=options.size).result
     ece, nll, miou = result["calibration"]["ece"], result["calibration"]["nll"], result["segmentation"]["miou"]
-    text = f"ECE {ece:.4f}, NLL {nll:.4f}, mIoU {miou:.4f} on {len(chosen)} frames of {entry.name} {arguments.split}"
+    text = f"ECE {ece:.4f}, NLL {nll:.4f}, mIoU {miou:.4f} on {len(chosen)} frames of {entry.name} {options.split}"
     return Finding("calibration", "ok" if ece < 0.1 else "warn", text)

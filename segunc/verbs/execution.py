@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +23,6 @@ from segunc.sampling.sampler import Sampler
 
 LOOKED_AT = 16
 """Frames, evenly spaced, whose sizes stand for those of all."""
-MOST_WRITERS = 8
 
 Size = tuple[int, int]
 FrameInputs = Callable[[int], Sequence[Sequence[Size]]]
@@ -34,40 +31,35 @@ FrameInputs = Callable[[int], Sequence[Sequence[Size]]]
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run computes.
+    """How a run computes, and what a user should know of it."""
 
-    Attributes:
-        chunk: draws in a batch.
-        group: frames in a batch.
-        compilation: whether whole chunks of draws over whole groups run compiled, and why.
-        notes: what a user should know.
-    """
-
-    chunk: int
-    group: int
-    compilation: Decision
+    chunk: int  # draws in a batch
+    group: int  # frames in a batch
+    compilation: Decision  # of whole chunks of draws over whole groups
     notes: tuple[str, ...] = ()
 
-    def apply(self, sampler: Sampler) -> None:
-        """Make a sampler compute so from now on."""
-        sampler.chunk, sampler.group, sampler.compiled = self.chunk, self.group, self.compilation.compiled
-        sampler.report.messages += [note for note in self.notes if note not in sampler.report.messages]
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user says of how a run computes, where None and ``auto`` leave the choice."""
+
+    chunk: int | None = None
+    group: int | None = None
+    compile: str = "auto"
+    one_by_one: bool = False  # frames are smoothed, tiled or drawn anew, and cannot share a batch
+    size: Size | None = None  # that the network sees
+    tiling: Tiling | None = None
 
 
 def choose_execution(
-    arguments: argparse.Namespace,
-    sampler: Sampler,
-    source: FrameSource,
-    tiling: Tiling | None,
-    recorded: dict[str, Any] | None,
+    asked: Asked, sampler: Sampler, source: FrameSource, recorded: Mapping[str, Any] | None
 ) -> Execution:
-    """What is given, else what an earlier run of the same folder recorded, else what suits the whole input.
+    """What is asked for, else what an earlier run of the same folder recorded, else what suits the whole input.
 
     Args:
-        arguments: of ``segunc predict``.
-        sampler: over a :class:`SegmentationNetwork`; its chunk is None.
+        asked: by the user.
+        sampler: with the chunk that was asked for.
         source: the whole input, whatever a shard takes of it.
-        tiling: of the frames, or None.
         recorded: the ``run`` part of the manifest of a run that is continued, or None.
 
     Raises:
@@ -76,23 +68,23 @@ def choose_execution(
     known = recorded or {}
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
-    inputs = _InputsOfSource(source, network.description, arguments.size, tiling)
+    inputs = _InputsOfSource(source, network.description, asked.size, asked.tiling)
     notes = []
-    group: int | None = arguments.frames_at_once
+    group = asked.group
     if group is not None and group < 1:
         raise InputError(f"--frames-at-once {group}", "at least 1", "leave it out to have it chosen by size")
-    if tiling is not None or arguments.smooth is not None or arguments.redraw:
+    if asked.one_by_one:
         if group not in (None, 1):
             notes.append("frames with --tile, --smooth or --redraw are computed one at a time")
         group = 1
     group = group or known.get("group") or frames_at_once(sampler.device, inputs.largest, sampler.draws)
-    chunk = arguments.chunk or known.get("chunk")
+    chunk = asked.chunk or known.get("chunk")
     if chunk is None:
         chunk = sampler.chunk_for(group, inputs.largest, network.description.num_classes)
-    if arguments.compile == "auto" and "compiled" in known:
+    if asked.compile == "auto" and "compiled" in known:
         compilation = Decision(bool(known["compiled"]), "")
     else:
-        compilation = choose_compilation(arguments.compile, sampler, source.length or source.length_hint, inputs)
+        compilation = choose_compilation(asked.compile, sampler, source.length or source.length_hint, inputs)
     if compilation.said:
         notes.append(compilation.reason)
     return Execution(chunk, group, compilation, tuple(notes))
@@ -102,7 +94,7 @@ def choose_compilation(choice: str, sampler: Sampler, frames: int | None, inputs
     """``on``, ``off``, or for ``auto`` what :func:`segunc.sampling.compilation.decide` says.
 
     Args:
-        choice: of the command line.
+        choice: of the user.
         sampler: with its draws.
         frames: of the whole input, None where unknown.
         inputs: of the network; more than one frame is looked at only where one says that compiling pays.
@@ -132,11 +124,6 @@ def inputs_of_images(files: Sequence[Path], description: NetworkDescription, siz
         return found
 
     return look
-
-
-def writer_threads(device: torch.device) -> int:
-    """Threads that encode and write maps: few beside a network on the CPU's cores, most cores beside one on a GPU."""
-    return 2 if device.type == "cpu" else max(2, min(MOST_WRITERS, (os.cpu_count() or 4) - 2))
 
 
 def input_sizes(description: NetworkDescription, frame: Size, size: Size | None, tiling: Tiling | None) -> list[Size]:

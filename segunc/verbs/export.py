@@ -2,58 +2,74 @@
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from segunc.cli.options import BENCHMARKS
-from segunc.core.errors import InputError
-from segunc.core.progress import ConsoleProgress, Progress
-from segunc.exchange.export import ExportSummary, export_maps
+from segunc.core.errors import InputError, failure_of
+from segunc.core.progress import count_frames
+from segunc.exchange.export import export_maps
 from segunc.exchange.fiftyone import export_fiftyone
 from segunc.exchange.rerun import export_rerun
+from segunc.options import ExportOptions
 
-VIEWER_EXPORTS = {"rerun": export_rerun, "fiftyone": export_fiftyone}
-
-
-def run(arguments: argparse.Namespace) -> None:
-    """Export and say where it is."""
-    start = time.monotonic()
-    export = _to_benchmark if arguments.to in BENCHMARKS else _to_viewer
-    with ConsoleProgress() as show:
-        summary = export(arguments, lambda done, total: show(Progress(done, 0, 0, total, time.monotonic() - start)))
-    for note in summary.notes:
-        print(f"note: {note}")
-    what = f" of '{arguments.score}'" if arguments.score else ""
-    print(f"{summary.written} of {summary.total} frames{what} in {summary.folder}")
-    summary.raise_failures()
+VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}
+"""The others are benchmarks."""
 
 
-def _to_benchmark(arguments: argparse.Namespace, on_frame: Callable[[int, int], None]) -> ExportSummary:
-    if not arguments.score:
-        raise InputError(f"--to {arguments.to} without --score", "the score to hand in", "e.g. --score entropy")
-    if arguments.images:
-        raise InputError(f"--images with --to {arguments.to}", "a viewer", "leave --images out")
-    return export_maps(
-        Path(arguments.maps),
-        Path(arguments.out),
-        arguments.score,
-        arguments.to,
-        method=arguments.method,
-        dataset=arguments.dataset,
-        overwrite=arguments.overwrite,
-        on_frame=on_frame,
-    )
+@dataclass(frozen=True)
+class ExportResult:
+    """What was exported.
+
+    Attributes:
+        folder: of the files.
+        written: frames.
+        total: frames of the maps.
+        notes: what a user should know.
+        failure: which frames failed, in one line; empty where none did.
+    """
+
+    folder: Path
+    written: int
+    total: int
+    notes: tuple[str, ...] = ()
+    failure: str = ""
 
 
-def _to_viewer(arguments: argparse.Namespace, on_frame: Callable[[int, int], None]) -> ExportSummary:
-    scores = [part.strip() for part in arguments.score.split(",")] if arguments.score else None
-    return VIEWER_EXPORTS[arguments.to](
-        Path(arguments.maps),
-        Path(arguments.out),
-        scores=scores,
-        images=arguments.images,
-        overwrite=arguments.overwrite,
-        on_frame=on_frame,
-    )
+def export(options: ExportOptions) -> ExportResult:
+    """Write maps in the files of a benchmark or a viewer.
+
+    Raises:
+        InputError: the maps, the score or the place of the export do not fit.
+
+    >>> result = export(ExportOptions(maps=maps, score="entropy", to="fishyscapes", out=folder / "export"))
+    >>> result.written == result.total, len(list(result.folder.rglob("*_anomaly.npy")))
+    (True, 4)
+    """
+    maps, out = Path(options.maps), Path(options.out)
+    with count_frames() as show:
+        if export_to := VIEWERS.get(options.to):
+            summary = export_to(
+                maps,
+                out,
+                scores=[part.strip() for part in options.score.split(",")] if options.score else None,
+                images=options.images,
+                overwrite=options.overwrite,
+                on_frame=show,
+            )
+        elif not options.score:
+            raise InputError(f"--to {options.to} without --score", "the score to hand in", "e.g. --score entropy")
+        elif options.images:
+            raise InputError(f"--images with --to {options.to}", "a viewer", "leave --images out")
+        else:
+            summary = export_maps(
+                maps,
+                out,
+                options.score,
+                options.to,
+                method=options.method,
+                dataset=options.dataset,
+                overwrite=options.overwrite,
+                on_frame=show,
+            )
+    failure = failure_of(summary.raise_failures)
+    return ExportResult(summary.folder, summary.written, summary.total, tuple(summary.notes), failure)

@@ -2,46 +2,69 @@
 
 from __future__ import annotations
 
-import argparse
-import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from segunc.core.errors import InputError
-from segunc.core.progress import ConsoleProgress, Progress
+from segunc.core.errors import InputError, failure_of
+from segunc.core.progress import count_frames
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY
+from segunc.options import OverlayOptions
 from segunc.review.pictures import PictureRequest, write_pictures
 from segunc.review.video import frame_rate, video_suffix, write_video
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Draw the pictures, then the video from them."""
-    if arguments.video and arguments.format == "pdf":
+@dataclass(frozen=True)
+class OverlayResult:
+    """What was drawn.
+
+    Attributes:
+        pictures: their folder -> the pictures in the order of the frames.
+        videos: the same folder -> the video of its pictures, where one was asked for.
+        notes: what a user should know.
+        failure: which frames failed, in one line; empty where none did.
+    """
+
+    pictures: Mapping[Path, Sequence[Path]]
+    videos: Mapping[Path, Path] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+
+
+def overlay(options: OverlayOptions) -> OverlayResult:
+    """Draw the pictures, then the video from them.
+
+    Raises:
+        InputError: the maps cannot be drawn as asked for.
+
+    >>> result = overlay(OverlayOptions(maps=maps, out=folder / "figures", score=["epistemic"], format="png"))
+    >>> [(place.name, len(pictures)) for place, pictures in result.pictures.items()]
+    [('overlay-epistemic', 4)]
+    """
+    if options.video and options.format == "pdf":
         raise InputError("--video with --format pdf", "--format png or jpg", "a video is made from the pictures")
-    if arguments.fps is not None and not arguments.video:
-        raise InputError(f"--fps {arguments.fps:g} without --video", "both", "add --video")
-    entry = dataset_entry(arguments.dataset) if arguments.dataset else None
+    if options.fps is not None and not options.video:
+        raise InputError(f"--fps {options.fps:g} without --video", "both", "add --video")
+    entry = dataset_entry(options.dataset) if options.dataset else None
     request = PictureRequest(
-        scores=arguments.score,
-        panel=arguments.panel,
-        frames=arguments.frames,
-        suffix=arguments.format,
-        ranges=arguments.ranges,
-        images=arguments.images,
-        anomaly_labels=Path(arguments.anomaly_labels) if arguments.anomaly_labels else None,
+        scores=options.score,
+        panel=options.panel,
+        frames=options.frames,
+        suffix=options.format,
+        ranges=options.ranges,
+        images=options.images,
+        anomaly_labels=Path(options.anomaly_labels) if options.anomaly_labels else None,
         anomaly_encoding=(entry.anomaly_encoding if entry else None) or BINARY,
     )
-    maps, out = Path(arguments.maps), Path(arguments.out)
-    rate = frame_rate(maps, arguments.fps) if arguments.video else None
-    start = time.monotonic()
-    with ConsoleProgress() as show:
-        written = write_pictures(
-            maps, out, request, on_frame=lambda done, total: show(Progress(done, 0, 0, total, time.monotonic() - start))
-        )
-    for note in written.notes:
-        print(f"note: {note}")
-    for name, paths in written.pictures.items():
-        print(f"{len(paths)} pictures in {out / name}")
-        if rate is not None and paths:
-            print(f"video: {write_video(paths, out / f'{name}{video_suffix()}', rate)}")
-    written.raise_failures()
+    maps, out = Path(options.maps), Path(options.out)
+    rate = frame_rate(maps, options.fps) if options.video else None
+    with count_frames() as show:
+        written = write_pictures(maps, out, request, on_frame=show)
+    pictures = {out / name: paths for name, paths in written.pictures.items()}
+    videos = {
+        folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate)
+        for folder, paths in pictures.items()
+        if rate is not None and paths
+    }
+    return OverlayResult(pictures, videos, tuple(written.notes), failure_of(written.raise_failures))

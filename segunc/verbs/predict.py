@@ -1,9 +1,10 @@
-"""``segunc predict``: maps of images, folders, globs or a video."""
+"""``segunc predict``: maps of images, folders, globs or videos."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from segunc.core.device import describe_device
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.device import describe_device, flushed_denormals, threads
+from segunc.core.errors import InputError, PartialFailure, failure_of
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
@@ -24,6 +25,7 @@ from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.region import Region
 from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.store import Maps, MapsWriter
+from segunc.options import PredictOptions, SamplingOptions
 from segunc.posteriors.files import Model, load_model
 from segunc.processing.frames import FrameProcess
 from segunc.processing.means import NEEDED
@@ -31,269 +33,326 @@ from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.processing.tiles import Tiling
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, MAX_LOGIT_STATISTICS, SCORES, check_scores
-from segunc.verbs.device import make_sampler
-from segunc.verbs.execution import Execution, choose_execution, writer_threads
+from segunc.verbs.execution import Asked, Execution, choose_execution
+from segunc.verbs.sampler import make_sampler
+
+MOST_WRITERS = 8
 
 
-@dataclass
-class Job:
-    """What all inputs of a run share, opened and checked."""
+@dataclass(frozen=True)
+class InputResult:
+    """What became of one input.
 
-    model: Model
-    sampler: Sampler
-    scores: Sequence[str]
-    region: Region | None
-    inputs: Sequence[tuple[Input, FrameSource]]
+    Attributes:
+        out: its maps folder.
+        label: how it is called where there are several.
+        shard: the part of it that was asked for.
+        frames: whose maps were written now.
+        skipped: frames that were finished before.
+        failed: frame -> why it has no maps.
+        seconds: that the frames of now took.
+        how: they were computed, in words.
+        video: of the overlays, or None.
+    """
 
-
-def run(arguments: argparse.Namespace) -> None:
-    """Write the maps of every input, or continue a run that was killed."""
-    if arguments.engine == "ray":
-        from segunc.verbs.cluster import run as run_on_cluster
-
-        run_on_cluster(arguments)
-        return
-    shard = parse_shard(arguments.shard) if arguments.shard else Shard()
-    job = prepare(arguments, shard)
-    failures = []
-    for given, source in job.inputs:
-        try:
-            _predict_input(arguments, job, given, source, shard)
-        except (InputError, PartialFailure) as error:
-            if len(job.inputs) == 1:
-                raise
-            failures.append(f"{given.label}: {error}")
-    for message in job.sampler.report.messages:
-        print(f"note: {message}")
-    if failures:
-        raise PartialFailure(f"{len(failures)} of {len(job.inputs)} inputs failed; {'; '.join(failures)}")
+    out: Path
+    label: str
+    shard: str
+    frames: int
+    skipped: int
+    failed: Mapping[str, str]
+    seconds: float
+    how: str
+    video: Path | None = None
 
 
-def prepare(arguments: argparse.Namespace, shard: Shard) -> Job:
-    """Open the inputs, load the model and check the settings; nothing is written.
+@dataclass(frozen=True)
+class PredictResult:
+    """What a run did.
+
+    Attributes:
+        out: the maps folder, or the folder of one for each input.
+        inputs: those that came to their end.
+        notes: what a user should know.
+        failure: what went wrong meanwhile, in one line; empty where nothing did. What was finished is kept.
+    """
+
+    out: Path
+    inputs: tuple[InputResult, ...]
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+
+    @property
+    def frames(self) -> int:
+        """Frames whose maps were written now."""
+        return sum(one.frames for one in self.inputs)
+
+    @property
+    def skipped(self) -> int:
+        """Frames that were finished before."""
+        return sum(one.skipped for one in self.inputs)
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Frame -> why it has no maps; with several inputs, behind the input's label."""
+        return {
+            f"{one.label}/{name}" if one.label else name: why for one in self.inputs for name, why in one.failed.items()
+        }
+
+    @property
+    def seconds(self) -> float:
+        """That the frames of now took."""
+        return sum(one.seconds for one in self.inputs)
+
+
+OnInput = Callable[[InputResult], None]
+
+
+def predict(options: PredictOptions, on_input: OnInput | None = None) -> PredictResult:
+    """Write the maps of every input, or continue a run that was killed.
+
+    Args:
+        options: what to predict, how, and where to.
+        on_input: hears of each input as it ends; with ``engine="ray"`` the result tells.
 
     Raises:
         InputError: what was given cannot be predicted.
+        PartialFailure: the only input came to no end; what was finished is kept.
+
+    >>> result = predict(PredictOptions(model=abnn, input=frames, out=folder / "maps", draws=4, device="cpu"))
+    >>> result.frames, result.failed
+    (2, {})
+    >>> sorted(path.name for path in result.out.iterdir() if path.is_dir())
+    ['aleatoric', 'deterministic-entropy', 'deterministic-msp', 'entropy', 'epistemic', 'msp', 'prediction']
     """
-    selection = Selection(arguments.every, *(parse_time(t) if t else None for t in (arguments.start, arguments.end)))
-    region = Region(Path(arguments.mask)) if arguments.mask else None
-    inputs = plan_inputs(arguments.input, Path(arguments.out))
-    _take_recorded(arguments, inputs)
-    _check_processing(arguments, shard)
-    scores = check_scores(arguments.scores or DEFAULT_SCORES)
-    check_scores([arguments.overlay_score])
-    sources = [open_source(given.spec, out=given.out, selection=selection) for given in inputs]
-    model = load_model(Path(arguments.model))
-    by_means = arguments.tile is not None or arguments.smooth is not None
-    sampler = make_sampler(model, arguments, check_scores([*scores, NEEDED]) if by_means else scores)
-    return Job(model, sampler, scores, region, list(zip(inputs, sources, strict=True)))
+    if options.engine == "ray":
+        from segunc.verbs.cluster import predict_on_cluster
+
+        return predict_on_cluster(options)
+    with read_options(options).open() as job:
+        return _run(job, on_input)
 
 
-def _check_processing(arguments: argparse.Namespace, shard: Shard) -> None:
-    """Refuse settings of tiles and smoothing that cannot work, before anything is loaded."""
-    _tiling(arguments)
-    if arguments.smooth is None:
-        return
-    check_time_constant(arguments.smooth)
-    if not shard.whole:
-        raise InputError(
-            f"--smooth with --shard {shard}: each frame needs all before it",
-            "one of the two",
-            "give every process videos of its own",
-        )
+@dataclass(frozen=True)
+class Request:
+    """What the options of a run say, read and checked once: nothing below looks at the options."""
+
+    model: Path
+    out: Path
+    inputs: tuple[Input, ...]
+    selection: Selection
+    shard: Shard
+    scores: tuple[str, ...]
+    region: Region | None
+    thresholds: Mapping[str, float]
+    overlay: str | None  # the score
+    overwrite: bool
+    sampling: SamplingOptions
+    asked: Asked  # of chunks, groups and compilation, with the size and the tiles of the frames
+    smooth: float | None
+    redraw: bool
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Job]:
+        """Open the inputs and load the model; what is computed meanwhile is on the threads that were asked for."""
+        runs = () if self.overwrite else (read_run(given.out) for given in self.inputs)
+        # One number serves all inputs: that of the first that was begun.
+        recorded = next((run.get("threads") for run in runs if run is not None), None)
+        sources = tuple(open_source(given.spec, out=given.out, selection=self.selection) for given in self.inputs)
+        model = load_model(self.model)
+        by_means = self.asked.tiling is not None or self.smooth is not None
+        scores = check_scores([*self.scores, NEEDED]) if by_means else self.scores
+        with flushed_denormals(), threads(recorded if self.sampling.threads is None else self.sampling.threads):
+            yield Job(self, model, make_sampler(model, self.sampling, scores), sources, recorded)
 
 
-def _tiling(arguments: argparse.Namespace) -> Tiling | None:
-    if arguments.tile is None:
-        if arguments.overlap is not None:
-            raise InputError(f"--overlap {arguments.overlap} without --tile", "both", "add --tile HxW")
-        return None
-    default = min(arguments.tile) // 4
-    return Tiling(arguments.tile, default if arguments.overlap is None else arguments.overlap)
+def read_options(options: PredictOptions) -> Request:
+    """Read and check all options; nothing is loaded or written."""
+    shard = parse_shard(options.shard) if options.shard else Shard()
+    selection = Selection(options.every, *(parse_time(t) if t else None for t in (options.start, options.end)))
+    region = Region(Path(options.mask)) if options.mask else None
+    given = [options.input] if isinstance(options.input, str | Path) else options.input
+    inputs = plan_inputs([str(spec) for spec in given], Path(options.out))
+    tiling = None
+    if options.tile is not None:
+        tiling = Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)
+    elif options.overlap is not None:
+        raise InputError(f"--overlap {options.overlap} without --tile", "both", "add --tile HxW")
+    if options.smooth is not None:
+        check_time_constant(options.smooth)
+        if not shard.whole:
+            raise InputError(
+                f"--smooth with --shard {shard}: each frame needs all before it",
+                "one of the two",
+                "give every process videos of its own",
+            )
+    scores = check_scores(options.scores or DEFAULT_SCORES)
+    check_scores([options.overlay_score])
+    one_by_one = tiling is not None or options.smooth is not None or options.redraw
+    return Request(
+        model=Path(options.model),
+        out=Path(options.out),
+        inputs=tuple(inputs),
+        selection=selection,
+        shard=shard,
+        scores=tuple(scores),
+        region=region,
+        thresholds=_component_thresholds(options.component_threshold, scores),
+        overlay=options.overlay_score if options.overlay else None,
+        overwrite=options.overwrite,
+        sampling=options,
+        asked=Asked(options.chunk, options.frames_at_once, options.compile, one_by_one, options.size, tiling),
+        smooth=options.smooth,
+        redraw=options.redraw,
+    )
 
 
-def _smoother(arguments: argparse.Namespace, given: Input, source: FrameSource) -> Smoother | None:
-    if arguments.smooth is None:
-        return None
-    return Smoother(arguments.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
+def _component_thresholds(given: Mapping[str, float], scores: Sequence[str]) -> dict[str, float]:
+    unknown = sorted(set(given) - set(scores))
+    if unknown:
+        raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")
+    thresholds = {**{score: SCORES[score].threshold for score in SCORES if score in scores}, **given}
+    return {score: value for score, value in thresholds.items() if value is not None}
 
 
-def _take_recorded(arguments: argparse.Namespace, inputs: Sequence[Input]) -> None:
-    """The thread count, which holds for the whole process, is that of the first input that was begun."""
-    if arguments.threads is None and not arguments.overwrite:
-        runs = (read_run(given.out) for given in inputs)
-        arguments.threads = next((run.get("threads") for run in runs if run is not None), None)
+@dataclass(frozen=True)
+class Job:
+    """A request with its model loaded and its inputs opened; ``recorded_threads`` are those of a run that is continued."""
+
+    request: Request
+    model: Model
+    sampler: Sampler
+    sources: tuple[FrameSource, ...]
+    recorded_threads: int | None
 
 
-def run_manifest(arguments: argparse.Namespace, job: Job, source: FrameSource, execution: Execution) -> dict[str, Any]:
-    """The manifest of an input's maps; brings the sampler to the seed and the execution that it names."""
-    model, sampler, scores, region = job.model, job.sampler, job.scores, job.region
-    sampler.reseed(arguments.seed)
-    execution.apply(sampler)
-    return build_manifest(
-        _run_settings(arguments, model, sampler, source, scores, execution)
-        | {"mask_sha256": None if region is None else region.sha256},
-        scores,
-        device=describe_device(sampler.device),
-        classes=model.network.description.classes,
-        palette=model.network.description.palette,
-        source=source.describe(),
-        model={
-            "architecture": f"{model.network.description.architecture} {model.network.description.encoder}",
-            "method": model.posterior.method,
-            "members": model.posterior.members,
-            "parameters": model.posterior.settings(),
-            "provenance": model.record.get("provenance"),
-            "calibration": None if model.calibration is None else asdict(model.calibration),
-        },
-        component_thresholds=_component_thresholds(arguments, scores),
-    ) | {"compilation": execution.compilation.reason}
+def _run(job: Job, on_input: OnInput | None) -> PredictResult:
+    results, failures, notes = [], [], dict[str, None]()
+    for place, given in enumerate(job.request.inputs):
+        try:
+            execution = execution_of(job, place)
+            summary = predict_shard(job, place, job.request.shard, execution)
+            notes |= dict.fromkeys(execution.notes)
+            result = _result(job, place, execution, summary)
+            results.append(result)
+            if on_input is not None:
+                on_input(result)
+            failure = failure_of(summary.raise_failures)
+        except (InputError, PartialFailure) as error:
+            if len(job.sources) == 1:
+                raise
+            failure = str(error)
+        if failure:
+            failures.append(f"{given.label}: {failure}" if given.label else failure)
+    notes |= dict.fromkeys(job.sampler.report.messages)
+    failure = failures[0] if failures else ""
+    if failures and len(job.sources) > 1:
+        failure = f"{len(failures)} of {len(job.sources)} inputs failed; {'; '.join(failures)}"
+    return PredictResult(job.request.out, tuple(results), tuple(notes), failure)
 
 
-def predict_shard(
-    arguments: argparse.Namespace,
-    job: Job,
-    given: Input,
-    source: FrameSource,
-    shard: Shard,
-    execution: Execution | None = None,
-) -> Summary:
-    """Write the maps of an input, or of a shard of it; frames that fail are in the summary.
+def _result(job: Job, place: int, execution: Execution, done: Summary) -> InputResult:
+    given, sampler, shard = job.request.inputs[place], job.sampler, job.request.shard
+    compiled = "compiled, " if execution.compilation.compiled else ""
+    how = f"{sampler.draws} draws, chunk {execution.chunk}, {sampler.precision}, {compiled}{describe_device(sampler.device)}"
+    video = overlay_video(job, place) if done.finished + done.skipped else None
+    part = "" if shard.whole else str(shard)
+    return InputResult(given.out, given.label, part, done.finished, done.skipped, done.failed, done.seconds, how, video)
 
-    Args:
-        arguments: of the verb.
-        job: with the sampler.
-        given: one of its inputs.
-        source: the whole of it.
-        shard: of the source.
-        execution: how it is computed, if that was decided elsewhere.
 
-    Raises:
-        InputError: the maps folder, the input or a setting does not fit.
-        PartialFailure: a file could not be written; what was finished is kept.
-    """
-    execution = execution or execution_of(arguments, job, given, source)
-    manifest = run_manifest(arguments, job, source, execution)
-    overlay = overlay_drawer(arguments.overlay_score, manifest) if arguments.overlay else None
-    smoother = _smoother(arguments, given, source)
+def execution_of(job: Job, place: int) -> Execution:
+    """How an input's maps are computed: as asked for, else as its maps folder was begun, else as suits this machine."""
+    recorded = None if job.request.overwrite else read_run(job.request.inputs[place].out)
+    return choose_execution(job.request.asked, job.sampler, job.sources[place], recorded)
+
+
+def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> Summary:
+    """Write the maps of the input at a place, or of a shard of it; frames that fail are in the summary."""
+    request, given, source = job.request, job.request.inputs[place], job.sources[place]
+    sampler = job.sampler.with_execution(
+        chunk=execution.chunk, group=execution.group, compiled=execution.compilation.compiled
+    )
+    manifest = run_manifest(job, place, execution)
+    overlay = overlay_drawer(request.overlay, manifest) if request.overlay else None
+    smoother = None
+    if request.smooth is not None:
+        smoother = Smoother(request.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
     writer = MapsWriter(
-        given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=job.region, source=source
+        given.out, manifest, overwrite=request.overwrite, shard=shard, region=request.region, source=source
     )
-    process = FrameProcess(
-        job.sampler,
-        job.scores,
-        size=arguments.size,
-        tiling=_tiling(arguments),
-        smoother=smoother,
-        redraw=arguments.redraw,
-    )
-    return predict_frames(process, source, writer, group=execution.group, draw_overlay=overlay, label=given.label)
-
-
-def _predict_input(arguments: argparse.Namespace, job: Job, given: Input, source: FrameSource, shard: Shard) -> None:
-    sampler = job.sampler
-    summary = predict_shard(arguments, job, given, source, shard)
-    done = summary.finished + summary.skipped
-    print(
-        f"{done} frames in {given.out}{'' if shard.whole else f' (shard {shard})'}: {summary.finished} in "
-        f"{summary.seconds:.1f} s ({summary.frames_per_second:.2f} frames/s), "
-        f"{summary.skipped} were finished before; {sampler.draws} draws, chunk {sampler.chunk}, {sampler.precision}, "
-        f"{'compiled, ' if sampler.compiled else ''}"
-        f"{describe_device(sampler.device)}"
-    )
-    if (
-        arguments.overlay
-        and source.kind == "video"
-        and done
-        and (read_manifest(given.out) or {})["status"] == "finished"
-    ):
-        print(f"overlay video: {write_overlay_video(given.out, source)}")
-    summary.raise_failures()
-
-
-def predict_frames(
-    process: FrameProcess,
-    source: FrameSource,
-    writer: MapsWriter,
-    *,
-    group: int = 1,
-    draw_overlay: DrawOverlay | None = None,
-    label: str = "",
-) -> Summary:
-    """Compute and write the maps of every unfinished frame of a source, in groups of so many frames."""
-    with ConsoleProgress(label=label) as show:
+    size, tiling = request.asked.size, request.asked.tiling
+    process = FrameProcess(sampler, request.scores, size=size, tiling=tiling, smoother=smoother, redraw=request.redraw)
+    with ConsoleProgress(label=given.label) as show:
         return run_pipeline(
             source,
             process,
             writer,
-            group=group,
-            writers=writer_threads(process.sampler.device),
-            draw_overlay=draw_overlay,
+            group=execution.group,
+            writers=writer_threads(sampler.device),
+            draw_overlay=overlay,
             on_progress=show,
             raise_failures=False,
-            sequence=process.smoother,
+            sequence=smoother,
         )
 
 
-def execution_of(arguments: argparse.Namespace, job: Job, given: Input, source: FrameSource) -> Execution:
-    """How an input's maps are computed: as given, else as its maps folder was begun, else as suits this machine."""
-    before = None if arguments.overwrite else read_run(given.out)
-    job.sampler.chunk = None
-    return choose_execution(arguments, job.sampler, source, _tiling(arguments), before)
+def writer_threads(device: torch.device) -> int:
+    """Threads that encode and write maps: few beside a network on the CPU's cores, most cores beside one on a GPU."""
+    return 2 if device.type == "cpu" else max(2, min(MOST_WRITERS, (os.cpu_count() or 4) - 2))
 
 
-def _run_settings(
-    arguments: argparse.Namespace,
-    model: Model,
-    sampler: Sampler,
-    source: FrameSource,
-    scores: Sequence[str],
-    execution: Execution,
-) -> dict[str, Any]:
-    needs = {need for score in scores for need in SCORES[score].needs}
-    statistics = sampler.max_logit_statistics if MAX_LOGIT_STATISTICS in needs else None
-    return {
-        **source.identity(),
+def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
+    """The manifest of an input's maps."""
+    request, model, sampler = job.request, job.model, job.sampler
+    description, statistics, tiling = model.network.description, sampler.max_logit_statistics, request.asked.tiling
+    by_statistics = any(MAX_LOGIT_STATISTICS in SCORES[score].needs for score in request.scores)
+    settings = {
+        **job.sources[place].identity(),
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         "temperature": sampler.temperature,
-        "max_logit_statistics_sha256": None if statistics is None else statistics.sha256,
+        "max_logit_statistics_sha256": statistics.sha256 if statistics and by_statistics else None,
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,
         "scope": sampler.scope,
-        "size": None if arguments.size is None else list(arguments.size),
-        "tile": None if (tiling := _tiling(arguments)) is None else [*tiling.size, tiling.overlap],
-        "smooth": arguments.smooth,
+        "size": None if request.asked.size is None else list(request.asked.size),
+        "tile": None if tiling is None else [*tiling.size, tiling.overlap],
+        "smooth": request.smooth,
         "store": "png",  # of earlier versions, which knew another one
-        "redraw": arguments.redraw,
+        "redraw": request.redraw,
         "precision": sampler.precision,
         "compiled": execution.compilation.compiled,
         "chunk": execution.chunk,
         "group": execution.group,
         "threads": torch.get_num_threads(),
         "device": sampler.device.type,
-        "maps": list(scores),
-        "overlay": arguments.overlay_score if arguments.overlay else None,
-        "component_thresholds": _component_thresholds(arguments, scores),
+        "maps": list(request.scores),
+        "overlay": request.overlay,
+        "component_thresholds": dict(request.thresholds),
+        "mask_sha256": None if request.region is None else request.region.sha256,
     }
-
-
-def _component_thresholds(arguments: argparse.Namespace, scores: Sequence[str]) -> dict[str, float]:
-    given: dict[str, float] = arguments.component_threshold
-    unknown = sorted(set(given) - set(scores))
-    if unknown:
-        raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")
-    thresholds = {score: SCORES[score].threshold for score in SCORES if score in scores} | given
-    return {score: value for score, value in thresholds.items() if value is not None}
+    return build_manifest(
+        settings,
+        request.scores,
+        device=describe_device(sampler.device),
+        classes=description.classes,
+        palette=description.palette,
+        source=job.sources[place].describe(),
+        model={
+            "architecture": f"{description.architecture} {description.encoder}",
+            "method": model.posterior.method,
+            "members": model.posterior.members,
+            "parameters": model.posterior.settings(),
+            "provenance": model.record.get("provenance"),
+            "calibration": None if model.calibration is None else asdict(model.calibration),
+        },
+        component_thresholds=dict(request.thresholds),
+    ) | {"compilation": execution.compilation.reason}
 
 
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
-    """Draws the overlay of a frame.
-
-    Raises:
-        InputError: the score is not written, or has no fixed range.
-    """
+    """Draws the overlay of a frame, of a score that is written and has a fixed range."""
     from segunc.review.colormap import display_range
     from segunc.review.overlay import Legend, draw_overlay, model_line, score_unit
 
@@ -311,9 +370,12 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
     return draw
 
 
-def write_overlay_video(out: Path, source: FrameSource) -> Path:
-    """``overlay.webm`` of the overlays of a finished video, at the rate of the frames that were taken."""
+def overlay_video(job: Job, place: int) -> Path | None:
+    """Write ``overlay.webm`` of the overlays of a finished video, at the rate of the frames that were taken."""
     from segunc.review.video import write_video
 
+    out, source = job.request.inputs[place].out, job.sources[place]
+    if not job.request.overlay or source.kind != "video" or (read_manifest(out) or {}).get("status") != "finished":
+        return None
     pictures = [inside(out, f"{OVERLAY}/{path.name}") for path in sorted((out / OVERLAY).glob("*.jpg"))]
     return write_video(pictures, out / f"{OVERLAY}.webm", (source.fps or 25.0) / source.selection.every)

@@ -2,42 +2,80 @@
 
 from __future__ import annotations
 
-import argparse
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from segunc.options import Settings, TrainOptions
 
-def run(arguments: argparse.Namespace) -> None:
-    """Train the network of a configuration, once or for several seeds, and write its model folder."""
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """One network.
+
+    Attributes:
+        path: its model folder.
+        measured: epochs, steps, seconds and val_miou (None where it was not measured); 0 epochs where weights were taken over.
+    """
+
+    path: Path
+    measured: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What was trained.
+
+    Attributes:
+        out: the model folder, or the folder of one for each seed.
+        networks: those that were trained now.
+    """
+
+    out: Path
+    networks: tuple[TrainedNetwork, ...]
+
+
+def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | None = None) -> TrainResult:
+    """Train the network of a configuration, once or for several seeds, and write its model folder.
+
+    Args:
+        options: which configuration, and where to.
+        on_network: hears of each network as it is finished.
+
+    Raises:
+        InputError: the configuration, the data and the output folder do not fit together.
+
+    >>> result = train(TrainOptions(train_config, folder / "base", device="cpu", settings={"trainer.max_epochs": 1}))
+    >>> result.networks[0].measured["epochs"]
+    1
+    """
     from segunc.core.device import resolve_device
     from segunc.core.quiet import quiet_lightning
+    from segunc.posteriors.ensemble import train_members
     from segunc.training.base import train_network
-    from segunc.training.config import parse_train_config
-    from segunc.training.make_mixture import train_members
-    from segunc.training.progress import is_first_process
+    from segunc.training.config import TrainConfig, parse_config
 
     quiet_lightning()
-    out = Path(arguments.out)
-    resolve_device(arguments.device)
-    config = parse_train_config(Path(arguments.config), arguments.overrides)
-    if arguments.seeds is None:
-        _report(out, train_network(config, out, device=arguments.device)[1])
-        return
-    for folder, measured in train_members(config, arguments.seeds, out, device=arguments.device):
-        _report(folder, measured)
-    if is_first_process():
-        print(f"{len(arguments.seeds)} networks in {out}; as one model: segunc finetune --method ensemble --base {out}")
+    out = Path(options.out)
+    resolve_device(options.device)
+    config = parse_config(TrainConfig, Path(options.config), words(options.settings))
+    networks = []
+    trained = (
+        [(out, train_network(config, out, device=options.device)[1])]
+        if options.seeds is None
+        else train_members(config, options.seeds, out, device=options.device)
+    )
+    for folder, measured in trained:
+        networks.append(TrainedNetwork(folder, measured))
+        if on_network is not None:
+            on_network(networks[-1])
+    return TrainResult(out, tuple(networks))
 
 
-def _report(out: Path, measured: dict[str, Any]) -> None:
-    from segunc.training.progress import is_first_process
-
-    if not is_first_process():
-        return
-    if measured["epochs"] == 0:
-        print(f"took over the weights into {out}")
-    else:
-        miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
-        print(
-            f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s: validation mIoU {miou}; wrote {out}"
-        )
+def words(settings: Settings) -> list[str]:
+    """Settings as a configuration's parser takes them: ``--key.subkey=VALUE``."""
+    if not isinstance(settings, Mapping):
+        return list(settings)
+    return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.metrics.chains import effective_sample_size, rank_normalised_rhat
+from segunc.metrics.chains import convergence, effective_sample_size, rank_normalised_rhat
 
 Array = npt.NDArray[np.float64]
 
@@ -84,3 +84,25 @@ def test_too_short(shape: tuple[int, ...]) -> None:
     for function in (rank_normalised_rhat, effective_sample_size):
         with pytest.raises(InputError, match="shape"):
             function(np.zeros(shape))
+
+
+def test_convergence_over_the_parameters() -> None:
+    states = np.random.default_rng(0).normal(size=(2, 200, 5))
+    good = convergence(states)
+    assert good["rhat_max"] < 1.05
+    assert good["rhat_below_1.1"] == 1.0
+    assert good["ess_min"] > 100
+    states[1, :, 3] += 3
+    bad = convergence(states)
+    assert bad["rhat_max"] > 1.5
+    assert bad["rhat_median"] == pytest.approx(good["rhat_median"], abs=0.02)
+    assert bad["rhat_below_1.1"] == 0.8
+    states[:, :, 0] = 1.0  # a parameter that never moves has no R-hat, and spoils no other's
+    assert convergence(states)["rhat_below_1.1"] == 0.75
+
+
+@pytest.mark.parametrize(("length", "reason"), [(3, "3 states a chain"), (8, "none of 5 parameters varies")])
+def test_convergence_has_a_reason_where_it_has_no_number(length: int, reason: str) -> None:
+    found = convergence(np.zeros((2, length, 5)))
+    assert found["rhat_max"] is found["ess_min"] is None
+    assert reason in found["reason"]

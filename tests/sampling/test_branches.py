@@ -22,7 +22,7 @@ from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.logits import draw_logits
-from tests.bayes.networks import small_network
+from tests.affine.networks import small_network
 from tests.scores.stacked import decompose_draws
 
 IMAGES = torch.rand(2, 3, 24, 32, generator=torch.Generator().manual_seed(0))

@@ -14,14 +14,16 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.affine.dropout_sites import convert_dropout
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler, compilation
 from segunc.sampling.compilation import COMPILE_SECONDS, CORE_SECONDS, MARGIN, MOST_SIZES, SAVED_SHARE, Workload, decide
 from segunc.sampling.pending import CUDA_BATCH_PIXELS, MOST_FRAMES, frames_at_once
 from segunc.sampling.tail_native import NativeTail
-from tests.bayes.networks import small_network
+from tests.affine.networks import small_network
 
 VIDEO = Workload(frames=900, draws=24, pixels=512 * 1024, sizes=1, forms=1, threads=2)
 
@@ -142,28 +144,26 @@ def test_frames_of_any_size_have_the_same_bits_wherever_a_run_begins(monkeypatch
 
 def test_whole_chunks_over_whole_groups_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", made := Compilations())
-    used = sampler(draws=5, chunk=2)
-    used.group = 3
+    used = sampler(draws=5, chunk=2).with_execution(chunk=2, group=3, compiled=True)
     plain = share_compiled(sampler(draws=5, chunk=2, compiled=False), frames(3))
     assert plain < 0.5
     whole = share_compiled(used, frames(3))
     assert whole == pytest.approx(0.8 + 0.2 * plain, abs=0.1), "four draws of five"
     assert share_compiled(used, frames(2)) == plain
     assert made.shapes == [(3, 3, 16, 20)]
-    used.compiled = False
-    assert share_compiled(used, frames(3)) == plain
+    assert share_compiled(used.with_execution(chunk=2, group=3, compiled=False), frames(3)) == plain
     # Another run through the same sampler, with other chunks: compiled as it would be if it came first.
-    used.chunk, used.compiled = 5, True
+    used = used.with_execution(chunk=5, group=3, compiled=True)
     assert share_compiled(used, frames(3)) == 1.0
     assert not used.report.messages
 
 
 def test_what_cannot_be_compiled_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", Compilations())
-    network = small_network()
+    network = nn.Sequential(small_network(), nn.Dropout(0.5)).eval()
     convert(network)
-    posterior = ABNN.around(AffineLayout(network), 0.3, noise="element")
+    posterior = OwnDropout.of(convert_dropout(network))
     used = Sampler(network, posterior, draws=4, compiled=True)
     used(frames(1))
     used(frames(1))
-    assert used.report.messages == ["noise for each element cannot be compiled; draws run as they are"]
+    assert used.report.messages == ["masks of dropout layers cannot be compiled; draws run as they are"]

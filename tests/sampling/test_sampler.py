@@ -20,7 +20,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.sampling import Sampler
 from segunc.scores import DEFAULT_SCORES
 from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax
-from tests.bayes.networks import Pixelwise, SequenceFirst, randomise, small_network
+from tests.affine.networks import Pixelwise, SequenceFirst, randomise, small_network
 from tests.scores.stacked import decompose_draws
 
 IMAGES = torch.rand(3, 3, 20, 28, generator=torch.Generator().manual_seed(0))

@@ -12,13 +12,13 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling import Sampler
 from segunc.sampling.accumulate import standardized_max_logit
 from segunc.sampling.logits import draw_logits
 from segunc.scores import SCORES
 from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax
-from tests.bayes.networks import small_network
+from tests.affine.networks import small_network
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 DISAGREEMENT_SCORES = ("variance", "variation-ratio", "expected-pairwise-kl")

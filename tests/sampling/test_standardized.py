@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from segunc.core.errors import InputError
-from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling.accumulate import find_boundaries, smooth, standardized_max_logit, suppress_boundaries
 
 Array = npt.NDArray[np.float64]

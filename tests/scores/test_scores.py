@@ -16,7 +16,7 @@ from torch import Tensor
 from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_score
 from segunc.maps.manifest import build_manifest
-from segunc.posteriors.fitted import MaxLogitStatistics
+from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.review.colormap import display_range
 from segunc.sampling.accumulate import DrawAccumulator
 from segunc.sampling.tail import finish

@@ -94,6 +94,3 @@ def test_what_has_no_lines_is_refused(
     words = ("--dataset", "toy", "--data", trained.data, "--json", tmp_path / "lines.json", "--device", "cpu")
     assert run(monkeypatch, "--model", trained.base, *words) == 2
     assert "a posterior over affine parameters" in capsys.readouterr().err
-    noisy = ABNN(torch.ones(2, 3), torch.zeros(2, 3), 0.1, noise="element")
-    with pytest.raises(InputError, match="no affine sets"):
-        list(segments(noisy, None, 2, 0, places_on_line(7)))  # type: ignore[arg-type]

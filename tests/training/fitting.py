@@ -1,15 +1,48 @@
-"""A small data set for the tests of fine-tuning tasks, and a Lightning run over it."""
+"""A small data set for the tests of trainings, a task for each thing that is trained, and a Lightning run over it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from segunc.posteriors.abnn_task import ABNNTask
+from segunc.posteriors.point import DeterministicConfig, Point
+from segunc.posteriors.swag import SwagConfig, Trajectory
+from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
 from segunc.training.affine_task import AffineTask
+
+
+def point_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
+    config = DeterministicConfig(**settings)
+    make = lambda layout: Point(layout, config.scope, config.prior())  # noqa: E731
+    return AffineTask(network, 4, make, config, schedule=config.schedule)
+
+
+def swag_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
+    config = SwagConfig(**{"burn_in": 1, "collect_every": 2, "rank": 4, **settings})
+    return AffineTask(network, 4, lambda layout: Trajectory(layout, config), config)
+
+
+def variational_task(network: nn.Module, draws_per_image: int = 1, **settings: Any) -> AffineTask[Any]:
+    config = VariationalConfig(**{"lr": 0.005, "optimizer": "sgd", "sigma_lr": 0.005, **settings})
+    make = lambda layout: MeanFieldTraining(layout, config)  # noqa: E731
+    return AffineTask(
+        network, 4, make, config, optimizer=config.optimizer, schedule=config.schedule, draws_per_image=draws_per_image
+    )
+
+
+TASKS: dict[str, Callable[..., AffineTask[Any]]] = {
+    "abnn": lambda network, **s: ABNNTask(network, 4, **{"members": 2, "random_classes": 1, **s}),
+    "point": point_task,
+    "swag": swag_task,
+    "variational": variational_task,
+}
 
 
 def loader(batch: int = 4) -> DataLoader[Any]:
@@ -21,7 +54,7 @@ def loader(batch: int = 4) -> DataLoader[Any]:
 
 
 def fit(
-    task: AffineTask, folder: Path, epochs: int = 3, *, batch: int = 4, ckpt_path: Path | None = None, **settings: Any
+    task: L.LightningModule, folder: Path, epochs: int = 3, *, ckpt_path: Path | None = None, **settings: Any
 ) -> L.Trainer:
     """Train on the CPU without a log; returns the trainer."""
     trainer = L.Trainer(
@@ -34,5 +67,5 @@ def fit(
         default_root_dir=folder,
         **settings,
     )
-    trainer.fit(task, loader(batch), ckpt_path=None if ckpt_path is None else str(ckpt_path), weights_only=True)
+    trainer.fit(task, loader(), ckpt_path=None if ckpt_path is None else str(ckpt_path), weights_only=True)
     return trainer

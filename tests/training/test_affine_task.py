@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,11 @@ from torch import nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.core.errors import InputError, PartialFailure
-from segunc.posteriors.abnn import ABNN
-from segunc.training.affine_task import AffineTask, unpack_batch
-from segunc.training.finetune_abnn import ABNNTask
-from segunc.training.finetune_point import PointTask
-from segunc.training.finetune_swag import SwagTask
-from segunc.training.finetune_variational import VariationalTask
-from tests.bayes.networks import small_network
-from tests.training.fitting import fit, loader
+from segunc.posteriors.abnn_task import ABNNTask
+from segunc.training.data import OwnData, unpack_batch
+from tests.affine.networks import small_network
+from tests.training.fitting import TASKS, fit, loader
 
-TASKS: dict[str, Callable[..., AffineTask]] = {
-    "abnn": lambda network, **s: ABNNTask(network, 4, members=2, random_classes=1, **s),
-    "point": lambda network, **s: PointTask(network, 4, **s),
-    "swag": lambda network, **s: SwagTask(network, 4, burn_in=1, collect_every=2, rank=4, **s),
-    "variational": lambda network, **s: VariationalTask(network, 4, **s),
-}
 EVERY = pytest.mark.parametrize("name", TASKS)
 
 
@@ -93,18 +82,17 @@ def test_nan_stops_and_keeps_the_last_good_state(name: str, tmp_path: Path) -> N
 
 def test_nan_before_the_first_step_is_bad_input(tmp_path: Path) -> None:
     network = small_network()
-    task = ABNNTask(network, 4, alpha=1e38)
+    task = ABNNTask(network, 4, 3, 1e38)
     with pytest.raises(InputError, match="before the first step"):
         fit(task, tmp_path, 1)
 
 
 def test_a_point_is_abnn_without_noise(tmp_path: Path) -> None:
-    point = PointTask(small_network(), 4, lr=0.02)
-    member = ABNNTask(small_network(), 4, members=1, alpha=0.0, random_classes=0, lr=0.02)
+    point = TASKS["point"](small_network(), lr=0.02)
+    member = ABNNTask(small_network(), 4, 1, 0.0, random_classes=0, lr=0.02)
     for task in (point, member):
         fit(task, tmp_path, 2)
     one, other = point.posterior(), member.posterior()
-    assert isinstance(one, ABNN)
     assert torch.equal(one.gamma, other.gamma)
     assert torch.equal(one.beta, other.beta)
     assert one.alpha == 0.0
@@ -117,13 +105,12 @@ def test_several_draws_of_an_image_average_its_loss() -> None:
     for draws in (1, 8):
         gradients = []
         for seed in range(24):
-            task = VariationalTask(
-                small_network(), 4, initial_sigma=0.3, draws_per_image=draws, kl_weight=0.0, seed=seed
+            task = TASKS["variational"](
+                small_network(), initial_sigma=0.3, draws_per_image=draws, kl_weight=0.0, seed=seed
             )
             task.log_dict = lambda *a, **k: None  # type: ignore[method-assign]
             torch.autograd.backward(task.training_step(batch, 0))
-            assert task.mean.grad is not None
-            gradients.append(task.mean.grad.flatten())
+            gradients.append(task.trained.mean.grad.flatten())
         variances.append(float(torch.stack(gradients).var(0).sum()))
     assert 0.05 < variances[1] / variances[0] < 0.25
 
@@ -138,18 +125,34 @@ def test_a_batch_is_a_pair_or_a_dictionary() -> None:
         unpack_batch(images)
 
 
+def test_loaders_of_ones_own() -> None:
+    data = OwnData(loader(), loader(3))
+    assert [len(data.validation(frames)) for frames in (0, 5)] == [16, 5]
+    assert torch.equal(data.validation(4)[3]["image"], loader().dataset[3][0])
+    labels = torch.stack([label for _, label in loader().dataset])
+    assert data.class_frequencies(4) == [float(share) for share in torch.bincount(labels.flatten()) / labels.numel()]
+    with pytest.raises(InputError, match="a selection on loaders without val"):
+        OwnData(loader()).validation(1)
+    ignored = [(torch.rand(1, 3, 2, 2), torch.full((1, 2, 2), 255))]
+    with pytest.raises(InputError, match="only ignored pixels"):
+        OwnData(ignored).class_frequencies(4)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"members": 0}, "members 0; expected a number above 0"),
+        ({"random_classes": 5}, "5 random classes of 4"),
         ({"prior_scale": 0.0}, "prior_scale 0"),
+        ({"effective_pixels": -1.0}, "effective_pixels -1"),
         ({"scope": "nowhere"}, "nowhere"),
         ({"class_weights": [1.0, 2.0]}, "2 class weights for 4 classes"),
-        ({"draws_per_image": 0}, "draws_per_image 0"),
+        ({"optimizer": "lion"}, "optimizer lion; expected one of sgd, adamw"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        PointTask(small_network(), 4, **settings)
+        ABNNTask(small_network(), 4, **settings)
 
 
 def test_class_weights_change_the_loss_alone() -> None:
@@ -157,7 +160,7 @@ def test_class_weights_change_the_loss_alone() -> None:
     batch = next(iter(loader()))
     losses = []
     for weights in (None, [1.0, 1.0, 1.0, 1.0], [5.0, 1.0, 1.0, 1.0]):
-        task = PointTask(network, 4, class_weights=weights)
+        task = ABNNTask(network, 4, 1, 0.0, random_classes=0, class_weights=weights)
         task.log_dict = lambda *a, **k: None  # type: ignore[method-assign]
         losses.append(float(task.training_step(batch, 0).detach()))
     assert losses[0] == losses[1] != losses[2]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from segunc.core.errors import PartialFailure
-from segunc.training.chain_run import ChainFailure, ChainSample, run_chains
+from segunc.training.chain_run import ChainFailure, run_chains
 from segunc.training.langevin import CyclicalSteps, LangevinChain
 from segunc.training.progress import StepProgress
 
@@ -24,8 +23,9 @@ class Mortal(LangevinChain):
     """A chain on N(0, I) of which the whole process dies, or which fails, at a step."""
 
     def __init__(self, number: int, die: tuple[int, int] | None = None, fail: tuple[int, int] | None = None) -> None:
-        steps = CyclicalSteps(0.1, 2, 10, 0.3, 3)
-        super().__init__(lambda theta, _: theta, torch.zeros(4, dtype=torch.float64), steps, seed=number)
+        steps = CyclicalSteps(0.1, 2, 10, 0.3, 3, "cosine")
+        start = torch.zeros(4, dtype=torch.float64)
+        super().__init__(lambda theta, _: theta, start, steps, seed=number, momentum=0.0, temperature=1.0)
         self.number, self._die, self._fail = number, die, fail
 
     def advance(self) -> bool:
@@ -46,24 +46,26 @@ def always_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StepProgress, "step", lambda self, text="": step(self, text) or True)
 
 
-def run(tmp_path: Path, **ending: Any) -> ChainSample:
+def run(tmp_path: Path, **ending: Any) -> Tensor:
+    """The states of three chains."""
     last = tmp_path / "last.ckpt"
-    return run_chains(lambda number: Mortal(number, **ending), 3, last, resume=last.exists())
+    states, records = run_chains(lambda number: Mortal(number, **ending), 3, last, resume=last.exists())
+    assert records == [{"number": 0}, {"number": 1}, {"number": 2}]
+    return states
 
 
 def whole(tmp_path: Path) -> Tensor:
     folder = tmp_path / "whole"
     folder.mkdir()
-    return run(folder).states
+    return run(folder)
 
 
 def test_the_states_of_all_chains_in_their_order(tmp_path: Path) -> None:
-    sample = run(tmp_path)
-    assert sample.states.shape == (3, 6, 4)
-    assert sample.records == [{"number": 0}, {"number": 1}, {"number": 2}]
+    states = run(tmp_path)
+    assert states.shape == (3, 6, 4)
     chain = Mortal(1)
     kept = [chain.theta.float() for _ in range(chain.total) if chain.advance()]
-    assert torch.equal(sample.states[1], torch.stack(kept))
+    assert torch.equal(states[1], torch.stack(kept))
 
 
 @pytest.mark.parametrize("moment", [(0, 1), (0, 4), (0, 19), (1, 0), (1, 13), (2, 19)])
@@ -71,21 +73,19 @@ def test_the_states_of_all_chains_in_their_order(tmp_path: Path) -> None:
 def test_killed_and_continued_gives_the_same_states(tmp_path: Path, moment: tuple[int, int]) -> None:
     with pytest.raises(Killed):
         run(tmp_path, die=moment)
-    sample = run(tmp_path)
-    assert torch.equal(sample.states, whole(tmp_path))
-    assert len(sample.records) == 3
+    assert torch.equal(run(tmp_path), whole(tmp_path))
 
 
 def test_killed_between_checkpoints_it_repeats_what_was_not_saved(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         run(tmp_path, die=(1, 15))
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["state"]["step"] == 1
-    assert torch.equal(run(tmp_path).states, whole(tmp_path))
+    assert torch.equal(run(tmp_path), whole(tmp_path))
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
-    first = run(tmp_path).states
-    assert torch.equal(run(tmp_path, die=(0, 0)).states, first)
+    first = run(tmp_path)
+    assert torch.equal(run(tmp_path, die=(0, 0)), first)
 
 
 def test_a_failure_says_where_and_keeps_the_last_good_state(tmp_path: Path) -> None:
@@ -100,27 +100,3 @@ def test_a_failure_says_where_and_keeps_the_last_good_state(tmp_path: Path) -> N
     assert torch.isfinite(held["state"]["theta"]).all()
     assert len(held["kept"]) == 2
     assert held["finished"][0].shape == (6, 4)
-
-
-def test_convergence_over_the_parameters() -> None:
-    states = torch.randn(2, 200, 5, generator=torch.Generator().manual_seed(0))
-    good = ChainSample(states, []).convergence()
-    assert good["rhat_max"] < 1.05
-    assert good["rhat_below_1.1"] == 1.0
-    assert good["ess_min"] > 100
-    states[1, :, 3] += 3
-    bad = ChainSample(states, []).convergence()
-    assert bad["rhat_max"] > 1.5 > good["rhat_max"]
-    assert bad["rhat_median"] == pytest.approx(good["rhat_median"], abs=0.02)
-    assert bad["rhat_below_1.1"] == 0.8
-    states[:, :, 0] = 1.0  # a parameter that never moves has no R-hat, and spoils no other's
-    assert np.isfinite(ChainSample(states, []).convergence()["rhat_max"])
-
-
-def test_convergence_has_a_reason_where_it_has_no_number() -> None:
-    short = ChainSample(torch.zeros(2, 3, 5), []).convergence()
-    assert short["rhat_max"] is None
-    assert "3 states a chain" in short["reason"]
-    stuck = ChainSample(torch.zeros(2, 8, 5), []).convergence()
-    assert stuck["ess_min"] is None
-    assert "varies" in stuck["reason"]

@@ -30,12 +30,29 @@ def constant(size: float, steps: int, burn_in: int) -> CyclicalSteps:
     return CyclicalSteps(size, 1, steps, burn_in / steps, steps - burn_in, "constant")
 
 
-def sample(chain: LangevinChain) -> Tensor:
-    return torch.stack([chain.theta for _ in range(chain.total) if chain.advance()])
+def cosine(cycles: int, length: int, exploration: float, states: int, peak: float = 0.1) -> CyclicalSteps:
+    return CyclicalSteps(peak, cycles, length, exploration, states, "cosine")
 
 
-def run(gradient: EnergyGradient, steps: CyclicalSteps, start: Tensor = MEAN, seed: int = 0, **settings: Any) -> Tensor:
-    return sample(LangevinChain(gradient, start, steps, seed=seed, **settings))
+def chain_of(
+    gradient: EnergyGradient,
+    steps: CyclicalSteps,
+    start: Tensor = MEAN,
+    *,
+    seed: int = 0,
+    momentum: float = 0.0,
+    temperature: float = 1.0,
+) -> LangevinChain:
+    return LangevinChain(gradient, start, steps, seed=seed, momentum=momentum, temperature=temperature)
+
+
+def sample(chain: LangevinChain, steps: int | None = None) -> Tensor:
+    """The states kept from so many of its steps, or all."""
+    return torch.stack([chain.theta for _ in range(steps or chain.total - chain.step) if chain.advance()])
+
+
+def run(gradient: EnergyGradient, steps: CyclicalSteps, start: Tensor = MEAN, **settings: Any) -> Tensor:
+    return sample(chain_of(gradient, steps, start, **settings))
 
 
 def stationary(size: float, momentum: float, temperature: float) -> np.ndarray[Any, Any]:
@@ -81,15 +98,10 @@ def test_noise_of_the_gradient_adds_to_the_temperature_as_computed() -> None:
     assert float(x.var()) == pytest.approx(expected, rel=4 * math.sqrt(2 / (8_000 * size / 2)))
 
 
-def test_temperature_zero_descends() -> None:
-    start = MEAN + 1
-    x = run(exact, constant(0.1, 400, 0), start, temperature=0.0)
+def test_temperature_zero_and_exploration_have_no_noise() -> None:
+    x = run(exact, constant(0.1, 400, 0), MEAN + 1, temperature=0.0)
     torch.testing.assert_close(x[-1], MEAN, atol=1e-6, rtol=0)
-
-
-def test_exploration_has_no_noise() -> None:
-    steps = CyclicalSteps(0.1, 2, 10, 0.5, 2)
-    chain = LangevinChain(exact, MEAN, steps, seed=0)
+    chain = chain_of(exact, cosine(2, 10, 0.5, 2))
     states = []
     for _ in range(20):
         chain.advance()
@@ -105,9 +117,9 @@ def test_every_cycle_keeps_its_number_of_states_and_its_last_one(
     noisy = length - math.ceil(exploration * length)
     if states > noisy:
         with pytest.raises(InputError):
-            CyclicalSteps(1.0, cycles, length, exploration, states)
+            cosine(cycles, length, exploration, states)
         return
-    steps = CyclicalSteps(1.0, cycles, length, exploration, states)
+    steps = cosine(cycles, length, exploration, states)
     kept = [steps.kept(step) for step in range(steps.total)]
     assert all(steps.noisy(step) for step in range(steps.total) if kept[step])
     for cycle in range(cycles):
@@ -119,7 +131,7 @@ def test_every_cycle_keeps_its_number_of_states_and_its_last_one(
 
 
 def test_the_cosine_of_a_cycle() -> None:
-    steps = CyclicalSteps(0.4, 2, 100, 0.5, 1)
+    steps = cosine(2, 100, 0.5, 1, peak=0.4)
     assert steps.size(0) == steps.size(100) == 0.4
     assert steps.size(50) == pytest.approx(0.2)
     assert steps.size(99) == pytest.approx(0.2 * (math.cos(0.99 * math.pi) + 1))
@@ -128,28 +140,24 @@ def test_the_cosine_of_a_cycle() -> None:
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_continued_chain_is_the_same_chain(momentum: float) -> None:
-    steps = CyclicalSteps(0.05, 2, 20, 0.3, 5)
-    chain = LangevinChain(exact, MEAN, steps, seed=3, momentum=momentum)
-    first = torch.stack([chain.theta for _ in range(24) if chain.advance()])
-    continued = LangevinChain(exact, MEAN, steps, seed=3, momentum=momentum)
+    steps = cosine(2, 20, 0.3, 5, peak=0.05)
+    chain = chain_of(exact, steps, seed=3, momentum=momentum)
+    first = sample(chain, 24)
+    continued = chain_of(exact, steps, seed=3, momentum=momentum)
     continued.load_state_dict(chain.state_dict())
-    rest = torch.stack([continued.theta for _ in range(16) if continued.advance()])
-    assert torch.equal(torch.cat([first, rest]), run(exact, steps, seed=3, momentum=momentum))
+    assert torch.equal(torch.cat([first, sample(continued)]), run(exact, steps, seed=3, momentum=momentum))
     assert not torch.equal(first, run(exact, steps, seed=4, momentum=momentum)[: len(first)])
 
 
-def test_a_gradient_that_is_nan_stops_in_the_last_good_state() -> None:
+def test_a_chain_that_breaks_stays_in_its_last_good_state() -> None:
     def breaks(theta: Tensor, step: int) -> Tensor:
         return exact(theta, step) * (math.nan if step == 7 else 1.0)
 
-    chain = LangevinChain(breaks, MEAN, constant(0.1, 20, 0), seed=0)
+    chain = chain_of(breaks, constant(0.1, 20, 0))
     with pytest.raises(ChainFailure, match="gradient became NaN"):
         sample(chain)
     assert chain.step == 7
     assert torch.isfinite(chain.theta).all()
-
-
-def test_steps_that_are_too_large_are_noticed() -> None:
     with pytest.raises(ChainFailure, match="state became NaN or infinite; lower the learning rate"):
         run(exact, constant(1e6, 200, 0))
 
@@ -157,4 +165,4 @@ def test_steps_that_are_too_large_are_noticed() -> None:
 @pytest.mark.parametrize("settings", [{"momentum": 1.0}, {"momentum": -0.1}, {"temperature": -1.0}])
 def test_bad_settings(settings: dict[str, float]) -> None:
     with pytest.raises(InputError):
-        LangevinChain(exact, MEAN, constant(0.1, 10, 0), seed=0, **settings)
+        chain_of(exact, constant(0.1, 10, 0), **settings)

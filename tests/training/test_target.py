@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.affine.prior import Prior, PriorMean
 from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
 from segunc.training.hmc import HamiltonianChain
 from segunc.training.target import AffineParameters, LogPosterior
-from tests.bayes.networks import randomise, small_network
+from tests.affine.networks import randomise, small_network
 
 S, N_EFF = 0.2, 500.0
 
@@ -35,7 +36,7 @@ def data(frames: int = 6, size: int = 8) -> tuple[Tensor, Tensor]:
 def target(scope: str = "all", temperature: float = 1.0, network: nn.Module | None = None) -> LogPosterior:
     network = (small_network() if network is None else network).double()
     convert(network)
-    return LogPosterior(network, scope=scope, effective_pixels=N_EFF, prior_scale=S, temperature=temperature)
+    return LogPosterior(network, Prior(S, N_EFF, temperature=temperature), scope)
 
 
 def moved(posterior: LogPosterior, scale: float = 0.1, seed: int = 0) -> Tensor:
@@ -59,8 +60,12 @@ def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
     mean = -log_loss(labels[valid].numpy(), p[valid].numpy(), labels=[0, 1, 2, 3])
     offset = torch.cat([gamma - layout.weight, beta - layout.bias])
     expected = (N_EFF * mean - float(offset.square().sum()) / (2 * S**2)) / 0.5
-    value, _ = posterior.on([(images, labels)])(theta)
+    value, gradient = posterior.on([(images, labels)])(theta)
     assert value == pytest.approx(expected, rel=1e-9)
+    # Streaming in batches of several sizes changes nothing.
+    parts = posterior.on([(images[i:k], labels[i:k]) for i, k in ((0, 1), (1, 4), (4, 6))])(theta)
+    assert parts[0] == pytest.approx(value, rel=1e-12)
+    torch.testing.assert_close(parts[1], gradient, rtol=1e-10, atol=1e-10)
 
 
 def test_the_gradient_is_that_of_the_value() -> None:
@@ -73,16 +78,6 @@ def test_the_gradient_is_that_of_the_value() -> None:
         step[index] = 1e-5
         slope = (density(theta + step)[0] - density(theta - step)[0]) / 2e-5
         assert float(gradient[index]) == pytest.approx(slope, rel=1e-5, abs=1e-5)
-
-
-def test_streaming_in_chunks_changes_nothing() -> None:
-    posterior = target()
-    images, labels = data()
-    theta = moved(posterior)
-    whole = posterior.on([(images, labels)])(theta)
-    parts = posterior.on([(images[:1], labels[:1]), (images[1:4], labels[1:4]), (images[4:], labels[4:])])(theta)
-    assert parts[0] == pytest.approx(whole[0], rel=1e-12)
-    torch.testing.assert_close(parts[1], whole[1], rtol=1e-10, atol=1e-10)
 
 
 def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
@@ -99,12 +94,15 @@ def test_minibatch_gradients_are_unbiased_though_labels_are_unequal() -> None:
     assert not torch.allclose(ratio, mean, rtol=1e-3), "dividing by the pixels of each batch is another estimate"
 
 
-def test_a_batch_without_labels_leaves_the_prior() -> None:
-    posterior = target()
+@pytest.mark.parametrize("mean", ["base", "zero"])
+def test_a_batch_without_labels_leaves_the_prior(mean: PriorMean) -> None:
+    network = small_network()
+    convert(network)
+    posterior = LogPosterior(network, Prior(S, N_EFF, mean))
     images, labels = data()
     theta = moved(posterior)
     gradient = posterior.energy_gradient(theta, images, torch.full_like(labels, 255))
-    torch.testing.assert_close(gradient, (theta - posterior.base) / S**2)
+    torch.testing.assert_close(gradient, (theta - (posterior.base if mean == "base" else 0)) / S**2)
     with pytest.raises(InputError, match="no labelled pixel"):
         posterior.on([(images, torch.full_like(labels, 255))])
 
@@ -136,13 +134,9 @@ def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
     torch.testing.assert_close(beta[1, 8:].float(), layout.bias[8:] + torch.arange(9.0, 17.0))
 
 
-@pytest.mark.parametrize("setting", ["effective_pixels", "prior_scale", "temperature"])
-def test_bad_settings(setting: str) -> None:
-    network = small_network()
-    convert(network)
-    for bad in (0.0, -1.0, math.nan):
-        with pytest.raises(InputError, match=setting):
-            LogPosterior(network, **{setting: bad})
+def test_a_chain_needs_a_temperature() -> None:
+    with pytest.raises(InputError, match="temperature 0"):
+        target(temperature=0.0)
 
 
 def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:
@@ -169,7 +163,8 @@ def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:
     assert (np.abs(mean) > 0.3 * deviation).any(), "the data move it"
     assert (deviation < 0.8 * S).any(), "and narrow it"
     length = math.pi * S * math.sqrt(temperature) / 2
-    chain = HamiltonianChain(density, posterior.base, seed=0, trajectory=length, warmup=60, total=560)
+    settings = {"trajectory": length, "warmup": 60, "total": 560, "step": None, "target": 0.8, "jitter": 0.1}
+    chain = HamiltonianChain(density, posterior.base, seed=0, max_steps=1000, **settings)  # type: ignore[arg-type]
     x = torch.stack([chain.theta for _ in range(chain.total) if chain.advance()]).numpy() - posterior.base.numpy()
     for i in range(2):
         # Each moment by the effective size of its own series: trajectories of half a period mix means, not spreads.

@@ -11,8 +11,8 @@ from torch import nn
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.training.task import SegmentationTask
-from tests.commands.processes import refuse
 from tests.conftest import Job
+from tests.verbs.processes import refuse
 
 BATCH = {"image": torch.rand(2, 3, 8, 8), "label": torch.zeros(2, 8, 8, dtype=torch.int64)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,17 +11,19 @@ from typing import Any
 
 import yaml
 
-from segunc.cli.main import build_parser
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
 from segunc.networks.files import DESCRIPTION, WEIGHTS
+from segunc.options import FinetuneOptions
 from segunc.posteriors.files import model_files
+from segunc.posteriors.methods import METHODS
 from segunc.training.resume import CHECKPOINTS, LAST
-from segunc.verbs.device import provenance
-from segunc.verbs.finetune import METHODS, load, section
+from segunc.verbs.evaluate import evaluate
+from segunc.verbs.finetune import finetune
+from tools.measuring import provenance
 from tools.study.plan import Plan, Row
-from tools.study.words import check_settings, evaluation_words, expand, fingerprint
+from tools.study.words import check_settings, evaluate_options, evaluation_words, expand, fingerprint
 
 RECORD = "cell.json"
 CONFIG = "config.yaml"
@@ -92,8 +93,7 @@ class Study:
                 check_settings(cell.row.method, config, cell.name)
         for protocol in plan.protocols.values():
             for options in [*protocol.evaluations.values(), *([protocol.selection] if protocol.selection else [])]:
-                words = evaluation_words({**plan.evaluate, **options})
-                build_parser().parse_args(["evaluate", "--model", "", *words, "--out", ""])  # exits where it is wrong
+                evaluate_options(out, out, {**plan.evaluate, **options}, device)  # refuses what is wrong
 
     def cells(self, labels: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> Iterator[Cell]:
         """The cells of these rows and seeds (None: all) in the order in which they can be made.
@@ -155,12 +155,15 @@ class Study:
                 write_json(cell.folder / RECORD, record)
                 made = True
             for name, options in evaluations.items():
-                words = evaluation_words({**self.plan.evaluate, **options})
+                wanted = {**self.plan.evaluate, **options}
+                words = evaluation_words(wanted)
                 if cell.finished(name) and record["evaluations"][name]["asked"] == words:
                     continue
-                out = cell.result(name)
-                seconds = self._perform(["evaluate", "--model", str(cell.model), *words, "--out", str(out)])
-                frames = read_json(out, "a result")["counts"]["frames"]
+                start = time.perf_counter()
+                result = evaluate(evaluate_options(cell.model, cell.result(name), wanted, self.device))
+                seconds, frames = time.perf_counter() - start, result.numbers["counts"]["frames"]
+                if result.failure:
+                    raise PartialFailure(result.failure)
                 record["evaluations"][name] = {"asked": words, "seconds": round(seconds, 1), "frames": frames}
                 write_json(cell.folder / RECORD, record)
                 made = True
@@ -173,25 +176,23 @@ class Study:
 
     def _make(self, cell: Cell) -> dict[str, Any]:
         """Run the method; what it cost."""
-        seconds, command, continued = 0.0, [], False
+        seconds, continued = 0.0, False
         method = cell.row.method
         if method is not None:
             config = self._config(cell)
-            bases = [str(base) for base in cell.bases]
-            command = ["finetune", "--method", method, "--base", *bases, "--out", str(cell.model)]
-            if config:
-                text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-                write_atomically(cell.folder / CONFIG, text.encode())
-                command += ["--config", str(cell.folder / CONFIG)]
+            path = cell.folder / CONFIG if config else None
+            if path is not None:
+                write_atomically(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
             continued = (cell.model / CHECKPOINTS / LAST).exists()
-            seconds = self._perform(command)
+            start = time.perf_counter()
+            finetune(FinetuneOptions(base=cell.bases, out=cell.model, config=path, method=method, device=self.device))
+            seconds = time.perf_counter() - start
             # Finished cells are never continued, and a checkpoint is as large as the network.
             shutil.rmtree(cell.model / CHECKPOINTS, ignore_errors=True)
         networks, before = self._before(cell)
         sizes = {path: path.stat().st_size for path in model_files(cell.model)}
         return {
             "failure": None,
-            "command": command,
             "method_seconds": round(before + seconds, 1),
             "networks": networks,
             "continued": continued,
@@ -225,20 +226,13 @@ class Study:
     def _config(self, cell: Cell) -> dict[str, Any]:
         """The configuration of the cell's method; empty where it takes none."""
         method = cell.row.method
-        if method is None or not METHODS[method].options:
+        settings = None if method is None else METHODS[method].config
+        if method is None or settings is None:
             return {}
-        fields = load(METHODS[method].options).__dataclass_fields__
+        fields = settings.__dataclass_fields__
         seed = {"seed": cell.seed} if "seed" in fields else {}
-        config: dict[str, Any] = {section(method): {**seed, **cell.row.settings}}
+        config: dict[str, Any] = {settings.section: {**seed, **cell.row.settings}}
         if METHODS[method].data:
             data = {**self.plan.protocols[cell.protocol].data, "seed": cell.seed, **cell.row.data}
             config = {"data": {**data, "root": expand(str(data.get("root", "")))}, **config}
         return config | ({"trainer": cell.row.trainer} if cell.row.trainer else {})
-
-    def _perform(self, words: Sequence[str]) -> float:
-        """Run a verb of the command line in this process; its seconds."""
-        arguments = build_parser().parse_args([*words, "--device", self.device])
-        arguments.overrides = []
-        start = time.perf_counter()
-        importlib.import_module(f"segunc.verbs.{arguments.verb}").run(arguments)
-        return time.perf_counter() - start

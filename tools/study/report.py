@@ -13,7 +13,7 @@ from segunc.evaluation.compare import ARROWS
 from segunc.evaluation.results import higher_is_better, load_results
 from segunc.plots.charts import Point, PointPanel, scatter_figure
 from segunc.plots.style import save_figure
-from segunc.verbs.device import provenance
+from tools.measuring import provenance
 from tools.study.cells import Cell, Study
 from tools.study.plan import SELECTION, TRAINING_SECONDS, Scatter, Table
 from tools.study.tables import (

@@ -1,4 +1,4 @@
-"""What a cell is asked for, in the words of the command line: settings, evaluations, bases."""
+"""What a cell is asked for: settings, evaluations, bases."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import hashlib
 import os
 import re
 import tempfile
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from segunc.core.errors import InputError
+from segunc.options import EvaluateOptions
 from segunc.posteriors.files import model_files
-from segunc.training.config import parse_finetune_config, parse_fit_config, parse_settings
-from segunc.verbs.finetune import METHODS, load, section
+from segunc.posteriors.methods import METHODS
+from segunc.training.config import Config, FinetuneConfig, FitConfig, parse_config
 
 
 def evaluation_words(options: Mapping[str, Any]) -> list[str]:
@@ -29,6 +32,30 @@ def evaluation_words(options: Mapping[str, Any]) -> list[str]:
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         words += [option, expand(text) if key == "root" else text]
     return words
+
+
+def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device: str) -> EvaluateOptions:
+    """Options of ``segunc evaluate``, where a text stands for what the command line would read it as.
+
+    Raises:
+        InputError: an unknown option, or a value that it cannot have.
+    """
+    known, read = {field.name: field for field in fields(EvaluateOptions)}, dict[str, Any]()
+    for key, value in options.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise InputError(f"evaluation option '{key}'", f"one of {', '.join(known)}", "check the spelling")
+        if isinstance(value, bool):  # a flag; YAML also reads `on` so
+            read |= {name: "on" if name == "compile" else True} if value else {}
+            continue
+        parse = known[name].metadata.get("type")
+        try:
+            read[name] = parse(value) if parse is not None and isinstance(value, str) else value
+        except ArgumentTypeError as error:
+            raise InputError(f"evaluation option {key}: {error}") from error
+    if "root" in read:
+        read["root"] = expand(read["root"])
+    return EvaluateOptions(model=model, out=out, device=device, **read)
 
 
 def expand(text: str) -> str:
@@ -56,17 +83,13 @@ def check_settings(method: str, config: dict[str, Any], where: str) -> None:
     Raises:
         InputError: an unknown key or a value of the wrong type.
     """
-    options, key = load(METHODS[method].options), section(method)
+    entry = METHODS[method]
+    kind: type[Config] = FitConfig if entry.finished else FinetuneConfig
     with tempfile.TemporaryDirectory(prefix="segunc-") as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         try:
-            if not METHODS[method].data:
-                parse_settings(path, [], key, options)
-            elif METHODS[method].finished:
-                parse_fit_config(path, [], key, options)
-            else:
-                parse_finetune_config(path, [], key, options)
+            parse_config(kind, path, [], entry.config, data=entry.data)
         except InputError as error:
             raise InputError(f"{where}: {error.given}", error.expected, error.remedy) from error
 

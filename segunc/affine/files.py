@@ -1,0 +1,67 @@
+"""A posterior over one network on disk: ``posterior.safetensors`` and ``posterior.json`` beside their base network."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+
+from segunc.affine.convert import ConversionReport
+from segunc.affine.draws import AffineLayout
+from segunc.affine.posterior import Posterior
+from segunc.core.files import link_or_copy, read_json, write_atomically, write_json
+from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, check_finite
+
+FORMAT = 1
+TENSORS = "posterior.safetensors"
+
+
+def save_posterior(
+    posterior: Posterior,
+    layout: AffineLayout,
+    report: ConversionReport,
+    base: Path,
+    folder: Path,
+    *,
+    seed: int,
+    provenance: dict[str, Any],
+) -> None:
+    """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
+
+    Args:
+        posterior: what to store.
+        layout, report: of the converted base network.
+        base: the model folder of the base network.
+        folder: the new model folder.
+        seed: that the posterior was made with.
+        provenance: how it came to be: settings, measurements, dates.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.resolve() != base.resolve():
+        for name in (WEIGHTS, DESCRIPTION):
+            link_or_copy(base / name, folder / name)
+    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()}
+    check_finite(tensors, "the posterior to save")
+    write_atomically(folder / TENSORS, save(tensors))
+    base_hash = read_json(folder / DESCRIPTION, "the description of a network")["sha256"]
+    write_json(
+        folder / POSTERIOR,
+        {
+            "format": FORMAT,
+            "method": posterior.method,
+            "members": posterior.members,
+            **posterior.settings(),
+            "seed": seed,
+            "base_sha256": base_hash,
+            "tensors_sha256": file_sha256(folder / TENSORS),
+            "parameters": sum(t.numel() for t in tensors.values()),
+            "conversion": report.to_json(),
+            "provenance": provenance,
+        },
+    )
+
+
+def file_sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,94 @@
+"""A verb's options as argparse knows them, made from their dataclass."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and exits with 2."""
+
+    def __init__(self, **settings: Any) -> None:
+        # Abbreviated options would change their meaning when an option is added, and would swallow configuration keys.
+        super().__init__(**settings, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+def add_options(parser: argparse.ArgumentParser, options: type) -> None:
+    """Add a dataclass's options: ``--device`` first, then its own, then those that it shares with others."""
+    exclusive = None
+    for field in _fields(options):
+        flags, settings = _argument(options, field)
+        if settings.pop("exclusive", False):
+            exclusive = exclusive or parser.add_mutually_exclusive_group(required=True)
+            exclusive.add_argument(*flags, **settings)
+        else:
+            parser.add_argument(*flags, **settings)
+
+
+def parsed(options: type, arguments: argparse.Namespace, **further: Any) -> Any:
+    """What was given on the command line, as the dataclass of a verb's options."""
+    return options(**{field.name: getattr(arguments, field.name) for field in _fields(options)}, **further)
+
+
+def command_line(options: Any, *, but: str) -> str:
+    """The words of the command line for options of a verb, where they are not the defaults; without one option."""
+    words: list[str] = []
+    for field in _fields(type(options)):
+        value = getattr(options, field.name)
+        if field.name != but and value != field.default:
+            words += _flags(field)[:1] if value is True else [*_flags(field)[:1], str(value)]
+    for key, value in getattr(options, "settings", {}).items():
+        words += [f"--{key}", value]
+    return " ".join(words)
+
+
+def _fields(options: type) -> list[dataclasses.Field[Any]]:
+    own = options.__annotations__
+    known = [field for field in dataclasses.fields(options) if field.metadata]
+    return sorted(known, key=lambda field: (field.name != "device", field.name not in own))
+
+
+def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    flags: tuple[str, ...] = field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",))
+    return flags
+
+
+def _argument(options: type, field: dataclasses.Field[Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Names and settings of an option for argparse's ``add_argument``."""
+    flags, settings = _flags(field), dict(field.metadata)
+    settings.pop("flags", None)
+    kind = _hints(options)[field.name]
+    if get_origin(kind) in (Union, UnionType):  # of `X | None` the X
+        kind = get_args(kind)[0]
+    if get_origin(kind) is Literal:
+        settings["choices"] = get_args(kind)
+    elif kind in (int, float):
+        settings["type"] = kind
+    if place := settings.pop("choices_of", None):
+        module, _, name = place.partition(":")
+        settings["choices"] = tuple(getattr(importlib.import_module(module), name))
+    if not flags[0].startswith("-"):
+        return flags, settings
+    settings["dest"] = field.name
+    if kind is bool:
+        settings["action"] = "store_true"
+    elif field.default_factory is not dataclasses.MISSING:
+        settings["default"] = field.default_factory()
+    elif field.default is not dataclasses.MISSING:
+        settings["default"] = field.default
+    else:
+        settings["required"] = True
+    return flags, settings
+
+
+@cache
+def _hints(options: type) -> dict[str, Any]:
+    return get_type_hints(options)

@@ -1,0 +1,204 @@
+"""Calls a verb's function and prints what it returns; a failure of the result is raised once all is printed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from segunc.core.errors import PartialFailure
+from segunc.options import (
+    CompareOptions,
+    DemoOptions,
+    DoctorOptions,
+    EvaluateOptions,
+    ExportOptions,
+    FinetuneOptions,
+    OverlayOptions,
+    PredictOptions,
+    ReviewOptions,
+    SummaryOptions,
+    TrainOptions,
+)
+
+
+def demo(options: DemoOptions) -> None:
+    from segunc.cli.parser import command_line
+    from segunc.verbs import demo as verb
+
+    start = time.monotonic()
+
+    def step(title: str, name: str, asked: Any) -> None:
+        words = command_line(asked, but="device")
+        print(f"\n== {title} ({time.monotonic() - start:.0f} s)\n$ segunc {name} {words}", flush=True)
+        RUN[name](asked)
+
+    print(f"== toy road scenes in {Path(options.out) / 'data'}", flush=True)
+    done = verb.demo(options, step, say=lambda text: print(text, flush=True))
+    print(f"\n== done in {done.seconds:.0f} s")
+    print("anomaly AUROC, pooled: " + ", ".join(f"{name} {value:.3f}" for name, value in done.auroc.items()))
+    print(f"overlay video: {done.video}")
+    print(f"open {done.page} in a browser")
+
+
+def train(options: TrainOptions) -> None:
+    from segunc.training.progress import is_first_process
+    from segunc.verbs import train as verb
+
+    def say(network: verb.TrainedNetwork) -> None:
+        measured = network.measured
+        if not is_first_process():
+            return
+        if measured["epochs"] == 0:
+            print(f"took over the weights into {network.path}")
+            return
+        miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
+        trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
+        print(f"{trained}: validation mIoU {miou}; wrote {network.path}")
+
+    out = verb.train(options, say).out
+    if options.seeds is not None and is_first_process():
+        print(f"{len(options.seeds)} networks in {out}; as one model: segunc finetune --method ensemble --base {out}")
+
+
+def finetune(options: FinetuneOptions) -> None:
+    from segunc.verbs import finetune as verb
+
+    measured = verb.finetune(options).measured
+    if not measured:
+        return
+    from segunc.training.progress import is_first_process
+
+    if is_first_process():
+        selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]
+        parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
+        print(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
+
+
+def predict(options: PredictOptions) -> None:
+    from segunc.verbs import predict as verb
+
+    local = options.engine == "local"
+
+    def say(done: verb.InputResult) -> None:
+        shard = f" (shard {done.shard})" if done.shard else ""
+        rate = f" ({done.frames / done.seconds if done.seconds > 0 else 0.0:.2f} frames/s)" if local else ""
+        print(
+            f"{done.frames + done.skipped} frames in {done.out}{shard}: {done.frames} in {done.seconds:.1f} s{rate}, "
+            f"{done.skipped} were finished before; {done.how}"
+        )
+        if done.video is not None:
+            print(f"overlay video: {done.video}")
+
+    result = verb.predict(options, say)
+    _notes(result.notes)
+    if not local:
+        for one in result.inputs:
+            say(one)
+    _raise(result.failure)
+
+
+def evaluate(options: EvaluateOptions) -> None:
+    from segunc.evaluation.report import format_metrics
+    from segunc.verbs import evaluate as verb
+
+    result = verb.evaluate(options)
+    _notes(result.notes)
+    print(format_metrics(result.numbers))
+    print(f"wrote {result.path}")
+    if options.plots:
+        print(f"wrote {len(result.figures)} files of figures to {options.plots}")
+    if "unfinished" in result.numbers:
+        print(f"note: {result.numbers['unfinished']}")
+    _raise(result.failure)
+
+
+def review(options: ReviewOptions) -> None:
+    from segunc.verbs import review as verb
+
+    result = verb.review(options)
+    if result.verdicts:
+        print(result.verdicts)
+    if result.path is not None:
+        print(f"wrote {result.path}; the page shows these verdicts")
+    if result.page is not None:
+        print(f"open {result.page} in a browser")
+
+
+def summary(options: SummaryOptions) -> None:
+    from segunc.frames.sources import format_time
+    from segunc.verbs import summary as verb
+
+    result = verb.summary(options)
+    _notes(result.notes)
+    apart = f"at least {options.apart:g} s apart"
+    for title, moments in (
+        (f"worst moments by {result.statistic}, {apart}", result.moments),
+        (f"frames to label first by {result.label_statistic} (BALD), {apart}", result.label),
+    ):
+        print(title)
+        for rank, moment in enumerate(moments, start=1):
+            root = Path(options.maps)
+            folder = "" if moment.folder == root else f"{moment.folder.relative_to(root)}/"
+            at = "" if moment.time is None else f"{format_time(moment.time)}  "
+            print(f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}")
+    if result.path is not None:
+        print(f"wrote {options.out}")
+
+
+def overlay(options: OverlayOptions) -> None:
+    from segunc.verbs import overlay as verb
+
+    result = verb.overlay(options)
+    _notes(result.notes)
+    for folder, pictures in result.pictures.items():
+        print(f"{len(pictures)} pictures in {folder}")
+        if folder in result.videos:
+            print(f"video: {result.videos[folder]}")
+    _raise(result.failure)
+
+
+def export(options: ExportOptions) -> None:
+    from segunc.verbs import export as verb
+
+    result = verb.export(options)
+    _notes(result.notes)
+    what = f" of '{options.score}'" if options.score else ""
+    print(f"{result.written} of {result.total} frames{what} in {result.folder}")
+    _raise(result.failure)
+
+
+def compare(options: CompareOptions) -> None:
+    from segunc.verbs import compare as verb
+
+    result = verb.compare(options)
+    print(result.text)
+    for path in result.paths:
+        print(f"wrote {path}")
+
+
+def doctor(options: DoctorOptions) -> None:
+    from segunc.verbs import doctor as verb
+
+    result = verb.doctor(options)
+    print("\n".join(result.about))
+    for finding in result.findings:
+        print(f"{finding.status:>4}  {finding.check}: {finding.text}")
+    _raise(result.failure)
+    print("the uncertainty is alive")
+
+
+RUN = {
+    verb.__name__: verb
+    for verb in (demo, train, finetune, predict, evaluate, review, summary, overlay, export, compare, doctor)
+}
+
+
+def _notes(notes: tuple[str, ...]) -> None:
+    for note in notes:
+        print(f"note: {note}")
+
+
+def _raise(failure: str) -> None:
+    if failure:
+        raise PartialFailure(failure)

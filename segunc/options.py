@@ -1,0 +1,460 @@
+"""What can be asked of each verb: one dataclass a verb, from which the command line makes its options and their help.
+
+Nothing here imports more than the standard library.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+PathLike = str | Path
+Size = tuple[int, int]
+"""(height, width)."""
+
+SMALLEST_SIDE = 32
+"""Stride of the deepest feature map of the usual encoders: a smaller input leaves it nothing."""
+
+
+def option(help: str, default: Any = ..., **settings: Any) -> Any:
+    """A field with what the command line says about it.
+
+    Args:
+        help: the line of ``--help``.
+        default: left out where the option is required.
+        settings: further arguments of argparse's ``add_argument``, beside those that follow from the field's name, type and
+            default (a ``Literal`` gives the choices, a bool a flag); and ``flags``, the names on the command line where they
+            are others, ``exclusive``, True for those of which exactly one is required, and ``choices_of``, the table
+            (``module:name``) whose names are the choices.
+    """
+    metadata = {"help": help, **settings}
+    if default is ...:
+        return field(metadata=metadata)
+    if isinstance(default, (dict, list)):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def comma_list(text: str) -> list[str]:
+    """``a,b`` as a list."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def whole_numbers(text: str) -> list[int]:
+    """``0,1,2`` as a list."""
+    if not all(part.isdigit() for part in comma_list(text)) or not comma_list(text):
+        raise ArgumentTypeError(f"'{text}' is not a list of whole numbers, e.g. 0,1,2,3")
+    return [int(part) for part in comma_list(text)]
+
+
+def image_size(text: str) -> Size:
+    """``HxW`` as (height, width)."""
+    parts = text.lower().split("x")
+    if len(parts) != 2 or not all(p.isdigit() and int(p) > 0 for p in parts):
+        raise ArgumentTypeError(f"'{text}' is not HxW, e.g. 512x1024")
+    height, width = int(parts[0]), int(parts[1])
+    if min(height, width) < SMALLEST_SIDE:
+        raise ArgumentTypeError(f"'{text}' is too small, each side must be at least {SMALLEST_SIDE}")
+    return height, width
+
+
+def thresholds(text: str) -> dict[str, float]:
+    """``a=0.5,b=0.1`` as a dictionary."""
+    found = {}
+    for part in comma_list(text):
+        name, _, number = part.partition("=")
+        try:
+            found[name.strip()] = float(number)
+        except ValueError:
+            raise ArgumentTypeError(f"'{part}' is not SCORE=VALUE, e.g. entropy=0.5") from None
+    return found
+
+
+def score_ranges(text: str) -> dict[str, tuple[float, float]]:
+    """``a=0:0.5,b=-8:0`` as a dictionary."""
+    found = {}
+    for part in comma_list(text):
+        name, _, ends = part.partition("=")
+        try:
+            low, high = map(float, ends.split(":"))
+        except ValueError:
+            raise ArgumentTypeError(f"'{part}' is not SCORE=LOW:HIGH, e.g. epistemic=0:0.05") from None
+        found[name.strip()] = (low, high)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """Where a verb computes."""
+
+    device: str = option("where to compute (default auto)", "auto", metavar="auto|cpu|cuda[:N]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions(DeviceOptions):
+    """Draws, their noise and the network's size and precision."""
+
+    draws: int = option("draws in total (default 24)", 24, metavar="S")
+    seed: int = option("of the draws (default 0)", 0)
+    scheme: Literal["independent", "antithetic", "latin-hypercube"] | None = option(
+        "how the draws of a member are spread (default latin-hypercube)", None
+    )
+    scope: str | None = option(
+        "sample fewer norm sites: all, encoder, decoder, last:N, every:N or a pattern", None, metavar="SCOPE"
+    )
+    size: Size | None = option(
+        "size the network sees; maps keep the frame's own size", None, metavar="HxW", type=image_size
+    )
+    chunk: int | None = option("draws in a batch (default: by memory)", None, metavar="N")
+    precision: Literal["auto", "float32", "bfloat16"] = option(
+        "of the network (default: bfloat16 where it is fast)", "auto"
+    )
+    threads: int | None = option("CPU threads of the network (default: all cores)", None, metavar="N")
+    compile: Literal["auto", "on", "off"] = option(
+        "torch.compile the draws: a tenth faster after seconds of compiling for each size of frame (default auto: where the "
+        "whole input is long enough)",
+        "auto",
+        nargs="?",
+        const="on",
+    )
+
+
+@dataclass(frozen=True)
+class DemoOptions(DeviceOptions):
+    """The whole job on toy road scenes."""
+
+    out: PathLike = option("folder for data, models, maps and pages", metavar="DIR")
+    seed: int = option("of the scenes and the training (default 0)", 0)
+
+
+Settings = Mapping[str, Any] | Sequence[str]
+"""Keys of a configuration to overrule, ``{"trainer.max_epochs": 3}``, or the same in the words of the command line."""
+
+
+@dataclass(frozen=True)
+class TrainOptions(DeviceOptions):
+    """A deterministic network; ``settings`` overrule keys of the configuration."""
+
+    config: PathLike = option("see configs/; any key can be overruled as --key.subkey VALUE", metavar="YAML")
+    out: PathLike = option("the model folder; the same command continues a killed run", metavar="DIR")
+    seeds: Sequence[int] | None = option(
+        "train one network for each seed, into DIR/seed-A and so on: the members of an ensemble",
+        None,
+        metavar="A,B",
+        type=whole_numbers,
+    )
+    settings: Settings = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptions(DeviceOptions):
+    """A posterior over a trained network; ``settings`` overrule keys of the configuration, or stand for it."""
+
+    base: PathLike | Sequence[PathLike] = option(
+        "model folder; abnn takes a deterministic network, ensemble several folders or one of several seeds",
+        metavar="DIR",
+        nargs="+",
+    )
+    config: PathLike | None = option(
+        "see configs/; any key can be overruled as --key.subkey VALUE; ensemble takes none, tta needs none",
+        None,
+        metavar="YAML",
+    )
+    out: PathLike = option("the new model folder", metavar="DIR")
+    method: str = option(
+        "which posterior (default abnn), or what is fitted on a finished model",
+        "abnn",
+        choices_of="segunc.posteriors.methods:METHODS",
+    )
+    settings: Settings = ()
+    data: Any = None
+    """Loaders of your own in place of a data set, a :class:`segunc.OwnData`; then no configuration is needed."""
+
+
+@dataclass(frozen=True)
+class PredictOptions(SamplingOptions):
+    """Maps of images, folders, globs or videos."""
+
+    model: PathLike = option("model folder", metavar="DIR")
+    input: PathLike | Sequence[PathLike] = option(
+        "images, folders, glob patterns or videos; of several, each has a sub-folder of --out",
+        metavar="PATH",
+        nargs="+",
+    )
+    out: PathLike = option("the maps folder; the same command continues a killed run", metavar="DIR")
+    overlay: bool = option("also write overlays, and a video of them for a video", False)
+    overlay_score: str = option("the score that overlays show (default entropy)", "entropy", metavar="SCORE")
+    scores: Sequence[str] | None = option(
+        "scores to write (default: those that need no further sums or statistics)",
+        None,
+        flags=("--scores", "--maps"),
+        metavar="A,B",
+        type=comma_list,
+    )
+    every: int = option("take every N-th frame (default 1)", 1, metavar="N")
+    start: str | None = option("first moment of a video, in seconds or as HH:MM:SS", None, metavar="TIME")
+    end: str | None = option("moment of a video to stop before", None, metavar="TIME")
+    shard: str | None = option(
+        "only part I of N of the frames; all N share --out, at once or one by one", None, metavar="I/N"
+    )
+    frames_at_once: int | None = option(
+        "consecutive frames of one size in a batch (default: by their size; one on a CPU)", None, metavar="N"
+    )
+    smooth: float | None = option(
+        "average probabilities along the video with this time constant, in seconds (images: in frames); epistemic then also "
+        "holds how much successive frames disagree",
+        None,
+        metavar="TAU",
+    )
+    tile: Size | None = option(
+        "cut frames into tiles of this size, blended without seams", None, metavar="HxW", type=image_size
+    )
+    overlap: int | None = option(
+        "pixels that neighbouring tiles share (default a quarter of a tile)", None, metavar="N"
+    )
+    redraw: bool = option(
+        "new draws for every frame (default: the same for all, so that the maps of a video do not flicker)", False
+    )
+    mask: PathLike | None = option(
+        "region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing",
+        None,
+        metavar="PNG",
+    )
+    component_threshold: Mapping[str, float] = option(
+        "values from which on pixels form a component in the statistics (default entropy=0.5,epistemic=0.1,...)",
+        {},
+        metavar="A=X,B=Y",
+        type=thresholds,
+    )
+    engine: Literal["local", "ray"] = option(
+        "local: this process; ray: workers on this machine or a cluster (extra 'ray'), the same files (default local)",
+        "local",
+    )
+    workers: int | None = option(
+        "processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)",
+        None,
+        metavar="N",
+    )
+    shards: int | None = option(
+        "parts that --engine ray cuts an input into (default: 4 a worker; of videos, each decoded whole, 1 a worker)",
+        None,
+        metavar="N",
+    )
+    ray_address: str | None = option(
+        "a running cluster: auto, or HOST:PORT (default: start one on this machine)", None, metavar="ADDRESS"
+    )
+    overwrite: bool = option("start the maps folder anew", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(SamplingOptions):
+    """Metrics from maps on disk, or from a model in one pass."""
+
+    maps: PathLike | None = option(
+        "a folder of score maps (png, tif, npy, hdf5) of segunc or any other tool", None, metavar="DIR", exclusive=True
+    )
+    model: PathLike | None = option(
+        "a model folder: predict and score in one pass, write only the result", None, metavar="DIR", exclusive=True
+    )
+    out: PathLike = option("the result", metavar="JSON")
+    labels: PathLike | None = option("class labels of the frames in --maps", None, metavar="DIR")
+    anomaly_labels: PathLike | None = option(
+        "anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255 ignored", None, metavar="DIR"
+    )
+    dataset: str | None = option(
+        "data set; with --maps its label encodings, with --model its frames too", None, metavar="NAME"
+    )
+    root: PathLike | None = option("where the data set lies; with --maps instead of label folders", None, metavar="DIR")
+    split: str = option(
+        "of the data set (default test); selection: the frames that hyper-parameters are selected on", "test"
+    )
+    frames: str | None = option(
+        "only the split's frames whose names match this regular expression", None, metavar="PATTERN"
+    )
+    every: int = option("of these, every N-th (default 1)", 1, metavar="N")
+    anomaly_class: Sequence[str] = option(
+        "classes of the data set that the network was not trained on: anomalies (may be repeated)",
+        [],
+        metavar="A,B",
+        type=comma_list,
+        action="extend",
+    )
+    scores: Sequence[str] | None = option(
+        "scores to evaluate (default: all maps; with --model those that predict writes by default)",
+        None,
+        metavar="A,B",
+        type=comma_list,
+    )
+    corruption: str | None = option(
+        "corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model",
+        None,
+        metavar="NAME:N",
+    )
+    protocols: Sequence[Literal["pooled", "per-image", "smiyc"]] = option(
+        "how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)",
+        ["pooled", "per-image"],
+        metavar="A,B",
+        type=comma_list,
+    )
+    components: Sequence[str] | None = option(
+        "component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass",
+        None,
+        metavar="A,B",
+        type=comma_list,
+    )
+    component_mode: Literal["smiyc", "inclusive"] = option(
+        "score > threshold as the benchmark cuts (default), or >=", "smiyc"
+    )
+    replicates: int = option("of the bootstrap intervals (default 200; 0: none)", 200, metavar="R")
+    resample: str = option(
+        "what is resampled: frame (default), folder, or a regular expression; frames with one match stay together",
+        "frame",
+        metavar="UNIT",
+    )
+    plots: PathLike | None = option(
+        "folder for figures (PDF, SVG, PNG) and the points of their curves (curves.json)", None, metavar="DIR"
+    )
+
+
+@dataclass(frozen=True)
+class ReviewOptions(DeviceOptions):
+    """A page on which people look at the maps and judge them; reads their verdicts back."""
+
+    maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
+    labels: PathLike | None = option("class labels, for ground truth and errors (needs --dataset)", None, metavar="DIR")
+    anomaly_labels: PathLike | None = option("anomaly masks to outline", None, metavar="DIR")
+    dataset: str | None = option("data set whose label values the labels and masks have", None, metavar="NAME")
+    compare: PathLike | None = option("maps of a second model on the same frames", None, metavar="DIR")
+    images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
+    metrics: PathLike | None = option("a result of evaluate to show", None, metavar="JSON")
+    scores: Sequence[str] | None = option(
+        "scores that the page carries (default: all)", None, metavar="A,B", type=comma_list
+    )
+    limit: int | None = option("carry only the N frames of the highest mean entropy", None, metavar="N")
+    verdicts: PathLike | None = option(
+        "check and count the verdicts that a page exported (.json or .csv); with --out the page shows them",
+        None,
+        flags=("--import",),
+        metavar="FILE",
+    )
+    out: PathLike | None = option("folder of the page", None, metavar="DIR")
+
+
+@dataclass(frozen=True)
+class SummaryOptions(DeviceOptions):
+    """The worst moments of maps on disk, and frames ranked for labelling."""
+
+    maps: PathLike = option("a maps folder, or the folder of several", metavar="DIR")
+    score: str = option("score of the worst moments (default entropy)", "entropy")
+    statistic: Literal["mean", "p99", "max", "component"] = option(
+        "of each frame: mean, 99th percentile, maximum or largest component above the threshold (default mean)", "mean"
+    )
+    label_score: str = option("score whose mean ranks frames (default epistemic)", "epistemic")
+    top: int = option("moments and frames to list (default 10)", 10, metavar="N")
+    apart: float = option("between two moments of a video (default 5)", 5.0, metavar="SECONDS")
+    out: PathLike | None = option("also write both lists as a table", None, metavar="CSV")
+
+
+@dataclass(frozen=True)
+class OverlayOptions(DeviceOptions):
+    """Pictures and videos of maps on disk, for print."""
+
+    maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
+    out: PathLike = option("folder of the pictures, outside of the maps", metavar="DIR")
+    score: Sequence[str] | None = option(
+        "scores to draw (default entropy; with --panel entropy, aleatoric and epistemic)",
+        None,
+        metavar="A,B",
+        type=comma_list,
+    )
+    panel: bool = option(
+        "one picture a frame: image, prediction, class legend and every score side by side (default: each score over the "
+        "image)",
+        False,
+    )
+    frames: Sequence[str] | None = option(
+        "names or patterns of frames, e.g. 000120,night/* (default: all)", None, metavar="A,B", type=comma_list
+    )
+    images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
+    anomaly_labels: PathLike | None = option("anomaly masks to outline", None, metavar="DIR")
+    dataset: str | None = option("data set whose anomaly encoding the masks have", None, metavar="NAME")
+    ranges: Mapping[str, tuple[float, float]] = option(
+        "ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)",
+        {},
+        flags=("--range",),
+        metavar="A=LOW:HIGH,B=LOW:HIGH",
+        type=score_ranges,
+    )
+    format: Literal["png", "jpg", "pdf"] = option(
+        "png and pdf are lossless, pdf is 300 dots an inch (default png)", "png"
+    )
+    video: bool = option(
+        "also a video of the pictures: MP4 (H.264) where PyAV is installed (extra 'video'), else WebM (VP8)", False
+    )
+    fps: float | None = option("frames a second of the video (default: as recorded)", None, metavar="N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(DeviceOptions):
+    """Score maps in the files of a public benchmark, or all maps for a viewer."""
+
+    maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
+    score: str | None = option(
+        "the score to export, e.g. entropy; viewers take several, A,B (default: all)", None, metavar="SCORE"
+    )
+    to: Literal["smiyc", "fishyscapes", "rerun", "fiftyone"] = option(
+        "smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: FRAME_anomaly.npy, float32; rerun: a "
+        "recording (.rrd, extra 'rerun'); fiftyone: a data set folder to import (extra 'fiftyone')"
+    )
+    method: str = option("name of the method (smiyc needs it)", "", metavar="NAME")
+    dataset: str = option("the benchmark's name of the data set (smiyc needs it)", "", metavar="NAME")
+    images: str | None = option(
+        "the source images for a viewer, where they are no longer at their place", None, metavar="PATH"
+    )
+    out: PathLike = option(
+        "output folder, or the .rrd file; the same command after a kill loses nothing", metavar="PATH"
+    )
+    overwrite: bool = option("remove an earlier export at the same place first", False)
+
+
+@dataclass(frozen=True)
+class CompareOptions(DeviceOptions):
+    """Results side by side, and their place on a public leaderboard."""
+
+    results: Sequence[PathLike] = option("results of evaluate", flags=("results",), metavar="JSON", nargs="+")
+    out: PathLike | None = option(
+        "also write the tables: .md (Markdown) or .csv (and .leaderboard.csv)", None, metavar="FILE"
+    )
+    names: Sequence[str] | None = option(
+        "names of the results (default: the files' names)", None, metavar="A,B", type=comma_list
+    )
+    scores: Sequence[str] | None = option(
+        "compare these scores, of one result or of several", None, metavar="A,B", type=comma_list
+    )
+    keys: Sequence[str] | None = option(
+        "numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'", None, metavar="A,B", type=comma_list
+    )
+    baseline: str | None = option(
+        "column, or its file, that differences refer to (default: the first)", None, metavar="NAME"
+    )
+    leaderboard: PathLike | None = option(
+        "a leaderboard.json of SegmentMeIfYouCan to find the results' place in", None, metavar="JSON"
+    )
+    track: Literal["anomaly", "obstacle", "laf-no-known"] = option(
+        "table of the leaderboard (default anomaly)", "anomaly"
+    )
+
+
+@dataclass(frozen=True)
+class DoctorOptions(SamplingOptions):
+    """Is the uncertainty of a model alive, and its conversion sound?"""
+
+    model: PathLike = option("model folder", metavar="DIR")
+    image: PathLike | None = option("a clean frame (default: a toy road scene)", None, metavar="FILE")
+    dataset: str | None = option("data set for the calibration check", None, metavar="NAME")
+    root: PathLike | None = option("where it lies", None, metavar="DIR")
+    split: str = option("of the data set (default val)", "val")
+    frames: int = option("labelled frames of the calibration check (default 8)", 8, metavar="N")

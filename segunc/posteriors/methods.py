@@ -1,0 +1,78 @@
+"""The methods of ``segunc finetune``, and through them the posteriors that model folders hold.
+
+A method is one entry of :data:`METHODS`, which other packages extend (see :mod:`segunc.core.registry`)::
+
+    METHODS.register("my-method", Method("my-method", MyConfig, fit_mine, restore=MyPosterior.from_tensors))
+
+Its settings are a frozen dataclass, a :class:`segunc.core.bounds.Settings`, and the one place of their defaults. Its module imports neither
+Lightning nor a configuration parser at its top, because reading a stored posterior imports it; its fit does that inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from segunc.core.bounds import Settings
+from segunc.core.registry import Registry
+
+if TYPE_CHECKING:  # the command line reads the names, and is to start at once
+    from torch import Tensor
+
+    from segunc.affine.posterior import Posterior
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way from a model folder to another.
+
+    Attributes:
+        name: on the command line and in records.
+        config: the dataclass of its settings; None where it has none.
+        fit: ``fit(base, config, out, *, device="auto", say=say)``, which writes the model folder ``out`` and returns what was
+            measured. ``base`` is a model folder; ``config`` holds the settings, a
+            :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else a
+            :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say`` receives a
+            line for each step. With ``several`` it is ``fit(bases, out, *, say=say)``.
+        restore: the stored posterior of its tensors and its record (``posterior.json``); None where a folder that it writes
+            holds no posterior over a single network. A KeyError means that the record or the tensors lack something.
+        finished: whether it is made of a finished model of any kind; the others make one from a deterministic base.
+        data: whether it looks at data; without, a configuration need not be given.
+        several: whether it takes several models.
+    """
+
+    name: str
+    config: type[Settings] | None
+    fit: Callable[..., Any]
+    restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
+    finished: bool = False
+    data: bool = True
+    several: bool = False
+
+    @property
+    def key(self) -> str:
+        """Of its section in a configuration; empty where it has no settings."""
+        return "" if self.config is None else self.config.section
+
+
+METHODS: Registry[Method] = Registry(
+    "method",
+    "segunc.posteriors",
+    {
+        "abnn": "segunc.posteriors.abnn:METHOD",
+        "deterministic": "segunc.posteriors.point:METHOD",
+        "ensemble": "segunc.posteriors.ensemble:METHOD",
+        "hmc": "segunc.posteriors.chains:HMC_METHOD",
+        "laplace": "segunc.posteriors.laplace:METHOD",
+        "mc-dropout": "segunc.posteriors.mc_dropout:METHOD",
+        "sghmc": "segunc.posteriors.chains:SGHMC_METHOD",
+        "sgld": "segunc.posteriors.chains:SGLD_METHOD",
+        "swag": "segunc.posteriors.swag:METHOD",
+        "tta": "segunc.posteriors.tta:METHOD",
+        "variational": "segunc.posteriors.variational:METHOD",
+        "temperature": "segunc.posteriors.temperature:METHOD",
+        "standardized-max-logit": "segunc.posteriors.max_logit:METHOD",
+    },
+)
+"""What ``--method`` can name."""

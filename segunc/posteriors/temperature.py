@@ -1,0 +1,285 @@
+"""Temperature scaling: one number by which logits are divided, fitted on validation NLL (Guo et al., ICML 2017, arXiv 1706.04599).
+
+A Bayesian model predicts the mean over draws of ``softmax(z_s / T)``, so that is whose likelihood is fitted: T goes inside
+of the mean. Every evaluation of T needs the logits of all draws, and the logits of whole frames would be draws x classes
+x pixels x frames. What is kept instead is a random sample of labelled pixels of each frame, chosen by (seed, frame) alone:
+24 draws x 19 classes x 500 pixels of 100 frames are 91 MB. A frame's pixels are weighted by how many labelled ones they
+stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the frames.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from segunc.affine.noise import mix_seed
+from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
+from segunc.core.device import flushed_denormals, resolve_device
+from segunc.core.errors import InputError
+from segunc.posteriors.attachment import Attachment, are_finite
+from segunc.posteriors.methods import Method
+from segunc.training.progress import say
+
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
+    from segunc.posteriors.files import Model
+    from segunc.training.config import FitConfig
+
+LOWEST, HIGHEST = 0.05, 20.0
+"""Temperatures between which the best is sought; networks in use lie in 0.5 to 5."""
+GRID = 13
+BLOCK_NUMBERS = 1 << 21
+"""Logits that are worked on at a time, in float64."""
+
+
+@dataclass(frozen=True)
+class Calibration(Attachment):
+    """A temperature, with how it was found.
+
+    Attributes:
+        temperature: T > 0, by which logits are divided before the softmax.
+        fitted_on: the data set, its split, the size that the network saw, and the date.
+        frames, pixels: how many frames, and how many pixels of them all together.
+        nll_before, nll_after: their mean negative log-likelihood in nats at T = 1 and at T.
+        seed: of the draws and of the choice of pixels.
+        draws: S, 1 for a deterministic network.
+        base_sha256, posterior_sha256: of the model; None for the posterior of a deterministic network.
+    """
+
+    file: ClassVar[str] = "calibration.json"
+    what: ClassVar[str] = "calibration"
+
+    temperature: float
+    fitted_on: Mapping[str, Any]
+    frames: int
+    pixels: int
+    nll_before: float
+    nll_after: float
+    seed: int
+    draws: int
+    base_sha256: str
+    posterior_sha256: str | None
+
+    @classmethod
+    def read(cls, folder: Path, base_sha256: str, posterior_sha256: str | None) -> Self | None:
+        """The calibration in the folder of a model with these hashes, None where there is none.
+
+        Raises:
+            InputError: it is damaged, or was fitted on other weights or another posterior.
+        """
+        content = cls.content(folder, base_sha256=base_sha256, posterior_sha256=posterior_sha256)
+        if content is None:
+            return None
+        temperature = content["temperature"]
+        if not (are_finite([temperature]) and temperature > 0):
+            raise InputError(f"{folder / cls.file}: temperature {temperature}", "a positive number", "fit it again")
+        return cls(**content)
+
+
+@dataclass(frozen=True)
+class TemperatureConfig(Settings):
+    """How a temperature is fitted.
+
+    Args:
+        split: of the data set; never the one that the network was trained on.
+        frames: how many evenly spaced frames (0: all).
+        pixels: labelled pixels kept of each frame.
+        draws: S of a Bayesian model.
+        seed: of the draws and of the choice of pixels.
+    """
+
+    section = "temperature"
+    split: str = "val"
+    frames: NonNegativeInt = 100
+    pixels: PositiveInt = 500
+    draws: PositiveInt = 24
+    seed: NonNegativeInt = 0
+
+
+class PixelSample(NamedTuple):
+    """Labelled pixels of some frames, with the logits that every draw gives them.
+
+    ``logits [S, P, C]`` float32 on the CPU, ``labels [P]`` int64 train ids, ``weights [P]`` float64, how many pixels each
+    stands for.
+    """
+
+    logits: Tensor
+    labels: Tensor
+    weights: Tensor
+    frames: int
+
+
+class TemperatureFit(NamedTuple):
+    """A temperature, and the mean NLL in nats at T = 1 and at it."""
+
+    temperature: float
+    nll_before: float
+    nll_after: float
+
+
+def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
+    """The logits of all draws at randomly chosen labelled pixels of validation frames.
+
+    Raises:
+        InputError: no frame holds a labelled pixel.
+    """
+    from segunc.data.labels import IGNORE
+    from segunc.posteriors.fitting import frames_as_seen
+    from segunc.sampling.logits import draw_logits
+
+    logits: list[Tensor] = []
+    labels: list[Tensor] = []
+    weights: list[Tensor] = []
+    for index, image, truth in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
+        labelled = np.flatnonzero(truth.ravel() != IGNORE)
+        if labelled.size == 0:
+            continue
+        generator = np.random.Generator(np.random.Philox(key=mix_seed(settings.seed, index)))
+        count = min(settings.pixels, labelled.size)
+        chosen = np.sort(generator.choice(labelled, count, replace=False))
+        places = torch.from_numpy(chosen).to(image.device)
+        kept = [
+            draw[0].flatten(1)[:, places].T.float().cpu()
+            for draw in draw_logits(model.network, model.posterior, image, settings.draws, settings.seed)
+        ]
+        logits.append(torch.stack(kept))
+        labels.append(torch.from_numpy(truth.ravel()[chosen].astype(np.int64)))
+        weights.append(torch.full((count,), labelled.size / count, dtype=torch.float64))
+    if not logits:
+        raise InputError(
+            f"the {settings.split} frames hold no labelled pixel", "frames with labels", "choose another split"
+        )
+    return PixelSample(torch.cat(logits, 1), torch.cat(labels), torch.cat(weights), len(logits))
+
+
+def mean_nll(logits: Tensor, labels: Tensor, weights: Tensor, log_temperature: Tensor) -> Tensor:
+    """The weighted mean over pixels of ``-ln (1/S) sum_s softmax(z_s / T)[label]``, in nats, float64.
+
+    Where ``log_temperature`` needs a gradient it is added to it block by block, and the value comes without one.
+
+    Args:
+        logits: ``[S, P, C]``.
+        labels: ``[P]`` int64.
+        weights: ``[P]`` float64.
+        log_temperature: scalar float64.
+    """
+    draws, pixels, classes = logits.shape
+    block = max(1, BLOCK_NUMBERS // (draws * classes))
+    total = torch.zeros((), dtype=torch.float64)
+    for first in range(0, pixels, block):
+        part = slice(first, first + block)
+        scaled = logits[:, part].double() * torch.exp(-log_temperature)
+        truth = labels[part].expand(draws, -1)[..., None]
+        likelihood = scaled.gather(2, truth)[..., 0] - scaled.logsumexp(2)
+        nll = math.log(draws) - likelihood.logsumexp(0)
+        loss = (nll * weights[part]).sum() / weights.sum()
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    return total
+
+
+def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> TemperatureFit:
+    """The temperature with the lowest mean NLL, by L-BFGS with a strong-Wolfe line search over ln T in float64.
+
+    It starts at the best of a coarse grid between the bounds, because the likelihood of a mean over draws need not have
+    one minimum only.
+
+    Args:
+        logits: ``[S, P, C]``; S = 1 for a deterministic network.
+        labels: ``[P]`` int64.
+        weights: ``[P]``, or None for equal ones.
+
+    Raises:
+        InputError: the NLL is lowest at a bound, as it is where every sampled pixel is right (T towards 0), or where
+            logits say nothing about labels (T towards infinity).
+    """
+    weights = torch.ones(len(labels), dtype=torch.float64) if weights is None else weights
+    grid = np.linspace(math.log(LOWEST), math.log(HIGHEST), GRID)
+    with torch.no_grad():
+        coarse = [float(mean_nll(logits, labels, weights, torch.tensor(value))) for value in grid]
+        before = float(mean_nll(logits, labels, weights, torch.zeros((), dtype=torch.float64)))
+    best = int(np.argmin(coarse))
+    log_temperature = torch.tensor(float(grid[best]), dtype=torch.float64, requires_grad=True)
+    search = torch.optim.LBFGS(
+        [log_temperature], max_iter=50, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        search.zero_grad()
+        return mean_nll(logits, labels, weights, log_temperature)
+
+    search.step(closure)  # type: ignore[no-untyped-call]
+    temperature = math.exp(log_temperature.item())
+    if best == 0 or temperature <= LOWEST:
+        raise InputError(
+            f"the validation NLL still falls at the lower bound of the search, T = {LOWEST:g}",
+            "frames on which the network makes mistakes",
+            "fit on a split that it was not trained on, and on more frames",
+        )
+    if best == GRID - 1 or temperature >= HIGHEST:
+        raise InputError(
+            f"the validation NLL still falls at the upper bound of the search, T = {HIGHEST:g}",
+            "a network whose logits tell something about the labels",
+            "train it further, or check that these labels are its classes",
+        )
+    with torch.no_grad():
+        after = float(mean_nll(logits, labels, weights, log_temperature))
+    return TemperatureFit(temperature, before, after)
+
+
+@flushed_denormals()
+def scale_temperature(
+    base: Path,
+    config: FitConfig[TemperatureConfig],
+    out: Path,
+    *,
+    device: str = "auto",
+    say: Callable[[str], None] = say,
+) -> Calibration:
+    """Fit the temperature of a model and write the same model with its calibration.
+
+    Args:
+        base, out: model folders of either kind, or one; a calibration that is there already plays no part, and is replaced.
+        config, device, say: see :class:`segunc.posteriors.methods.Method`.
+
+    Raises:
+        InputError: no labelled pixel, NaN logits, or no temperature within the bounds is best.
+    """
+    from segunc.posteriors.files import copy_model
+    from segunc.posteriors.fitting import fitted_on, load_for_fitting
+    from segunc.training.config import save_config
+
+    settings = config.settings
+    model, data = load_for_fitting(base, config, resolve_device(device))
+    sample = sample_pixels(model, data, settings)
+    draws, pixels = sample.logits.shape[:2]
+    say(f"logits of {pixels:,} pixels of {sample.frames} frames, {draws} draws")
+    fitted = fit_temperature(sample.logits, sample.labels, sample.weights)
+    copy_model(base, out)
+    save_config(config, out, METHOD.name)
+    calibration = Calibration(
+        **fitted._asdict(),
+        fitted_on=fitted_on(config, settings.split),
+        frames=sample.frames,
+        pixels=pixels,
+        seed=settings.seed,
+        draws=draws,
+        base_sha256=model.sha256,
+        posterior_sha256=model.posterior_sha256,
+    )
+    calibration.write(out)
+    say(
+        f"wrote {out}: temperature {fitted.temperature:.4f}, NLL {fitted.nll_before:.4f} at 1, {fitted.nll_after:.4f} now"
+    )
+    return calibration
+
+
+METHOD = Method("temperature", TemperatureConfig, scale_temperature, finished=True)

@@ -1,0 +1,139 @@
+"""Conversion keeps what a network computes, and says what it did."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from segunc.affine.convert import convert, is_converted, revert
+from segunc.affine.sites import StochasticSite
+from segunc.core.errors import InputError
+from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
+from tests.affine.networks import LAYERS, Pixelwise, SequenceFirst, randomise, small_network
+from tools.identity_table import Plain, TorchvisionDeepLab, build, cells, measure
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_layer_keeps_its_output_and_batches_its_draws(name: str) -> None:
+    torch.manual_seed(0)
+    network = randomise(Pixelwise(LAYERS[name]()).eval())
+    report = convert(network)
+    assert len(report.sites) == 1, "a shared layer is one site"
+    assert not report.left
+    assert report.channels == 8
+    identity, batched = conversion_differences(network, torch.randn(3, 3, 6, 8))
+    assert identity <= IDENTITY_BOUND
+    assert batched <= IDENTITY_BOUND
+
+
+@pytest.mark.parametrize(("architecture", "encoder"), list(cells()))
+def test_every_smp_architecture(architecture: str, encoder: str) -> None:
+    torch.set_flush_denormal(True)
+    network = build(architecture, encoder)
+    if network is None:
+        pytest.skip(f"smp does not accept {architecture} with {encoder}")
+    sites, identity, batched = measure(network, size=128 if architecture == "PAN" else 64)
+    assert sites > 5
+    assert identity <= IDENTITY_BOUND
+    assert batched <= IDENTITY_BOUND
+
+
+@pytest.mark.parametrize("network", [TorchvisionDeepLab, Plain])
+def test_other_networks(network: type[nn.Module]) -> None:
+    sites, identity, batched = measure(network(), size=64)
+    assert sites >= 1
+    assert max(identity, batched) <= IDENTITY_BOUND
+
+
+def test_state_dict_modes_and_classes_survive() -> None:
+    network = Pixelwise(nn.BatchNorm2d(8, eps=0.01, momentum=0.2)).train()
+    before = copy.deepcopy(network.state_dict())
+    convert(network)
+    assert network.norm.training
+    assert (network.norm.eps, network.norm.momentum) == (0.01, 0.2)
+    assert isinstance(network.norm, nn.BatchNorm2d)
+    assert isinstance(network.norm, StochasticSite)
+    after = network.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(before[k], after[k]) for k in before)
+    revert(network)
+    assert type(network.norm) is nn.BatchNorm2d
+    assert not is_converted(network)
+
+
+def test_a_network_in_train_mode_still_updates_its_statistics() -> None:
+    network = Pixelwise(nn.BatchNorm2d(8)).train()
+    convert(network)
+    before = network.norm.running_mean.clone()
+    network(torch.randn(4, 3, 6, 6))
+    assert not torch.equal(before, network.norm.running_mean)
+
+
+def test_without_affine_is_left_with_the_reason() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8, affine=False), nn.BatchNorm2d(8))
+    report = convert(network)
+    assert [s.name for s in report.sites] == ["2"]
+    assert report.left[0].name == "1"
+    assert "no affine" in report.left[0].reason
+
+
+def test_an_unknown_norm_is_left_with_the_reason() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.RMSNorm(8))
+    report = convert(network)
+    assert [layer.name for layer in report.left] == ["2"]
+    assert "RMSNorm" in report.left[0].reason
+
+
+def test_a_layer_whose_forward_differs_is_left() -> None:
+    class Doubled(nn.BatchNorm2d):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    report = convert(nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), Doubled(8)))
+    assert [layer.name for layer in report.left] == ["2"]
+    assert "forward" in report.left[0].reason
+
+
+def test_nothing_to_convert_is_an_error() -> None:
+    with pytest.raises(InputError, match="no normalisation layer"):
+        convert(nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()))
+
+
+def test_converting_twice_is_an_error() -> None:
+    network = small_network()
+    convert(network)
+    with pytest.raises(InputError, match="converted already"):
+        convert(network)
+
+
+def test_batch_norm_without_running_statistics_is_refused_and_nothing_changes() -> None:
+    network = nn.Sequential(nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False))
+    with pytest.raises(InputError, match=r"1: BatchNorm2d without running statistics.*GroupNorm"):
+        convert(network)
+    assert not is_converted(network)
+
+
+def test_lazy_layers_are_refused() -> None:
+    with pytest.raises(InputError, match="first input"):
+        convert(nn.Sequential(nn.LazyBatchNorm2d()))
+
+
+def test_sequence_first_networks_differ_as_a_batch() -> None:
+    # The case that the sampler's self-check exists for: with 48 tokens, 2 draws divide the first axis.
+    network = randomise(Pixelwise(SequenceFirst()).eval())
+    convert(network)
+    identity, batched = conversion_differences(network, torch.randn(1, 3, 6, 8))
+    assert identity <= IDENTITY_BOUND
+    assert batched > 1e-3
+
+
+def test_dead_channels_do_not_break_the_identity() -> None:
+    network = small_network()
+    variance = network.encoder[1].running_var
+    variance[:4] = 1e-45
+    convert(network)
+    identity, batched = conversion_differences(network, torch.randn(2, 3, 8, 8))
+    assert max(identity, batched) <= IDENTITY_BOUND

@@ -1,0 +1,166 @@
+"""Draws: the ABNN formula, contexts, scopes, gradients, statistics corrections."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.noise import draw_noise
+from segunc.affine.scope import in_scope
+from segunc.core.errors import InputError
+from segunc.posteriors.abnn import ABNN
+from segunc.training.statistics import reestimate
+from tests.affine.networks import small_network
+
+
+def converted(seed: int = 0) -> tuple[nn.Module, AffineLayout]:
+    network = small_network(seed=seed)
+    convert(network)
+    return network, AffineLayout(network)
+
+
+def test_the_formula() -> None:
+    _, layout = converted()
+    gamma, beta = torch.rand(2, layout.total), torch.rand(2, layout.total)
+    draws = ABNN(gamma, beta, 0.3).affine(layout, [0, 1, 2, 3], seed=7)
+    noise = draw_noise(7, range(4), layout.total)
+    for s in range(4):
+        assert torch.allclose(draws.weight[s], gamma[s % 2] * (1 + 0.3 * noise[s]))
+        assert torch.equal(draws.bias[s], beta[s % 2])
+
+
+def test_a_draw_is_a_network_with_that_affine() -> None:
+    network, layout = converted()
+    draws = ABNN.around(layout, 0.5).affine(layout, [0], seed=1)
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad(), layout.active(draws):
+        drawn = network(x)
+    plain = small_network()
+    with torch.no_grad():
+        for name, start in (("encoder", 0), ("decoder", 8)):
+            layer = getattr(plain, name)[1]
+            layer.weight.copy_(draws.weight[0, start : start + 8])
+            layer.bias.copy_(draws.bias[0, start : start + 8])
+        assert torch.allclose(plain(x), drawn, atol=1e-5)
+
+
+def test_draws_end_with_their_context() -> None:
+    network, layout = converted()
+    x = torch.randn(1, 3, 8, 8)
+    before = network(x)
+    draws = ABNN.around(layout, 0.5).affine(layout, [0], seed=1)
+    with pytest.raises(RuntimeError), layout.active(draws):
+        raise RuntimeError
+    assert torch.equal(network(x), before)
+    with layout.active(draws), pytest.raises(InputError, match="active already"), layout.active(draws):
+        pass
+
+
+def test_draws_of_another_network_are_refused() -> None:
+    _, layout = converted()
+    wrong = AffineDraws(torch.ones(1, 5), torch.ones(1, 5))
+    with pytest.raises(InputError, match=r"\[S, 16\]"), layout.active(wrong):
+        pass
+
+
+def test_a_batch_that_the_draws_do_not_divide_is_refused() -> None:
+    network, layout = converted()
+    draws = ABNN.around(layout, 0.1).affine(layout, [0, 1], 0)
+    with layout.active(draws), pytest.raises(InputError, match="2 draws"):
+        network(torch.randn(3, 3, 8, 8))
+
+
+def test_nothing_depends_on_training_mode() -> None:
+    network, layout = converted()
+    draws = ABNN.around(layout, 0.2).affine(layout, [0, 1], 0)
+    x = torch.randn(2, 3, 8, 8)
+    statistics = network.encoder[1].running_mean.clone()
+    with torch.no_grad(), layout.active(draws):
+        evaluated = network(x)
+        trained = network.train()(x)
+    assert torch.equal(evaluated, trained)
+    assert torch.equal(network.encoder[1].running_mean, statistics)
+
+
+def test_scope_leaves_the_other_sites_alone() -> None:
+    _, layout = converted()
+    draws = ABNN.around(layout, 0.2, scope="decoder").affine(layout, [0], 0)
+    assert torch.equal(draws.weight[0, :8], layout.weight[:8])
+    assert not torch.equal(draws.weight[0, 8:], layout.weight[8:])
+    narrower = ABNN.around(layout, 0.2).affine(layout, [0], 0, scope="decoder")
+    assert torch.equal(narrower.weight, draws.weight), "the same noise wherever it is in scope"
+
+
+NAMES = ["encoder.bn1", "encoder.layer1.bn", "decoder.block.bn", "head.norm"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "flags"),
+    [
+        ("all", [1, 1, 1, 1]),
+        ("encoder", [1, 1, 0, 0]),
+        ("decoder", [0, 0, 1, 1]),
+        ("last:1", [0, 0, 0, 1]),
+        ("every:2", [1, 0, 1, 0]),
+        (r"layer1|head", [0, 1, 0, 1]),
+    ],
+)
+def test_scopes(scope: str, flags: list[int]) -> None:
+    assert in_scope(scope, NAMES) == [bool(f) for f in flags]
+
+
+@pytest.mark.parametrize("scope", ["nowhere", "last:0", "(["])
+def test_bad_scopes(scope: str) -> None:
+    with pytest.raises(InputError):
+        in_scope(scope, NAMES)
+
+
+def test_encoder_scope_needs_an_encoder() -> None:
+    with pytest.raises(InputError, match="regular expression"):
+        in_scope("encoder", ["a.bn", "b.bn"])
+
+
+def test_reestimated_statistics_fold_into_the_affine() -> None:
+    network, layout = converted()
+    gamma, beta = layout.weight * 1.3, layout.bias + 0.2
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.randn(4, 3, 16, 16, generator=generator) * 2 + 1 for _ in range(3)]
+    rescale, reshift = reestimate(network, gamma, beta, batches)
+    member = ABNN(gamma[None], beta[None], 0.0, rescale=rescale[None], reshift=reshift[None])
+    x = torch.randn(2, 3, 16, 16)
+    with torch.no_grad(), layout.active(member.affine(layout, [0], 0)):
+        folded = network(x)
+    # The same by hand: an unconverted network with that affine, statistics averaged by PyTorch itself.
+    plain = small_network()
+    with torch.no_grad():
+        for name, start in (("encoder", 0), ("decoder", 8)):
+            layer = getattr(plain, name)[1]
+            layer.weight.copy_(gamma[start : start + 8])
+            layer.bias.copy_(beta[start : start + 8])
+            layer.reset_running_stats()
+            layer.momentum = None
+        plain.train()
+        for batch in batches:
+            plain(batch)
+        assert torch.allclose(plain.eval()(x), folded, atol=1e-4)
+
+
+def test_gradients_within_a_scope_are_those_of_all_sites_and_zero_elsewhere() -> None:
+    network, layout = converted()
+    x = torch.randn(2, 3, 16, 16)
+    found = []
+    for chosen in ([True, True], [False, True]):
+        weight = layout.weight.repeat(2, 1).requires_grad_()
+        bias = layout.bias.repeat(2, 1).requires_grad_()
+        with layout.active(layout.fold(AffineDraws(weight, bias)).frozen_outside(chosen)):
+            network(x).square().mean().backward()
+        found.append((weight.grad, bias.grad))
+    for whole, scoped in zip(*found, strict=True):
+        assert whole is not None
+        assert scoped is not None
+        assert torch.equal(whole[:, 8:], scoped[:, 8:])
+        assert whole[:, :8].any()
+        assert not scoped[:, :8].any()

@@ -1,0 +1,143 @@
+"""What is fitted on a model stays with that model: it comes back whole, and beside any other it is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.files import save_posterior
+from segunc.core.errors import InputError
+from segunc.networks import NetworkDescription, build_network, load_network, save_network
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.attachment import Attachment
+from segunc.posteriors.files import Model, copy_model, load_model
+from segunc.posteriors.max_logit import MaxLogitStatistics
+from segunc.posteriors.temperature import Calibration
+
+SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
+
+
+def save_base(folder: Path, seed: int = 0) -> Path:
+    torch.manual_seed(seed)
+    save_network(build_network(NetworkDescription("FPN", "mobilenet_v2", ("road", "car"), options=SMALL)), folder)
+    return folder
+
+
+def save_abnn(base: Path, folder: Path, alpha: float = 0.1) -> Path:
+    network = load_network(base)
+    report = convert(network.body)
+    layout = AffineLayout(network)
+    save_posterior(ABNN.around(layout, alpha, 2), layout, report, base, folder, seed=0, provenance={})
+    return folder
+
+
+def calibration(model: Model, temperature: float = 1.5) -> Calibration:
+    where = {"dataset": "toy", "split": "val", "size": None, "date": "2024-01-01", "torch": "2"}
+    hashes = (model.sha256, model.posterior_sha256)
+    return Calibration(temperature, where, 3, 300, 0.5, 0.4, 7, 8, *hashes)
+
+
+def statistics(model: Model) -> MaxLogitStatistics:
+    return MaxLogitStatistics((3.0, 2.5), (1.0, 0.5), (90, 10), {"dataset": "toy"}, 4, model.sha256)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="module")
+def abnn(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_abnn(base, tmp_path_factory.mktemp("abnn"))
+
+
+@pytest.mark.parametrize("kind", ["base", "abnn"])
+def test_they_come_back_with_a_copy_of_the_model(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    source: Path = request.getfixturevalue(kind)
+    plain = load_model(source)
+    assert (plain.temperature, plain.calibration, plain.max_logit_statistics) == (1.0, None, None)
+    copy_model(source, tmp_path / "copy")
+    calibration(plain).write(tmp_path / "copy")
+    statistics(plain).write(tmp_path / "copy")
+    again = load_model(tmp_path / "copy")
+    assert again.temperature == 1.5
+    assert again.calibration == calibration(plain)
+    assert again.max_logit_statistics == statistics(plain)
+    assert (again.sha256, again.posterior_sha256) == (plain.sha256, plain.posterior_sha256)
+    # The copy is another model: what was fitted on it did not creep into its source, and goes with it further.
+    assert load_model(source).calibration is None
+    copy_model(tmp_path / "copy", tmp_path / "second")
+    assert load_model(tmp_path / "second").calibration == calibration(plain)
+
+
+def test_those_of_another_base_are_refused(base: Path, tmp_path: Path) -> None:
+    other = save_base(tmp_path / "other", seed=1)
+    calibration(load_model(base)).write(other)
+    with pytest.raises(InputError, match=r"calibration\.json was fitted on a base network with the hash"):
+        load_model(other)
+    (other / Calibration.file).unlink()
+    statistics(load_model(base)).write(other)
+    with pytest.raises(InputError, match=r"max_logit_statistics\.json was fitted on a base network"):
+        load_model(other)
+
+
+def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_same_base_are_not(
+    base: Path, abnn: Path, tmp_path: Path
+) -> None:
+    # The same members with another alpha: the tensors are the same file, the draws are not.
+    wider = save_abnn(base, tmp_path / "wider", alpha=0.3)
+    statistics(load_model(abnn)).write(wider)
+    assert load_model(wider).max_logit_statistics is not None
+    calibration(load_model(abnn)).write(wider)
+    with pytest.raises(InputError, match="fitted on a posterior with the hash"):
+        load_model(wider)
+    calibration(load_model(base)).write(wider)
+    with pytest.raises(InputError, match="fitted on a posterior with the hash None"):
+        load_model(wider)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        (Calibration, {"temperature": 0.0}, "temperature 0.0"),
+        (Calibration, {"temperature": "hot"}, "temperature hot"),
+        (Calibration, {"format": 2}, "format 1"),
+        (Calibration, {"surplus": 2}, "surplus"),
+        (MaxLogitStatistics, {"std": [1.0, 0.0]}, "a standard deviation of 0.0"),
+        (MaxLogitStatistics, {"mean": [1.0]}, "mean is damaged"),
+        (MaxLogitStatistics, {"mean": [1.0, None]}, "mean is damaged"),
+    ],
+)
+def test_damaged_files_are_one_clear_line(
+    base: Path, tmp_path: Path, kind: type[Attachment], change: dict[str, object], said: str
+) -> None:
+    copy_model(base, tmp_path)
+    model = load_model(tmp_path)
+    calibration(model).write(tmp_path)
+    statistics(model).write(tmp_path)
+    path = tmp_path / kind.file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=said):
+        load_model(tmp_path)
+
+
+def test_a_deterministic_model_does_not_go_into_the_folder_of_a_bayesian_one(
+    base: Path, abnn: Path, tmp_path: Path
+) -> None:
+    copy_model(abnn, tmp_path)
+    with pytest.raises(InputError, match="holds a Bayesian model"):
+        copy_model(base, tmp_path)
+    copy_model(tmp_path, tmp_path)
+    assert load_model(tmp_path).bayesian
+
+
+def test_the_hash_of_statistics_is_of_the_numbers_that_decide_the_score(base: Path) -> None:
+    found = statistics(load_model(base))
+    assert found.sha256 == replace(found, frames=99).sha256
+    assert found.sha256 != replace(found, std=(1.0, 0.6)).sha256

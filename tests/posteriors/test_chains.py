@@ -1,0 +1,111 @@
+"""Posteriors of chain states: which state a draw is, and what a narrower scope leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
+from segunc.posteriors.chains import HMC, SGHMC, SGLD, ChainStates
+from segunc.sampling.sampler import Sampler
+from tests.affine.networks import small_network
+
+
+def layout() -> AffineLayout:
+    network = small_network()
+    convert(network)
+    return AffineLayout(network)
+
+
+LAYOUT = layout()
+
+
+def numbered(states: int, chains: int) -> SGLD:
+    """State k holds the number k everywhere."""
+    gamma = torch.arange(float(states))[:, None].repeat(1, LAYOUT.total)
+    return SGLD(gamma, gamma + 0.5, chains)
+
+
+def states_of(posterior: ChainStates, draws: range | list[int], seed: int = 0) -> list[int]:
+    affine = posterior.affine(LAYOUT, draws, seed)
+    assert torch.equal(affine.bias, affine.weight + 0.5), "gamma and beta belong to one state"
+    return [int(row[0]) for row in affine.weight]
+
+
+@given(chains=st.integers(1, 4), each=st.integers(1, 6), seed=st.integers(0, 1000))
+def test_draws_go_round_the_chains_and_take_every_state_once(chains: int, each: int, seed: int) -> None:
+    posterior = numbered(chains * each, chains)
+    drawn = states_of(posterior, range(chains * each), seed)
+    assert sorted(drawn) == list(range(chains * each)), "S = K is the whole sample"
+    assert [s // each for s in drawn] == [s % chains for s in range(chains * each)]
+    assert states_of(posterior, range(chains * each, 2 * chains * each), seed) == drawn, "then they come again"
+    assert posterior.members == chains
+
+
+def test_a_draw_depends_on_its_number_and_the_seed_alone() -> None:
+    posterior = numbered(24, 2)
+    drawn = states_of(posterior, range(24), 3)
+    assert states_of(posterior, [7, 2, 19], 3) == [drawn[7], drawn[2], drawn[19]]
+    assert states_of(posterior, range(24), 4) != drawn
+    assert states_of(posterior, range(12), 3) == drawn[:12]
+
+
+def test_outside_a_narrower_scope_a_draw_is_the_mean_of_its_chain() -> None:
+    posterior = numbered(6, 2)
+    affine = posterior.affine(LAYOUT, range(6), 0, "decoder")
+    assert torch.equal(affine.weight[:, 0], torch.tensor([1.0, 4.0] * 3))
+    assert torch.equal(affine.bias[:, 0], torch.tensor([1.5, 4.5] * 3))
+    assert torch.equal(affine.weight[:, 8:], posterior.affine(LAYOUT, range(6), 0).weight[:, 8:])
+
+
+@pytest.mark.parametrize("method", [SGLD, SGHMC, HMC])
+def test_it_comes_back_from_its_tensors_and_settings(method: type[ChainStates]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    gamma, beta = torch.rand(2, 6, LAYOUT.total, generator=generator)
+    posterior = method(gamma, beta, 3, "decoder", {"temperature": 0.5})
+    back = method.from_tensors(posterior.tensors(), posterior.settings())
+    assert type(back) is method
+    assert back.settings() == posterior.settings()
+    assert torch.equal(back.affine(LAYOUT, range(8), 1).weight, posterior.affine(LAYOUT, range(8), 1).weight)
+    assert posterior.settings()["states"] == 6
+
+
+def test_the_sampler_needs_a_draw_a_chain_and_shows_what_the_states_disagree_on() -> None:
+    network = small_network()
+    convert(network)
+    own = AffineLayout(network)
+    spread = torch.randn(8, own.total, generator=torch.Generator().manual_seed(0))
+
+    def posterior(scale: float) -> SGLD:
+        return SGLD(own.weight + scale * spread, own.bias.repeat(8, 1), 4)
+
+    with pytest.raises(InputError, match="at least 4 draws"):
+        Sampler(network, posterior(0.3), draws=3)
+    image = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+    def epistemic(scale: float) -> Tensor:
+        return Sampler(network, posterior(scale), draws=8)(image).scores["epistemic"].mean()
+
+    assert float(epistemic(0.0)) < 1e-6 < float(epistemic(0.1)) < float(epistemic(0.3))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (torch.zeros(4, 3), torch.zeros(4, 2)),
+        (torch.zeros(0, 3), torch.zeros(0, 3)),
+        (torch.zeros(3), torch.zeros(3)),
+        (torch.zeros(5, 3), torch.zeros(5, 3), 2),
+        (torch.zeros(5, 3), torch.zeros(5, 3), 0),
+    ],
+)
+def test_bad_states(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(InputError):
+        HMC(*arguments)

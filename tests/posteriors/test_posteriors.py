@@ -1,0 +1,236 @@
+"""Every posterior beside ABNN: its formula, its moments, and what all of them promise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.noise import draw_noise
+from segunc.affine.posterior import Posterior
+from segunc.affine.prior import Prior
+from segunc.core.errors import InputError
+from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.files import restore_posterior
+from segunc.posteriors.laplace import Laplace
+from segunc.posteriors.mc_dropout import ChannelDropout
+from segunc.posteriors.methods import METHODS
+from segunc.posteriors.swag import Swag
+from segunc.posteriors.variational import MeanField
+from tests.affine.networks import randomise, small_network
+
+
+def converted(norm: nn.Module | None = None) -> AffineLayout:
+    """A layout of 16 channels, 8 of them under ``encoder``."""
+    network = small_network(norm)
+    convert(network)
+    return AffineLayout(network)
+
+
+LAYOUT = converted()
+MEAN = torch.stack([LAYOUT.weight, LAYOUT.bias])
+
+
+def rand(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def block_fisher() -> Tensor:
+    """``[3, 16]``: blocks that are outer products plus a diagonal, so positive definite."""
+    a, b = rand(2, 16, seed=1)
+    return torch.stack([a * a + 0.01, b * b + 0.01, a * b])
+
+
+def full_of(blocks: Tensor) -> Tensor:
+    """The ``[32, 32]`` matrix of the same blocks."""
+    full = torch.diag(blocks[:2].flatten())
+    rows = torch.arange(16)
+    full[rows, rows + 16] = full[rows + 16, rows] = blocks[2]
+    return full
+
+
+MAKE: dict[str, Callable[[str], Posterior]] = {
+    "abnn": lambda scope: ABNN.around(LAYOUT, 0.2, 3, scope=scope),
+    "variational": lambda scope: MeanField(MEAN, 0.1 * rand(2, 16), scope),
+    "swag": lambda scope: Swag(MEAN, 0.01 * rand(2, 16), 0.1 * rand(5, 2, 16), 1.5, scope),
+    "laplace": lambda scope: Laplace(MEAN, block_fisher(), prior=Prior(0.1, 50.0, temperature=0.5), scope=scope),
+    "mc-dropout": lambda scope: ChannelDropout(MEAN, 0.3, scope),
+}
+
+
+def test_every_stored_posterior_is_tested() -> None:
+    """Chains have other promises about their draws, which tests/posteriors/test_chains.py holds; the rest stores no posterior."""
+    others = {"deterministic", "ensemble", "tta", "temperature", "standardized-max-logit"}
+    assert set(MAKE) | {"sgld", "sghmc", "hmc"} | others == set(METHODS)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_it_restores_itself_from_its_file(name: str) -> None:
+    posterior = MAKE[name]("decoder")
+    restore = METHODS[name].restore
+    assert restore is not None
+    again = restore(posterior.tensors(), json.loads(json.dumps({**posterior.settings(), "x": 1})))
+    for one, other in zip(vars(again).values(), vars(posterior).values(), strict=True):
+        assert torch.equal(one, other) if isinstance(one, Tensor) else one == other
+    with pytest.raises(KeyError):
+        restore({}, posterior.settings())
+
+
+@pytest.mark.parametrize("name", MAKE)
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**62), st.lists(st.integers(0, 10_000), min_size=1, max_size=4))
+def test_any_draw_can_be_made_alone(name: str, seed: int, draws: list[int]) -> None:
+    posterior = MAKE[name]("all")
+    together = posterior.affine(LAYOUT, draws, seed)
+    for row, draw in enumerate(draws):
+        alone = posterior.affine(LAYOUT, [draw], seed)
+        # A matrix product over several rows may round in another order than over one.
+        torch.testing.assert_close(alone.weight[0], together.weight[row], rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(alone.bias[0], together.bias[row], rtol=1e-6, atol=1e-7)
+    assert not torch.equal(together.weight, posterior.affine(LAYOUT, draws, seed + 1).weight)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_scope_leaves_the_other_sites_alone_and_keeps_the_noise_of_its_own(name: str) -> None:
+    everywhere = MAKE[name]("all").affine(LAYOUT, [0, 1], 3)
+    for draws in (
+        MAKE[name]("decoder").affine(LAYOUT, [0, 1], 3),
+        MAKE[name]("all").affine(LAYOUT, [0, 1], 3, "decoder"),
+    ):
+        assert torch.equal(draws.weight[:, :8], LAYOUT.weight[:8].expand(2, -1))
+        assert torch.equal(draws.bias[:, :8], LAYOUT.bias[:8].expand(2, -1))
+        assert torch.equal(draws.weight[:, 8:], everywhere.weight[:, 8:])
+        assert not torch.equal(draws.weight[0, 8:], LAYOUT.weight[8:])
+
+
+def sampled(posterior: Posterior, count: int) -> tuple[Tensor, Tensor]:
+    """Mean ``[32]`` and covariance ``[32, 32]`` over many draws of the flattened gamma and beta."""
+    draws = posterior.affine(LAYOUT, range(count), 0)
+    values = torch.cat([draws.weight, draws.bias], 1).double()
+    return values.mean(0), torch.cov(values.T)
+
+
+def assert_gaussian(posterior: Posterior, expected: Tensor, count: int = 6_000) -> None:
+    """The draws have the mean MEAN and this covariance, within five standard errors."""
+    mean, covariance = sampled(posterior, count)
+    variance = expected.diagonal()
+    assert bool(((mean - MEAN.flatten()).abs() <= 5 * (variance / count).sqrt() + 1e-6).all())
+    error = ((expected.square() + variance[:, None] * variance) / count).sqrt()
+    assert bool(((covariance - expected).abs() <= 5 * error + 1e-12).all())
+
+
+def test_mean_field_draws_have_their_moments_and_independent_noise() -> None:
+    posterior = MeanField(MEAN, 0.1 * rand(2, 16) + 0.01)
+    assert_gaussian(posterior, torch.diag(posterior.sigma.double().flatten() ** 2))
+    noise = draw_noise(5, [2], 32)
+    draws = posterior.affine(LAYOUT, [2], 5)
+    assert torch.allclose(draws.weight[0], LAYOUT.weight + posterior.sigma[0] * noise[0, :16])
+    assert torch.allclose(draws.bias[0], LAYOUT.bias + posterior.sigma[1] * noise[0, 16:])
+
+
+def test_swag_draws_have_the_covariance_of_the_paper() -> None:
+    variance, deviations = 0.01 * rand(2, 16), 0.1 * rand(5, 2, 16, seed=2)
+    columns = deviations.double().flatten(1)
+    expected = 0.5 * (torch.diag(variance.double().flatten()) + columns.T @ columns / 4)
+    assert_gaussian(Swag(MEAN, variance, deviations), expected)
+    assert_gaussian(Swag(MEAN, variance, deviations).with_scale(3.0), 3.0 * expected)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "block", "full"])
+def test_laplace_draws_have_the_inverse_precision_for_covariance(structure: str) -> None:
+    blocks = block_fisher()
+    fisher = {"diagonal": blocks[:2], "block": blocks, "full": full_of(blocks)}[structure]
+    index = torch.arange(32) if structure == "full" else None
+    posterior = Laplace(MEAN, fisher, structure, index, Prior(0.5, 30.0, temperature=0.25))  # type: ignore[arg-type]
+    matrix = full_of(blocks).double() if structure != "diagonal" else torch.diag(blocks[:2].double().flatten())
+    expected = 0.25 * torch.linalg.inv(30.0 * matrix + 4.0 * torch.eye(32, dtype=torch.float64))
+    assert_gaussian(posterior, expected)
+    wider = posterior.with_prior_scale(5.0)
+    assert_gaussian(wider, 0.25 * torch.linalg.inv(30.0 * matrix + 0.04 * torch.eye(32, dtype=torch.float64)))
+
+
+def test_a_full_laplace_moves_its_index_alone() -> None:
+    index = torch.tensor([9, 30])  # one gamma and one beta of the decoder
+    draws = Laplace(MEAN, torch.eye(2), "full", index).affine(LAYOUT, [0], 0)
+    values = torch.cat([draws.weight[0], draws.bias[0]])
+    assert (values != MEAN.flatten()).nonzero().flatten().tolist() == [9, 30]
+
+
+def test_a_layer_without_beta_keeps_none() -> None:
+    layout = converted(randomise(nn.LayerNorm([8, 8, 8], bias=False)))
+    mean = torch.stack([layout.weight, layout.bias])
+    fisher = torch.zeros(3, layout.total)
+    draws = Laplace(mean, fisher).affine(layout, [0], 0)
+    assert torch.equal(draws.bias[0, 8:], torch.zeros(512))
+    assert not torch.equal(draws.weight[0, 8:], layout.weight[8:])
+
+
+def test_channel_dropout_drops_whole_channels_and_keeps_the_expectation() -> None:
+    posterior = ChannelDropout.of(LAYOUT, 0.3)
+    draws = posterior.affine(LAYOUT, range(8_000), 0)
+    dropped = draws.weight == 0
+    assert torch.equal(dropped, draws.bias == 0)
+    assert float(dropped.float().mean()) == pytest.approx(0.3, abs=0.01)
+    kept = ~dropped
+    assert torch.allclose(draws.weight[kept], (LAYOUT.weight / 0.7).expand_as(draws.weight)[kept])
+    assert torch.allclose(draws.weight.mean(0), LAYOUT.weight, rtol=0.05)
+    assert torch.allclose(draws.bias.mean(0), LAYOUT.bias, rtol=0.05, atol=1e-3)
+
+
+@given(st.floats(0.0, 0.98), st.floats(0.0, 0.98))
+@settings(max_examples=30, deadline=None)
+def test_what_a_smaller_p_drops_a_larger_one_drops_too(one: float, other: float) -> None:
+    small, large = sorted((one, other))
+    first = ChannelDropout.of(LAYOUT, small).affine(LAYOUT, range(4), 1).weight == 0
+    second = ChannelDropout.of(LAYOUT, large).affine(LAYOUT, range(4), 1).weight == 0
+    assert bool((second | ~first).all())
+
+
+def test_p_0_and_alpha_0_are_the_network_itself() -> None:
+    for posterior in (ChannelDropout.of(LAYOUT, 0.0), ABNN.around(LAYOUT, 0.0)):
+        draws = posterior.affine(LAYOUT, [0, 1], 0)
+        assert torch.equal(draws.weight, LAYOUT.weight.expand(2, -1))
+        assert torch.equal(draws.bias, LAYOUT.bias.expand(2, -1))
+
+
+def recorded(method: str, **record: str) -> Posterior:
+    return restore_posterior({"method": method, **record}, {"affine": MEAN}, Path("model/posterior.json"))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: MeanField(MEAN, -MEAN.abs()), "sigma"),
+        (lambda: MeanField(MEAN, rand(2, 5)), r"\[2, T\]"),
+        (lambda: Swag(MEAN, rand(2, 16), rand(1, 2, 16)), "1 snapshots; expected at least 2"),
+        (lambda: Swag(MEAN, rand(2, 16), rand(3, 2, 4)), r"\[K, 2, T\]"),
+        (lambda: Swag(MEAN, rand(2, 16), rand(3, 2, 16), scale=-1.0), "scale -1"),
+        (lambda: Laplace(MEAN, rand(2, 16)), "for a block Fisher"),
+        (lambda: Laplace(MEAN, rand(2, 2), "full"), "for a full Fisher"),
+        (lambda: Prior(0.0), "prior_scale 0"),
+        (lambda: Prior(effective_pixels=-1.0), "effective_pixels -1"),
+        (lambda: Prior(temperature=-1.0), "temperature -1"),
+        (lambda: ABNN(MEAN, MEAN, -0.1), "alpha -0.1"),
+        (lambda: ABNN(MEAN, MEAN, float("nan")), "alpha nan"),
+        (lambda: ABNN(MEAN, MEAN[:1], 0.1), r"both \[M, T\]"),
+        (lambda: Laplace(MEAN, rand(3, 16), "dense"), "structure 'dense'"),  # type: ignore[arg-type]
+        (lambda: ChannelDropout(MEAN, 1.0), "p 1.0"),
+        (lambda: ChannelDropout(MEAN, float("nan")), "p nan"),
+        (lambda: recorded("mc-dropout", where="network"), "dropout at 'network'"),
+        (lambda: recorded("abnn", noise="element"), "noise 'element'; expected noise 'channel'"),
+        (lambda: recorded("abnn"), "posterior.json lacks 'noise'"),
+        (lambda: recorded("telepathy"), "posterior method 'telepathy' in model; expected abnn, deterministic"),
+        (lambda: recorded("temperature"), "posterior method 'temperature'"),
+    ],
+)
+def test_bad_settings_are_one_line(make: Callable[[], Posterior], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        make()

@@ -1,0 +1,144 @@
+"""Runs the command line in processes of their own that start at once.
+
+Importing torch and Lightning takes seconds. A server process imports them a single time, computes nothing, and forks
+a child for each command, so exit codes, signals and everything that any library prints on the two standard streams
+are those of a real process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_PRELOADED = (
+    "albumentations",
+    "sklearn",
+    "lightning",
+    "torch._dynamo",
+    "torch.distributed",
+    "torchvision",
+    "segunc.verbs.demo",
+    "segunc.verbs.train",
+    "segunc.verbs.finetune",
+    "segunc.verbs.predict",
+    "segunc.verbs.evaluate",
+    "segunc.evaluation.models",
+    "segunc.verbs.review",
+    "segunc.verbs.doctor",
+    "segunc.verbs.export",
+    "segunc.verbs.overlay",
+    "segunc.verbs.compare",
+    "segunc.verbs.summary",
+    "segunc.training.base",
+    "segunc.training.finetune_run",
+    "segunc.posteriors.abnn_task",
+    "segunc.training.finetune_run",
+    "segunc.review.page",
+)
+_CONTEXT.set_forkserver_preload(list(_PRELOADED))
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a command ended: its exit code (negative: the signal that killed it) and its two streams."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def error_lines(self) -> list[str]:
+        """What stands on standard error beside progress lines."""
+        return [line for line in self.stderr.splitlines() if line.strip() and not _is_progress(line)]
+
+
+def _is_progress(line: str) -> bool:
+    return (
+        " frames/s" in line
+        or line.startswith(("train: epoch", "finetune: epoch", "finetune: Fisher", "finetune: chain"))
+        or line.endswith(" frames")
+    )
+
+
+class Command:
+    """A command under way."""
+
+    def __init__(self, *words: object) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="segunc-command-"))
+        self._streams = folder / "stdout", folder / "stderr"
+        arguments = [str(word) for word in words]
+        self.process: ForkServerProcess = _CONTEXT.Process(target=_child, args=(arguments, *map(str, self._streams)))
+        self.process.start()
+
+    def wait(self, timeout: float = 120.0) -> Finished:
+        """Wait for its end; a command that hangs is killed and fails the test."""
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            raise AssertionError(f"the command hangs; standard error so far: {self.kill().stderr}")
+        return self._finish()
+
+    def kill(self) -> Finished:
+        """SIGKILL, which nothing can catch."""
+        self.process.kill()
+        self.process.join()
+        return self._finish()
+
+    def _finish(self) -> Finished:
+        assert self.process.exitcode is not None
+        done = Finished(self.process.exitcode, self._read(0), self._read(1))
+        shutil.rmtree(self._streams[0].parent)
+        return done
+
+    def _read(self, which: int) -> str:
+        path = self._streams[which]
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def segunc(*words: object) -> Finished:
+    """Run ``segunc`` with these words to its end."""
+    return Command(*words).wait()
+
+
+def succeed(*words: object) -> Finished:
+    """Run ``segunc``; it must end with 0 and print nothing but progress on standard error."""
+    done = segunc(*words)
+    assert done.code == 0, done.stderr
+    assert done.error_lines == []
+    return done
+
+
+def refuse(*words: object, code: int = 2) -> str:
+    """Run ``segunc``; it must end with an exit code and exactly one line on standard error, which is returned."""
+    done = segunc(*words)
+    assert done.code == code, (done.code, done.stderr, done.stdout)
+    assert len(done.error_lines) == 1, done.stderr
+    assert "Traceback" not in done.stdout
+    return done.error_lines[0]
+
+
+def _child(arguments: list[str], stdout: str, stderr: str) -> None:
+    for number, path in ((1, stdout), (2, stderr)):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(opened, number)
+        os.close(opened)
+    from segunc.cli.main import __file__ as cli
+    from segunc.cli.main import main
+
+    # Lightning starts the further processes of a distributed run by this command line.
+    sys.argv = [str(Path(cli).with_name("__main__.py")), *arguments]
+    code: object = 3
+    try:
+        code = main(arguments)
+    except SystemExit as end:
+        code = end.code
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 3)

@@ -1,0 +1,112 @@
+"""``segunc finetune --method sgld|sghmc|hmc`` on the tiny toy set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from segunc.posteriors.chains import ChainStates
+from segunc.posteriors.files import load_model
+from segunc.sampling.sampler import Sampler
+from tests.conftest import Job
+from tests.verbs.processes import Command, refuse, succeed
+from tests.verbs.test_interrupted import kill_when
+
+LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
+SECTIONS = {
+    "sgld": LANGEVIN,
+    "sghmc": LANGEVIN,
+    "hmc": "{scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003}",
+}
+CONFIG = "data: {{dataset: toy, root: {root}, crop: [64, 64], batch_size: 4}}\n{method}: {section}\n"
+OWN_PARAMETER = {"sgld": ("temperature", 0.01), "sghmc": ("momentum", 0.3), "hmc": ("effective_pixels", 30)}
+
+
+def words(job: Job, method: str, out: Path, *more: object) -> list[object]:
+    config = job.data.parent / f"{method}.yaml"
+    if not config.exists():
+        config.write_text(CONFIG.format(root=job.data, method=method, section=SECTIONS[method]), encoding="utf-8")
+    common = ["finetune", "--method", method, "--base", job.base, "--config", config, "--out", out]
+    return [*common, "--device", "cpu", *more]
+
+
+def record(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "posterior.json").read_text(encoding="utf-8"))
+    return content
+
+
+def epistemic(folder: Path) -> torch.Tensor:
+    model = load_model(folder)
+    image = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
+    return Sampler(model.network, model.posterior, draws=8)(image).scores["epistemic"]
+
+
+@pytest.mark.parametrize("method", SECTIONS)
+def test_a_chain_leaves_the_base_and_its_own_parameter_changes_the_maps(
+    trained: Job, tmp_path: Path, method: str
+) -> None:
+    done = succeed(*words(trained, method, tmp_path / "one"))
+    assert "rhat_max" in done.stdout
+    held = record(tmp_path / "one")
+    states = 8 if method == "hmc" else 4
+    assert (held["method"], held["states"], held["members"]) == (method, states, 2 if method == "hmc" else 1)
+    assert held["target"]["effective_pixels"] == (300 if method == "hmc" else 1000)
+    assert held["provenance"]["convergence"]["rhat_max"] > 0
+    posterior = load_model(tmp_path / "one").posterior
+    assert isinstance(posterior, ChainStates)
+    base = load_model(trained.base)
+    assert not base.bayesian
+    assert float(epistemic(tmp_path / "one").mean()) > 1e-6
+    key, value = OWN_PARAMETER[method]
+    succeed(*words(trained, method, tmp_path / "other", f"--{method}.{key}", value))
+    difference = (epistemic(tmp_path / "one") - epistemic(tmp_path / "other")).abs().mean()
+    assert float(difference) > 1e-6
+    if method == "hmc":
+        chains = held["provenance"]["chain_records"]
+        assert len(chains) == 2
+        assert all(0 <= chain["accepted"] <= 1 and chain["step_size"] > 0 for chain in chains)
+
+
+def test_a_killed_chain_goes_on_to_the_same_states(trained: Job, tmp_path: Path) -> None:
+    more = ("--sgld.cycle_steps", 15)
+    succeed(*words(trained, "sgld", tmp_path / "whole", *more))
+    killed = tmp_path / "killed"
+    checkpoint = killed / "checkpoints" / "last.ckpt"
+    kill_when(Command(*words(trained, "sgld", killed, *more)), checkpoint.exists)
+    assert not (killed / "posterior.json").exists()
+    assert "sgld.lr" in refuse(*words(trained, "sgld", killed, *more, "--sgld.lr", 0.1))
+    succeed(*words(trained, "sgld", killed, *more))
+    assert record(killed)["provenance"]["resumed"] is True
+    assert (killed / "posterior.safetensors").read_bytes() == (
+        tmp_path / "whole" / "posterior.safetensors"
+    ).read_bytes()
+
+
+def test_a_chain_that_breaks_ends_with_one_line_and_its_last_good_state(trained: Job, tmp_path: Path) -> None:
+    line = refuse(*words(trained, "sgld", tmp_path / "out", "--sgld.lr", 1e9), code=1)
+    assert "became NaN or infinite" in line
+    assert "lower the learning rate" in line
+    held = torch.load(tmp_path / "out" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert 0 < held["state"]["step"] < 8
+    assert torch.isfinite(held["state"]["theta"]).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "said"),
+    [
+        ("hmc", ("--trainer.max_epochs", 1), "chains do not run in Lightning's Trainer"),
+        ("sgld", ("--sgld.states_per_cycle", 9), "raise cycle_steps"),
+        ("sghmc", ("--sghmc.momentum", 1.0), "momentum in 0..1"),
+        ("sgld", ("--data.batch_size", 9), "lower data.batch_size"),
+        ("hmc", ("--hmc.target_acceptance", 1.5), "acceptance"),
+        ("hmc", ("--hmc.start_spread", 1e30), "start_spread"),
+    ],
+)
+def test_bad_settings_are_refused_with_one_line(
+    trained: Job, tmp_path: Path, method: str, more: tuple[object, ...], said: str
+) -> None:
+    assert said in refuse(*words(trained, method, tmp_path / "out", *more))

@@ -1,0 +1,100 @@
+"""``predict --engine ray`` on a cluster of this machine, and what it refuses before it starts one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Job
+from tests.verbs.processes import Command, refuse, succeed
+from tests.verbs.test_interrupted import tree
+
+FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,epistemic")
+PATIENCE = 900.0
+"""Seconds: a cluster starts in ten, and in minutes where all cores are busy."""
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (extra 'ray')")
+
+
+@needs_ray
+def test_a_cluster_writes_the_bytes_of_one_process_though_a_worker_is_killed(finetuned: Job, tmp_path: Path) -> None:
+    slow = ("--draws", 80, "--precision", "float32", "--device", "cpu", "--scores", "entropy,epistemic")
+    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *slow, "--threads", 1, "--overlay")
+    succeed(*command, "--out", tmp_path / "one")
+    out = tmp_path / "many"
+    running = Command(*command, "--out", out, "--engine", "ray", "--workers", 2, "--shards", 2)
+    killed = kill_worker(running, out, "2-of-2")
+    done = running.wait(PATIENCE)
+    assert (done.code, done.error_lines) == (0, []), done.stderr
+    # What was on disk when its worker died was not computed again.
+    assert f"12 frames in {out}: {12 - killed} in" in done.stdout
+    assert "2 shards on 1 machines" in done.stdout
+    assert "note: shard 2/2 was begun 2 times, because its worker died" in done.stdout
+    assert "overlay video: " in done.stdout
+    ours, theirs = tree(out), tree(tmp_path / "one")
+    logs = [name for name in ours if name.startswith("frames.") and name.endswith(".jsonl")]
+    assert logs == ["frames.1-of-2.jsonl", "frames.2-of-2.jsonl"]
+    assert sorted(b"".join(ours.pop(n) for n in logs).splitlines()) == sorted(theirs.pop("frames.jsonl").splitlines())
+    records = [ours.pop(name) for name in list(ours) if name.startswith("manifest.")]
+    assert len(records) == 2
+    assert ours == theirs
+    # By hand it goes on as it was begun, and in no other way.
+    assert "6 were finished before" in succeed(*command, "--out", out, "--shard", "1/2").stdout
+    assert "begun in 2 shards" in refuse(*command, "--out", out)
+
+
+def kill_worker(running: Command, out: Path, shard: str) -> int:
+    """SIGKILL the worker of a shard after its first frame, by the process id in its lock; the frames it had finished."""
+    lock, log, end = out / f".lock.{shard}", out / f"frames.{shard}.jsonl", time.monotonic() + PATIENCE
+    while not (log.exists() and log.read_bytes().count(b"\n") >= 1):
+        assert running.process.exitcode is None, running.kill().stderr
+        assert time.monotonic() < end, running.kill().stderr
+        time.sleep(0.002)
+    os.kill(int(lock.read_text().split()[0]), signal.SIGKILL)
+    time.sleep(0.2)  # its last line may be on its way; a new worker takes seconds to start
+    finished = log.read_bytes().count(b"\n")
+    assert finished < 6
+    return finished
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--shard", "1/2"), "--shard 1/2 with --engine ray"),
+        (("--overwrite",), "--overwrite with --engine ray"),
+        (("--workers", 0), "--workers 0; expected at least 1"),
+        (("--smooth", 0.2, "--shards", 3), "--smooth with --shards 3"),
+        (("--device", "cuda:0"), "--device cuda:0 with --engine ray"),
+        (("--ray-address", "auto"), "--ray-address without --workers"),
+        (("--overlay", "--overlay-score", "energy"), "--overlay-score energy"),
+        (("--component-threshold", "msp=0.1"), "a threshold of 'msp'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_a_cluster_starts(
+    finetuned: Job, tmp_path: Path, words: tuple[object, ...], message: str
+) -> None:
+    out = tmp_path / "out"
+    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, "--out", out, *FAST)
+    begun = time.monotonic()
+    assert message in refuse(*command, "--engine", "ray", *words)
+    assert time.monotonic() - begun < 60
+    assert not out.exists()
+
+
+@needs_ray
+def test_maps_of_other_settings_and_foreign_folders_are_refused(finetuned: Job, tmp_path: Path) -> None:
+    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.frames, *FAST, "--threads", 1)
+    succeed(*command, "--out", tmp_path / "maps")
+    words = ("--engine", "ray", "--workers", 1)
+    assert "was written with seed = 0 (now 1)" in refuse(*command, "--out", tmp_path / "maps", "--seed", 1, *words)
+    assert "which was begun in 1" in refuse(*command, "--out", tmp_path / "maps", "--shards", 2, *words)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "file").write_text("x")
+    assert "holds files but no manifest.json" in refuse(*command, "--out", tmp_path / "foreign", *words)
+    nowhere = ("--engine", "ray", "--workers", 1, "--ray-address", "127.0.0.1:1")
+    assert "no Ray cluster at 127.0.0.1:1" in refuse(*command, "--out", tmp_path / "new", *nowhere)

@@ -1,0 +1,139 @@
+"""``segunc evaluate`` on data sets by name: both labels, declared anomalies, and the same numbers from maps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.cli.main import main
+from segunc.data.datasets import dataset_entry
+from segunc.data.images import read_label_image
+from segunc.data.module import SegmentationDataModule
+from segunc.maps.encoding import encode_unit
+from segunc.networks import NetworkDescription, build_network, save_network
+from segunc.training.config import TrainConfig, parse_config
+from tests.data.published import draw_miniature
+from tests.data.test_datasets import COUNTS, EVERY_FORM
+
+OPTIONS = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
+
+
+def model(folder: Path, name: str, *anomaly_classes: str) -> Path:
+    """An untrained network with the known classes of a data set."""
+    labels = dataset_entry(name, anomaly_classes=anomaly_classes).label_map()
+    save_network(
+        build_network(NetworkDescription("FPN", "mobilenet_v2", labels.classes, labels.palette, OPTIONS)), folder
+    )
+    return folder
+
+
+def evaluate(out: Path, *words: object) -> dict[str, Any]:
+    scoring = ("--scores", "entropy") if "--model" in words else ()
+    assert main([str(word) for word in ("evaluate", *words, *scoring, "--out", out)]) == 0
+    result: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return result
+
+
+def of_model(folder: Path, name: str, root: Path, split: str, *more: object) -> dict[str, Any]:
+    words = ("--model", folder, "--dataset", name, "--root", root, "--split", split, "--size", "64x64", *more)
+    return evaluate(folder / "metrics.json", *words, "--device", "cpu")
+
+
+def test_a_declared_class_is_the_anomaly_of_the_frames_that_hold_it(tmp_path: Path) -> None:
+    root, network = draw_miniature("camvid", tmp_path / "data"), model(tmp_path / "base", "camvid", "bicyclist")
+    result = of_model(network, "camvid", root, "test", "--anomaly-class", "bicyclist")
+    # One test frame of twelve stripes holds it (one of them, one void), one of eleven does not.
+    assert result["counts"]["frames"] == 2
+    pixels = 48 * 64
+    assert result["counts"]["anomaly_pixels"] == pytest.approx(pixels / 12, rel=0.15)
+    assert result["counts"]["labelled_pixels"] == pytest.approx(pixels * 10 / 11, rel=0.02)
+    assert list(result["segmentation"]["per_class"]) == list(
+        dataset_entry("camvid", anomaly_classes=["bicyclist"]).label_map().classes
+    )
+    assert 0 <= result["scores"]["entropy"]["pooled"]["auroc"] <= 1
+
+
+def test_a_set_with_anomalies_of_its_own_reports_both(tmp_path: Path) -> None:
+    root, network = draw_miniature("bdd-anomaly", tmp_path / "data"), model(tmp_path / "base", "bdd-anomaly")
+    result = of_model(network, "bdd-anomaly", root, "test")
+    assert result["counts"]["frames"] == 2
+    assert result["scores"]["entropy"]["pooled"]["auroc"] is not None
+    assert result["segmentation"]["miou"] is not None
+
+
+def test_other_classes_than_the_networks_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, network = draw_miniature("camvid", tmp_path / "data"), model(tmp_path / "base", "camvid", "bicyclist")
+    words = ["evaluate", "--model", network, "--dataset", "camvid", "--root", root, "--out", tmp_path / "m.json"]
+    assert main([*map(str, words)]) == 2
+    assert "evaluate on the data set that the network was trained for" in capsys.readouterr().err
+    assert main([*map(str, words), "--anomaly-class", "bike"]) == 2
+    assert "class 'bike' of label map 'camvid'; expected one of sky" in capsys.readouterr().err
+
+
+def test_maps_are_scored_by_the_files_of_the_data_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, maps = draw_miniature("camvid", tmp_path / "data"), tmp_path / "maps"
+    entry = dataset_entry("camvid", anomaly_classes=["bicyclist"])
+    for sample in entry.samples(root, "test"):
+        path = sample.anomaly or sample.label
+        assert path is not None
+        raw = read_label_image(path)
+        truth = entry.label_map().encode(raw)
+        for folder, content in (
+            ("entropy", encode_unit(np.where(raw == 10, 0.9, 0.1).astype(np.float32))),
+            ("prediction", np.where(truth == 255, 0, truth).astype(np.uint8)),
+        ):
+            (maps / folder).mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(maps / folder / f"{sample.name}.png"), content)
+    words = ("--maps", maps, "--dataset", "camvid", "--root", root, "--anomaly-class", "bicyclist")
+    result = evaluate(tmp_path / "metrics.json", *words)
+    assert result["scores"]["entropy"]["pooled"]["auroc"] == 1.0
+    assert result["segmentation"]["miou"] == 1.0
+    assert main([*map(str, ("evaluate", *words, "--labels", root, "--out", tmp_path / "m.json"))]) == 2
+    assert "give one or the other" in capsys.readouterr().err
+    assert main([*map(str, ("evaluate", "--maps", maps, "--anomaly-class", "car", "--out", tmp_path / "m.json"))]) == 2
+    assert "--anomaly-class without the data set it belongs to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["bicyclist,fence", "[bicyclist, fence]"])
+def test_a_configuration_declares_anomalies(tmp_path: Path, value: str) -> None:
+    config = Path(__file__).resolve().parents[2] / "configs" / "camvid.yaml"
+    overrides = ["--data.root", str(tmp_path), "--data.anomaly_class", value, "--data.holdout", "7"]
+    data = SegmentationDataModule(**parse_config(TrainConfig, config, overrides).data)
+    assert data.label_map.num_classes == 9
+    assert data.entry.anomaly_classes == ("bicyclist", "fence")
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY_FORM)
+def test_every_published_layout_passes_through_evaluate(tmp_path: Path, name: str, form: int) -> None:
+    """Maps that are right about every class and every anomaly have the best numbers, whatever the set's files look like."""
+    root, maps = draw_miniature(name, tmp_path / "data", form), tmp_path / "maps"
+    entry, split = dataset_entry(name), next(reversed(COUNTS[name]))
+    both = False
+    for sample in entry.samples(root, split):
+        score, prediction = np.zeros((48, 64), np.float32), np.zeros((48, 64), np.uint8)
+        if sample.anomaly is not None and entry.anomaly_encoding is not None:
+            truth = entry.anomaly_encoding.encode(read_label_image(sample.anomaly))
+            score[truth == 1] = 0.9
+            both |= bool((truth == 1).any() and (truth == 0).any())
+        if sample.label is not None:
+            ids = entry.label_map().encode(read_label_image(sample.label))
+            prediction = np.where(ids == 255, 0, ids).astype(np.uint8)
+        for folder, content in (("own", encode_unit(score)), ("prediction", prediction)):
+            path = maps / folder / f"{sample.name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(path), content)
+    words = ("--maps", maps, "--dataset", name, "--root", root, "--split", split, "--replicates", 0)
+    result = evaluate(tmp_path / "metrics.json", *words, "--protocols", "pooled,per-image,smiyc")
+    assert result["counts"]["frames_scored"] == COUNTS[name][split]
+    if entry.labels is not None:
+        assert result["segmentation"]["miou"] == 1.0
+    if entry.anomaly_encoding is not None:
+        assert both
+        assert [result["scores"]["own"][p]["auroc"] for p in ("pooled", "per-image", "smiyc")] == [1.0] * 3

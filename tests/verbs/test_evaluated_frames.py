@@ -1,0 +1,119 @@
+"""Which frames ``segunc evaluate --model`` looks at: corrupted ones, and those that hyper-parameters are selected on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import cv2
+import pytest
+
+from segunc.cli.main import main
+from segunc.data.corruptions import Corruption
+from segunc.data.datasets import dataset_entry
+from segunc.data.images import load_image
+from segunc.data.labels import label_map
+from tests.conftest import Job
+from tests.data.miniatures import write_frame
+from tests.verbs.test_datasets import model
+
+FAST = ("--draws", 2, "--replicates", 0, "--precision", "float32", "--device", "cpu")
+
+
+def evaluate(folder: Path, network: Path, *words: object) -> dict[str, Any]:
+    out = folder / "metrics.json"
+    assert main([str(word) for word in ("evaluate", "--model", network, *words, *FAST, "--out", out)]) == 0
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def test_a_corruption_is_that_of_the_images_themselves(trained: Job, tmp_path: Path) -> None:
+    words = ("--dataset", "toy", "--split", "test")
+    clean = evaluate(tmp_path, trained.base, *words, "--root", trained.data)
+    noisy = evaluate(tmp_path, trained.base, *words, "--root", trained.data, "--corruption", "noise:4")
+    assert "corruption" not in clean["run"]
+    assert noisy["run"]["corruption"] == "noise:4"
+    assert noisy["calibration"]["nll"] != clean["calibration"]["nll"]
+    copied = Path(shutil.copytree(trained.data, tmp_path / "data"))
+    for sample in dataset_entry("toy").samples(copied, "test"):
+        corrupted = Corruption("noise", 4)(load_image(sample.image), sample.name)
+        assert cv2.imwrite(str(sample.image), corrupted[..., ::-1])
+    stored = evaluate(tmp_path, trained.base, *words, "--root", copied)
+    for section in ("segmentation", "calibration", "selective"):
+        assert stored[section] == noisy[section]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--corruption", "rain:3"), "one of blur, noise, fog, darkness, jpeg"),
+        (("--corruption", "fog:6"), "1 to 5"),
+        (("--corruption", "fog"), "NAME:STRENGTH"),
+        (("--frames", "no such frame"), "which no frame matches; expected names such as"),
+        (("--frames", "("), "expected a regular expression"),
+        (("--every", "0"), "--every 0; expected at least 1"),
+    ],
+)
+def test_no_such_frames(
+    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    given = ("evaluate", "--model", trained.base, "--dataset", "toy", "--root", trained.data, *words)
+    assert main([*map(str, given), "--out", str(tmp_path / "m.json")]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--corruption", "fog:1"), "--corruption fog:1 with --maps; expected --model"),
+        (
+            ("--labels", "labels", "--every", "2"),
+            "--frames or --every with --maps alone; expected --dataset with --root",
+        ),
+    ],
+)
+def test_maps_are_of_images_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert main(["evaluate", "--maps", str(tmp_path), *words, "--out", str(tmp_path / "m.json")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_selection_is_val_or_what_stands_in_for_it(trained: Job, tmp_path: Path) -> None:
+    words = ("--dataset", "toy", "--root", trained.data, "--split")
+    selection, val = (evaluate(tmp_path, trained.base, *words, split) for split in ("selection", "val"))
+    assert selection["calibration"] == val["calibration"]
+    # Every frame of val holds the anomaly: 30 frames of train stand in, of which a network has seen none.
+    known = [value for value in sorted(label_map("camvid").raw_to_train) if value != 10]
+    root = tmp_path / "camvid"
+    for split, frames, values in (("train", 32, known), ("val", 2, [*known, 10])):
+        for i in range(frames):
+            name = f"0001TP_{i:06d}.png"
+            write_frame(root / split / name, root / f"{split}annot" / name, values, seed=i)
+    network = model(tmp_path / "base", "camvid", "bicyclist")
+    words = ("--dataset", "camvid", "--root", root, "--anomaly-class", "bicyclist", "--split", "selection")
+    result = evaluate(tmp_path, network, *words)
+    assert result["counts"]["labelled_frames"] == 30
+    assert result["calibration"]["nll"] > 0
+
+
+def test_a_part_of_a_split(trained: Job, tmp_path: Path) -> None:
+    words = ("--dataset", "toy", "--root", trained.data, "--split", "test")
+    names = [sample.name for sample in dataset_entry("toy").samples(trained.data, "test")]
+    last = names[-1]
+    everything = evaluate(tmp_path, trained.base, *words)
+    others = evaluate(tmp_path, trained.base, *words, "--frames", f"^(?!{last}$)")
+    alone = evaluate(tmp_path, trained.base, *words, "--frames", f"^{last}$")
+    assert (alone["counts"]["frames"], others["counts"]["frames"]) == (1, len(names) - 1)
+    for count in ("labelled_pixels", "labelled_frames"):
+        assert alone["counts"][count] + others["counts"][count] == everything["counts"][count]
+    assert alone["run"]["frames"] == f"^{last}$"
+    assert "frames" not in everything["run"]
+    thinned = evaluate(tmp_path, trained.base, *words, "--every", 2)
+    kept = "|".join(names[::2])
+    matched = evaluate(tmp_path, trained.base, *words, "--frames", f"^({kept})$")
+    assert thinned["counts"]["frames"] == len(names[::2]) < len(names)
+    assert thinned["run"]["every"] == 2
+    assert thinned["calibration"] == matched["calibration"]

@@ -1,0 +1,83 @@
+"""``export`` and ``compare`` as commands: what they print and write, their exit codes and their one-line errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.evaluation.evaluations import write_result
+from tests.maps.foreign import write_map
+from tests.verbs.processes import refuse, succeed
+
+
+@pytest.fixture
+def maps(tmp_path: Path) -> Path:
+    for name in ("a", "b"):
+        write_map(tmp_path / "maps" / "entropy" / f"{name}.npy", np.linspace(0, 1, 12).reshape(3, 4))
+    return tmp_path / "maps"
+
+
+def test_export_and_evaluate_what_was_exported(maps: Path, tmp_path: Path) -> None:
+    words = ("--to", "smiyc", "--method", "Mine", "--dataset", "AnomalyTrack-all", "--out", tmp_path / "out")
+    done = succeed("export", "--maps", maps, "--score", "entropy", *words)
+    assert "2 of 2 frames of 'entropy' in" in done.stdout
+    for name in ("a", "b"):
+        write_map(tmp_path / "labels" / f"{name}.png", (np.arange(12).reshape(3, 4) > 5).astype(np.uint8))
+    metrics = tmp_path / "metrics.json"
+    succeed("evaluate", "--maps", tmp_path / "out", "--anomaly-labels", tmp_path / "labels", "--out", metrics)
+    scores = json.loads(metrics.read_text())["scores"]
+    assert list(scores) == ["Mine"]
+    assert scores["Mine"]["pooled"]["auroc"] == pytest.approx(1.0)
+    table = tmp_path / "tables" / "t.md"
+    done = succeed("compare", metrics, "--keys", "*.auroc", "--names", "my run", "--out", table)
+    assert f"wrote {table}" in done.stdout
+    assert table.read_text() == done.stdout.split("wrote ")[0]
+    assert re.search(r"scores\.Mine\.pooled\.auroc ↑ +\| +1\.000 \|", table.read_text())
+
+
+def test_a_bad_frame_ends_an_export_with_1(maps: Path, tmp_path: Path) -> None:
+    write_map(maps / "entropy" / "b.npy", np.full((3, 4), np.inf))
+    words = ("--maps", maps, "--score", "entropy", "--to", "fishyscapes", "--out", tmp_path / "out")
+    assert "1 of 2 frames could not be exported, first b (the map holds NaN" in refuse("export", *words, code=1)
+    assert (tmp_path / "out" / "a_anomaly.npy").exists()
+
+
+def test_compare_writes_both_csv_tables(tmp_path: Path) -> None:
+    smiyc = {"entropy": {"smiyc": {"aupr": 0.4, "fpr95": 0.5}}}
+    result = write_result(tmp_path / "a.json", {}, scores=smiyc)
+    fields = {"AnomalyTrack-test-PixBinaryClass-area_PRC": 0.3, "AnomalyTrack-test-PixBinaryClass-tpr95_fpr": 0.6}
+    board = tmp_path / "leaderboard.json"
+    board.write_text(json.dumps({"anomaly_track": [{"method": "theirs", **fields}]}))
+    done = succeed("compare", result, "--leaderboard", board, "--out", tmp_path / "t.csv")
+    assert "| **a:entropy** | .400 (1) |" in done.stdout
+    assert (tmp_path / "t.csv").read_text().startswith("number,result,value")
+    assert "a:entropy,1,0.4" in (tmp_path / "t.leaderboard.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("export --maps MAPS --score entropy --to kitti --out OUT", "invalid choice: 'kitti'"),
+        ("export --maps MAPS --score entropy --to smiyc --out OUT", "--to smiyc without --method"),
+        ("export --maps MAPS --score entropie --to fishyscapes --out OUT", "score 'entropie' has no maps"),
+        ("export --maps nowhere --score entropy --to fishyscapes --out OUT", "nowhere does not exist"),
+        ("export --maps MAPS --score entropy --to fishyscapes --out MAPS/out", "lies inside"),
+        ("export --maps MAPS --score entropy --to fishyscapes --out FILE", "cannot be made (File exists)"),
+        ("compare", "required: JSON"),
+        ("compare nowhere.json", "nowhere.json cannot be read"),
+        ("compare FILE --out table.txt", ".md or .csv"),
+        ("compare FILE --names a,b", "2 names for 1 results"),
+        ("compare FILE --scores entropy", "score 'entropy' is in no result"),
+        ("compare FILE --baseline other", "baseline other is no column"),
+        ("compare FILE --leaderboard FILE", "has no table 'anomaly_track'"),
+    ],
+)
+def test_bad_usage_is_one_line(maps: Path, tmp_path: Path, line: str, said: str) -> None:
+    places = {"MAPS": str(maps), "OUT": str(tmp_path / "out"), "FILE": str(write_result(tmp_path / "a.json", {}))}
+    words = [part if "/" not in part else part.replace("MAPS", places["MAPS"]) for part in line.split()]
+    assert said in refuse(*(places.get(word, word) for word in words))
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,168 @@
+"""How a run computes: chosen from the whole input, kept by every shard and after every kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.core.errors import InputError
+from segunc.frames.sources import open_source
+from segunc.networks import NetworkDescription, SegmentationNetwork
+from segunc.options import PredictOptions
+from segunc.posteriors.abnn import ABNN
+from segunc.processing.tiles import Tiling
+from segunc.sampling import Sampler
+from segunc.sampling.compilation import Decision, Workload
+from segunc.verbs import execution
+from segunc.verbs.execution import Asked, choose_compilation, choose_execution, input_sizes
+from segunc.verbs.predict import read_options
+from tests.conftest import Job
+from tests.maps.fakes import write_pictures, write_video
+from tests.verbs.processes import Command, refuse, succeed
+from tests.verbs.test_interrupted import kill_when, tree
+
+FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,aleatoric,epistemic")
+DESCRIPTION = NetworkDescription("body", "none", ("road", "car", "sky"))
+
+
+def sampler(draws: int = 4) -> Sampler:
+    body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1))
+    network = SegmentationNetwork(body, DESCRIPTION, stride=1).eval()
+    convert(network)
+    return Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=draws)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Workload]:
+    """What the rule was asked; it answers that compiling pays."""
+    seen: list[Workload] = []
+
+    def decide(work: Workload, device: str) -> Decision:
+        seen.append(work)
+        return Decision(True, "it pays", True)
+
+    monkeypatch.setattr(execution, "decide", decide)
+    return seen
+
+
+def test_the_whole_input_decides_whatever_a_shard_takes_of_it(tmp_path: Path, asked: list[Workload]) -> None:
+    write_pictures(tmp_path / "in", 40, (24, 32))
+    write_pictures(tmp_path / "in", 12, (30, 32))  # six in each folder, six of them new, are of another size
+    source = open_source(tmp_path / "in")
+    found = choose_execution(Asked(), sampler(), source, None)
+    assert found.compilation.compiled
+    assert found.notes == ("it pays",)
+    one, several = asked[:2]
+    assert (one.frames, one.draws, one.pixels, one.sizes, one.forms) == (46, 4, 30 * 32, 1, 1)
+    # Of 46 frames every third is looked at: 16, of which 0, 3, 21 and 24 are large.
+    assert (several.frames, several.sizes) == (46, 2)
+    assert several.pixels == (4 * 30 * 32 + 12 * 24 * 32) // 16
+    assert several.threads == torch.get_num_threads()
+
+
+def test_one_frame_of_a_video_is_looked_at(tmp_path: Path, asked: list[Workload]) -> None:
+    write_video(tmp_path / "drive.avi", 30)
+    choose_execution(Asked(), sampler(), open_source(tmp_path / "drive.avi"), None)
+    assert [(work.frames, work.pixels, work.sizes) for work in asked] == [(30, 48 * 64, 1)] * 2
+
+
+def test_what_was_recorded_is_continued_and_what_is_given_wins(tmp_path: Path, asked: list[Workload]) -> None:
+    write_pictures(tmp_path, 4)
+    source = open_source(tmp_path)
+    recorded: dict[str, Any] = {"chunk": 2, "group": 3, "compiled": False}
+    found = choose_execution(Asked(), sampler(), source, recorded)
+    assert (found.chunk, found.group, found.compilation.compiled) == (2, 3, False)
+    assert not asked
+    assert choose_execution(Asked(), sampler(), source, recorded | {"compiled": True}).compilation.compiled
+    given = Asked(chunk=1, group=2, compile="on")
+    found = choose_execution(given, sampler(), source, recorded)
+    assert (found.chunk, found.group, found.compilation.compiled) == (1, 2, True)
+    # A manifest from before passes could be compiled.
+    assert choose_execution(Asked(compile="off"), sampler(), source, {"chunk": 2, "group": 1}).group == 1
+
+
+def test_a_short_input_runs_as_it_is_and_says_nothing(tmp_path: Path) -> None:
+    write_pictures(tmp_path, 4)
+    found = choose_execution(Asked(), sampler(), open_source(tmp_path), None)
+    assert (found.chunk, found.group, found.compilation.compiled, found.notes) == (4, 1, False, ())
+    assert "4 frames would save" in found.compilation.reason
+
+
+@pytest.mark.parametrize("given", [{"smooth": 1.0}, {"redraw": True}, {"tile": (32, 32), "overlap": 0}])
+def test_what_needs_frames_one_by_one_gets_them(tmp_path: Path, given: dict[str, Any]) -> None:
+    write_pictures(tmp_path, 2)
+    asked = read_options(PredictOptions("m", tmp_path, "o", frames_at_once=4, **given)).asked
+    found = choose_execution(asked, sampler(), open_source(tmp_path), None)
+    assert found.group == 1
+    assert "one at a time" in found.notes[0]
+
+
+def test_bad_numbers_and_unreadable_inputs(tmp_path: Path) -> None:
+    (name,) = write_pictures(tmp_path, 1)
+    with pytest.raises(InputError, match="--frames-at-once 0"):
+        choose_execution(Asked(group=0), sampler(), open_source(tmp_path), None)
+    (tmp_path / f"{name}.png").write_bytes(b"broken")
+    with pytest.raises(InputError, match="no frame of"):
+        choose_execution(Asked(), sampler(), open_source(tmp_path), None)
+
+
+def test_inputs_of_the_network() -> None:
+    assert input_sizes(DESCRIPTION, (100, 200), None, None) == [(100, 200)]
+    assert input_sizes(DESCRIPTION, (100, 200), (64, 96), None) == [(64, 96)]
+    tiles = input_sizes(DESCRIPTION, (100, 200), None, Tiling((64, 128), 32))
+    assert tiles == [(height, width) for height in (64, 64, 36) for width in (128, 104)]
+
+
+def test_compilation_of_an_evaluation_is_asked_for_or_decided(asked: list[Workload]) -> None:
+    def inputs(count: int) -> list[list[tuple[int, int]]]:
+        return [[(32, 48)], [(32, 64)]][:count]
+
+    assert choose_compilation("on", sampler(), 10, inputs).compiled
+    assert not choose_compilation("off", sampler(), 10, inputs).compiled
+    assert not asked
+    assert choose_compilation("auto", sampler(), 10, inputs).compiled
+    assert [(work.sizes, work.pixels) for work in asked] == [(1, 32 * 48), (2, 32 * 56)]
+
+
+def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
+    mask = np.full((64, 128), 255, np.uint8)
+    mask[48:] = 0
+    cv2.imwrite(str(tmp_path / "mask.png"), mask)
+    base = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *FAST, "--mask", tmp_path / "mask.png")
+    command = (*base, "--frames-at-once", 5)
+    whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
+    succeed(*command, "--out", whole)
+    lines = killed / "frames.jsonl"
+    kill_when(Command(*command, "--out", killed), lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 3)
+    succeed(*base, "--out", killed)  # the grouping comes from the manifest
+    assert tree(killed) == tree(whole)
+    run = json.loads((whole / "manifest.json").read_text())["run"]
+    assert (run["group"], run["compiled"]) == (5, False)
+    assert "group = 5 (now 2)" in refuse(*base, "--frames-at-once", 2, "--out", whole)
+    assert "compiled = False (now True)" in refuse(*base, "--compile", "--out", whole)
+    succeed(*base, "--out", alone)
+    assert json.loads((alone / "manifest.json").read_text())["run"]["group"] == 1
+    for path in sorted((alone / "entropy").glob("*.png")):
+        ours, theirs = (cv2.imread(str(folder / "entropy" / path.name), -1) for folder in (whole, alone))
+        assert ours is not None
+        assert theirs is not None
+        assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 1
+        assert not ours[48:].any()
+
+
+def test_grouped_shards_are_one_run(finetuned: Job, tmp_path: Path) -> None:
+    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *FAST, "--frames-at-once", 3)
+    succeed(*command, "--out", tmp_path / "one")
+    for number in (2, 1):
+        succeed(*command, "--out", tmp_path / "two", "--shard", f"{number}/2")
+    for path in (tmp_path / "one").rglob("*.png"):
+        assert (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes() == path.read_bytes()

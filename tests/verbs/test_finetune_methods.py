@@ -1,0 +1,243 @@
+"""Every method of ``segunc finetune`` from the command line on the tiny toy set."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from segunc.posteriors.files import load_model
+from segunc.posteriors.methods import METHODS
+from segunc.sampling.sampler import Sampler
+from tests.conftest import Job
+from tests.verbs.processes import Command, refuse, segunc, succeed
+from tests.verbs.test_interrupted import kill_when
+
+FAST = ("--precision", "float32", "--device", "cpu")
+SETTINGS = {
+    "laplace": "images: 8, samples: 1, prior_scale: 0.02, prior_scale_grid: []",
+    "mc-dropout": "p: 0.02",
+    "swag": "epochs: 3, burn_in: 0, collect_every: 1, rank: 4",
+    "variational": "epochs: 1",
+}
+"""A small run of each method but ABNN, whose tests are the others of this folder."""
+OWN = {
+    "laplace": "prior_scale 0.3",
+    "mc-dropout": "p 0.1",
+    "swag": "scale 20.0",
+    "variational": "initial_sigma 0.1",
+}
+"""The method's own parameter, larger than in that run."""
+
+RECORDED = {
+    "laplace": ("prior_scale", 0.02),
+    "mc-dropout": ("where", "own"),
+    "swag": ("scale", 1),
+    "variational": ("scope", "all"),
+}
+"""A parameter of the posterior as its record, the manifest of its maps and the review page say it."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A configuration, its model folder, and the model of a larger own parameter."""
+
+    job: Job
+    config: Path
+    model: Path
+    stronger: Path
+
+
+def configuration(job: Job, method: str, settings: str, folder: Path) -> Path:
+    path = folder / f"{METHODS[method].key}.yaml"
+    data = f"{{dataset: toy, root: {job.data}, crop: [64, 64], batch_size: 4}}"
+    path.write_text(
+        f"data: {data}\n{METHODS[method].key}: {{{settings}}}\ntrainer: {{precision: 32-true}}\n", encoding="utf-8"
+    )
+    return path
+
+
+def words(job: Job, method: str, config: Path, out: Path) -> list[object]:
+    return ["finetune", "--method", method, "--base", job.base, "--config", config, "--out", out, "--device", "cpu"]
+
+
+@pytest.fixture(scope="module", params=sorted(SETTINGS))
+def tuned(request: pytest.FixtureRequest, trained: Job, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    folder = tmp_path_factory.mktemp(request.param)
+    config = configuration(trained, request.param, SETTINGS[request.param], folder)
+    done = Tuned(trained, config, folder / "model", folder / "stronger")
+    succeed(*words(trained, request.param, config, done.model))
+    name, value = OWN[request.param].split()
+    succeed(*words(trained, request.param, config, done.stronger), f"--{METHODS[request.param].key}.{name}", value)
+    return done
+
+
+def mean_epistemic(model: Path, frame: torch.Tensor) -> float:
+    loaded = load_model(model)
+    return float(Sampler(loaded.network, loaded.posterior, draws=8)(frame).scores["epistemic"].mean())
+
+
+def test_every_method_is_run_here() -> None:
+    made = {name for name, method in METHODS.items() if not method.finished}
+    elsewhere = {"abnn", "deterministic", "hmc", "sghmc", "sgld"}  # test_job, test_mixtures, test_chains
+    assert {*SETTINGS} | elsewhere == {*OWN} | elsewhere == made
+
+
+def test_the_draws_differ_and_the_own_parameter_changes_the_maps(tuned: Tuned) -> None:
+    picture = cv2.imread(str(next(tuned.job.frames.rglob("*.png"))))
+    assert picture is not None
+    frame = torch.from_numpy(np.ascontiguousarray(picture[..., ::-1].transpose(2, 0, 1))).float()[None] / 255
+    weaker, stronger = (mean_epistemic(path, frame) for path in (tuned.model, tuned.stronger))
+    assert 1e-5 < weaker < 0.7 * stronger
+
+
+def test_maps_metrics_page_and_doctor_read_it(tuned: Tuned, tmp_path: Path) -> None:
+    maps, scores = tmp_path / "maps", "entropy,epistemic"
+    succeed(
+        "predict",
+        "--model",
+        tuned.model,
+        "--input",
+        tuned.job.frames,
+        "--out",
+        maps,
+        "--draws",
+        2,
+        "--maps",
+        scores,
+        *FAST,
+    )
+    for line in map(json.loads, (maps / "frames.jsonl").read_text().splitlines()):
+        assert line["mean"]["epistemic"] > 0
+    model, record = (json.loads(path.read_text()) for path in (maps / "manifest.json", tuned.model / "posterior.json"))
+    name, value = RECORDED[record["method"]]
+    assert model["model"]["parameters"][name] == record[name] == value
+    assert model["model"]["provenance"] == record["provenance"]
+    succeed("evaluate", "--maps", maps, "--anomaly-labels", tuned.job.masks, "--out", tmp_path / "metrics.json")
+    assert json.loads((tmp_path / "metrics.json").read_text())["scores"]["epistemic"]["pooled"]["auroc"] > 0
+    succeed("review", "--maps", maps, "--anomaly-labels", tuned.job.masks, "--out", tmp_path / "page")
+    method = json.loads((tuned.model / "posterior.json").read_text())["method"]
+    page = "".join(path.read_text() for path in (tmp_path / "page" / "data").glob("*.js"))
+    assert method in page
+    assert f"{name.replace('_', ' ')} {value}" in page
+    done = succeed("doctor", "--model", tuned.model, "--draws", 2, "--size", "64x128", *FAST)
+    assert done.stdout.rstrip().endswith("the uncertainty is alive")
+    # Another own parameter is another posterior: its maps are not mixed with these.
+    other = (
+        "predict",
+        "--model",
+        tuned.stronger,
+        "--input",
+        tuned.job.frames,
+        "--out",
+        maps,
+        "--draws",
+        2,
+        "--maps",
+        scores,
+    )
+    assert "posterior" in refuse(*other, *FAST)
+
+
+def test_the_same_command_gives_the_same_posterior(tuned: Tuned, tmp_path: Path) -> None:
+    method = json.loads((tuned.model / "posterior.json").read_text())["method"]
+    before = (tuned.model / "posterior.safetensors").read_bytes()
+    succeed(*words(tuned.job, method, tuned.config, tuned.model))  # continues a finished run
+    assert (tuned.model / "posterior.safetensors").read_bytes() == before
+    succeed(*words(tuned.job, method, tuned.config, tmp_path / "again"))
+    assert (tmp_path / "again" / "posterior.safetensors").read_bytes() == before
+
+
+def test_a_training_killed_and_continued_gives_a_model(trained: Job, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    config = configuration(trained, "swag", "epochs: 16, burn_in: 12, collect_every: 4, rank: 4", tmp_path)
+    command = words(trained, "swag", config, out)
+    kill_when(Command(*command), (out / "checkpoints" / "last.ckpt").exists)
+    assert not (out / "posterior.json").exists()
+    assert "swag.lr 0.005 there, 0.01 asked for" in refuse(*command, "--swag.lr", 0.01)
+    succeed(*command)
+    record = load_model(out).record
+    assert record["provenance"]["resumed"] is True
+    assert record["provenance"]["steps"] == 32
+    assert record["provenance"]["snapshots"] == 5
+
+
+def test_the_parameter_with_the_lowest_validation_nll_is_taken(trained: Job, tmp_path: Path) -> None:
+    for method, name, grid in (
+        ("mc-dropout", "p", "[0.0, 0.05, 0.9]"),
+        ("laplace", "prior_scale", "[0.001, 0.1]"),
+        ("swag", "scale", "[0.1, 1000000.0]"),
+    ):
+        small = ", ".join(part for part in SETTINGS[method].split(", ") if not part.startswith((name, f"{name}_grid")))
+        given = f"{small}, " if small else ""
+        given += {"swag": "scale: null, ", "mc-dropout": "sites: norm, "}.get(method, "")
+        config = configuration(
+            trained, method, f"{given}{name}_grid: {grid}, selection_frames: 1, selection_draws: 2", tmp_path
+        )
+        done = succeed(*words(trained, method, config, tmp_path / method))
+        assert f"of which the selection of {name}" in done.stdout
+        record = json.loads((tmp_path / method / "posterior.json").read_text())
+        nll = record["provenance"][f"{name}_nll"]
+        assert len(nll) == len(json.loads(grid))
+        best = float(min(nll, key=lambda key: nll[key]))
+        assert record[name] == best
+        at_end = best in (min(json.loads(grid)), max(json.loads(grid)))
+        assert (f"is at the end of {name}_grid" in done.stdout) == at_end
+
+
+def test_plain_finetuning_is_abnn_without_noise(trained: Job, tmp_path: Path) -> None:
+    """The control of every comparison: one member, alpha 0, no class weighted up."""
+    config = configuration(trained, "abnn", "members: 1, alpha: 0.0, random_classes: 0, epochs: 1", tmp_path)
+    out, maps = tmp_path / "out", tmp_path / "maps"
+    succeed(*words(trained, "abnn", config, out))
+    assert load_model(out).record["alpha"] == 0.0
+    chosen = ("--draws", 2, "--maps", "entropy,epistemic,deterministic-entropy", *FAST)
+    succeed("predict", "--model", out, "--input", trained.frames, "--out", maps, *chosen)
+    for line in map(json.loads, (maps / "frames.jsonl").read_text().splitlines()):
+        assert line["max"]["epistemic"] < 1e-6
+        assert line["mean"]["entropy"] != line["mean"]["deterministic-entropy"], "the fine-tuning is not the base"
+    evaluated = ("--dataset", "toy", "--root", trained.data, "--draws", 1, "--out", tmp_path / "metrics.json")
+    succeed("evaluate", "--model", out, *evaluated, *FAST)
+    assert json.loads((tmp_path / "metrics.json").read_text())["calibration"]["nll"] > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "said"),
+    [
+        ("swag", "epochs: 1, burn_in: 0, collect_every: 2", "SWAG with 1 snapshots"),
+        ("swag", "epochs: 0", "SWAG with 0 snapshots"),
+        ("swag", "rank: 1", "rank 1"),
+        ("laplace", "images: 2, samples: 2", "at least 8 gradients"),
+        ("laplace", "structure: full", "full Fisher of 34,560 parameters"),
+        ("laplace", "structure: dense", "laplace.structure"),
+        ("mc-dropout", "p: 1.0", "p 1.0"),
+        ("mc-dropout", "sites: norm, p_grid: []", "an empty p_grid"),
+        ("variational", "initial_sigma: 0", "variational.initial_sigma"),
+        ("variational", "scope: nowhere", "matches no norm site"),
+        ("variational", "epochs: 1, lr: 1.0e+30", "NaN or infinite"),
+    ],
+)
+def test_bad_input_is_one_line(trained: Job, tmp_path: Path, method: str, settings: str, said: str) -> None:
+    config = configuration(trained, method, settings, tmp_path)
+    done = segunc(*words(trained, method, config, tmp_path / "out"))
+    assert done.code == (1 if "e+30" in settings else 2)
+    assert len(done.error_lines) == 1, done.stderr
+    assert said in done.error_lines[0]
+    assert not (tmp_path / "out" / "posterior.json").exists()
+
+
+def test_too_few_labelled_pixels_for_a_fisher(trained: Job, tmp_path: Path) -> None:
+    config = configuration(trained, "laplace", "images: 4, samples: 2", tmp_path)
+    message = refuse(*words(trained, "laplace", config, tmp_path / "out"), "--data.crop", "[32,32]")
+    assert "labelled pixels in 4 images; expected at least 10,000" in message
+
+
+def test_an_unknown_method_and_the_settings_of_another(trained: Job, tmp_path: Path) -> None:
+    config = configuration(trained, "swag", "rank: 4", tmp_path)
+    assert "invalid choice: 'sward'" in refuse(*words(trained, "sward", config, tmp_path / "out"))
+    assert "swag" in refuse(*words(trained, "variational", config, tmp_path / "out"))

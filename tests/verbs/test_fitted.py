@@ -1,0 +1,174 @@
+"""Temperature and max-logit statistics through the command line, and the scores that need them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.maps.encoding import decode_unit
+from segunc.posteriors.files import load_model
+from segunc.scores import SCORES
+from tests.conftest import Job
+from tests.training.overconfident import CONFIDENCE
+from tests.verbs.processes import refuse, succeed
+
+FAST = ("--precision", "float32", "--device", "cpu")
+CONFIG = """\
+data: {{dataset: toy, root: {root}}}
+{group}
+"""
+
+
+@pytest.fixture(scope="module")
+def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("configs")
+    groups = {
+        "temperature": "temperature: {pixels: 200, draws: 4}",
+        "standardized-max-logit": "max_logit: {frames: 4}",
+    }
+    for method, group in groups.items():
+        (folder / method).write_text(CONFIG.format(root=overconfident.data, group=group), encoding="utf-8")
+    return {method: folder / method for method in groups}
+
+
+def fit(method: str, base: Path, out: Path, configs: dict[str, Path]) -> str:
+    words = ("--method", method, "--base", base, "--config", configs[method], "--out", out, "--device", "cpu")
+    return succeed("finetune", *words).stdout
+
+
+@pytest.fixture(scope="module")
+def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ABNN with both, the second fitted in place."""
+    out = tmp_path_factory.mktemp("fitted") / "model"
+    assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
+    assert "max-logit statistics" in fit("standardized-max-logit", out, out, configs)
+    return out
+
+
+@pytest.fixture(scope="module")
+def maps(overconfident: Job, fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every score of the anomaly split."""
+    out = tmp_path_factory.mktemp("maps") / "out"
+    words = ("--input", overconfident.frames, "--out", out, "--draws", 4, "--scores", ",".join(SCORES), *FAST)
+    succeed("predict", "--model", fitted, *words)
+    return out
+
+
+def test_the_model_is_the_same_with_what_was_fitted_beside_it(overconfident: Job, fitted: Path) -> None:
+    before, after = load_model(overconfident.abnn), load_model(fitted)
+    assert (after.sha256, after.posterior_sha256) == (before.sha256, before.posterior_sha256)
+    assert before.calibration is None
+    found = after.calibration
+    assert found is not None
+    assert found.temperature == pytest.approx(CONFIDENCE, rel=0.3)
+    assert found.nll_after < found.nll_before
+    assert (found.frames, found.pixels, found.draws) == (4, 800, 4)
+    assert found.fitted_on["dataset"] == "toy"
+    assert after.max_logit_statistics is not None
+    assert sum(after.max_logit_statistics.pixels) == 4 * 64 * 128
+    assert {path.name for path in fitted.glob("*.yaml")} == {"temperature.yaml", "standardized-max-logit.yaml"}
+
+
+def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
+    overconfident: Job, configs: dict[str, Path], tmp_path: Path
+) -> None:
+    fit("temperature", overconfident.base, tmp_path / "model", configs)
+    model = load_model(tmp_path / "model")
+    assert not model.bayesian
+    assert model.calibration is not None
+    assert model.calibration.draws == 1
+    measured = []
+    for folder in (overconfident.base, tmp_path / "model"):
+        words = (
+            "--dataset",
+            "toy",
+            "--root",
+            overconfident.data,
+            "--split",
+            "val",
+            "--out",
+            tmp_path / "m.json",
+            *FAST,
+        )
+        succeed("evaluate", "--model", folder, *words)
+        result = json.loads((tmp_path / "m.json").read_text())
+        measured.append((result["calibration"]["nll"], result["segmentation"]["miou"], result["run"]["temperature"]))
+    assert measured[1][0] < measured[0][0]
+    assert measured[1][1] == measured[0][1]  # one temperature for all classes moves no maximum
+    assert (measured[0][2], measured[1][2]) == (1.0, model.temperature)
+
+
+def test_every_score_is_written_in_its_form(maps: Path) -> None:
+    manifest = json.loads((maps / "manifest.json").read_text())
+    assert set(manifest["maps"]) == {"prediction", *SCORES}
+    described = manifest["maps"]
+    assert all(described[name]["dtype"] == "uint16" for name in ("variance", "variation-ratio"))
+    assert all(described[name]["dtype"] == "float16" for name in ("expected-pairwise-kl", "standardized-max-logit"))
+    assert manifest["run"]["temperature"] == manifest["model"]["calibration"]["temperature"] != 1.0
+    (ratio, *_), (divergence, *_) = (
+        sorted(maps.glob(f"{n}/**/*.???")) for n in ("variation-ratio", "expected-pairwise-kl")
+    )
+    codes = cv2.imread(str(ratio), cv2.IMREAD_UNCHANGED)
+    assert codes is not None
+    # Four draws at the frames' own size: no vote lies between quarters but for the 16-bit code.
+    quarters = decode_unit(np.asarray(codes, np.uint16)) * 4
+    np.testing.assert_allclose(quarters, np.rint(quarters), atol=1e-3)
+    assert np.load(divergence).min() >= 0
+
+
+def test_maps_and_model_give_the_same_numbers_for_every_score(
+    overconfident: Job, fitted: Path, maps: Path, tmp_path: Path
+) -> None:
+    from_maps, one_pass = tmp_path / "maps.json", tmp_path / "pass.json"
+    succeed("evaluate", "--maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps)
+    words = ("--dataset", "toy-anomaly", "--root", overconfident.data, "--split", "anomaly", "--draws", 4, *FAST)
+    succeed("evaluate", "--model", fitted, *words, "--scores", ",".join(SCORES), "--out", one_pass)
+    first, second = (json.loads(path.read_text())["scores"] for path in (from_maps, one_pass))
+    assert set(first) == set(SCORES)
+    assert first == second
+
+
+def test_another_set_of_scores_or_temperature_does_not_continue_a_folder(
+    overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
+) -> None:
+    out = ("--input", overconfident.frames, "--out", tmp_path / "maps", "--draws", 2, *FAST)
+    succeed("predict", "--model", fitted, *out, "--scores", "variance,energy")
+    assert "maps = ['variance', 'energy']" in refuse("predict", "--model", fitted, *out, "--scores", "variance")
+    message = refuse("predict", "--model", overconfident.abnn, *out, "--scores", "variance,energy")
+    assert "temperature = " in message
+    assert "(now 1.0)" in message
+    done = succeed("predict", "--model", fitted, *out, "--scores", "variance,energy")
+    assert "4 were finished before" in done.stdout
+
+
+def test_what_does_not_fit_is_one_clear_line(
+    overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
+) -> None:
+    predict = ("predict", "--input", overconfident.frames, "--out", tmp_path / "maps", *FAST)
+    message = refuse(*predict, "--model", overconfident.abnn, "--scores", "standardized-max-logit")
+    assert "finetune --method standardized-max-logit" in message
+    other = tmp_path / "other"
+    shutil.copytree(overconfident.base, other)
+    shutil.copy(fitted / "calibration.json", other)
+    assert "was fitted on a posterior" in refuse(*predict, "--model", other)
+    tune = (
+        "finetune",
+        "--method",
+        "temperature",
+        "--base",
+        overconfident.abnn,
+        "--out",
+        tmp_path / "out",
+        "--device",
+        "cpu",
+    )
+    assert "--trainer.max_epochs" in refuse(*tune, "--config", configs["temperature"], "--trainer.max_epochs", 1)
+    assert "1 draws for 2 members" in refuse(*tune, "--config", configs["temperature"], "--temperature.draws", 1)
+    assert "max_logit" in refuse(*tune, "--config", configs["standardized-max-logit"])
+    assert "invalid choice: 'heat'" in refuse(*tune[:2], "heat", *tune[3:], "--config", configs["temperature"])
+    assert not (tmp_path / "out").exists()
