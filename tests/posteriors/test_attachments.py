@@ -11,11 +11,12 @@ import torch
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
+from segunc.affine.files import save_posterior
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.attachment import Attachment
-from segunc.posteriors.files import Model, copy_model, load_model, save_posterior
+from segunc.posteriors.files import Model, copy_model, load_model
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.temperature import Calibration
 
