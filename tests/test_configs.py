@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from jsonargparse import Namespace
 
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network
 from segunc.posteriors.files import load_model
-from segunc.training.config import parse_finetune_config, parse_train_config
-from segunc.verbs.finetune import METHODS, load, section
+from segunc.posteriors.methods import METHODS
+from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from tests.commands.processes import succeed
 from tests.conftest import Job
 from tests.data import miniatures
@@ -24,7 +25,7 @@ FILES = sorted([*(REPOSITORY / "configs").glob("*.yaml"), *(REPOSITORY / "segunc
 def method_of(path: Path) -> str | None:
     """The fine-tuning method whose section a configuration has, or None."""
     keys = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return next((method for method in METHODS if section(method) in keys), None)
+    return next((name for name, method in METHODS.items() if method.key in keys), None)
 
 
 def base_of(path: Path) -> Path:
@@ -49,10 +50,10 @@ CHAINS = ("hmc", "sghmc", "sgld")
 """They do not run in Lightning's Trainer, and refuse its settings."""
 
 
-def parse(path: Path) -> Namespace:
+def parse(path: Path) -> FinetuneConfig[Any]:
     method = method_of(path)
     assert method is not None
-    return parse_finetune_config(path, [], section(method), load(METHODS[method].options))
+    return parse_config(FinetuneConfig, path, [], METHODS[method].config)
 
 
 TRAIN = [path for path in FILES if method_of(path) is None]
@@ -69,13 +70,13 @@ def test_there_are_configurations_of_every_kind() -> None:
 
 @pytest.mark.parametrize("path", TRAIN, ids=lambda path: path.name)
 def test_the_network_of_a_training_configuration_builds(path: Path) -> None:
-    config = parse_train_config(path, [])
+    config = parse_config(TrainConfig, path, [])
     network = config.network
     build_network(
         NetworkDescription(
             network.architecture,
             network.encoder,
-            label_map(config.data.dataset).classes,
+            label_map(config.data["dataset"]).classes,
             options=dict(network.options),
             inference_size=network.inference_size,
         )
@@ -85,12 +86,9 @@ def test_the_network_of_a_training_configuration_builds(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FINETUNE, ids=lambda path: path.name)
 def test_a_finetuning_configuration_fits_the_one_of_its_base(path: Path) -> None:
-    tune, train = parse(path), parse_train_config(base_of(path), [])
-    assert (tune.data.dataset, tune.data.crop, tune.data.scale) == (
-        train.data.dataset,
-        train.data.crop,
-        train.data.scale,
-    )
+    tune, train = parse(path).data, parse_config(TrainConfig, base_of(path), []).data
+    assert isinstance(tune, Mapping)
+    assert all(tune[key] == train[key] for key in ("dataset", "crop", "scale"))
 
 
 @pytest.mark.parametrize(
@@ -121,8 +119,8 @@ def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> N
         succeed("finetune", "--method", method, *tune)
         model = load_model(out)
         assert model.posterior.method == method
-        options = parse(path)[section(method)]
-        assert model.posterior.members == options.get("members", options.get("chains", 1))
+        options = parse(path).settings
+        assert model.posterior.members == getattr(options, "members", getattr(options, "chains", 1))
         assert model.network.description.num_classes == label_map(name).num_classes
 
 

@@ -32,8 +32,8 @@ from segunc import NetworkDescription, build_network, convert
 from segunc.cli.options import image_size
 from segunc.core.device import resolve_device
 from segunc.core.files import write_json
+from segunc.posteriors.abnn_task import ABNNTask
 from segunc.training.base import trainer_settings
-from segunc.training.finetune_abnn import ABNNTask
 from segunc.training.task import SegmentationTask
 from segunc.verbs.device import provenance
 from segunc.verbs.evaluate import in_own_process, peak_bytes

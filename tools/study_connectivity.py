@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jsonargparse import Namespace
 from torch import Tensor
 
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Deterministic, Posterior
+from segunc.core.bounds import Settings
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
@@ -38,8 +38,9 @@ from segunc.plots.lines import Line, SeriesPanel, series_figure
 from segunc.plots.style import save_figure
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model
-from segunc.sampling.logits import draw_logits
 from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
+from segunc.sampling.logits import draw_logits
+from segunc.training.config import FitConfig
 from segunc.verbs.device import provenance
 
 FIRST, LAST = -0.25, 1.25
@@ -130,10 +131,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 def study(options: argparse.Namespace) -> dict[str, Any]:
     """All lines of a model, measured."""
     device = resolve_device(options.device)
-    given = Namespace()  # type: ignore[no-untyped-call]
-    given["data.dataset"], given["data.root"] = options.dataset, str(options.data)
-    given["data.anomaly_class"] = options.anomaly_class
-    model, data = load_for_fitting(options.model, given, device)
+    given = {"dataset": options.dataset, "root": str(options.data), "anomaly_class": options.anomaly_class}
+    model, data = load_for_fitting(options.model, FitConfig(Settings(), given), device)
     posterior = model.posterior
     if not isinstance(posterior, Posterior) or isinstance(posterior, Deterministic):
         raise InputError(

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 import yaml
-from jsonargparse import Namespace
 from torch import Tensor
 
 from segunc.core.device import resolve_device
@@ -32,12 +31,12 @@ from segunc.data.module import SegmentationDataModule
 from segunc.metrics.agreement import predictive_agreement, total_variation
 from segunc.posteriors.chains import ChainStates
 from segunc.posteriors.files import Model, load_model
+from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Sampler
 from segunc.toyroads import ToyConfig, generate_toy
 from segunc.training.base import train_network
-from segunc.training.config import parse_finetune_config, parse_train_config
+from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from segunc.verbs.device import provenance
-from segunc.verbs.finetune import METHODS, load, section
 
 REFERENCE = "hmc"
 COMPARED = [name for name, method in METHODS.items() if not method.finished and name != "deterministic"]
@@ -90,7 +89,7 @@ def build(out: Path, names: Sequence[str], device: str) -> dict[str, Path]:
         train = {**common, "network": NETWORK, "optimisation": {"lr": 0.003}}
         trainer = {"max_epochs": 60, "check_val_every_n_epoch": 20, "precision": "32-true"}
         train_network(
-            parse_train_config(_write(out / "base.yaml", {**train, "trainer": trainer}), []), base, device=device
+            parse_config(TrainConfig, _write(out / "base.yaml", {**train, "trainer": trainer}), []), base, device=device
         )
     folders = {"deterministic (base)": base}
     for name in names:
@@ -99,14 +98,15 @@ def build(out: Path, names: Sequence[str], device: str) -> dict[str, Path]:
         if (folders[name] / "posterior.json").exists():
             continue
         print(f"\n== {name}", flush=True)
-        method, key = METHODS[method_name], section(method_name)
-        options = load(method.options)
+        method = METHODS[method_name]
+        options = method.config
+        assert options is not None
         known = {field: value for field, value in TARGET.items() if field in options.__dataclass_fields__}
-        content: dict[str, Any] = {**common, key: {**known, **settings}}
+        content: dict[str, Any] = {**common, method.key: {**known, **settings}}
         if "frames" not in options.__dataclass_fields__:  # trained by Lightning
             content["trainer"] = {"precision": "32-true"}
-        config: Namespace = parse_finetune_config(_write(folders[name].with_suffix(".yaml"), content), [], key, options)
-        load(method.run)(base, config, folders[name], device=device)
+        config = parse_config(FinetuneConfig, _write(folders[name].with_suffix(".yaml"), content), [], options)
+        method.fit(base, config, folders[name], device=device)
     return folders
 
 

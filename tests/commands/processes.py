@@ -37,7 +37,8 @@ _PRELOADED = (
     "segunc.verbs.compare",
     "segunc.verbs.summary",
     "segunc.training.base",
-    "segunc.training.finetune_abnn",
+    "segunc.training.finetune_run",
+    "segunc.posteriors.abnn_task",
     "segunc.training.finetune_run",
     "segunc.review.page",
 )

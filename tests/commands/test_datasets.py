@@ -16,7 +16,7 @@ from segunc.data.images import read_label_image
 from segunc.data.module import SegmentationDataModule
 from segunc.maps.encoding import encode_unit
 from segunc.networks import NetworkDescription, build_network, save_network
-from segunc.training.config import parse_train_config
+from segunc.training.config import TrainConfig, parse_config
 from tests.data.published import draw_miniature
 from tests.data.test_datasets import COUNTS, EVERY_FORM
 
@@ -105,7 +105,7 @@ def test_maps_are_scored_by_the_files_of_the_data_set(
 def test_a_configuration_declares_anomalies(tmp_path: Path, value: str) -> None:
     config = Path(__file__).resolve().parents[2] / "configs" / "camvid.yaml"
     overrides = ["--data.root", str(tmp_path), "--data.anomaly_class", value, "--data.holdout", "7"]
-    data = SegmentationDataModule(**parse_train_config(config, overrides).data.as_dict())
+    data = SegmentationDataModule(**parse_config(TrainConfig, config, overrides).data)
     assert data.label_map.num_classes == 9
     assert data.entry.anomaly_classes == ("bicyclist", "fence")
 

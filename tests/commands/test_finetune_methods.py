@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from segunc.posteriors.files import load_model
+from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.finetune import METHODS, section
 from tests.commands.processes import Command, refuse, segunc, succeed
 from tests.commands.test_interrupted import kill_when
 from tests.conftest import Job
@@ -54,10 +54,10 @@ class Tuned:
 
 
 def configuration(job: Job, method: str, settings: str, folder: Path) -> Path:
-    path = folder / f"{section(method)}.yaml"
+    path = folder / f"{METHODS[method].key}.yaml"
     data = f"{{dataset: toy, root: {job.data}, crop: [64, 64], batch_size: 4}}"
     path.write_text(
-        f"data: {data}\n{section(method)}: {{{settings}}}\ntrainer: {{precision: 32-true}}\n", encoding="utf-8"
+        f"data: {data}\n{METHODS[method].key}: {{{settings}}}\ntrainer: {{precision: 32-true}}\n", encoding="utf-8"
     )
     return path
 
@@ -73,7 +73,7 @@ def tuned(request: pytest.FixtureRequest, trained: Job, tmp_path_factory: pytest
     done = Tuned(trained, config, folder / "model", folder / "stronger")
     succeed(*words(trained, request.param, config, done.model))
     name, value = OWN[request.param].split()
-    succeed(*words(trained, request.param, config, done.stronger), f"--{section(request.param)}.{name}", value)
+    succeed(*words(trained, request.param, config, done.stronger), f"--{METHODS[request.param].key}.{name}", value)
     return done
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import yaml
 from safetensors.torch import load_file
 
+from segunc.posteriors.abnn import AbnnConfig
 from segunc.posteriors.files import load_model
-from segunc.training.config import parse_finetune_config, parse_train_config
+from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from tests.commands.processes import refuse, segunc, succeed
 from tests.conftest import Job
 
@@ -27,8 +28,8 @@ def test_training_leaves_a_model_its_configuration_and_a_log(trained: Job) -> No
     resolved = yaml.safe_load((trained.base / "train.yaml").read_text())
     assert resolved["network"]["encoder"] == "mobilenet_v2"
     assert resolved["data"]["eval_batch_size"] == 4  # defaults stand there too
-    again = parse_train_config(trained.base / "train.yaml", [])
-    assert again.data.crop == (64, 64)
+    again = parse_config(TrainConfig, trained.base / "train.yaml", [])
+    assert again.data["crop"] == (64, 64)
     assert "val/miou" in (trained.base / "logs" / "metrics.csv").read_text()
 
 
@@ -42,7 +43,7 @@ def test_finetuning_leaves_a_bayesian_model_bound_to_its_base(finetuned: Job) ->
     assert model.record["alpha"] == float(best[0])
     tensors = load_file(finetuned.abnn / "posterior.safetensors")
     assert not np.allclose(tensors["gamma"][0].numpy(), tensors["gamma"][1].numpy())  # each member went its own way
-    assert parse_finetune_config(finetuned.abnn / "finetune.yaml", []).abnn.members == 2
+    assert parse_config(FinetuneConfig, finetuned.abnn / "finetune.yaml", [], AbnnConfig).settings.members == 2
 
 
 def test_epochs_0_trains_nothing_and_only_selects_alpha(trained: Job, tmp_path: Path) -> None:

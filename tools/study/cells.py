@@ -18,9 +18,9 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
 from segunc.networks.files import DESCRIPTION, WEIGHTS
 from segunc.posteriors.files import model_files
+from segunc.posteriors.methods import METHODS
 from segunc.training.resume import CHECKPOINTS, LAST
 from segunc.verbs.device import provenance
-from segunc.verbs.finetune import METHODS, load, section
 from tools.study.plan import Plan, Row
 from tools.study.words import check_settings, evaluation_words, expand, fingerprint
 
@@ -225,11 +225,12 @@ class Study:
     def _config(self, cell: Cell) -> dict[str, Any]:
         """The configuration of the cell's method; empty where it takes none."""
         method = cell.row.method
-        if method is None or not METHODS[method].options:
+        settings = None if method is None else METHODS[method].config
+        if method is None or settings is None:
             return {}
-        fields = load(METHODS[method].options).__dataclass_fields__
+        fields = settings.__dataclass_fields__
         seed = {"seed": cell.seed} if "seed" in fields else {}
-        config: dict[str, Any] = {section(method): {**seed, **cell.row.settings}}
+        config: dict[str, Any] = {settings.section: {**seed, **cell.row.settings}}
         if METHODS[method].data:
             data = {**self.plan.protocols[cell.protocol].data, "seed": cell.seed, **cell.row.data}
             config = {"data": {**data, "root": expand(str(data.get("root", "")))}, **config}

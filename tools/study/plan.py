@@ -10,9 +10,10 @@ from typing import Any
 
 from jsonargparse import Namespace
 
+from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
-from segunc.training.config import parse_settings
-from segunc.verbs.finetune import METHODS
+from segunc.posteriors.methods import METHODS
+from segunc.training.config import FitConfig, parse_config
 
 SELECTION = "selection"
 """Name of the evaluation that candidates are ranked by."""
@@ -110,8 +111,8 @@ class Scatter:
     y: list[str]
 
 
-@dataclass
-class Plan:
+@dataclass(frozen=True)
+class Plan(Settings):
     """A study.
 
     Args:
@@ -125,6 +126,7 @@ class Plan:
         figures: of the report.
     """
 
+    section = "study"
     protocols: dict[str, Protocol]
     rows: list[Row]
     baseline: str
@@ -149,7 +151,7 @@ def read_plan(path: Path) -> Plan:
     Raises:
         InputError: a missing file, an unknown key, a value of the wrong type, or names that do not fit together.
     """
-    content = parse_settings(path, [], "study", Plan).study.as_dict()
+    content = vars(parse_config(FitConfig, path, [], Plan, data=False).settings)
     plan = Plan(
         **{
             **content,

@@ -14,8 +14,8 @@ import yaml
 
 from segunc.core.errors import InputError
 from segunc.posteriors.files import model_files
-from segunc.training.config import parse_finetune_config, parse_fit_config, parse_settings
-from segunc.verbs.finetune import METHODS, load, section
+from segunc.posteriors.methods import METHODS
+from segunc.training.config import Config, FinetuneConfig, FitConfig, parse_config
 
 
 def evaluation_words(options: Mapping[str, Any]) -> list[str]:
@@ -56,17 +56,13 @@ def check_settings(method: str, config: dict[str, Any], where: str) -> None:
     Raises:
         InputError: an unknown key or a value of the wrong type.
     """
-    options, key = load(METHODS[method].options), section(method)
+    entry = METHODS[method]
+    kind: type[Config] = FitConfig if entry.finished else FinetuneConfig
     with tempfile.TemporaryDirectory(prefix="segunc-") as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
         try:
-            if not METHODS[method].data:
-                parse_settings(path, [], key, options)
-            elif METHODS[method].finished:
-                parse_fit_config(path, [], key, options)
-            else:
-                parse_finetune_config(path, [], key, options)
+            parse_config(kind, path, [], entry.config, data=entry.data)
         except InputError as error:
             raise InputError(f"{where}: {error.given}", error.expected, error.remedy) from error
 
