@@ -55,7 +55,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
     >>> result = evaluate(EvaluateOptions(model=abnn, dataset="toy", root=data, out=folder / "metrics.json", draws=4))
     >>> result.path.name, sorted(result.numbers["segmentation"])
-    ('metrics.json', ['miou', 'per_class'])
+    ('metrics.json', ['accuracy', 'miou', 'per_class'])
     """
     out = Path(options.out)
     if out.is_dir():
