@@ -31,10 +31,13 @@ import yaml
 
 MAKE_TOY = """
 from pathlib import Path
-from segunc.data.toy import ToyConfig, generate_toy
+try:
+    from segunc.toyroads import ToyConfig, generate_toy
+except ImportError:  # before the rooms were rebuilt
+    from segunc.data.toy import ToyConfig, generate_toy
 generate_toy(Path("toy"), ToyConfig(seed=3, train=8, val=4, test=2, anomaly=3, video_frames=6, size=(64, 128)))
 """
-"""The only code that names modules of the package: to be adjusted when the generator of toy scenes moves."""
+"""The only code that names modules of the package."""
 
 HOST = """
 import atexit, gc, importlib, json, os, runpy, sys, threading, traceback
