@@ -353,8 +353,8 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
 
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
     """Draws the overlay of a frame, of a score that is written and has a fixed range."""
-    from segunc.review.colormap import display_range
-    from segunc.review.overlay import Legend, draw_overlay, model_line, score_unit
+    from segunc.gallery.colormap import display_range
+    from segunc.gallery.overlay import Legend, draw_overlay, model_line, score_unit
 
     if score not in manifest["maps"]:
         raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --scores")
@@ -372,7 +372,7 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
 
 def overlay_video(job: Job, place: int) -> Path | None:
     """Write ``overlay.webm`` of the overlays of a finished video, at the rate of the frames that were taken."""
-    from segunc.review.video import write_video
+    from segunc.gallery.video import write_video
 
     out, source = job.request.inputs[place].out, job.sources[place]
     if not job.request.overlay or source.kind != "video" or (read_manifest(out) or {}).get("status") != "finished":

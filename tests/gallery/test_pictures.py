@@ -12,11 +12,11 @@ import pytest
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
+from segunc.gallery.colormap import colour_table, page_ranges
+from segunc.gallery.overlay import Legend, draw_overlay
+from segunc.gallery.pictures import PictureRequest, encode_picture, write_pictures
 from segunc.maps.reader import MapsReader
-from segunc.review.colormap import colour_table, page_ranges
-from segunc.review.overlay import Legend, draw_overlay
-from segunc.review.pictures import PictureRequest, encode_picture, write_pictures
-from tests.review.scenes import NAMES, Scene, write_video_scene
+from tests.gallery.scenes import NAMES, Scene, write_video_scene
 
 
 def names(folder: Path) -> list[str]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.review import overlay as drawing
-from segunc.review.colormap import colour_table, display_range
-from segunc.review.overlay import (
+from segunc.gallery import overlay as drawing
+from segunc.gallery.colormap import colour_table, display_range
+from segunc.gallery.overlay import (
     MINIMUM_TEXT,
     Legend,
     blank,

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from segunc.data.labels import LabelMap
+from segunc.gallery.colormap import DisplayRange
+from segunc.gallery.overlay import model_line, score_unit
 from segunc.maps.reader import MapsReader
-from segunc.review.colormap import DisplayRange
-from segunc.review.overlay import model_line, score_unit
 
 _PROTOCOLS = ("pooled", "per-image", "smiyc")
 _COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}

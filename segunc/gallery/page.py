@@ -13,13 +13,9 @@ from segunc.core.errors import InputError
 from segunc.core.files import inside, read_json, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
-from segunc.maps.folder import OVERLAY
-from segunc.maps.frame_files import write_file
-from segunc.maps.manifest import tool_commit, tool_version
-from segunc.maps.reader import MapsReader, check_classes
-from segunc.review.colormap import colour_table, page_ranges
-from segunc.review.description import describe_classes, describe_model, describe_scores, metrics_tables, run_id
-from segunc.review.frame_files import (
+from segunc.gallery.colormap import colour_table, page_ranges
+from segunc.gallery.description import describe_classes, describe_model, describe_scores, metrics_tables, run_id
+from segunc.gallery.frame_files import (
     FRAMES,
     IMAGE,
     SHARES,
@@ -29,7 +25,7 @@ from segunc.review.frame_files import (
     FrameRow,
     write_data,
 )
-from segunc.review.inputs import (
+from segunc.gallery.inputs import (
     ReviewLabels,
     choose_scores,
     find_review_labels,
@@ -38,7 +34,11 @@ from segunc.review.inputs import (
     open_maps,
     with_images,
 )
-from segunc.review.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
+from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
+from segunc.maps.folder import OVERLAY
+from segunc.maps.frame_files import write_file
+from segunc.maps.manifest import tool_commit, tool_version
+from segunc.maps.reader import MapsReader, check_classes
 
 ASSETS = "assets"
 RANKING_SCORE = "entropy"
@@ -74,7 +74,7 @@ def write_review(
         anomaly_labels: folder of anomaly masks.
         anomaly_encoding: what their values mean.
         compare: maps of a second model on the same frames.
-        images: the source images; where not given, the recorded ones, see :func:`segunc.review.inputs.open_images`.
+        images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
         metrics: a metrics.json to show.
         scores: the scores to carry; None is all.
         ranges: display ranges of your own, score -> (low, high).
@@ -276,7 +276,7 @@ def _prepare(out: Path, reader: MapsReader, head: dict[str, Any]) -> None:
 
 
 def _write_assets(out: Path, title: str) -> Path:
-    assets = resources.files("segunc.review") / ASSETS
+    assets = resources.files("segunc.gallery") / ASSETS
     for asset in assets.iterdir():
         if asset.name.endswith((".js", ".css")):
             write_file(out / ASSETS / asset.name, asset.read_bytes())

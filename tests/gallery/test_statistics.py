@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segunc.maps.reader import MapsReader
-from segunc.review.description import describe_model, setting_words
-from segunc.review.frame_files import (
+from segunc.gallery.description import describe_model, setting_words
+from segunc.gallery.frame_files import (
     SHARES,
     found_up_to,
     frame_statistics,
@@ -22,6 +21,7 @@ from segunc.review.frame_files import (
     pack,
     recorded_statistics,
 )
+from segunc.maps.reader import MapsReader
 
 GRIDS = arrays.arrays(np.float32, (6, 7), elements=st.sampled_from([float(np.float32(i / 8)) for i in range(9)]))
 

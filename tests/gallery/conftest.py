@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from segunc.review.page import write_review
-from tests.review.browser import Visit, open_browser
-from tests.review.scenes import LABEL_MAP, Scene, write_scene
+from segunc.gallery.page import write_review
+from tests.gallery.browser import Visit, open_browser
+from tests.gallery.scenes import LABEL_MAP, Scene, write_scene
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

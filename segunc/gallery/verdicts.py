@@ -13,7 +13,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
-from segunc.review.frame_files import write_data
+from segunc.gallery.frame_files import write_data
 
 VERDICTS = {"true-alarm": "true alarm", "false-alarm": "false alarm", "missed": "missed", "unsure": "unsure"}
 """The verdicts, as they stand in files and in words."""

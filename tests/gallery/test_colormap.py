@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.review.colormap import DisplayRange, colour_table, colourise, display_range, levels
+from segunc.gallery.colormap import DisplayRange, colour_table, colourise, display_range, levels
 from segunc.scores import SCORES
 
 

@@ -23,12 +23,12 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image
+from segunc.gallery.colormap import DisplayRange, colourise
+from segunc.gallery.inputs import Label, ReviewLabels
 from segunc.maps.folder import PREDICTION
 from segunc.maps.frame_files import encode_jpeg, write_file
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
-from segunc.review.colormap import DisplayRange, colourise
-from segunc.review.inputs import Label, ReviewLabels
 
 FRAMES, THUMBNAILS = "frames", "thumbnails"
 IMAGE, ANOMALY, TRUTH = "image", "anomaly", "truth"

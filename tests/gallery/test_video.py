@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, PartialFailure
+from segunc.gallery import video as video_module
+from segunc.gallery.video import count_frames, frame_rate, video_suffix, write_video
 from segunc.maps.store import MapsWriter, encode_jpeg
-from segunc.review import video as video_module
-from segunc.review.video import count_frames, frame_rate, video_suffix, write_video
 from tests.maps.fakes import manifest
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from typing import Literal
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import Image
+from segunc.gallery.colormap import page_ranges
+from segunc.gallery.description import describe_classes
+from segunc.gallery.inputs import ReviewLabels, choose_scores, find_review_labels, open_images, open_maps, with_images
+from segunc.gallery.overlay import Legend, draw_overlay, draw_panel
 from segunc.maps.folder import PREDICTION
 from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
-from segunc.review.colormap import page_ranges
-from segunc.review.description import describe_classes
-from segunc.review.inputs import ReviewLabels, choose_scores, find_review_labels, open_images, open_maps, with_images
-from segunc.review.overlay import Legend, draw_overlay, draw_panel
 
 PANEL = "panel"
 PANEL_SCORES = ("entropy", "aleatoric", "epistemic")
@@ -38,7 +38,7 @@ class PictureRequest:
         panel: one picture a frame with image, prediction, class legend and all scores; else one picture a score.
         frames: names or patterns (``*``, ``?``, ``[...]``); None is all.
         suffix: the format; PNG and PDF are lossless.
-        ranges: ranges of colours, score -> (low, high); see :func:`segunc.review.colormap.page_ranges` for the others.
+        ranges: ranges of colours, score -> (low, high); see :func:`segunc.gallery.colormap.page_ranges` for the others.
         images: the source images; None is the input that the manifest records.
         anomaly_labels: folder of masks to outline.
         anomaly_encoding: what their values mean.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image
-from segunc.review.colormap import DisplayRange, colour_table, colourise, levels
+from segunc.gallery.colormap import DisplayRange, colour_table, colourise, levels
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Colour = tuple[int, int, int]

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from segunc.gallery.description import run_id
+from segunc.gallery.page import write_review
+from segunc.gallery.verdicts import read_verdicts, write_verdicts
+from segunc.gallery.video import write_video
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import encode_jpeg
-from segunc.review.description import run_id
-from segunc.review.page import write_review
-from segunc.review.verdicts import read_verdicts, write_verdicts
-from segunc.review.video import write_video
-from tests.review.browser import Visit
-from tests.review.scenes import NAMES, SIZE, Scene, write_video_scene
+from tests.gallery.browser import Visit
+from tests.gallery.scenes import NAMES, SIZE, Scene, write_video_scene
 
 pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 WORST_FIRST = list(reversed(NAMES))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from segunc.maps.reader import MapsReader
-from tests.review.browser import Visit
-from tests.review.scenes import NAMES, SCORES, SIZE, Scene
+from tests.gallery.browser import Visit
+from tests.gallery.scenes import NAMES, SCORES, SIZE, Scene
 
 pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 WORST_FIRST = list(reversed(NAMES))
@@ -45,7 +45,7 @@ def test_values_under_the_pointer_are_those_on_disk(name: str, full_page: Path, 
 
 
 def test_layers_are_painted_in_their_fixed_colours(full_page: Path, scene: Scene, visit: Visit) -> None:
-    from segunc.review.colormap import colourise, display_range
+    from segunc.gallery.colormap import colourise, display_range
 
     reader, name = MapsReader(scene.maps), NAMES[1]
     for score in ("entropy", "epistemic"):

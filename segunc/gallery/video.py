@@ -21,8 +21,8 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import PARTIAL_SUFFIX
 from segunc.data.images import Image, read_image
 from segunc.data.webm import open_webm
+from segunc.gallery.overlay import blank, resize
 from segunc.maps.manifest import is_ours, read_manifest
-from segunc.review.overlay import blank, resize
 
 MAXIMUM_WIDTH = 1280
 """Wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more."""

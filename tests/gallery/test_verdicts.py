@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.review.verdicts import Verdict, read_verdicts, summary_table
+from segunc.gallery.verdicts import Verdict, read_verdicts, summary_table
 
 RUN = "0123456789abcdef"
 FRAMES = ("a", "b,c", "d")

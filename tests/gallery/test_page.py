@@ -20,9 +20,9 @@ import pytest
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.data.labels import LabelMap
+from segunc.gallery.page import write_review
 from segunc.maps.reader import MapsReader
-from segunc.review.page import write_review
-from tests.review.scenes import LABEL_MAP, NAMES, SCORES, Scene, write_maps
+from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, write_maps
 
 
 def table(index: Path, name: str) -> dict[str, Any]:
