@@ -18,6 +18,7 @@ LIBRARY = [
     "ConversionReport",
     "InputError",
     "NetworkDescription",
+    "OwnData",
     "PartialFailure",
     "Prediction",
     "Sampler",

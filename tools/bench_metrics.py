@@ -27,14 +27,13 @@ import numpy as np
 
 from segunc.maps.encoding import encode_unit
 from segunc.metrics.components import component_counts
-from segunc.metrics.counting import auroc, average_precision, count_scores, detection_curve, empty_counts, fpr_at_recall
-from segunc.metrics.wide_keys import WIDE_KEYS, count_wide_scores
+from segunc.metrics.counting import KEYS, auroc, average_precision, count_scores, detection_curve, fpr_at_recall
 from tools.measuring import provenance
 
 SIZE = (1024, 2048)
 """Pixels of a frame, 2.1 million."""
 NUMBERS = ("auroc", "aupr", "fpr95")
-CURVES = ("float16", "uint16", "float32, 20-bit keys", "scikit-learn")
+CURVES = ("float16", "uint16", "scikit-learn")
 
 
 def peak_bytes() -> int:
@@ -59,16 +58,14 @@ def frames_of(megapixels: float) -> int:
 def measure_segunc(kind: str, frames: int) -> dict[str, Any]:
     """Counts frame by frame, then the curve."""
     seconds, before = 0.0, 0
-    counts = np.zeros((2, WIDE_KEYS), np.int64) if kind.startswith("float32") else empty_counts()
+    counts = np.zeros((2, KEYS), np.int64)
     for index in range(frames):
         scores, anomaly = make_frame(index)
         if kind.startswith("uint16"):
             scores = encode_unit(scores)
-        elif kind.startswith("float32"):
-            scores = scores.astype(np.float32)
         before = before or peak_bytes()
         start = time.perf_counter()
-        counts += (count_wide_scores if kind.startswith("float32") else count_scores)(scores, anomaly)
+        counts += count_scores(scores, anomaly)
         seconds += time.perf_counter() - start
     start = time.perf_counter()
     curve = detection_curve(counts)

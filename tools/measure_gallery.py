@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from segunc.gallery.frame_files import IMAGE, SHARES, STATISTICS, THUMBNAILS, FrameRow, write_data
+from segunc.gallery.page import frame_table, write_review
 from segunc.maps.frame_files import encode_jpeg, write_file
 from segunc.maps.manifest import build_manifest, tool_commit
 from segunc.maps.store import MapsWriter
-from segunc.review.frame_files import IMAGE, SHARES, STATISTICS, THUMBNAILS, FrameRow, write_data
-from segunc.review.page import frame_table, write_review
 from segunc.scores import SCORES
 
 PERCENTILES = {"median": 50, "95th percentile": 95, "longest": 100}

@@ -34,7 +34,7 @@ from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.evaluation.compare import format_number, markdown_table
-from segunc.plots.lines import Line, SeriesPanel, series_figure
+from segunc.plots.charts import Line, SeriesPanel, series_figure
 from segunc.plots.style import save_figure
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model

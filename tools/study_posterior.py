@@ -28,7 +28,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
-from segunc.metrics.agreement import predictive_agreement, total_variation
+from segunc.metrics.segmentation import predictive_agreement, total_variation
 from segunc.posteriors.chains import ChainStates
 from segunc.posteriors.files import Model, load_model
 from segunc.posteriors.methods import METHODS

@@ -23,8 +23,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import Sample
+from segunc.evaluation.evaluator import EvaluationOptions
 from segunc.evaluation.models import evaluate_model
-from segunc.evaluation.passes import EvaluationOptions
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler

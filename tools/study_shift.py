@@ -25,11 +25,11 @@ from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import DatasetEntry, Sample
 from segunc.evaluation.compare import ARROWS, NULL, format_number, markdown_table
+from segunc.evaluation.evaluator import EvaluationOptions
 from segunc.evaluation.models import evaluate_model
-from segunc.evaluation.passes import EvaluationOptions
 from segunc.evaluation.results import higher_is_better
 from segunc.options import whole_numbers
-from segunc.plots.lines import Line, SeriesPanel, series_figure
+from segunc.plots.charts import Line, SeriesPanel, series_figure
 from segunc.plots.style import save_figure
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler

@@ -1,1 +1,1 @@
-"""Norm sites, conversion, affine draws, and one file for each posterior."""
+"""Norm sites, conversion and affine draws over one network, the prior on them, and a posterior on disk."""

@@ -143,6 +143,11 @@ class AffineLayout:
         return int(self.weight.numel())
 
     @property
+    def affine(self) -> Tensor:
+        """``[2, T]`` gamma (row 0) and beta (row 1)."""
+        return torch.stack([self.weight, self.bias])
+
+    @property
     def device(self) -> torch.device:
         return self.weight.device
 
@@ -158,6 +163,11 @@ class AffineLayout:
                 flags = [a and b for a, b in zip(flags, in_scope(narrower, self.names), strict=True)]
             self._masks[scope, narrower] = self.site_mask(flags)
         return self._masks[scope, narrower]
+
+    def free(self, scope: str, narrower: str | None = None) -> Tensor:
+        """``[2, T]`` bool: the gammas, and the betas that there are, of :meth:`mask`."""
+        mask = self.mask(scope, narrower)
+        return torch.stack([mask, mask & self.has_bias])
 
     def reached(self) -> list[bool]:
         """For each site whether a drawn forward came through it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from segunc.affine.draws import AffineLayout
@@ -47,11 +46,11 @@ class Prior:
 
     def centre(self, layout: AffineLayout) -> Tensor:
         """``[2, T]`` gamma (row 0) and beta (row 1) at the prior's mean."""
-        return (1.0 if self.mean == "base" else 0.0) * torch.stack([layout.weight, layout.bias])
+        return (1.0 if self.mean == "base" else 0.0) * layout.affine
 
     def energy(self, affine: Tensor, layout: AffineLayout, scope: str) -> Tensor:
         """``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar: what a mean-pixel loss is added."""
-        gamma, beta = (affine - self.centre(layout)).square()
-        mask = layout.mask(scope)
-        square: Tensor = gamma[mask].sum() + beta[mask & layout.has_bias].sum()
-        return square / (2.0 * self.scale**2 * self.effective_pixels)
+        square = (affine - self.centre(layout)).square()
+        gamma, beta = (row[free].sum() for row, free in zip(square, layout.free(scope), strict=True))
+        distance: Tensor = gamma + beta
+        return distance / (2.0 * self.scale**2 * self.effective_pixels)

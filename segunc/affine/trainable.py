@@ -48,9 +48,7 @@ class Trainable(nn.Module, ABC, Generic[P]):
 
     def within_scope(self, affine: Tensor, layout: AffineLayout) -> Tensor:
         """``[2, T]`` gamma and beta inside the scope, the base's outside of it and where a layer has no beta."""
-        mask = layout.mask(self.scope)
-        gamma = torch.where(mask, affine[0], layout.weight)
-        return torch.stack([gamma, torch.where(mask & layout.has_bias, affine[1], layout.bias)])
+        return torch.where(layout.free(self.scope), affine, layout.affine)
 
     def class_weights(self, weights: Tensor, member: int) -> Tensor:
         """``[C]`` weights in the cross-entropy of a member's step."""

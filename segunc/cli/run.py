@@ -62,14 +62,11 @@ def train(options: TrainOptions) -> None:
 
 
 def finetune(options: FinetuneOptions) -> None:
+    from segunc.training.progress import is_first_process, say
     from segunc.verbs import finetune as verb
 
-    measured = verb.finetune(options).measured
-    if not measured:
-        return
-    from segunc.training.progress import is_first_process
-
-    if is_first_process():
+    measured = verb.finetune(options, say).measured
+    if measured and is_first_process():
         selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]
         parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
         print(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")

@@ -11,32 +11,28 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.evaluation.results import (
-    EvaluationResult,
-    NumberPath,
-    PairedDifference,
-    data_warnings,
-    differing_counts,
-    higher_is_better,
-    paired_difference,
-    why_not_paired,
-)
+from segunc.evaluation.resampling import NumberPath, PairedDifference, paired_difference, why_not_paired
+from segunc.evaluation.results import EvaluationResult, data_warnings, differing_counts, higher_is_better
 
 BY_SCORE = ("scores", "selective")
 """Sections of a result that hold a part for each score."""
 HIDDEN = ("threshold", "per_class", "f1")
 """Parts of a path that are shown only when they are asked for."""
+NULL = "—"
+_MINUS = "−"
+_MOST_DECIMALS = 6
+"""What is smaller is rounding: confidences are counted in float32."""
+ARROWS = {True: " ↑", False: " ↓", None: ""}
+"""Behind a number's name: whether higher or lower is better."""
+_CSV_COLUMNS = (
+    *("number", "result", "value", "low", "high", "better", "best"),
+    *("baseline", "difference", "difference_low", "difference_high", "p_value", "reason"),
+)
 
 
 @dataclass(frozen=True)
 class Column:
-    """What one column shows: a result, or one score of it.
-
-    Attributes:
-        name: its heading.
-        result: where its numbers come from.
-        paths: label of a row -> path of the number.
-    """
+    """A result, or one score of it, under its heading; ``paths`` leads from the label of a row to the number."""
 
     name: str
     result: EvaluationResult
@@ -169,8 +165,8 @@ def _row(label: str, columns: Sequence[Column], base: int) -> Row:
     path = next(column.paths[label] for column in columns if label in column.paths)
     upwards = higher_is_better(path)
     differences = tuple(
-        None if i == base else _difference(label, columns[base], columns[i], cells[base], cells[i])
-        for i in range(len(columns))
+        None if column is columns[base] else _difference(label, columns[base], column, cells[base], cell)
+        for column, cell in zip(columns, cells, strict=True)
     )
     return Row(label, upwards, cells, _best(label, columns, cells, upwards), differences)
 
@@ -217,29 +213,16 @@ def _best(label: str, columns: Sequence[Column], cells: Sequence[Cell], upwards:
         if differing_counts(columns[best].result, columns[other].result, section):
             return None
         difference = _difference(label, columns[other], columns[best], cells[other], cells[best])
-        if difference is None or not _is_beyond_chance(difference, cells[other], cells[best]):
+        if difference is None:
+            return None
+        if difference.test is not None:
+            beyond_chance = difference.test.excludes_zero
+        else:
+            a, b = cells[other].interval, cells[best].interval
+            beyond_chance = a is not None and b is not None and (a[1] < b[0] or b[1] < a[0])
+        if not beyond_chance:
             return None
     return best
-
-
-def _is_beyond_chance(difference: Difference, first: Cell, second: Cell) -> bool:
-    if difference.test is not None:
-        return difference.test.excludes_zero
-    if first.interval is None or second.interval is None:
-        return False
-    return first.interval[1] < second.interval[0] or second.interval[1] < first.interval[0]
-
-
-NULL = "—"
-_MINUS = "−"
-_MOST_DECIMALS = 6
-"""What is smaller is rounding: confidences are counted in float32."""
-ARROWS = {True: " ↑", False: " ↓", None: ""}
-"""Behind a number's name: whether higher or lower is better."""
-_CSV_COLUMNS = (
-    *("number", "result", "value", "low", "high", "better", "best"),
-    *("baseline", "difference", "difference_low", "difference_high", "p_value", "reason"),
-)
 
 
 def format_number(value: float, *, like: float | None = None, sign: bool = False) -> str:
@@ -273,15 +256,9 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Rows with a header as a Markdown table whose columns also stand below each other in a terminal."""
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(3, *(len(row[i]) for row in escaped)) for i in range(len(escaped[0]))]
-    lines = [
-        "| "
-        + " | ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        + " |"
-        for row in escaped
-    ]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    lines.insert(1, "| " + " | ".join(rule) + " |")
-    return "\n".join(lines)
+    aligned = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in escaped]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (aligned[0], rule, *aligned[1:]))
 
 
 def format_comparison(comparison: Comparison) -> str:
@@ -294,16 +271,12 @@ def format_comparison(comparison: Comparison) -> str:
         rows.append([row.label + ARROWS[row.higher_is_better], *texts])
     parts = [markdown_table(rows)]
     if len(comparison.columns) > 1:
-        parts.append(_differences(comparison))
+        others = [i for i in range(len(comparison.columns)) if i != comparison.baseline]
+        rows = [[f"less {comparison.columns[comparison.baseline]}", *(comparison.columns[i] for i in others)]]
+        rows += [[row.label, *(format_difference(row.differences[i]) for i in others)] for row in comparison.rows]
+        parts.append(markdown_table(rows))
     parts.append("\n".join(_below(comparison)))
     return "\n\n".join(part for part in parts if part)
-
-
-def _differences(comparison: Comparison) -> str:
-    others = [i for i in range(len(comparison.columns)) if i != comparison.baseline]
-    rows = [[f"less {comparison.columns[comparison.baseline]}", *(comparison.columns[i] for i in others)]]
-    rows += [[row.label, *(format_difference(row.differences[i]) for i in others)] for row in comparison.rows]
-    return markdown_table(rows)
 
 
 def format_difference(difference: Difference | None) -> str:

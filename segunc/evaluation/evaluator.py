@@ -1,29 +1,106 @@
-"""Parts with their sums and bootstrap replicates: what both passes of an evaluation gather."""
+"""Gather the counts of a whole run, frame by frame in constant memory, and turn them into one result.
+
+The evaluator sees arrays only: whether they come from files or straight from a network, the stored form of each score
+is what is counted, so both ways give the same numbers to the last digit. Components need a second pass over the frames,
+at the thresholds that the first one found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
+from segunc.evaluation.labelled_frame import CONFIDENCE, Array, LabelledFrame
 from segunc.evaluation.parts import (
     PARTS,
     PROTOCOLS,
+    AnomalyProtocol,
+    Components,
+    Forms,
     Part,
-    Path,
-    Protocol,
 )
-from segunc.evaluation.resampling import Replicates, Resampling, Tally, replicate_numbers
-from segunc.metrics.counting import NO_ANOMALY
+from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, resampled_units
+from segunc.metrics.components import TRACKS, Mode
+from segunc.metrics.counting import NO_ANOMALY, Counts
 
+State = TypeVar("State")
 Result = dict[str, Any]
 """The content of ``metrics.json``."""
+NO_INTERVALS = Resampling(0)
+
+
+class Tally(Generic[State]):
+    """The summed counts of a part with their bootstrap replicates, kept in a coarser form because there are many."""
+
+    def __init__(self, part: Part[State], resampling: Resampling) -> None:
+        self.part, self.resampling = part, resampling
+        self.frames = 0
+        self._counts: list[State] = []
+        self._replicates: Counts | None = None
+        self._unit: str | None = None
+        self._pending: Counts | None = None
+
+    def add(self, counts: State, unit: str) -> None:
+        """Add the counts of a frame that belongs to a resampled unit."""
+        self.frames += 1
+        self._counts.append(counts)
+        if len(self._counts) > self.part.batch:
+            self._counts = [self.part.combine(self._counts)]
+        if not self.resampling.replicates:
+            return
+        if unit != self._unit:
+            self._flush()
+            self._unit = unit
+        coarse = self.part.coarsen(counts)
+        # Frames of a unit share their weights: one round over the replicates serves the whole unit.
+        self._pending = coarse if self._pending is None else self._pending + coarse
+
+    @property
+    def total(self) -> State | None:
+        """The counts of all frames, None before the first."""
+        if len(self._counts) > 1:
+            self._counts = [self.part.combine(self._counts)]
+        return self._counts[0] if self._counts else None
+
+    @property
+    def replicates(self) -> Counts | None:
+        """int64 ``[R, ...]`` coarse counts of each replicate; None before the first count or without replicates."""
+        self._flush()
+        return self._replicates
+
+    def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
+        """For each number that all frames together define its replicates ``[R]``, NaN where one defines none.
+
+        They are moved by the difference that the coarser counts make over all frames.
+        """
+        total, replicates = self.total, self.replicates
+        if total is None or replicates is None:
+            return {}
+        part = self.part
+        exact, coarse = part.numbers(total, forms), part.numbers(part.refine(part.coarsen(total)), forms)
+        rows = [part.numbers(part.refine(replicate), forms) for replicate in replicates]
+        columns = {}
+        for name, value in exact.items():
+            near = coarse[name]
+            if value is not None and near is not None:
+                columns[name] = np.array([row[name] for row in rows], np.float64) + (value - near)  # None becomes NaN
+        return columns
+
+    def _flush(self) -> None:
+        if self._pending is None or self._unit is None:
+            return
+        weights = self.resampling.weights(self._unit)
+        if self._replicates is None:
+            self._replicates = np.zeros((len(weights), *self._pending.shape), np.int64)
+        for replicate in np.flatnonzero(weights):
+            self._replicates[replicate] += weights[replicate] * self._pending
+        self._unit = self._pending = None
 
 
 class Gatherer:
@@ -33,15 +110,19 @@ class Gatherer:
         parts: what is counted.
         resampling: of the intervals.
         unit: from a frame's name to the unit that is resampled; None resamples single frames.
+        incomplete: why a part that so many frames were counted by has no numbers, whatever its counts are, or None.
     """
 
     def __init__(
-        self, parts: Sequence[Part[Any]], resampling: Resampling, unit: Callable[[str], str] | None = None
+        self,
+        parts: Sequence[Part[Any]],
+        resampling: Resampling,
+        unit: Callable[[str], str] | None = None,
+        incomplete: Callable[[Part[Any], int], str | None] = lambda part, counted: None,
     ) -> None:
-        self.parts, self.resampling = tuple(parts), resampling
+        self.resampling, self.incomplete = resampling, incomplete
         self.unit = unit or (lambda name: name)
-        self.tallies = [Tally(part, resampling) for part in self.parts]
-        self.counted = [0] * len(self.parts)
+        self.tallies = [Tally(part, resampling) for part in parts]
         self.forms: dict[str, str] = {}
         self.units: set[str] = set()
 
@@ -52,7 +133,7 @@ class Gatherer:
             InputError: a part cannot count it, or a map is stored in another form than in the frames before; then
                 nothing of the frame is counted.
         """
-        counts = [part.count(frame) for part in self.parts]
+        counts = [tally.part.count(frame) for tally in self.tallies]
         forms = dict(self.forms)
         for name in frame.stored:
             form = frame.form(name)
@@ -61,84 +142,44 @@ class Gatherer:
         unit = self.unit(frame.name)
         self.forms = forms
         self.units.add(unit)
-        for index, part_counts in enumerate(counts):
+        for tally, part_counts in zip(self.tallies, counts, strict=True):
             if part_counts is not None:
-                self.tallies[index].add(part_counts, unit)
-                self.counted[index] += 1
+                tally.add(part_counts, unit)
 
-    def merge(self, other: Gatherer) -> None:
-        """Add the counts of other frames; the sums are those of one gatherer over all frames, to the last bit.
+    def counts(self, kind: type[Part[Any]]) -> dict[str, Any]:
+        """Score -> the summed counts of its part of a kind, None where no frame was counted.
 
-        Raises:
-            InputError: the two do not gather the same, hold a resampled unit in common, or maps of different forms.
+        Parts that belong to no score stand under the empty name.
         """
-        if [p.section for p in self.parts] != [p.section for p in other.parts]:
-            raise InputError("two evaluations of different scores or protocols", "the same in both")
-        if self.resampling != other.resampling:
-            raise InputError(f"intervals by {self.resampling} and {other.resampling}", "the same in both")
-        common = self.units & other.units
-        if common and self.resampling.replicates:
-            raise InputError(f"'{min(common)}' is in both shards", "each resampled unit in one shard")
-        for name in self.forms.keys() & other.forms.keys():
-            if self.forms[name] != other.forms[name]:
-                raise InputError(f"the map '{name}' as {other.forms[name]}", f"{self.forms[name]}, as in both shards")
-        self.forms |= other.forms
-        self.units |= other.units
-        for mine, theirs in zip(self.tallies, other.tallies, strict=True):
-            mine.merge(theirs)
-        self.counted = [a + b for a, b in zip(self.counted, other.counted, strict=True)]
+        return {getattr(t.part, "score", ""): t.total for t in self.tallies if isinstance(t.part, kind)}
 
-    def counts(self, kind: type[Part[Any]], section: Path) -> Any:
-        """The summed counts of the part of a kind and section; None where no frame was counted."""
-        found = [
-            t for p, t in zip(self.parts, self.tallies, strict=True) if isinstance(p, kind) and p.section == section
-        ]
-        return found[0].total if found else None
-
-    def place_numbers(
-        self, result: Result, reasons: dict[str, str], incomplete: Callable[[Part[Any], int], str | None]
-    ) -> None:
-        """Put every number into a result, None with its reason where there is none.
-
-        Args:
-            result: is filled.
-            reasons: dotted path -> reason, is filled.
-            incomplete: why a part that so many frames were counted by has no numbers, or None.
-        """
-        for part, tally, counted in zip(self.parts, self.tallies, self.counted, strict=True):
-            why = incomplete(part, counted)
+    def place_numbers(self, result: Result, reasons: dict[str, str]) -> None:
+        """Put every number into a result, None with its reason (by dotted path) where there is none."""
+        for tally in self.tallies:
+            part, total = tally.part, tally.total
+            why = self.incomplete(part, tally.frames)
             numbers = dict.fromkeys(part.names)
-            if tally.total is not None and not why:
-                numbers |= part.numbers(tally.total, self.forms)
+            if total is not None and not why:
+                numbers |= part.numbers(total, self.forms)
             for name in part.names:
                 path = (*part.section, *name)
-                _place(result, path, numbers[name])
+                place = result
+                for key in path[:-1]:
+                    place = place.setdefault(key, {})
+                place[path[-1]] = numbers[name]
                 if numbers[name] is None:
-                    reasons[".".join(path)] = why or part.why(tally.total, name)
+                    reasons[".".join(path)] = why or (part.lacks if total is None else part.why(total, name))
 
-    def replicates(self, incomplete: Callable[[Part[Any], int], str | None]) -> Replicates:
+    def replicates(self) -> Replicates:
         """The numbers of every bootstrap replicate; no paths without resampling."""
         rows: dict[str, npt.NDArray[np.float64]] = {}
-        for part, tally, counted in zip(self.parts, self.tallies, self.counted, strict=True):
-            if not incomplete(part, counted):
-                columns = replicate_numbers(partial(part.numbers, forms=self.forms), tally)
-                rows |= {".".join((*part.section, *n)): row for n, row in columns.items() if n not in part.point}
+        for tally in self.tallies:
+            if not self.incomplete(tally.part, tally.frames):
+                columns = tally.replicate_numbers(self.forms)
+                shown = {name: row for name, row in columns.items() if name not in tally.part.point}
+                rows |= {".".join((*tally.part.section, *name)): row for name, row in shown.items()}
         values = np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
         return Replicates(tuple(rows), values, self.resampling.seed, tuple(sorted(self.units)))
-
-
-def _place(result: Result, path: Path, value: float | None) -> None:
-    for key in path[:-1]:
-        result = result.setdefault(key, {})
-    result[path[-1]] = value
-
-
-# Gather the counts of a whole run, frame by frame in constant memory, and turn them into one result.
-#
-# The evaluator sees arrays only: whether they come from files or straight from a network, the stored form of each score
-# is what is counted, so both ways give the same numbers to the last digit.
-
-Array = npt.NDArray[Any]
 
 
 class Evaluator:
@@ -152,7 +193,7 @@ class Evaluator:
         classes: the label map, or the class names by train id; None where no class labels are evaluated.
         protocols: of the anomaly labels; none where no anomaly labels are evaluated.
         unit_codes: scores whose uint16 maps hold this tool's codes; those of other tools are linear. None for our own maps.
-        resampling: of the intervals; None makes none.
+        resampling: of the intervals.
         unit: from a frame's name to the unit that is resampled; None resamples single frames.
 
     Raises:
@@ -164,9 +205,9 @@ class Evaluator:
         score_names: Sequence[str],
         classes: LabelMap | Sequence[str] | None,
         *,
-        protocols: Sequence[Protocol] = ("pooled",),
+        protocols: Sequence[AnomalyProtocol] = ("pooled",),
         unit_codes: Collection[str] | None = None,
-        resampling: Resampling | None = None,
+        resampling: Resampling = NO_INTERVALS,
         unit: Callable[[str], str] | None = None,
     ) -> None:
         self.score_names = tuple(score_names)
@@ -182,10 +223,10 @@ class Evaluator:
         self.unit_codes = unit_codes
         builders = [PARTS[name] for name in PARTS]
         parts = [part for build in builders for part in build(self.score_names, self.classes, protocols)]
-        self.gatherer = Gatherer(parts, resampling or Resampling(0), unit)
+        self.gatherer = Gatherer(parts, resampling, unit, self._incomplete)
         self._anomaly_pixels = np.zeros(3, np.int64)
         self._label_pixels = np.zeros(2, np.int64)
-        self._frames = dict.fromkeys(("seen", "scored", "anomaly", "both", "labelled"), 0)
+        self._frames = dict.fromkeys(("scored", "anomaly", "both", "labelled"), 0)
         self._left_out: list[dict[str, str]] = []
 
     def update(
@@ -218,30 +259,19 @@ class Evaluator:
         except InputError as error:
             self.leave_out(frame, str(error))
             return False
-        self._count_pixels(maps)
+        self._frames["scored"] += 1
+        self._frames["anomaly"] += anomaly is not None
+        self._frames["both"] += bool(maps.anomaly_pixels[0] and maps.anomaly_pixels[1])
+        self._anomaly_pixels += maps.anomaly_pixels
+        if labels is not None and prediction is not None:
+            self._frames["labelled"] += 1
+            ignored = np.count_nonzero(labels == IGNORE)
+            self._label_pixels += (labels.size - ignored, ignored)
         return True
 
     def leave_out(self, frame: str, reason: str) -> None:
         """Note a frame that cannot be counted, one that could not be read for instance."""
-        self._frames["seen"] += 1
         self._left_out.append({"frame": frame, "reason": reason})
-
-    def merge(self, other: Evaluator) -> None:
-        """Add the counts of another evaluator with the same scores, classes and resampling over other frames.
-
-        The numbers are then those of one evaluator over all the frames, to the last bit. A resampled unit must lie in
-        one of both.
-
-        Raises:
-            InputError: the two do not evaluate the same, hold a unit in common, or hold maps of different forms.
-        """
-        if self.classes != other.classes:
-            raise InputError("two evaluations of different classes", "the same in both")
-        self.gatherer.merge(other.gatherer)
-        self._anomaly_pixels += other._anomaly_pixels
-        self._label_pixels += other._label_pixels
-        self._frames = {key: value + other._frames[key] for key, value in self._frames.items()}
-        self._left_out += other._left_out
 
     def result(self) -> Result:
         """The numbers of all frames so far, in the form of ``metrics.json``.
@@ -254,52 +284,21 @@ class Evaluator:
         if self._frames["scored"] == 0:
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if self._left_out else ""
             raise InputError(
-                f"none of {self._frames['seen']} frames could be scored{first}",
+                f"none of {len(self._left_out)} frames could be scored{first}",
                 "maps and labels of the same frames",
                 "check that the label folder belongs to these maps",
             )
         result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
-        self.gatherer.place_numbers(result, reasons, self._incomplete)
+        self.gatherer.place_numbers(result, reasons)
         result["segmentation"].setdefault("per_class", {})
-        result["intervals"] = self.replicates().intervals()
+        result["intervals"] = self.gatherer.replicates().intervals()
         result["reasons"] = reasons
-        result["counts"] = self._counts()
-        result["left_out"] = list(self._left_out)
-        return result
-
-    def replicates(self) -> Replicates:
-        """The numbers of every bootstrap replicate; no paths without resampling."""
-        return self.gatherer.replicates(self._incomplete)
-
-    def _count_pixels(self, frame: LabelledFrame) -> None:
-        self._frames["seen"] += 1
-        self._frames["scored"] += 1
-        self._frames["anomaly"] += frame.anomaly is not None
-        self._frames["both"] += bool(frame.anomaly_pixels[0] and frame.anomaly_pixels[1])
-        self._anomaly_pixels += frame.anomaly_pixels
-        if frame.labels is not None and frame.prediction is not None:
-            self._frames["labelled"] += 1
-            ignored = np.count_nonzero(frame.labels == IGNORE)
-            self._label_pixels += (frame.labels.size - ignored, ignored)
-
-    def _incomplete(self, part: Part[Any], counted: int) -> str | None:
-        """Why a part has no numbers whatever its counts are."""
-        if part.needs == "class" and not self.classes:
-            return "no class labels were given"
-        labelled = self._frames["anomaly" if part.needs == "anomaly" else "labelled"]
-        if 0 < counted < labelled:
-            return f"only {counted} of {labelled} frames with a label hold what it needs"
-        if part.needs == "anomaly" and labelled and not self._anomaly_pixels[1] and self._anomaly_pixels[2]:
-            return f"{NO_ANOMALY}; {self._anomaly_pixels[2]} pixels are ignored"
-        return None
-
-    def _counts(self) -> dict[str, int]:
         normal, anomaly, ignored = (int(n) for n in self._anomaly_pixels)
-        return {
-            "frames": self._frames["seen"],
+        result["counts"] = {
+            "frames": self._frames["scored"] + len(self._left_out),
             "frames_scored": self._frames["scored"],
-            "frames_left_out": self._frames["seen"] - self._frames["scored"],
+            "frames_left_out": len(self._left_out),
             "anomaly_frames": self._frames["anomaly"],
             "anomaly_frames_with_both_classes": self._frames["both"],
             "pixels": normal + anomaly,
@@ -311,3 +310,121 @@ class Evaluator:
             "ignored_label_pixels": int(self._label_pixels[1]),
             "resampled_units": len(self.gatherer.units),
         }
+        result["left_out"] = list(self._left_out)
+        return result
+
+    def replicates(self) -> Replicates:
+        """The numbers of every bootstrap replicate; no paths without resampling."""
+        return self.gatherer.replicates()
+
+    def _incomplete(self, part: Part[Any], counted: int) -> str | None:
+        if part.needs == "class" and not self.classes:
+            return "no class labels were given"
+        labelled = self._frames["anomaly" if part.needs == "anomaly" else "labelled"]
+        if 0 < counted < labelled:
+            return f"only {counted} of {labelled} frames with a label hold what it needs"
+        if part.needs == "anomaly" and labelled and not self._anomaly_pixels[1] and self._anomaly_pixels[2]:
+            return f"{NO_ANOMALY}; {self._anomaly_pixels[2]} pixels are ignored"
+        return None
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What is made of the counts.
+
+    Attributes:
+        scores: the scores to evaluate; None is every score there is.
+        protocols: of the anomaly labels.
+        tracks: component tracks, which need a second pass; their threshold is that of the protocol ``smiyc``, which is
+            evaluated too.
+        mode: how components are cut, ``smiyc`` (score > threshold) or ``inclusive`` (>=).
+        resampling: of the intervals.
+        resample: the unit that is resampled: ``frame``, ``folder`` or a regular expression over frame names.
+
+    Raises:
+        InputError: an unknown track or mode.
+    """
+
+    scores: Sequence[str] | None = None
+    protocols: Sequence[AnomalyProtocol] = ("pooled", "per-image")
+    tracks: Sequence[str] = ()
+    mode: Mode = "smiyc"
+    resampling: Resampling = NO_INTERVALS
+    resample: str = "frame"
+
+    def __post_init__(self) -> None:
+        for name in self.tracks:
+            if name not in TRACKS:
+                raise InputError(f"component track '{name}'", f"one of {', '.join(TRACKS)}", "check the spelling")
+        if self.mode not in get_args(Mode):
+            raise InputError(f"component mode '{self.mode}'", " or ".join(get_args(Mode)), "check the spelling")
+
+    def evaluator(
+        self, scores: Sequence[str], classes: LabelMap | None, frames: Iterable[str], *, anomalies: bool, **given: Any
+    ) -> Evaluator:
+        """An evaluator with these options.
+
+        Args:
+            scores: the names of the scores.
+            classes: the label map, None without class labels.
+            frames: names of the frames to come; each is checked to belong to a resampled unit.
+            anomalies: whether there are anomaly labels.
+            given: further arguments of the evaluator.
+        """
+        unit = resampled_units(self.resample)
+        for name in frames:
+            unit(name)
+        wanted = dict.fromkeys((*self.protocols, *(("smiyc",) if self.tracks else ())))
+        protocols: Sequence[AnomalyProtocol] = tuple(wanted) if anomalies else ()
+        return Evaluator(scores, classes, protocols=protocols, resampling=self.resampling, unit=unit, **given)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A finished evaluation.
+
+    Attributes:
+        result: the content of ``metrics.json``.
+        replicates: of every number, for paired tests.
+        evaluator: the counts behind the numbers, for curves.
+    """
+
+    result: Result
+    replicates: Replicates
+    evaluator: Evaluator
+
+
+def component_pass(
+    evaluator: Evaluator, result: Result, options: EvaluationOptions, frames: Iterable[LabelledFrame]
+) -> Replicates:
+    """Count components at the thresholds that a first pass found, and put their numbers into its result.
+
+    Args:
+        evaluator: after the first pass.
+        result: of it; is filled.
+        options: tracks and mode.
+        frames: the frames of the first pass again, those with anomaly labels.
+
+    Returns:
+        the replicates of the first pass with those of the components.
+    """
+    thresholds = {name: result["scores"][name]["smiyc"]["threshold"] for name in evaluator.score_names}
+    parts = [
+        Components(name, track, threshold, options.mode)
+        for name, threshold in thresholds.items()
+        for track in options.tracks
+        if threshold is not None
+    ]
+    second = Gatherer(parts, options.resampling, evaluator.gatherer.unit)
+    for frame in frames if parts else ():
+        second.add(frame)
+    second.place_numbers(result, result["reasons"])
+    for name, threshold in thresholds.items():
+        for track in options.tracks if threshold is None else ():
+            why = result["reasons"][f"scores.{name}.smiyc.threshold"]
+            result["scores"][name].setdefault("components", {})[track] = None
+            result["reasons"][f"scores.{name}.components.{track}"] = f"it has no threshold: {why}"
+    result["component_mode"] = options.mode
+    more = second.replicates()
+    result["intervals"] |= more.intervals()
+    return evaluator.replicates().joined(more)

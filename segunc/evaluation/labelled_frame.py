@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +34,7 @@ class LabelledFrame:
         anomaly: uint8, 0 normal, 1 anomaly, 255 ignored.
         unit_codes: scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear.
             None for the scores of this tool.
+        anomaly_pixels: int64 ``[3]`` normal, anomalous and ignored pixels of the anomaly label; zeros without one.
 
     Raises:
         InputError: there is no label, sizes differ, or a label or the prediction holds what it may not hold.
@@ -47,8 +47,8 @@ class LabelledFrame:
     labels: Array | None = None
     anomaly: Array | None = None
     unit_codes: Collection[str] | None = None
-    _anomaly_counts: dict[str, Counts] = field(default_factory=dict, repr=False)
-    _failure_counts: dict[str, Counts] = field(default_factory=dict, repr=False)
+    anomaly_pixels: Counts = field(init=False)
+    _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -69,35 +69,6 @@ class LabelledFrame:
             raise InputError(f"there is no map '{name}'", "a map of every score that is evaluated")
         return self.stored[name]
 
-    def anomaly_counts(self, name: str) -> Counts | None:
-        """Pixels by key of a score, int64 ``[2, 65536]``, row 1 anomalous; None without an anomaly label."""
-        if self.anomaly is None:
-            return None
-        if name not in self._anomaly_counts:
-            with _named(name):
-                self._anomaly_counts[name] = count_scores(self.score(name), self.anomaly)
-        return self._anomaly_counts[name]
-
-    def failure_counts(self, name: str) -> Counts | None:
-        """Labelled pixels by key of a score, int64 ``[2, 65536]``, row 1 wrongly predicted.
-
-        None without class labels, without a prediction, or without a map of that score.
-
-        Raises:
-            InputError: a float map of the confidence score leaves 0..1, so that its complement is no probability.
-        """
-        if self.labels is None or self.prediction is None or name not in self.stored:
-            return None
-        if name not in self._failure_counts:
-            counted = self.labels != IGNORE
-            if name == CONFIDENCE and self.form(name) == "float":
-                _check_probabilities(self.stored[name][counted])
-            wrong = (self.labels != self.prediction).astype(np.uint8)
-            wrong[~counted] = IGNORE
-            with _named(name):
-                self._failure_counts[name] = count_scores(self.stored[name], wrong)
-        return self._failure_counts[name]
-
     def form(self, name: str) -> str:
         """How a map is stored: ``unit-code`` (uint16 codes of this tool), ``uint16``, ``uint8`` or ``float``.
 
@@ -115,6 +86,37 @@ class LabelledFrame:
     def _holds_codes(self, name: str) -> bool:
         return stored_as_codes(name) if self.unit_codes is None else name in self.unit_codes
 
+    def anomaly_counts(self, name: str) -> Counts | None:
+        """Pixels by key of a score, int64 ``[2, 65536]``, row 1 anomalous; None without an anomaly label."""
+        return None if self.anomaly is None else self._count("anomaly", name, self.anomaly)
+
+    def failure_counts(self, name: str) -> Counts | None:
+        """Labelled pixels by key of a score, int64 ``[2, 65536]``, row 1 wrongly predicted.
+
+        None without class labels, without a prediction, or without a map of that score.
+
+        Raises:
+            InputError: a float map of the confidence score leaves 0..1, so that its complement is no probability.
+        """
+        if self.labels is None or self.prediction is None or name not in self.stored:
+            return None
+        ignored = self.labels == IGNORE
+        if name == CONFIDENCE and self.form(name) == "float":
+            values = self.stored[name][~ignored]
+            if values.size and not (values.min() >= 0 and values.max() <= 1):
+                raise InputError(f"the map '{name}' leaves 0..1", "1 - max probability", "repair the map")
+        wrong = (self.labels != self.prediction).astype(np.uint8)
+        wrong[ignored] = IGNORE
+        return self._count("failure", name, wrong)
+
+    def _count(self, what: str, name: str, rows: Array) -> Counts:
+        if (what, name) not in self._counts:
+            try:
+                self._counts[what, name] = count_scores(self.score(name), rows)
+            except InputError as error:
+                raise InputError(f"the map '{name}': {error.given}", error.expected, error.remedy) from error
+        return self._counts[what, name]
+
     def _check_sizes(self) -> None:
         truth = self.anomaly if self.anomaly is not None else self.labels
         if truth is None:
@@ -128,16 +130,12 @@ class LabelledFrame:
             sizes["the class label"] = self.labels.shape
         for what, size in sizes.items():
             if size != truth.shape:
+                given, expected = (" x ".join(map(str, shape)) for shape in (size, truth.shape))
                 raise InputError(
-                    f"frame {self.name}: {what} is {_in_words(size)}",
-                    f"{_in_words(truth.shape)}, the size of the label",
+                    f"frame {self.name}: {what} is {given}",
+                    f"{expected}, the size of the label",
                     "predict at the labels' size, or give the labels that belong to these maps",
                 )
-
-
-def _check_probabilities(values: Array) -> None:
-    if values.size and not (values.min() >= 0 and values.max() <= 1):
-        raise InputError(f"the map '{CONFIDENCE}' leaves 0..1", "1 - max probability", "repair the map")
 
 
 def decode_keys(form: str, keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
@@ -153,16 +151,3 @@ def decode_keys(form: str, keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.float
     if form == "unit-code":
         return decode_unit(keys)
     return keys.astype(np.float32) / np.float32(np.iinfo(form).max)
-
-
-@contextmanager
-def _named(score: str) -> Iterator[None]:
-    """What is wrong with a map, with its name."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"the map '{score}': {error.given}", error.expected, error.remedy) from error
-
-
-def _in_words(size: tuple[int, ...]) -> str:
-    return " x ".join(map(str, size))

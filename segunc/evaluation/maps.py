@@ -1,8 +1,4 @@
-"""Evaluate uncertainty maps against labels: from maps on disk, or frame by frame as a network makes them.
-
-Nothing here knows a network. ``evaluate_maps`` reads the maps of any tool; a caller that holds a network feeds the same
-:class:`segunc.evaluation.evaluator.Evaluator` with the maps in their stored form and gets the same numbers.
-"""
+"""Evaluate a folder of uncertainty maps, of any tool, against labels. Nothing here knows a network."""
 
 from __future__ import annotations
 
@@ -19,8 +15,8 @@ from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import read_label_image
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.layout import find_labels, list_images
+from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, component_pass
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
-from segunc.evaluation.passes import Evaluation, EvaluationOptions, component_pass
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader, check_classes
 
@@ -68,7 +64,14 @@ def evaluate_maps(
         check_classes(reader, label_map)
     anomaly_files = _label_files(anomaly_labels, reader.frames)
     label_files = _label_files(labels, reader.frames)
-    chosen = _choose_scores(reader, options.scores)
+    chosen = reader.scores if options.scores is None else options.scores
+    for name in chosen:
+        if name not in reader.scores:
+            raise InputError(
+                f"score '{name}' has no maps in {reader.folder}",
+                f"one of {', '.join(reader.scores) or '(there is none)'}",
+                "check the name, or predict with that score",
+            )
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
     classes = label_map if labels is not None else None
     evaluator = options.evaluator(
@@ -95,7 +98,9 @@ def evaluate_maps(
     for kind, given_labels, files in (("anomaly", anomaly_labels, anomaly_files), ("class", labels, label_files)):
         if given_labels is not None:
             result["counts"][f"frames_without_{kind}_label"] = len(known - files.keys())
-            result["counts"][f"{kind}_labels_without_frame"] = _unused(given_labels, files)
+            # Many labels that no frame claims mean that the maps cover only a part of the set.
+            every = list_images(given_labels) if isinstance(given_labels, Path) else given_labels.values()
+            result["counts"][f"{kind}_labels_without_frame"] = len(set(every) - set(files.values()))
     if reader.unfinished:
         result["unfinished"] = reader.unfinished
     if not options.tracks or anomaly_labels is None:
@@ -111,29 +116,12 @@ def evaluate_maps(
     return Evaluation(result, component_pass(evaluator, result, options, again()), evaluator)
 
 
-def _choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> Sequence[str]:
-    unknown = [name for name in scores or () if name not in reader.scores]
-    if unknown:
-        raise InputError(
-            f"score '{unknown[0]}' has no maps in {reader.folder}",
-            f"one of {', '.join(reader.scores) or '(there is none)'}",
-            "check the name, or predict with that score",
-        )
-    return reader.scores if scores is None else scores
-
-
 def _label_files(given: Labels | None, frames: Sequence[str]) -> Mapping[str, Path]:
     if given is None:
         return {}
     if isinstance(given, Path):
         return find_labels(given, frames)
     return {frame: given[frame] for frame in frames if frame in given}
-
-
-def _unused(given: Labels, used: Mapping[str, Path]) -> int:
-    """Labels that no frame claims: many of them mean that the maps cover only a part of the set."""
-    every = list_images(given) if isinstance(given, Path) else given.values()
-    return len(set(every) - set(used.values()))
 
 
 @dataclass(frozen=True)

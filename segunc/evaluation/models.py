@@ -14,8 +14,8 @@ from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
 from segunc.data.entry import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
+from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, component_pass
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.passes import Evaluation, EvaluationOptions, component_pass
 from segunc.maps.encoding import encode_score
 from segunc.posteriors.files import Model
 from segunc.sampling.frames import sample_frames

@@ -1,7 +1,18 @@
 """The sections of a result: each counts frames, adds counts, and makes numbers of any sum.
 
 A part knows one section of ``metrics.json``. It is asked for the counts of a frame, for numbers of the counts of all
-frames, and for the numbers of bootstrap replicates, of which many are kept, in a coarser form.
+frames, and for the numbers of bootstrap replicates, of which many are kept, in a coarser form. Most parts are an
+:class:`ArrayPart` with a section, names, two words on what they need, :meth:`Part.count` and :meth:`Part.numbers`::
+
+    class Ignored(ArrayPart):
+        section, names = ("ignored",), (("share",),)
+        needs, lacks = "class", "no frame has class labels"
+
+        def count(self, frame):
+            return None if frame.labels is None else np.array([(frame.labels == 255).sum(), frame.labels.size])
+
+        def numbers(self, counts, forms):
+            return {("share",): counts[0] / counts[1]}
 """
 
 from __future__ import annotations
@@ -16,37 +27,29 @@ import numpy.typing as npt
 from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame, decode_keys
-from segunc.metrics import calibration, segmentation
-from segunc.metrics.calibration import classwise_bins, classwise_calibration_error, mean_scores, probability_scores
-from segunc.metrics.components import TAUS, Mode, component_counts, component_result, undefined_components
-from segunc.metrics.counting import KEYS, auroc, average_precision, best_f1, detection_curve, fpr_at_recall
-from segunc.metrics.per_image import NO_IMAGE_WITH_BOTH, per_image_result, per_image_sums
-from segunc.metrics.per_image import NUMBERS as PER_IMAGE_NUMBERS
-from segunc.metrics.selective import NUMBERS as SELECTIVE_NUMBERS
-from segunc.metrics.selective import SHARES, count_patches, patch_summary, selective_numbers, why_undefined
-from segunc.metrics.smiyc import (
-    VALUES_OF_FLOAT_KEYS,
-    SmiycBins,
-    bins_by_key,
-    merge_bins,
-    smiyc_bins,
-    smiyc_curve,
-    smiyc_result,
+from segunc.evaluation.resampling import NumberPath
+from segunc.metrics import calibration, components, counting, segmentation, selective, smiyc
+from segunc.metrics.counting import KEYS, Counts, detection_curve
+from segunc.metrics.smiyc import SmiycBins
+
+State = TypeVar("State")
+Numbers = dict[NumberPath, float | None]
+Forms = Mapping[str, str]
+"""Score -> how its maps are stored (:meth:`LabelledFrame.form`)."""
+AnomalyProtocol = Literal["pooled", "per-image", "smiyc"]
+PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
+
+NO_ANOMALY_LABEL = "no frame has an anomaly label"
+NO_CLASS_LABEL = "no frame has both class labels and a prediction"
+ALL_IGNORED = "every pixel of the class labels is ignored"
+NEEDS_PROBABILITIES = (
+    "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
 )
 
-Counts = npt.NDArray[np.int64]
-State = TypeVar("State")
-Path = tuple[str, ...]
-Numbers = dict[Path, float | None]
-Forms = Mapping[str, str]
-COARSE_KEYS = 4096
-"""Bins of the replicates' counts by key."""
 
-
-def coarse_keys(counts: Counts, bins: int = COARSE_KEYS) -> Counts:
+def coarse_keys(counts: Counts, bins: int) -> Counts:
     """Counts by key ``[..., 65536]`` with neighbouring keys merged to ``[..., bins]``."""
-    merged: Counts = counts.reshape(*counts.shape[:-1], bins, KEYS // bins).sum(-1)
-    return merged
+    return np.asarray(counts.reshape(*counts.shape[:-1], bins, KEYS // bins).sum(-1), np.int64)
 
 
 def fine_keys(coarse: Counts) -> Counts:
@@ -63,16 +66,18 @@ class Part(ABC, Generic[State]):
     Attributes:
         section: its place in ``metrics.json``.
         names: of its numbers below the section.
-        point: those of them that are given without an interval, thresholds for instance.
-        batch: frames whose counts are kept before they are combined.
         needs: the kind of label it needs, ``anomaly`` or ``class``.
+        lacks: why all its numbers are None where :meth:`count` gave no counts of any frame.
+        point: names of numbers that are given without an interval, thresholds for instance.
+        batch: frames whose counts are kept before they are combined.
     """
 
-    section: Path
-    names: Sequence[Path]
-    point: ClassVar[frozenset[Path]] = frozenset()
-    batch: ClassVar[int] = 1
+    section: NumberPath
+    names: Sequence[NumberPath]
     needs: ClassVar[str]
+    lacks: str
+    point: ClassVar[frozenset[NumberPath]] = frozenset()
+    batch: ClassVar[int] = 1
 
     @abstractmethod
     def count(self, frame: LabelledFrame) -> State | None:
@@ -81,6 +86,10 @@ class Part(ABC, Generic[State]):
     @abstractmethod
     def numbers(self, counts: State, forms: Forms) -> Numbers:
         """The numbers of summed counts; None where the counts define none."""
+
+    def why(self, counts: State, name: NumberPath) -> str:
+        """Why a number of these summed counts is None."""
+        return "its counts define no number"
 
     @abstractmethod
     def combine(self, counts: Sequence[State]) -> State:
@@ -94,54 +103,36 @@ class Part(ABC, Generic[State]):
     def refine(self, coarse: Counts) -> State:
         """Counts whose :meth:`coarsen` is ``coarse``."""
 
-    @abstractmethod
-    def why(self, counts: State | None, name: Path) -> str:
-        """Why a number is None; ``counts`` is None where no frame holds what the part needs."""
-
 
 class ArrayPart(Part[Counts]):
-    """A part whose counts are one array, replicates included."""
+    """A part whose counts are one int64 array.
+
+    Attributes:
+        coarse: of counts by 16-bit key ``[2, 65536]``, the bins that replicates keep; None keeps counts as they are.
+    """
+
+    coarse: ClassVar[int | None] = None
 
     def combine(self, counts: Sequence[Counts]) -> Counts:
-        total: Any = sum(counts[1:], counts[0])
-        return np.asarray(total, np.int64)
+        return np.asarray(sum(counts[1:], counts[0]), np.int64)
 
     def coarsen(self, counts: Counts) -> Counts:
-        return counts
+        return counts if self.coarse is None else coarse_keys(counts, self.coarse)
 
     def refine(self, coarse: Counts) -> Counts:
-        return coarse
+        return coarse if self.coarse is None else fine_keys(coarse)
 
 
-class KeyPart(ArrayPart):
-    """A part whose counts are by 16-bit key, ``[2, 65536]``; those of replicates by 12 bits of it."""
-
-    def coarsen(self, counts: Counts) -> Counts:
-        return coarse_keys(counts)
-
-    def refine(self, coarse: Counts) -> Counts:
-        return fine_keys(coarse)
+COARSE_KEYS = 4096
+_DETECTION = (("auroc",), ("aupr",), ("fpr95",), ("best_f1",), ("threshold",))
 
 
-Protocol = Literal["pooled", "per-image", "smiyc"]
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
-NO_ANOMALY_LABEL = "no frame has an anomaly label"
-_NAMES = (("auroc",), ("aupr",), ("fpr95",), ("best_f1",), ("threshold",))
-
-
-def anomaly_part(score: str, protocol: Protocol) -> Part[Counts] | Part[SmiycBins]:
-    """The part of a score under a protocol."""
-    if protocol == "pooled":
-        return Pooled(score)
-    return PerImage(score) if protocol == "per-image" else Smiyc(score)
-
-
-class Pooled(KeyPart):
+class Pooled(ArrayPart):
     """All pixels of the set in one pool; equal scores are one threshold."""
 
-    names = _NAMES
-    point = frozenset({("threshold",)})
-    needs = "anomaly"
+    names, point = _DETECTION, frozenset({("threshold",)})
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    coarse = COARSE_KEYS
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("scores", score, "pooled")
@@ -151,43 +142,48 @@ class Pooled(KeyPart):
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         curve = detection_curve(counts)
-        best = best_f1(curve)
+        best = counting.best_f1(curve)
         if best is None:
             return dict.fromkeys(self.names)
         threshold = float(decode_keys(forms[self.score], np.array([best[1]], np.uint16))[0])
-        values = (auroc(curve), average_precision(curve), fpr_at_recall(curve), best[0], threshold)
+        values = (
+            counting.auroc(curve),
+            counting.average_precision(curve),
+            counting.fpr_at_recall(curve),
+            best[0],
+            threshold,
+        )
         return dict(zip(self.names, values, strict=True))
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NO_ANOMALY_LABEL if counts is None else str(detection_curve(counts).undefined)
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return str(detection_curve(counts).undefined)
 
 
 class PerImage(ArrayPart):
     """The numbers of each image, and their mean over the images that hold both kinds of pixels."""
 
-    names = tuple((name,) for name in PER_IMAGE_NUMBERS)
-    needs = "anomaly"
+    names = tuple((name,) for name in counting.IMAGE_NUMBERS)
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("scores", score, "per-image")
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         counts = frame.anomaly_counts(self.score)
-        return None if counts is None else per_image_sums(counts)
+        return None if counts is None else counting.per_image_sums(counts)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return {(name,): value for name, value in per_image_result(counts).items()}
+        return {(name,): value for name, value in counting.per_image_result(counts).items()}
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NO_ANOMALY_LABEL if counts is None else NO_IMAGE_WITH_BOTH
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return counting.NO_IMAGE_WITH_BOTH
 
 
 class Smiyc(Part[SmiycBins]):
     """SegmentMeIfYouCan's pixel protocol: quantile bins of each frame, pooled by their lower edges."""
 
-    names = _NAMES
-    point = frozenset({("threshold",)})
-    needs = "anomaly"
+    names, point = _DETECTION, frozenset({("threshold",)})
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
     batch = 128
 
     def __init__(self, score: str) -> None:
@@ -199,38 +195,39 @@ class Smiyc(Part[SmiycBins]):
             return None
         # The values are those of the score as the benchmark would read it, in float16.
         values = decode_keys(frame.form(self.score), np.arange(KEYS, dtype=np.uint16)).astype(np.float16)
-        return smiyc_bins(counts, values)
+        return smiyc.smiyc_bins(counts, values)
 
     def combine(self, counts: Sequence[SmiycBins]) -> SmiycBins:
-        return merge_bins(counts)
+        return smiyc.merge_bins(counts)
 
     def coarsen(self, counts: SmiycBins) -> Counts:
-        return coarse_keys(bins_by_key(counts))
+        return coarse_keys(smiyc.bins_by_key(counts), COARSE_KEYS)
 
     def refine(self, coarse: Counts) -> SmiycBins:
         by_key = fine_keys(coarse)
         used = np.flatnonzero(by_key.any(axis=0))
-        return SmiycBins(VALUES_OF_FLOAT_KEYS[used].astype(np.float64), by_key[:, used])
+        return SmiycBins(smiyc.VALUES_OF_FLOAT_KEYS[used].astype(np.float64), by_key[:, used])
 
     def numbers(self, counts: SmiycBins, forms: Forms) -> Numbers:
-        return {(name,): value for name, value in smiyc_result(counts).items()}
+        return {(name,): value for name, value in smiyc.smiyc_result(counts).items()}
 
-    def why(self, counts: SmiycBins | None, name: Path) -> str:
-        return NO_ANOMALY_LABEL if counts is None else str(smiyc_curve(counts).undefined)
+    def why(self, counts: SmiycBins, name: NumberPath) -> str:
+        return str(smiyc.smiyc_curve(counts).undefined)
 
 
-NO_CLASS_LABEL = "no frame has both class labels and a prediction"
-ALL_IGNORED = "every pixel of the class labels is ignored"
-NEEDS_PROBABILITIES = (
-    "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
-)
+ANOMALY_PARTS: Mapping[AnomalyProtocol, type[Pooled | PerImage | Smiyc]] = {
+    "pooled": Pooled,
+    "per-image": PerImage,
+    "smiyc": Smiyc,
+}
+"""Protocol -> the part of a score."""
 
 
 class Segmentation(ArrayPart):
     """mIoU, accuracy and IoU of each class from the confusion matrix of the set."""
 
     section = ("segmentation",)
-    needs = "class"
+    needs, lacks = "class", NO_CLASS_LABEL
 
     def __init__(self, classes: Sequence[str]) -> None:
         self.classes = classes
@@ -243,127 +240,108 @@ class Segmentation(ArrayPart):
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         iou = [None if np.isnan(value) else float(value) for value in segmentation.class_iou(counts)]
-        values = (segmentation.mean_iou(counts), segmentation.accuracy(counts), *iou)
-        return dict(zip(self.names, values, strict=True))
+        return dict(zip(self.names, (segmentation.mean_iou(counts), segmentation.accuracy(counts), *iou), strict=True))
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        if counts is None:
-            return NO_CLASS_LABEL
+    def why(self, counts: Counts, name: NumberPath) -> str:
         return "the class is in neither labels nor predictions" if counts.any() else ALL_IGNORED
 
 
-class ConfidenceCalibration(KeyPart):
+class ConfidenceCalibration(ArrayPart):
     """Calibration of the confidence 1 - msp, from counts by its key."""
 
-    section = ("calibration",)
-    names = (("ece",), ("adaptive_ece",))
-    needs = "class"
+    section, names = ("calibration",), (("ece",), ("adaptive_ece",))
+    needs, lacks = "class", f"no labelled frame has a prediction and a map '{CONFIDENCE}'"
+    coarse = COARSE_KEYS
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.failure_counts(CONFIDENCE)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         confidence = confidence_of_keys(forms[CONFIDENCE])
-        equal_width = calibration.bin_counts(counts, confidence)
-        equal_mass = calibration.bin_counts_by_mass(counts, confidence)
-        errors = (calibration.expected_calibration_error(bins) for bins in (equal_width, equal_mass))
-        return dict(zip(self.names, errors, strict=True))
+        bins = calibration.bin_counts(counts, confidence), calibration.bin_counts_by_mass(counts, confidence)
+        return dict(zip(self.names, map(calibration.expected_calibration_error, bins), strict=True))
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return f"no labelled frame has a prediction and a map '{CONFIDENCE}'" if counts is None else ALL_IGNORED
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return ALL_IGNORED
 
 
 def confidence_of_keys(form: str) -> npt.NDArray[np.float32]:
     """The confidence 1 - msp of each key, ``[65536]``; keys of floats outside 0..1 exist but never occur."""
-    confidence: npt.NDArray[np.float32] = 1.0 - decode_keys(form, np.arange(KEYS, dtype=np.uint16))
+    with np.errstate(invalid="ignore"):  # such keys may be signalling NaN
+        confidence: npt.NDArray[np.float32] = 1.0 - decode_keys(form, np.arange(KEYS, dtype=np.uint16))
     return confidence.clip(0.0, 1.0)
 
 
-class ProbabilityScores(ArrayPart):
-    """NLL and Brier score, from the mean probabilities of all classes."""
+class ProbabilityCalibration(ArrayPart):
+    """NLL, Brier score and classwise ECE, from the mean probabilities of all classes.
 
-    section = ("calibration",)
-    names = (("nll",), ("brier",))
-    needs = "class"
+    Its counts are ``[3 + 3 C B]``: those of ``probability_scores``, then those of ``classwise_bins``.
+    """
 
-    def count(self, frame: LabelledFrame) -> Counts | None:
-        if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
-            return None
-        return probability_scores(frame.mean_probabilities, frame.labels)
-
-    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return dict(zip(self.names, mean_scores(counts), strict=True))
-
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NEEDS_PROBABILITIES if counts is None else ALL_IGNORED
-
-
-class ClasswiseCalibration(ArrayPart):
-    """Classwise ECE, from the mean probabilities of all classes."""
-
-    section = ("calibration",)
-    names = (("classwise_ece",),)
-    needs = "class"
+    section, names = ("calibration",), (("nll",), ("brier",), ("classwise_ece",))
+    needs, lacks = "class", NEEDS_PROBABILITIES
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
             return None
-        return classwise_bins(frame.mean_probabilities, frame.labels)
+        sums = calibration.probability_scores(frame.mean_probabilities, frame.labels)
+        return np.append(sums, calibration.classwise_bins(frame.mean_probabilities, frame.labels))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return {("classwise_ece",): classwise_calibration_error(counts)}
+        classwise = calibration.classwise_calibration_error(counts[3:].reshape(-1, calibration.BINS, 3))
+        return dict(zip(self.names, (*calibration.mean_scores(counts[:3]), classwise), strict=True))
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NEEDS_PROBABILITIES if counts is None else ALL_IGNORED
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return ALL_IGNORED
 
 
-class Selective(KeyPart):
+class Selective(ArrayPart):
     """Selective prediction and failure detection by a score."""
 
-    names = tuple((name,) for name in SELECTIVE_NUMBERS)
+    names = tuple((name,) for name in selective.SELECTIVE_NUMBERS)
     needs = "class"
+    coarse = COARSE_KEYS
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("selective", score)
+        self.lacks = f"no labelled frame has a prediction and a map '{score}'"
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.failure_counts(self.score)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        return {(name,): value for name, value in selective_numbers(counts).items()}
+        return {(name,): value for name, value in selective.selective_numbers(counts).items()}
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        if counts is None:
-            return f"no labelled frame has a prediction and a map '{self.score}'"
-        return why_undefined(counts)[name[0]]
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return selective.why_undefined(counts)[name[0]]
 
 
-class Patches(KeyPart):
+class Patches(ArrayPart):
     """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches."""
 
-    names = tuple((name,) for name in ("pavpu", *(share for share in SHARES if share != "pavpu"), "pavpu_threshold"))
+    names = tuple(
+        (name,) for name in ("pavpu", *(share for share in selective.SHARES if share != "pavpu"), "pavpu_threshold")
+    )
     point = frozenset({("pavpu_threshold",)})
     needs = "class"
+    coarse = 512  # shares at one threshold near the middle need no fine keys
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("selective", score)
+        self.lacks = f"no labelled frame has a prediction and a map '{score}'"
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None or self.score not in frame.stored:
             return None
-        return count_patches(frame.values(self.score), frame.labels == frame.prediction, frame.labels != IGNORE)
-
-    def coarsen(self, counts: Counts) -> Counts:
-        # Shares at one threshold near the middle need no fine keys.
-        return coarse_keys(counts, 512)
+        return selective.count_patches(
+            frame.values(self.score), frame.labels == frame.prediction, frame.labels != IGNORE
+        )
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        summary = patch_summary(counts)
+        summary = selective.patch_summary(counts)
         return {name: summary[name[0].removeprefix("pavpu_")] for name in self.names}
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        if counts is None:
-            return f"no labelled frame has a prediction and a map '{self.score}'"
+    def why(self, counts: Counts, name: NumberPath) -> str:
         return "no patch defines it: none is certain, or none is inaccurate" if counts.any() else ALL_IGNORED
 
 
@@ -374,10 +352,10 @@ class Components(ArrayPart):
     another choice of it would change.
     """
 
-    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in TAUS))
-    needs = "anomaly"
+    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
 
-    def __init__(self, score: str, track: str, threshold: float, mode: Mode) -> None:
+    def __init__(self, score: str, track: str, threshold: float, mode: components.Mode) -> None:
         self.score, self.track, self.threshold, self.mode = score, track, threshold, mode
         self.section = ("scores", score, "components", track)
 
@@ -385,29 +363,26 @@ class Components(ArrayPart):
         if frame.anomaly is None:
             return None
         # The benchmark stores scores as float16; floats that were wider are rounded as the pixel protocol rounds them.
-        return component_counts(
-            frame.values(self.score).astype(np.float16), frame.anomaly, self.threshold, self.track, self.mode
-        )
+        scores = frame.values(self.score).astype(np.float16)
+        return components.component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        result = component_result(counts)
+        result: dict[str, Any] = components.component_result(counts)
         return {name: result["f1"][name[1]] if name[0] == "f1" else result[name[0]] for name in self.names}
 
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return NO_ANOMALY_LABEL if counts is None else undefined_components(counts)[name[0]]
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return components.undefined_components(counts)[name[0]]
 
 
-PartBuilder = Callable[[Sequence[str], Sequence[str], Sequence[Protocol]], Sequence[Part[Any]]]
+PartBuilder = Callable[[Sequence[str], Sequence[str], Sequence[AnomalyProtocol]], Sequence[Part[Any]]]
 """From the names of scores, of classes and of anomaly protocols, each empty where there is none, to parts."""
 PARTS: Registry[PartBuilder] = Registry(
     "metric part",
     "segunc.metrics",
     {
-        "anomaly": lambda scores, classes, protocols: [anomaly_part(s, p) for s in scores for p in protocols],
+        "anomaly": lambda scores, classes, protocols: [ANOMALY_PARTS[p](s) for s in scores for p in protocols],
         "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],
-        "calibration": lambda scores, classes, protocols: [
-            *(ConfidenceCalibration(), ProbabilityScores(), ClasswiseCalibration())
-        ],
+        "calibration": lambda scores, classes, protocols: [ConfidenceCalibration(), ProbabilityCalibration()],
         "selective": lambda scores, classes, protocols: [
             part(name) for name in scores if classes for part in (Selective, Patches)
         ],

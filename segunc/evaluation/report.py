@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -97,26 +99,20 @@ def _selective(result: Mapping[str, Any]) -> str:
 
 def _intervals(result: Mapping[str, Any]) -> str:
     """The intervals of the numbers that are read first; all of them are in the file."""
-    shown = [("segmentation.miou", "mIoU"), ("calibration.ece", "ECE"), ("calibration.nll", "NLL")]
+    shown: list[tuple[tuple[str, ...], str]] = [(("segmentation", "miou"), "mIoU")]
+    shown += [(("calibration", "ece"), "ECE"), (("calibration", "nll"), "NLL")]
     for name in result["scores"]:
-        shown += [(f"scores.{name}.pooled.{key}", f"{name} {_PIXELS[key]}") for key in ("auroc", "aupr", "fpr95")]
+        shown += [(("scores", name, "pooled", key), f"{name} {_PIXELS[key]}") for key in ("auroc", "aupr", "fpr95")]
     rows = [
-        [what, f"{_at(result, path):.4f}", "[{:.4f}, {:.4f}]".format(*result["intervals"][path])]
+        [what, f"{reduce(getitem, path, result):.4f}", "[{:.4f}, {:.4f}]".format(*result["intervals"][".".join(path)])]
         for path, what in shown
-        if path in result["intervals"]
+        if ".".join(path) in result["intervals"]
     ]
     if not rows:
         return ""
     bootstrap = result.get("bootstrap", {})
     of = f"{bootstrap.get('replicates', '')} replicates over {result['counts']['resampled_units']} resampled units"
     return f"95 % intervals (Poisson bootstrap, {of.strip()})\n{_table([['number', 'value', 'interval'], *rows])}"
-
-
-def _at(result: Mapping[str, Any], path: str) -> float:
-    value: Any = result
-    for key in path.split("."):
-        value = value[key]
-    return float(value)
 
 
 def _columns(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
@@ -139,7 +135,10 @@ def _missing(result: Mapping[str, Any]) -> str:
     for path, why in result["reasons"].items():
         if asked.get(path.split(".")[0], True):  # what nobody asked for stays in the file
             by_reason.setdefault(why, []).append(path)
-    lines = [f"  {_shorten(paths)}: {why}" for why, paths in by_reason.items()]
+    lines = [
+        f"  {', '.join(paths[:3])}{f' and {len(paths) - 3} more' if len(paths) > 3 else ''}: {why}"
+        for why, paths in by_reason.items()
+    ]
     return "\n".join(["Not available", *lines]) if lines else ""
 
 
@@ -166,18 +165,10 @@ def _number(value: float | None, form: str = ".4f") -> str:
     return _MISSING if value is None else format(value, form)
 
 
-def _shorten(paths: Sequence[str], limit: int = 3) -> str:
-    return ", ".join(paths[:limit]) + (f" and {len(paths) - limit} more" if len(paths) > limit else "")
-
-
 def _table(rows: Sequence[Sequence[str]], rule_before_last: int = 0) -> str:
     """Rows with a header, the first column to the left where it holds names, numbers to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  "
-        + "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    ]
+    lines = ["  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     rule = "  " + "-" * (len(lines[0]) - 2)
     lines.insert(1, rule)
     if rule_before_last:

@@ -1,20 +1,21 @@
-"""Bootstrap intervals of numbers that are functions of summed counts, in one pass and constant memory.
+"""Bootstrap intervals of numbers that are functions of summed counts, and whether two numbers differ beyond chance.
 
 A Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive data streams"): each resampled unit, a
 frame or a group of neighbouring frames, enters replicate r with a weight from Poisson(1). The weights come from the
-seed and the unit's name alone. So replicates of shards add to those of the whole, no second pass is needed, and
-replicate r of two models over the same frames has the same weights: their differences are paired.
+seed and the unit's name alone. So no second pass is needed, and replicate r of two models over the same frames has the
+same weights: their differences are paired, and the spread of a difference leaves out what both share (a hard frame is
+hard for both).
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +23,13 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 
-Counts = npt.NDArray[np.int64]
-Key = TypeVar("Key")
-State = TypeVar("State")
 LEVEL = 0.95
 MOST_UNDEFINED = 0.05
 """Largest share of replicates without a number (no anomaly was drawn, for instance) that leaves an interval."""
+FEWEST = 40
+"""Replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025."""
+NumberPath = tuple[str, ...]
+"""Where a number stands in a result: ``("scores", "entropy", "pooled", "auroc")``; dotted as a key of a file."""
 
 
 @dataclass(frozen=True)
@@ -43,98 +45,58 @@ class Resampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.replicates < 0 or 0 < self.replicates < 40:
+        if self.replicates < 0 or 0 < self.replicates < FEWEST:
             raise InputError(
-                f"{self.replicates} bootstrap replicates", "0, or at least 40", "200 is the default, 0 makes none"
+                f"{self.replicates} bootstrap replicates",
+                f"0, or at least {FEWEST}",
+                "200 is the default, 0 makes none",
             )
 
-    def weights(self, unit: str) -> Counts:
+    def weights(self, unit: str) -> npt.NDArray[np.int64]:
         """How often a unit is in each replicate, int64 ``[R]``; a function of (seed, unit) alone."""
         digest = hashlib.sha256(f"{self.seed}\n{unit}".encode()).digest()
         key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
         return np.random.Generator(np.random.Philox(key=key)).poisson(1.0, self.replicates)
 
 
-class Additive(Protocol[State]):
-    """What a tally must know of the counts that it adds."""
-
-    @property
-    def batch(self) -> int:
-        """Frames whose counts are kept before they are combined."""
-        ...
-
-    def combine(self, counts: Sequence[State]) -> State:
-        """The sum of counts."""
-        ...
-
-    def coarsen(self, counts: State) -> Counts:
-        """Counts in the form of the replicates: whole numbers of a fixed shape that add."""
-        ...
-
-    def refine(self, coarse: Counts) -> State:
-        """Counts again, of that form."""
-        ...
-
-
-class Tally(Generic[State]):
-    """A sum of counts with its bootstrap replicates, which are kept in a coarser form because there are many.
+def resampled_units(how: str) -> Callable[[str], str]:
+    """The function from a frame's name to the unit that is resampled.
 
     Args:
-        kind: how counts add.
-        resampling: the replicates.
+        how: ``frame`` (frames are independent), ``folder`` (frames of one folder stay together), or a regular
+            expression: frames with the same match (its first group where it has one) stay together.
+
+    Raises:
+        InputError: not a regular expression.
     """
+    if how == "frame":
+        return lambda name: name
+    if how == "folder":
+        return lambda name: name.rpartition("/")[0]
+    try:
+        pattern = re.compile(how)
+    except re.error as error:
+        raise InputError(
+            f"--resample '{how}' ({error})", "frame, folder or a regular expression", "e.g. '^[^_]+' for a sequence"
+        ) from error
 
-    def __init__(self, kind: Additive[State], resampling: Resampling) -> None:
-        self.kind, self.resampling = kind, resampling
-        self._counts: list[State] = []
-        self._replicates: Counts | None = None
-        self._unit: str | None = None
-        self._pending: Counts | None = None
+    def unit(name: str) -> str:
+        found = pattern.search(name)
+        if found is None:
+            raise InputError(
+                f"the regular expression '{how}' finds nothing in the frame name {name}",
+                "a match in every name",
+                "widen it, or resample frames",
+            )
+        return str(found.group(1) if pattern.groups else found.group())
 
-    def add(self, counts: State, unit: str) -> None:
-        """Add the counts of a frame that belongs to a resampled unit."""
-        self._counts.append(counts)
-        if len(self._counts) > self.kind.batch:
-            self._counts = [self.kind.combine(self._counts)]
-        if not self.resampling.replicates:
-            return
-        if unit != self._unit:
-            self._flush()
-            self._unit = unit
-        coarse = self.kind.coarsen(counts)
-        # Frames of a unit share their weights: one round over the replicates serves the whole unit.
-        self._pending = coarse if self._pending is None else self._pending + coarse
+    return unit
 
-    def merge(self, other: Tally[State]) -> None:
-        """Add another tally of other frames; the units of both must not be divided between them."""
-        self._counts += other._counts
-        self._flush()
-        theirs = other.replicates
-        if theirs is not None:
-            self._replicates = theirs.copy() if self._replicates is None else self._replicates + theirs
 
-    @property
-    def total(self) -> State | None:
-        """The counts of all frames, None before the first."""
-        if len(self._counts) > 1:
-            self._counts = [self.kind.combine(self._counts)]
-        return self._counts[0] if self._counts else None
-
-    @property
-    def replicates(self) -> Counts | None:
-        """int64 ``[R, ...]`` coarse counts of each replicate; None before the first count or without replicates."""
-        self._flush()
-        return self._replicates
-
-    def _flush(self) -> None:
-        if self._pending is None or self._unit is None:
-            return
-        weights = self.resampling.weights(self._unit)
-        if self._replicates is None:
-            self._replicates = np.zeros((len(weights), *self._pending.shape), np.int64)
-        for replicate in np.flatnonzero(weights):
-            self._replicates[replicate] += weights[replicate] * self._pending
-        self._unit = self._pending = None
+def _interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """The percentiles between which a share LEVEL of the values lies."""
+    low, high = np.percentile(values, [50.0 * (1.0 - LEVEL), 50.0 * (1.0 + LEVEL)])
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -164,72 +126,75 @@ class Replicates:
         for path, row in zip(self.paths, self.values, strict=True):
             defined = row[~np.isnan(row)]
             if len(self.units) > 1 and len(defined) >= (1.0 - MOST_UNDEFINED) * len(row) > 0:
-                low, high = np.percentile(defined, [50.0 * (1.0 - LEVEL), 50.0 * (1.0 + LEVEL)])
-                found[path] = [float(low), float(high)]
+                found[path] = [*_interval(defined)]
         return found
 
 
-def resampled_units(how: str) -> Callable[[str], str]:
-    """The function from a frame's name to the unit that is resampled.
+@dataclass(frozen=True)
+class PairedDifference:
+    """What the replicates say of a difference.
+
+    Attributes:
+        low: 2.5 percentile of the replicate differences.
+        high: 97.5 percentile.
+        p_value: two-sided, in 0..1.
+        replicates: pairs that were used.
+    """
+
+    low: float
+    high: float
+    p_value: float
+    replicates: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of zero, and p < 1 - LEVEL."""
+        return (self.low > 0 or self.high < 0) and self.p_value < 1 - LEVEL
+
+
+def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDifference:
+    """The bootstrap interval and p-value of second - first.
+
+    The interval holds the 2.5 and 97.5 percentiles of the replicate differences. The p-value is
+    2 min((1 + #{d <= 0}) / (1 + R), (1 + #{d >= 0}) / (1 + R)), at most 1: the percentile interval inverted, with the
+    added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11 and section 5.3).
 
     Args:
-        how: ``frame`` (frames are independent), ``folder`` (frames of one folder stay together), or a regular
-            expression: frames with the same match (its first group where it has one) stay together.
+        first: replicates ``[R]`` of one number; NaN where a replicate has none.
+        second: replicates ``[R]`` of the other, replicate r over the same draw of units.
 
     Raises:
-        InputError: not a regular expression.
+        InputError: the two differ in length, fewer than FEWEST pairs are numbers, or more than MOST_UNDEFINED are not.
     """
-    import re
-
-    if how == "frame":
-        return lambda name: name
-    if how == "folder":
-        return lambda name: name.rpartition("/")[0]
-    try:
-        pattern = re.compile(how)
-    except re.error as error:
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise InputError(f"replicates of the shapes {a.shape} and {b.shape}", "two of one length", "pair them by draw")
+    difference = b - a
+    difference = difference[np.isfinite(difference)]
+    total = len(difference)
+    if total < FEWEST or total < (1 - MOST_UNDEFINED) * len(a):
         raise InputError(
-            f"--resample '{how}' ({error})", "frame, folder or a regular expression", "e.g. '^[^_]+' for a sequence"
-        ) from error
-
-    def unit(name: str) -> str:
-        found = pattern.search(name)
-        if found is None:
-            raise InputError(
-                f"the regular expression '{how}' finds nothing in the frame name {name}",
-                "a match in every name",
-                "widen it, or resample frames",
-            )
-        return str(found.group(1) if pattern.groups else found.group())
-
-    return unit
+            f"{total} of {len(a)} replicates have both numbers",
+            f"at least {FEWEST}, and {1 - MOST_UNDEFINED:.0%} of them",
+            "evaluate with more replicates, or more frames",
+        )
+    tail = 1 + min(np.count_nonzero(difference <= 0), np.count_nonzero(difference >= 0))
+    return PairedDifference(*_interval(difference), min(1.0, float(2 * tail / (total + 1))), total)
 
 
-def replicate_numbers(
-    numbers: Callable[[State], dict[Key, float | None]], tally: Tally[State]
-) -> dict[Key, npt.NDArray[np.float64]]:
-    """The numbers of each replicate of a tally.
-
-    Args:
-        numbers: from counts to numbers.
-        tally: whose replicates.
-
-    Returns:
-        for each number that all frames together define its replicates ``[R]``, NaN where one defines none. They are
-        moved by the difference that the coarser counts make over all frames.
-    """
-    total, replicates = tally.total, tally.replicates
-    if total is None or replicates is None:
-        return {}
-    exact, coarse = numbers(total), numbers(tally.kind.refine(tally.kind.coarsen(total)))
-    rows = [numbers(tally.kind.refine(replicate)) for replicate in replicates]
-    columns = {}
-    for key, value in exact.items():
-        near = coarse[key]
-        if value is not None and near is not None:
-            column = np.array([row[key] for row in rows], np.float64)  # None becomes NaN
-            columns[key] = column + (value - near)
-    return columns
+def why_not_paired(first: Replicates, second: Replicates) -> str | None:
+    """Why replicate r of two evaluations is not over the same draw of units; None where it is."""
+    if first.values.shape[1] != second.values.shape[1]:
+        return f"{first.values.shape[1]} and {second.values.shape[1]} replicates"
+    if first.seed != second.seed:
+        return f"resampled with the seeds {first.seed} and {second.seed}"
+    if len(first.units) < 2:
+        return "a single unit was resampled"
+    if first.units != second.units:
+        other = sorted(set(first.units) ^ set(second.units))
+        detail = f", {other[0]} is in one only" if other else ", in another order"
+        return f"other units were resampled ({len(first.units)} and {len(second.units)}{detail})"
+    return None
 
 
 def sidecar_path(result: Path) -> Path:
@@ -266,13 +231,13 @@ def load_replicates(path: Path) -> Replicates:
         raise InputError(
             f"{path} holds no replicates ({error})", "the sidecar of a result", "evaluate again"
         ) from error
-    unfit = [
-        name for name, array in (("paths", paths), ("clusters", clusters)) if array.ndim != 1 or array.dtype.kind != "U"
-    ]
-    if values.ndim != 2 or values.dtype.kind != "f" or len(values) != len(paths):
-        unfit.append("values")
-    if seed.size != 1 or seed.dtype.kind not in "iu":
-        unfit.append("seed")
+    fits = {
+        "paths": paths.ndim == 1 and paths.dtype.kind == "U",
+        "clusters": clusters.ndim == 1 and clusters.dtype.kind == "U",
+        "values": values.ndim == 2 and values.dtype.kind == "f" and len(values) == len(paths),
+        "seed": seed.size == 1 and seed.dtype.kind in "iu",
+    }
+    unfit = [name for name, fit in fits.items() if not fit]
     if unfit:
         raise InputError(f"{path}: '{unfit[0]}' has another form", "the sidecar of a result", "evaluate again")
     return Replicates(tuple(paths.tolist()), values.astype(np.float64), int(seed), tuple(clusters.tolist()))

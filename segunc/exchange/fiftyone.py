@@ -19,10 +19,10 @@ from segunc.core.errors import InputError
 from segunc.core.files import inside, read_json, write_json
 from segunc.exchange.export import ExportSummary
 from segunc.exchange.viewers import ViewerFrame, ViewerMaps
+from segunc.gallery.colormap import DisplayRange, levels
+from segunc.gallery.description import describe_classes
 from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
 from segunc.maps.statistics import STATISTICS
-from segunc.review.colormap import DisplayRange, levels
-from segunc.review.description import describe_classes
 
 if TYPE_CHECKING:
     import fiftyone

@@ -12,7 +12,8 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import NULL, Cell, format_cell, format_number, markdown_table
-from segunc.evaluation.results import EvaluationResult, NumberPath
+from segunc.evaluation.resampling import NumberPath
+from segunc.evaluation.results import EvaluationResult
 
 
 @dataclass(frozen=True)

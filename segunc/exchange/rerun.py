@@ -14,10 +14,10 @@ from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX
 from segunc.exchange.export import ExportSummary
 from segunc.exchange.viewers import ViewerFrame, ViewerMaps
+from segunc.gallery.colormap import COLOUR_MAP, DisplayRange
+from segunc.gallery.description import describe_classes, run_id
 from segunc.maps.frame_files import encode_jpeg
 from segunc.maps.statistics import STATISTICS
-from segunc.review.colormap import COLOUR_MAP, DisplayRange
-from segunc.review.description import describe_classes, run_id
 
 if TYPE_CHECKING:
     import rerun

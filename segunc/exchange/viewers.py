@@ -14,10 +14,10 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.images import Image
 from segunc.exchange.export import ExportSummary
+from segunc.gallery.colormap import DisplayRange, page_ranges
+from segunc.gallery.inputs import choose_scores, frame_times, open_images, open_maps, with_images
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
-from segunc.review.colormap import DisplayRange, page_ranges
-from segunc.review.inputs import choose_scores, frame_times, open_images, open_maps, with_images
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,11 @@
-"""Calibration: reliability bins, their errors, NLL and Brier score.
+"""Calibration: reliability bins, their errors, NLL and Brier score, from sums that merge by addition.
 
-ECE: Naeini et al. 2015, Guo et al. 2017 (arXiv 1706.04599): equal-width bins of the confidence, the mean over pixels of
-|accuracy - confidence| of their bin. Adaptive ECE: the same sum over bins of equal mass, the adaptive ranges of Nixon
-et al. 2019 (arXiv 1904.01685) for the confidence of the predicted class. Maximum calibration error: the largest gap of
-any bin (Naeini et al. 2015). What needs all class probabilities is in :mod:`segunc.metrics.calibration`.
+* ECE: Naeini et al. 2015, Guo et al. 2017 (arXiv 1706.04599): equal-width bins of the confidence, the mean over pixels of
+  |accuracy - confidence| of their bin. Adaptive ECE: the same sum over bins of equal mass, the adaptive ranges of Nixon
+  et al. 2019 (arXiv 1904.01685) for the confidence of the predicted class.
+* From the probabilities of all classes: NLL in nats; Brier, the mean over pixels of sum_c (p_c - 1[y = c])^2, so 0..2;
+  classwise ECE: Kull et al. 2019 (arXiv 1910.12656), for each class the ECE of its probability against whether it is the
+  class, and the mean over all classes.
 """
 
 from __future__ import annotations
@@ -16,21 +18,24 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.metrics.counting import Counts, from_fixed_point, to_fixed_point
+from segunc.metrics.counting import Counts, Floats, from_fixed_point, to_fixed_point
 
 BINS = 15
 """Number of confidence bins, as in Guo et al. 2017."""
+SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
+"""Probabilities are raised to this before the logarithm (an NLL of 87.3 nats), so that one underflow is not infinite."""
+STRIP = 1 << 16
+"""Pixels that are worked on at a time, so that the memory does not grow with the frame."""
 
-Bins = npt.NDArray[np.float64]
-"""float64 ``[3, B]``: pixels, correct pixels and the sum of confidences in each bin."""
+Probabilities = npt.NDArray[np.float32]
 
 
-def bin_edges(bins: int, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[np.floating]:
-    """The edges of equal-width bins over 0..1 in the type of the values they part, ``[B + 1]``.
+def _inner_edges(bins: int, dtype: npt.DTypeLike) -> npt.NDArray[np.floating]:
+    """The edges between equal-width bins over 0..1, ``[B - 1]``, in the type of the values they part.
 
     In their own type 0.2 lies on the edge 3/15, not beside it.
     """
-    edges: npt.NDArray[np.floating] = np.linspace(0.0, 1.0, bins + 1).astype(dtype)
+    edges: npt.NDArray[np.floating] = np.linspace(0.0, 1.0, bins + 1).astype(dtype)[1:-1]
     return edges
 
 
@@ -39,7 +44,7 @@ def bin_confidences(
     correct: npt.NDArray[np.number | np.bool_],
     weight: npt.NDArray[np.number] | None = None,
     bins: int = BINS,
-) -> Bins:
+) -> Floats:
     """Sum pixels into equal-width bins of confidence.
 
     Args:
@@ -59,29 +64,27 @@ def bin_confidences(
             f"confidences of shape {confidence.shape} and outcomes of shape {correct.shape}", "one shape for all"
         )
     flat = confidence.ravel()
-    if not ((flat >= 0.0) & (flat <= 1.0)).all():  # NaN fails both
-        raise InputError("a confidence lies outside 0..1 or is NaN", "probabilities in 0..1", "check the maps")
-    index = np.searchsorted(bin_edges(bins, flat.dtype)[1:-1], flat, side="right")
+    _check_probabilities(flat)
+    index = np.searchsorted(_inner_edges(bins, flat.dtype), flat, side="right")
     pixels = np.ones(flat.shape) if weight is None else weight.ravel().astype(np.float64)
     return _sum_bins(index, pixels, correct.ravel(), flat, bins)
 
 
-def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Bins:
+def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating]) -> Floats:
     """:func:`bin_confidences` of pixels that are counted by a key.
 
     Args:
         counts: int64 ``[2, K]``: pixels by key; row 0 rightly, row 1 wrongly predicted.
         confidence: ``[K]`` the confidence in 0..1 that each key stands for; keys without a pixel may be anything.
-        bins: B.
 
     Raises:
         InputError: the confidence of a key with pixels is not in 0..1.
     """
     used = counts.any(axis=0)
-    return bin_confidences(confidence[used], counts[0, used], counts[:, used].sum(axis=0), bins)
+    return bin_confidences(confidence[used], counts[0, used], counts[:, used].sum(axis=0))
 
 
-def bin_counts_by_mass(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Bins:
+def bin_counts_by_mass(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Floats:
     """Sum pixels into bins that hold about equally many of them, for the adaptive ECE.
 
     Pixels of one confidence are never parted: they all go into bin floor(B n / N), n the number of pixels of lower
@@ -103,8 +106,7 @@ def bin_counts_by_mass(counts: Counts, confidence: npt.NDArray[np.floating], bin
     """
     used = np.flatnonzero(counts.any(axis=0))
     values, level = np.unique(confidence[used], return_inverse=True)  # ascending; keys of one confidence are one level
-    if values.size and not (values[0] >= 0.0 and values[-1] <= 1.0):  # NaN sorts last
-        raise InputError("a confidence lies outside 0..1 or is NaN", "probabilities in 0..1", "check the maps")
+    _check_probabilities(values)
     pixels = np.zeros(len(values), np.int64)
     correct = np.zeros(len(values), np.int64)
     np.add.at(pixels, level, counts[:, used].sum(axis=0))
@@ -114,20 +116,25 @@ def bin_counts_by_mass(counts: Counts, confidence: npt.NDArray[np.floating], bin
     return _sum_bins(index, pixels, correct, values, bins)
 
 
+def _check_probabilities(values: npt.NDArray[np.floating]) -> None:
+    if not ((values >= 0.0) & (values <= 1.0)).all():  # NaN fails both
+        raise InputError("a confidence lies outside 0..1 or is NaN", "probabilities in 0..1", "check the maps")
+
+
 def _sum_bins(
     index: npt.NDArray[np.integer],
     pixels: npt.NDArray[np.number],
     correct: npt.NDArray[np.number | np.bool_],
     confidence: npt.NDArray[np.floating],
     bins: int,
-) -> Bins:
+) -> Floats:
     rows = (pixels, correct, pixels * confidence.astype(np.float64))
     # Of no pixel bincount makes whole numbers.
     return np.stack([np.bincount(index, row, minlength=bins) for row in rows]).astype(np.float64)
 
 
-def expected_calibration_error(sums: Bins) -> float | None:
-    """ECE in 0..1 of equal-width bins, adaptive ECE of bins of equal mass; None without a pixel.
+def expected_calibration_error(sums: Floats) -> float | None:
+    """ECE in 0..1 of equal-width bins, adaptive ECE of bins of equal mass (both ``[3, B]``); None without a pixel.
 
     Of equal-width bins it equals torchmetrics' ``calibration_error`` (norm ``l1``), except that confidence 1 belongs
     to the last bin here, as published, where torchmetrics opens a further bin for it.
@@ -135,15 +142,6 @@ def expected_calibration_error(sums: Bins) -> float | None:
     pixels, correct, confidence = sums
     total = float(pixels.sum())
     return float(np.abs(correct - confidence).sum() / total) if total else None
-
-
-def maximum_calibration_error(sums: Bins) -> float | None:
-    """The largest |accuracy - confidence| of a bin with pixels, 0..1; None without a pixel.
-
-    A bin of few pixels counts like any other, so the number says little without the pixels of each bin.
-    """
-    pixels, correct, confidence = sums[:, sums[0] > 0]
-    return float(np.max(np.abs(correct - confidence) / pixels)) if pixels.size else None
 
 
 @dataclass(frozen=True)
@@ -157,13 +155,13 @@ class Reliability:
         pixels: int64 ``[B]``.
     """
 
-    edges: npt.NDArray[np.float64]
-    confidence: npt.NDArray[np.float64]
-    accuracy: npt.NDArray[np.float64]
+    edges: Floats
+    confidence: Floats
+    accuracy: Floats
     pixels: npt.NDArray[np.int64]
 
 
-def reliability(sums: Bins) -> Reliability:
+def reliability(sums: Floats) -> Reliability:
     """The reliability diagram of the equal-width bins of :func:`bin_confidences` or :func:`bin_counts`."""
     pixels, correct, confidence = sums
     means = np.full((2, len(pixels)), np.nan)
@@ -172,28 +170,10 @@ def reliability(sums: Bins) -> Reliability:
     return Reliability(edges, means[0], means[1], np.rint(pixels).astype(np.int64))
 
 
-# What needs the probabilities of all classes: NLL, Brier score and classwise ECE, from sums that merge by addition.
-#
-# NLL in nats. Brier: mean over pixels of sum_c (p_c - 1[y = c])^2, so 0..2. Classwise ECE: Kull et al. 2019 (arXiv
-# 1910.12656): for each class, the ECE of its probability against whether it is the class; the mean over all classes.
-
-SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
-"""Probabilities are raised to this before the logarithm (an NLL of 87.3 nats), so that one underflow is not infinite."""
-STRIP = 1 << 16
-"""Pixels that are worked on at a time, so that the memory does not grow with the frame."""
-
-Floats = npt.NDArray[np.float32]
-Sums = npt.NDArray[np.int64]
-
-
-def labelled_strips(
-    probabilities: Floats, labels: npt.NDArray[np.integer], ignore: int
-) -> Iterator[tuple[Floats, npt.NDArray[np.int64]]]:
-    """The labelled pixels of a frame, strip by strip: probabilities ``[C, n]`` and class ids ``[n]``.
-
-    Raises:
-        InputError: the shapes differ, an id is no class, or the values are no probabilities.
-    """
+def _labelled_strips(
+    probabilities: Probabilities, labels: npt.NDArray[np.integer]
+) -> Iterator[tuple[Probabilities, npt.NDArray[np.int64]]]:
+    """The labelled pixels of a frame, strip by strip and checked: probabilities ``[C, n]`` and class ids ``[n]``."""
     if probabilities.shape[1:] != labels.shape:
         raise InputError(
             f"probabilities of shape {probabilities.shape} and labels of shape {labels.shape}",
@@ -202,7 +182,7 @@ def labelled_strips(
     flat, ids = probabilities.reshape(len(probabilities), -1), labels.ravel()
     for start in range(0, ids.size, STRIP):
         strip = ids[start : start + STRIP]
-        counted = np.flatnonzero(strip != ignore)
+        counted = np.flatnonzero(strip != IGNORE)
         truth = strip[counted].astype(np.int64)
         if truth.size and (truth.min() < 0 or truth.max() >= len(flat)):
             raise InputError(f"labels holds the class id {truth.max()}", f"ids in 0..{len(flat) - 1}")
@@ -212,23 +192,22 @@ def labelled_strips(
         yield selected, truth
 
 
-def probability_scores(probabilities: Floats, labels: npt.NDArray[np.integer], ignore: int = IGNORE) -> Sums:
+def probability_scores(probabilities: Probabilities, labels: npt.NDArray[np.integer]) -> Counts:
     """Sum the log loss and the Brier score over the labelled pixels of a frame.
 
     Args:
         probabilities: ``[C, ...]`` class probabilities in 0..1 that sum to 1 over the first axis.
-        labels: train ids in 0..C-1, or ``ignore``; ``[...]``.
-        ignore: the label of pixels that are not counted.
+        labels: train ids in 0..C-1, or 255 ignored; ``[...]``.
 
     Returns:
-        int64 ``[3]``: pixels, then in :mod:`segunc.metrics.counting` the sum of -ln p_y in nats and the sum of
-        sum_c (p_c - 1[y = c])^2. Sums of two frames add.
+        int64 ``[3]``: pixels, then in steps of 2^-18 the sum of -ln p_y in nats and the sum of sum_c (p_c - 1[y = c])^2.
+        Sums of two frames add.
 
     Raises:
         InputError: the shapes differ, an id is no class, or the values are no probabilities.
     """
     pixels, loss, brier = 0, 0.0, 0.0
-    for selected, truth in labelled_strips(probabilities, labels, ignore):
+    for selected, truth in _labelled_strips(probabilities, labels):
         chosen = np.take_along_axis(selected, truth[None], axis=0)[0].astype(np.float64)
         # (1 - p_y)^2 plus the squares of the others, so that a sure and right pixel does not cancel to noise.
         squares = np.einsum("cp,cp->p", selected, selected).astype(np.float64) - np.square(chosen)
@@ -238,7 +217,7 @@ def probability_scores(probabilities: Floats, labels: npt.NDArray[np.integer], i
     return np.concatenate(([pixels], to_fixed_point([loss, brier])))
 
 
-def mean_scores(sums: Sums) -> tuple[float | None, float | None]:
+def mean_scores(sums: Counts) -> tuple[float | None, float | None]:
     """NLL in nats and Brier score in 0..2 of the added sums of :func:`probability_scores`; None without a pixel."""
     if not sums[0]:
         return None, None
@@ -246,30 +225,27 @@ def mean_scores(sums: Sums) -> tuple[float | None, float | None]:
     return float(loss), float(brier)
 
 
-def classwise_bins(
-    probabilities: Floats, labels: npt.NDArray[np.integer], bins: int = BINS, ignore: int = IGNORE
-) -> Sums:
+def classwise_bins(probabilities: Probabilities, labels: npt.NDArray[np.integer], bins: int = BINS) -> Counts:
     """Sum the labelled pixels of a frame into equal-width bins of the probability of each class.
 
     Args:
         probabilities: ``[C, ...]`` class probabilities in 0..1 that sum to 1 over the first axis.
-        labels: train ids in 0..C-1, or ``ignore``; ``[...]``.
+        labels: train ids in 0..C-1, or 255 ignored; ``[...]``.
         bins: B; bin b holds b/B <= p < (b+1)/B and the last one also p = 1.
-        ignore: the label of pixels that are not counted.
 
     Returns:
         int64 ``[C, B, 3]``: pixels whose probability of the class lies in the bin, those of them labelled with the
-        class, and in :mod:`segunc.metrics.counting` the sum of their probabilities. Sums of two frames add.
+        class, and in steps of 2^-18 the sum of their probabilities. Sums of two frames add.
 
     Raises:
         InputError: the shapes differ, an id is no class, or the values are no probabilities.
     """
     classes = len(probabilities)
-    inner = bin_edges(bins, probabilities.dtype)[1:-1]
+    inner = _inner_edges(bins, probabilities.dtype)
     first = inner[0] if bins > 1 else np.inf
     counts = np.zeros((2, classes, bins), np.int64)
     sums = np.zeros((classes, bins))
-    for selected, truth in labelled_strips(probabilities, labels, ignore):
+    for selected, truth in _labelled_strips(probabilities, labels):
         # At most B probabilities of a pixel reach 1/B, mostly one or two, so nearly all values lie in the first bin:
         # only the others are placed, and the first bin is the rest.
         high = selected >= first
@@ -288,7 +264,7 @@ def classwise_bins(
     return np.stack([*counts, to_fixed_point(sums)], axis=-1)
 
 
-def classwise_calibration_error(state: Sums) -> float | None:
+def classwise_calibration_error(state: Counts) -> float | None:
     """Classwise ECE in 0..1 of the added sums ``[C, B, 3]`` of :func:`classwise_bins`; None without a pixel.
 
     The mean is over all C classes as published, those that never occur included.

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.metrics.counting import STEPS_PER_FRACTION, check_anomaly_labels, mean_of_fractions, to_fixed_point
+from segunc.metrics.counting import STEPS_PER_FRACTION, Counts, check_anomaly_labels, mean_of_fractions, to_fixed_point
 
 TAUS = np.linspace(0.25, 0.75, 11)
 """Thresholds on sIoU_gt and PPV, as the benchmark makes them (0.25, 0.30, ..., 0.75 in float64)."""
@@ -34,10 +34,6 @@ NO_PREDICTED_COMPONENT = "no predicted component is large enough"
 NO_COMPONENT = "there is neither a labelled nor a predicted component"
 
 Mode = Literal["smiyc", "inclusive"]
-ComponentCounts = npt.NDArray[np.int64]
-"""int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of 2^-40 of
-the summed sIoU_gt and of the summed PPV. Counts of frames add."""
-
 _TP, _FN, _FP = (slice(11 * place, 11 * place + 11) for place in range(3))
 _TRUTH, _PREDICTED, _SIOU, _PPV = range(33, 37)
 
@@ -58,7 +54,7 @@ class Track:
 TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
 
 
-def called_anomalous(scores: npt.NDArray[np.floating], threshold: float, mode: Mode = "smiyc") -> npt.NDArray[np.bool_]:
+def called_anomalous(scores: npt.NDArray[np.floating], threshold: float, mode: Mode) -> npt.NDArray[np.bool_]:
     """Which pixels are called anomalous at a threshold.
 
     Args:
@@ -88,9 +84,9 @@ def component_counts(
     scores: npt.NDArray[np.floating],
     anomaly: npt.NDArray[np.uint8],
     threshold: float,
-    track: str = "smiyc-anomaly",
+    track: str,
     mode: Mode = "smiyc",
-) -> ComponentCounts:
+) -> Counts:
     """Count the components of one frame.
 
     Args:
@@ -101,7 +97,8 @@ def component_counts(
         mode: see :func:`called_anomalous`.
 
     Returns:
-        :data:`ComponentCounts`.
+        int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of
+        2^-40 of the summed sIoU_gt and of the summed PPV. Counts of frames add.
 
     Raises:
         InputError: shapes, types or values do not fit, or a score that is not ignored is NaN.
@@ -118,7 +115,7 @@ def component_counts(
     return match_components(predicted & counted, anomaly == 1, TRACKS[track])
 
 
-def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_], track: Track) -> ComponentCounts:
+def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_], track: Track) -> Counts:
     """Compare the components of two masks ``[H, W]``; ignored pixels are False in both. See :func:`component_counts`."""
     truth_label, truth_size = _components(truth)
     predicted_label, predicted_size = _components(predicted)
@@ -144,10 +141,17 @@ def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.boo
     scored[0] = False
     siou = intersection[scored] / (truth_size + area - intersection - on_others)[scored]
     present = size > 0
-    return _counted(siou, on_any_truth[present] / size[present])
+    ppv = on_any_truth[present] / size[present]
+    counts = np.zeros(37, np.int64)
+    reached = (siou[:, None] >= TAUS).sum(axis=0)
+    counts[_TP], counts[_FN] = reached, len(siou) - reached
+    counts[_FP] = (ppv[:, None] < TAUS).sum(axis=0)
+    counts[_TRUTH], counts[_PREDICTED] = len(siou), len(ppv)
+    counts[_SIOU], counts[_PPV] = (to_fixed_point(values, STEPS_PER_FRACTION).sum() for values in (siou, ppv))
+    return counts
 
 
-def component_result(counts: ComponentCounts) -> dict[str, Any]:
+def component_result(counts: Counts) -> dict[str, Any]:
     """The numbers of a set of frames, each in 0..1.
 
     Returns:
@@ -170,7 +174,7 @@ def component_result(counts: ComponentCounts) -> dict[str, Any]:
     }
 
 
-def undefined_components(counts: ComponentCounts) -> dict[str, str]:
+def undefined_components(counts: Counts) -> dict[str, str]:
     """Why numbers of :func:`component_result` are None: name -> reason, empty where all are numbers."""
     reasons = {}
     if counts[_TRUTH] == 0:
@@ -195,13 +199,3 @@ def _sums(group: npt.NDArray[np.int64], values: npt.NDArray[np.int64], number: i
     total = np.zeros(number, np.int64)
     np.add.at(total, group, values)
     return total
-
-
-def _counted(siou: npt.NDArray[np.float64], ppv: npt.NDArray[np.float64]) -> ComponentCounts:
-    counts = np.zeros(37, np.int64)
-    reached = (siou[:, None] >= TAUS).sum(axis=0)
-    counts[_TP], counts[_FN] = reached, len(siou) - reached
-    counts[_FP] = (ppv[:, None] < TAUS).sum(axis=0)
-    counts[_TRUTH], counts[_PREDICTED] = len(siou), len(ppv)
-    counts[_SIOU], counts[_PPV] = (to_fixed_point(part, STEPS_PER_FRACTION).sum() for part in (siou, ppv))
-    return counts

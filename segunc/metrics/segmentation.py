@@ -1,10 +1,12 @@
-"""Segmentation quality from the confusion matrix of a whole set.
+"""Segmentation quality from the confusion matrix of a whole set, and how close one prediction lies to another.
 
 The matrix is summed over all pixels of the set before anything is divided: the mean of the IoU of single images is
-another number and is not made here.
+another number and is not made here. Agreement and total variation: Izmailov et al. 2021 (arXiv 2104.14421), section 5.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,23 +14,20 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Matrix = npt.NDArray[np.int64]
 """int64 ``[C, C]``: pixels by true class (row) and predicted class (column)."""
 
 
-def confusion_matrix(
-    labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int, ignore: int = IGNORE
-) -> Matrix:
+def confusion_matrix(labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int) -> Matrix:
     """Count pixels by true and predicted class.
 
     Args:
-        labels: train ids in 0..C-1, or ``ignore``; any shape.
+        labels: train ids in 0..C-1, or 255 ignored; any shape.
         prediction: class ids, the same shape; must lie in 0..C-1 where the label is not ignored.
         classes: C.
-        ignore: the label of pixels that are not counted.
-
-    Returns:
-        int64 ``[C, C]``, rows are true classes, columns predicted ones.
 
     Raises:
         InputError: the shapes differ, or an id is no class.
@@ -37,7 +36,7 @@ def confusion_matrix(
         raise InputError(
             f"labels of shape {labels.shape} and a prediction of shape {prediction.shape}", "one size for both"
         )
-    counted = labels != ignore
+    counted = labels != IGNORE
     truth = labels[counted].astype(np.int64)
     predicted = prediction[counted].astype(np.int64)
     for name, ids in (("labels", truth), ("the prediction", predicted)):
@@ -71,3 +70,38 @@ def accuracy(matrix: Matrix) -> float | None:
     """Share of the counted pixels whose class is right, 0..1; None without a pixel."""
     total = int(matrix.sum())
     return int(matrix.trace()) / total if total else None
+
+
+def predictive_agreement(probabilities: Tensor, reference: Tensor) -> float:
+    """Share of the pixels, 0..1, on which both predict the same class.
+
+    Args:
+        probabilities, reference: ``[N, C, ...]`` mean probabilities of the same pixels.
+
+    Raises:
+        InputError: different shapes.
+    """
+    _check_pair(probabilities, reference)
+    return float((probabilities.argmax(1) == reference.argmax(1)).double().mean())
+
+
+def total_variation(probabilities: Tensor, reference: Tensor) -> float:
+    """Mean over pixels of ``1/2 sum_c |p_c - q_c|``, 0..1; 0 is the same distribution.
+
+    Args:
+        probabilities, reference: ``[N, C, ...]`` mean probabilities of the same pixels.
+
+    Raises:
+        InputError: different shapes.
+    """
+    _check_pair(probabilities, reference)
+    return float(0.5 * (probabilities - reference).abs().double().sum(1).mean())
+
+
+def _check_pair(probabilities: Tensor, reference: Tensor) -> None:
+    if probabilities.shape != reference.shape or probabilities.ndim < 2:
+        raise InputError(
+            f"probabilities {tuple(probabilities.shape)} and reference {tuple(reference.shape)}",
+            "both [N, C, ...] of the same pixels",
+            "predict the same frames at the same size",
+        )

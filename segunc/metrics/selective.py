@@ -1,4 +1,4 @@
-"""Selective prediction: risk against coverage, sparsification, patch accuracy.
+"""Selective prediction: risk against coverage, sparsification, and patch accuracy against patch uncertainty.
 
 Counts are int64 ``[2, 65536]``: labelled pixels by the key of a score (higher = less certain); row 0 rightly, row 1
 wrongly predicted. The loss of a pixel is 0 or 1 throughout. The numbers are those of a reader who accepts the k most
@@ -14,27 +14,42 @@ certain of N pixels, for k = 1..N:
 Equal scores are one threshold: nothing says which of them to accept first, so every number is its expectation over all
 orders of the tied pixels. Of a tie with n pixels, w of them wrong, the first j accepted hold j w / n wrong ones on
 average, which makes the number of wrong pixels a straight line within the tie, and the sums over k closed forms.
+
+Patches (Mukhoti & Gal 2018, arXiv 1811.12709), for all uncertainty thresholds at once: a frame is cut into windows of
+4 x 4 pixels that do not overlap. A patch is accurate where the share of right pixels is above one half, and uncertain where
+its mean uncertainty is above the threshold, both strictly. Pixels without a label belong to no patch: shares and means are
+over the labelled pixels of a window, and a window without any is dropped. A window that crosses the border of the frame
+keeps the pixels inside. Counts are int64 ``[2, 65536]``: accurate and inaccurate patches by the key of their mean
+uncertainty, rounded to float16 (a relative step of 2^-11). A threshold is rounded in the same way before it is compared.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import keys_to_half, score_keys
-from segunc.metrics.counting import Counts, auroc, average_precision, count_keys, detection_curve, fpr_at_recall
+from segunc.metrics.counting import Counts, Floats, auroc, average_precision, count_keys, detection_curve, fpr_at_recall
 
-NUMBERS = ("aurc", "augrc", "ause", "failure_auroc", "failure_aupr", "failure_fpr95")
+SELECTIVE_NUMBERS = ("aurc", "augrc", "ause", "failure_auroc", "failure_aupr", "failure_fpr95")
 """The numbers of :func:`selective_numbers`."""
+WINDOW = 4
+"""Side of a patch in pixels."""
+ACCURACY_THRESHOLD = 0.5
+"""A patch is accurate above this share of right pixels."""
+SHARES = ("accurate_if_certain", "uncertain_if_inaccurate", "pavpu")
+"""The conditional numbers of patches: p(accurate | certain), p(uncertain | inaccurate), and the share of patches that are
+accurate and certain, or inaccurate and uncertain."""
 NO_PIXEL = "no pixel has both a class label and a prediction"
 NO_FAILURE = "no pixel is wrongly predicted"
 NO_SUCCESS = "no pixel is rightly predicted"
 
-Values = npt.NDArray[np.float64]
+TABLE = 256
+"""Harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below 2e-17."""
+_HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, TABLE + 1))))
 
 
 @dataclass(frozen=True)
@@ -59,17 +74,7 @@ class RiskCoverage:
         """Number of wrongly predicted pixels."""
         return int(self.wrong[-1]) if len(self.wrong) else 0
 
-    @property
-    def coverage(self) -> Values:
-        """Share of accepted pixels in 0..1 at each threshold, ``[T]``."""
-        return self.accepted / max(self.total, 1)
-
-    @property
-    def risk(self) -> Values:
-        """Selective risk in 0..1 at each threshold, ``[T]``."""
-        return self.wrong / self.accepted
-
-    def risk_at(self, coverage: npt.ArrayLike) -> Values:
+    def risk_at(self, coverage: npt.ArrayLike) -> Floats:
         """Expected selective risk in 0..1 at any coverage, the shape of ``coverage``.
 
         Raises:
@@ -82,8 +87,7 @@ class RiskCoverage:
             raise InputError(NO_PIXEL, "counts of at least one pixel")
         pixels = asked * self.total
         wrong = np.interp(pixels, np.append(0, self.accepted), np.append(0, self.wrong))
-        risk: Values = wrong / pixels
-        return risk
+        return np.asarray(wrong / pixels, np.float64)
 
 
 def risk_coverage(counts: Counts) -> RiskCoverage:
@@ -123,7 +127,7 @@ def augrc(curve: RiskCoverage) -> float | None:
     """
     if not curve.total:
         return None
-    coverage = np.concatenate(([0.0], curve.coverage))
+    coverage = np.concatenate(([0], curve.accepted)) / curve.total
     risk = np.concatenate(([0], curve.wrong)) / curve.total
     return float(np.sum(np.diff(coverage) * (risk[1:] + risk[:-1]) / 2.0))
 
@@ -152,12 +156,12 @@ class Sparsification:
         by_error: ``[P]`` the same where the wrong pixels are removed first, the best that any score can do.
     """
 
-    removed: Values
-    by_score: Values
-    by_error: Values
+    removed: Floats
+    by_score: Floats
+    by_error: Floats
 
 
-def sparsification(curve: RiskCoverage, points: int = 200) -> Sparsification | None:
+def sparsification(curve: RiskCoverage, points: int) -> Sparsification | None:
     """The curves whose area between them is :func:`ause`, at shares 0, 1/P, ..., (P-1)/P; None without a wrong pixel."""
     if not curve.failures:
         return None
@@ -168,22 +172,15 @@ def sparsification(curve: RiskCoverage, points: int = 200) -> Sparsification | N
 
 
 def selective_numbers(counts: Counts) -> dict[str, float | None]:
-    """AURC, AUGRC, AUSE and the detection of failures, by the names of :data:`NUMBERS`, as fractions of 1.
+    """AURC, AUGRC, AUSE and the detection of failures, by :data:`SELECTIVE_NUMBERS`, as fractions of 1.
 
     ``failure_*`` are the pooled detection numbers with "this pixel is wrong" as the positive: FPR95 is the share of
     right pixels that are flagged at the first threshold that flags 95 % of the wrong ones. None where a number cannot be
     made; :func:`why_undefined` says why.
     """
     curve, failure = risk_coverage(counts), detection_curve(counts)
-    values = (
-        aurc(curve),
-        augrc(curve),
-        ause(curve),
-        auroc(failure),
-        average_precision(failure),
-        fpr_at_recall(failure),
-    )
-    return dict(zip(NUMBERS, values, strict=True))
+    of_failure = auroc(failure), average_precision(failure), fpr_at_recall(failure)
+    return dict(zip(SELECTIVE_NUMBERS, (aurc(curve), augrc(curve), ause(curve), *of_failure), strict=True))
 
 
 def why_undefined(counts: Counts) -> dict[str, str]:
@@ -193,12 +190,7 @@ def why_undefined(counts: Counts) -> dict[str, str]:
     return {name: why for name, value in selective_numbers(counts).items() if value is None}
 
 
-TABLE = 256
-"""Harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below 2e-17."""
-_HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, TABLE + 1))))
-
-
-def _harmonic_between(low: npt.ArrayLike, high: npt.ArrayLike) -> Values:
+def _harmonic_between(low: npt.ArrayLike, high: npt.ArrayLike) -> Floats:
     """Sum of 1 / k over low < k <= high, elementwise.
 
     By H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
@@ -208,33 +200,7 @@ def _harmonic_between(low: npt.ArrayLike, high: npt.ArrayLike) -> Values:
     small = _HARMONIC[np.minimum(above, TABLE)] - _HARMONIC[np.minimum(below, TABLE)]
     a, b = (np.maximum(ends, TABLE).astype(np.float64) for ends in (below, above))
     large = np.log1p((b - a) / a) + (1 / b - 1 / a) / 2 - (b**-2 - a**-2) / 12 + (b**-4 - a**-4) / 120
-    total: Values = small + large
-    return total
-
-
-# Patch accuracy against patch uncertainty (Mukhoti & Gal 2018, arXiv 1811.12709), for all thresholds at once.
-#
-# A frame is cut into windows of w x w pixels that do not overlap. A patch is accurate where the share of right pixels is
-# above the accuracy threshold, and uncertain where its mean uncertainty is above the uncertainty threshold, both strictly.
-#
-# Pixels without a label belong to no patch: shares and means are over the labelled pixels of a window, and a window
-# without any is dropped. A window that crosses the border of the frame keeps the pixels inside.
-#
-# The state is int64 ``[2, 65536]``: accurate and inaccurate patches by the key of their mean uncertainty, rounded to
-# float16 (a relative step of 2^-11). A threshold is rounded in the same way before it is compared.
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-WINDOW = 4
-"""Side of a patch in pixels."""
-ACCURACY_THRESHOLD = 0.5
-"""A patch is accurate above this share of right pixels."""
-
-SHARES = ("accurate_if_certain", "uncertain_if_inaccurate", "pavpu")
-
-Values_patches = npt.NDArray[np.float64]
-Grid = TypeVar("Grid", npt.NDArray[np.float64], "Tensor")
+    return np.asarray(small + large, np.float64)
 
 
 def count_patches(
@@ -242,7 +208,6 @@ def count_patches(
     correct: npt.NDArray[np.bool_],
     counted: npt.NDArray[np.bool_],
     window: int = WINDOW,
-    accuracy_threshold: float = ACCURACY_THRESHOLD,
 ) -> Counts:
     """Count the patches of a frame by accuracy and by their mean uncertainty.
 
@@ -250,16 +215,14 @@ def count_patches(
         uncertainty: ``[H, W]`` in any unit; higher is less certain. May be anything where ``counted`` is False.
         correct: ``[H, W]`` whether the predicted class is right.
         counted: ``[H, W]`` whether the pixel has a label.
-        window: w, the side of a patch in pixels.
-        accuracy_threshold: a patch is accurate above this share of right pixels, 0..1.
+        window: side of a patch in pixels.
 
     Returns:
         int64 ``[2, 65536]`` patches by the float16 key of their mean uncertainty; row 0 accurate, row 1 inaccurate. Counts
         of two frames add.
 
     Raises:
-        InputError: the shapes differ, a setting is out of range, or a counted uncertainty is NaN, infinite or beyond
-            float16.
+        InputError: the shapes differ, or a counted uncertainty is NaN, infinite or beyond float16.
     """
     if not uncertainty.shape == correct.shape == counted.shape or uncertainty.ndim != 2:
         raise InputError(
@@ -267,147 +230,94 @@ def count_patches(
             f"{counted.shape}",
             "one size [H, W] for all",
         )
-    check_settings(window, accuracy_threshold)
     border = [(0, -side % window) for side in uncertainty.shape]
     labelled, right, total = (
-        window_sums(np.pad(values.astype(np.float64), border), window)
+        _window_sums(np.pad(values.astype(np.float64), border), window)
         for values in (counted, correct & counted, np.where(counted, uncertainty, 0.0))
     )
     kept = labelled > 0
-    inaccurate = right[kept] <= accuracy_threshold * labelled[kept]
-    # By way of float32, as torch rounds float64 to float16, so that both give the same key.
+    inaccurate = right[kept] <= ACCURACY_THRESHOLD * labelled[kept]
+    # By way of float32, as torch rounds float64 to float16.
     return count_keys(score_keys((total[kept] / labelled[kept]).astype(np.float32)), inaccurate)
 
 
-def window_sums(values: Grid, window: int) -> Grid:
-    """Sums over the windows of ``[..., H, W]`` (both sides multiples of the window): ``[..., H / w, W / w]``.
-
-    One order of addition, row by row of a window, on every device: so the means have the same bits everywhere.
-    """
-    parts = [values[..., y::window, x::window] for y in range(window) for x in range(window)]
-    total = parts[0] + 0.0
-    for part in parts[1:]:
-        total = total + part
-    return total
-
-
-def check_settings(window: int, accuracy_threshold: float) -> None:
-    """Raise InputError where the side of a patch is below 1 or the accuracy threshold is not in 0..1 (1 excluded)."""
-    if window < 1:
-        raise InputError(f"a patch side of {window}", "at least 1 pixel")
-    if not 0.0 <= accuracy_threshold < 1.0:
-        raise InputError(f"an accuracy threshold of {accuracy_threshold}", "a number from 0 to below 1")
-
-
-@dataclass(frozen=True)
-class PatchCurve:
-    """The four kinds of patches at each distinct uncertainty as the threshold, ascending.
-
-    Attributes:
-        thresholds: ``[T]`` the distinct mean uncertainties of patches; a patch above the threshold is uncertain.
-        accurate_certain: int64 ``[T]`` accurate patches at or below each threshold; the last one is their total.
-        inaccurate_certain: int64 ``[T]`` inaccurate patches at or below each threshold; the last one is their total.
-    """
-
-    thresholds: Values_patches
-    accurate_certain: npt.NDArray[np.int64]
-    inaccurate_certain: npt.NDArray[np.int64]
-
-    @property
-    def patches(self) -> int:
-        """Number of patches."""
-        return int(self.accurate_certain[-1] + self.inaccurate_certain[-1]) if len(self.thresholds) else 0
-
-    @property
-    def inaccurate(self) -> int:
-        """Number of inaccurate patches."""
-        return int(self.inaccurate_certain[-1]) if len(self.thresholds) else 0
+def _window_sums(values: Floats, window: int) -> Floats:
+    """Sums over the windows of ``[H, W]``, added row by row of a window: ``[H / w, W / w]``."""
+    return np.asarray(sum(values[y::window, x::window] for y in range(window) for x in range(window)), np.float64)
 
 
 @dataclass(frozen=True)
 class PatchNumbers:
-    """The three conditional numbers of Mukhoti & Gal, in 0..1; arrays over thresholds or single numbers.
+    """The :data:`SHARES` at some thresholds, in 0..1.
 
     Attributes:
         thresholds: ``[P]`` uncertainty thresholds.
-        accurate_if_certain: ``[P]`` p(accurate | certain); NaN where no patch is certain.
-        uncertain_if_inaccurate: ``[P]`` p(uncertain | inaccurate); NaN where no patch is inaccurate.
-        pavpu: ``[P]`` share of patches that are accurate and certain, or inaccurate and uncertain; NaN without a patch.
+        accurate_if_certain: ``[P]``; NaN where no patch is certain.
+        uncertain_if_inaccurate: ``[P]``; NaN where no patch is inaccurate.
+        pavpu: ``[P]``; NaN without a patch.
     """
 
-    thresholds: Values_patches
-    accurate_if_certain: Values_patches
-    uncertain_if_inaccurate: Values_patches
-    pavpu: Values_patches
+    thresholds: Floats
+    accurate_if_certain: Floats
+    uncertain_if_inaccurate: Floats
+    pavpu: Floats
 
 
-def patch_curve(counts: Counts) -> PatchCurve:
-    """The curve of the added counts of :func:`count_patches`."""
+def _patches(counts: Counts) -> tuple[Floats, Counts, Counts]:
+    """Distinct mean uncertainties ``[T]``, ascending, and the accurate and inaccurate patches of each."""
     keys = np.flatnonzero(counts.any(axis=0))
-    accurate, inaccurate = counts[:, keys].cumsum(axis=1)
-    return PatchCurve(keys_to_half(keys.astype(np.uint16)).astype(np.float64), accurate, inaccurate)
+    accurate, inaccurate = counts[:, keys]
+    return keys_to_half(keys.astype(np.uint16)).astype(np.float64), accurate, inaccurate
 
 
-def mean_uncertainty(curve: PatchCurve) -> float | None:
-    """Mean uncertainty of all patches (each as its float16), the threshold where none is given; None without a patch."""
-    if not curve.patches:
-        return None
-    patches = np.diff(curve.accurate_certain + curve.inaccurate_certain, prepend=0)
-    return float(np.sum(curve.thresholds * patches) / curve.patches)
+def patch_numbers(counts: Counts, thresholds: npt.ArrayLike) -> PatchNumbers:
+    """The numbers of the added counts of :func:`count_patches` at any uncertainty thresholds ``[P]``.
 
-
-def patch_numbers(curve: PatchCurve, thresholds: npt.ArrayLike) -> PatchNumbers:
-    """The numbers at any uncertainty thresholds ``[P]``; each is rounded to float16, as the patches are.
-
-    The metric leaves the threshold open. :func:`mean_uncertainty` of the patches themselves is a choice that needs no
-    other data; numbers at thresholds that differ between models compare less than the sweeps do.
+    Each threshold is rounded to float16, as the patches are.
     """
     asked = np.asarray(thresholds, np.float64)
     with np.errstate(over="ignore"):  # a threshold beyond float16 is above every patch
         rounded = asked.astype(np.float32).astype(np.float16).astype(np.float64)
-    at = np.searchsorted(curve.thresholds, rounded, side="right")
-    accurate_certain = np.append(0, curve.accurate_certain)[at]
-    inaccurate_certain = np.append(0, curve.inaccurate_certain)[at]
-    inaccurate_uncertain = curve.inaccurate - inaccurate_certain
-    return PatchNumbers(
-        asked,
-        _share(accurate_certain, accurate_certain + inaccurate_certain),
-        _share(inaccurate_uncertain, np.full_like(inaccurate_uncertain, curve.inaccurate)),
-        _share(accurate_certain + inaccurate_uncertain, np.full_like(at, curve.patches)),
+    uncertainty, *rows = _patches(counts)
+    at = np.searchsorted(uncertainty, rounded, side="right")
+    accurate, inaccurate = (np.append(0, row.cumsum()) for row in rows)
+    certain = accurate[at] + inaccurate[at]
+    caught = inaccurate[-1] - inaccurate[at]
+    parts_and_wholes = (
+        (accurate[at], certain),
+        (caught, np.full_like(certain, inaccurate[-1])),
+        (accurate[at] + caught, np.full_like(certain, accurate[-1] + inaccurate[-1])),
     )
+    shares = [np.full(at.shape, np.nan) for _ in SHARES]
+    for share, (part, whole) in zip(shares, parts_and_wholes, strict=True):
+        np.divide(part, whole, out=share, where=whole > 0)
+    return PatchNumbers(asked, *shares)
 
 
-def patch_summary(counts: Counts, threshold: float | None = None) -> dict[str, float | None]:
+def patch_summary(counts: Counts) -> dict[str, float | None]:
     """The numbers of the added counts of :func:`count_patches` at one threshold; None where nothing defines one.
 
-    Args:
-        counts: int64 ``[2, 65536]``.
-        threshold: the uncertainty above which a patch is uncertain; None is :func:`mean_uncertainty`.
+    The metric leaves the threshold open. The mean uncertainty of all patches (each as its float16) is a choice that needs no
+    other data; numbers at thresholds that differ between models compare less than the sweeps do.
 
     Returns:
-        ``threshold``, and in 0..1 ``accurate_if_certain``, ``uncertain_if_inaccurate``, ``pavpu``.
+        ``threshold``, and in 0..1 :data:`SHARES`.
     """
-    curve = patch_curve(counts)
-    chosen = mean_uncertainty(curve) if threshold is None else threshold
-    if chosen is None:
+    uncertainty, accurate, inaccurate = _patches(counts)
+    if not len(uncertainty):
         return dict.fromkeys(("threshold", *SHARES))
-    numbers = patch_numbers(curve, [chosen])
+    patches = accurate + inaccurate
+    threshold = float(np.sum(uncertainty * patches) / patches.sum())
+    numbers = patch_numbers(counts, [threshold])
     shares = {name: float(getattr(numbers, name)[0]) for name in SHARES}
-    return {"threshold": chosen} | {name: None if np.isnan(share) else share for name, share in shares.items()}
+    return {"threshold": threshold} | {name: None if np.isnan(share) else share for name, share in shares.items()}
 
 
-def sweep(curve: PatchCurve, points: int = 101) -> PatchNumbers | None:
+def sweep(counts: Counts, points: int = 101) -> PatchNumbers | None:
     """The numbers at thresholds evenly spaced from the least to the greatest uncertainty of a patch; None without one.
 
     Thresholds u_min + t (u_max - u_min), t in 0..1 (as Krishnan & Tickoo 2020, arXiv 2012.07923, sweep theirs), so
     that scores of different units share an axis t.
     """
-    if not curve.patches:
-        return None
-    return patch_numbers(curve, np.linspace(curve.thresholds[0], curve.thresholds[-1], points))
-
-
-def _share(part: npt.NDArray[np.integer], whole: npt.NDArray[np.integer]) -> Values_patches:
-    share = np.full(part.shape, np.nan)
-    np.divide(part, whole, out=share, where=whole > 0)
-    return share
+    uncertainty, _, _ = _patches(counts)
+    return patch_numbers(counts, np.linspace(uncertainty[0], uncertainty[-1], points)) if len(uncertainty) else None

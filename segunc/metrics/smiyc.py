@@ -22,7 +22,7 @@ thousand frames of continuous scores take about 18 MB at the most.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Any
@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.maps.encoding import decode_unit, keys_to_half
-from segunc.metrics.counting import KEYS, Counts, DetectionCurve, best_f1, fpr_at_recall
+from segunc.maps.encoding import keys_to_half
+from segunc.metrics.counting import KEYS, Counts, DetectionCurve, Floats, best_f1, fpr_at_recall
 
 QUANTILES = 384
 """Quantiles of the anomalous and of the normal scores of a frame."""
@@ -41,8 +41,6 @@ Halves = npt.NDArray[np.float16]
 _ALL_KEYS = np.arange(KEYS, dtype=np.uint16)
 VALUES_OF_FLOAT_KEYS: Halves = keys_to_half(_ALL_KEYS)
 """float16 ``[65536]``: the score of each key of a float map (:func:`segunc.maps.encoding.score_keys`)."""
-VALUES_OF_UNIT_CODES: Halves = decode_unit(_ALL_KEYS).astype(np.float16)
-"""float16 ``[65536]``: the score of each uint16 code of a map in 0..1, as an exchange file of the benchmark holds it."""
 _FINITE_KEYS = np.flatnonzero(np.isfinite(VALUES_OF_FLOAT_KEYS) & (_ALL_KEYS != 0x7FFF))  # without -0.0
 _FINITE_VALUES = VALUES_OF_FLOAT_KEYS[_FINITE_KEYS].astype(np.float64)
 
@@ -56,13 +54,8 @@ class SmiycBins:
         counts: int64 ``[2, E]`` pixels of each bin; row 0 normal, row 1 anomalous.
     """
 
-    edges: npt.NDArray[np.float64]
+    edges: Floats
     counts: Counts
-
-
-def empty_bins() -> SmiycBins:
-    """Bins of no frame."""
-    return SmiycBins(np.zeros(0), np.zeros((2, 0), np.int64))
 
 
 def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
@@ -70,8 +63,7 @@ def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
 
     Args:
         counts: the frame's pixels by 16-bit key, int64 ``[2, 65536]``.
-        values: float16 ``[65536]`` score of each key, never falling; :data:`VALUES_OF_FLOAT_KEYS` for float maps,
-            :data:`VALUES_OF_UNIT_CODES` for uint16 codes.
+        values: float16 ``[65536]`` score of each key, never falling; :data:`VALUES_OF_FLOAT_KEYS` for float maps.
 
     Raises:
         InputError: ``values`` is not float16 of that shape, or not in order where pixels are.
@@ -83,7 +75,7 @@ def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
         )
     occupied = np.flatnonzero(counts.any(axis=0))
     if not len(occupied):
-        return empty_bins()
+        return SmiycBins(np.zeros(0), np.zeros((2, 0), np.int64))
     rows, scores = counts[:, occupied], values[occupied]
     if not (np.diff(scores.astype(np.float64)) >= 0).all():  # also where one is NaN
         raise InputError("scores of keys that fall or are NaN", "the values that belong to the keys, in order")
@@ -95,14 +87,11 @@ def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
     return SmiycBins(edges[kept], binned[:, kept])
 
 
-def merge_bins(parts: Iterable[SmiycBins]) -> SmiycBins:
-    """The bins of all parts together; exact in any order and grouping."""
-    listed = list(parts)
-    if not listed:
-        return empty_bins()
-    edges, place = np.unique(np.concatenate([part.edges for part in listed]), return_inverse=True)
+def merge_bins(frames: Sequence[SmiycBins]) -> SmiycBins:
+    """The bins of one or more frames together; exact in any order and grouping."""
+    edges, place = np.unique(np.concatenate([bins.edges for bins in frames]), return_inverse=True)
     counts = np.zeros((2, len(edges)), np.int64)
-    every = np.concatenate([part.counts for part in listed], axis=1)
+    every = np.concatenate([bins.counts for bins in frames], axis=1)
     for row in range(2):
         np.add.at(counts[row], place, every[row])
     return SmiycBins(edges, counts)
@@ -150,7 +139,7 @@ def smiyc_result(bins: SmiycBins) -> dict[str, float | None]:
     }
 
 
-def _quantiles(row: npt.NDArray[np.int64], scores: Halves) -> npt.NDArray[np.float64]:
+def _quantiles(row: npt.NDArray[np.int64], scores: Halves) -> Floats:
     """What ``np.quantile`` gives of the float16 scores of one class, from their histogram instead of a sort."""
     cumulated = row.cumsum()
     number = int(cumulated[-1])

@@ -1,41 +1,51 @@
-"""Every figure of one evaluation."""
+"""Every figure of one evaluation, from its counts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.evaluation.evaluator import Gatherer, Result
-from segunc.evaluation.labelled_frame import decode_keys
+from segunc.evaluation.labelled_frame import CONFIDENCE, decode_keys
 from segunc.evaluation.parts import ConfidenceCalibration, Patches, Pooled, Selective, Smiyc, confidence_of_keys
-from segunc.metrics.calibration import bin_counts, reliability
-from segunc.metrics.counting import KEYS, DetectionCurve, detection_curve, score_histogram
-from segunc.metrics.selective import WINDOW, patch_curve, risk_coverage, sweep
+from segunc.metrics import counting, selective
+from segunc.metrics.calibration import Reliability, bin_counts, reliability
+from segunc.metrics.counting import KEYS, DetectionCurve, detection_curve
+from segunc.metrics.selective import RiskCoverage, Sparsification
 from segunc.metrics.smiyc import smiyc_curve
-from segunc.plots.bars import class_bars_figure, histogram_figure, reliability_figure
-from segunc.plots.curves import (
-    patch_figure,
-    precision_recall_figure,
-    risk_coverage_figure,
-    risk_top,
-    roc_figure,
-    sparsification_figure,
+from segunc.plots.charts import Line, draw_lines, thin
+from segunc.plots.style import (
+    COLOURS,
+    DOTTED,
+    FAINT,
+    add_legend,
+    legend_rows,
+    line_style,
+    new_figure,
+    save_figure,
+    styled,
+    unit_axis,
 )
-from segunc.plots.lines import Line, precision_recall_line, risk_coverage_line, roc_line, sparsification_line
-from segunc.plots.style import save_figure
 from segunc.scores import stored_as_codes
 
-Curves = dict[str, dict[str, dict[str, list[float]]]]
+Points = dict[str, dict[str, dict[str, list[float]]]]
 """Figure -> line -> ``x`` and ``y`` (for the reliability diagram also ``pixels``)."""
+BAR = 0.13
+"""Height of a bar in inches."""
+GAP = 0.07
+"""Space between classes in inches."""
+ROW_HEIGHT = 1.25
+"""Height of the histogram of one score in inches."""
 
 
-def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str = "network") -> list[Path]:
+def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> list[Path]:
     """Write the figures that the counts of an evaluation allow: PR, ROC, histograms, reliability, risk-coverage,
     sparsification, patches and class bars; and ``curves.json`` with the points of the curves, thinned as they are drawn.
 
@@ -51,14 +61,14 @@ def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str = "n
     Raises:
         InputError: nothing can be drawn, or the folder is a file.
     """
-    curves: Curves = {}
-    figures = _anomaly_figures(gatherer, curves) | _class_figures(gatherer, result, name, curves)
+    points: Points = {}
+    figures = _anomaly_figures(gatherer, points) | _class_figures(gatherer, result, name, points)
     if not figures:
         raise InputError("nothing to draw", "labels with both classes of pixels, or class labels", "check the labels")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--plots {folder} is a file", "a folder", "give another path")
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "curves.json", curves)
+    write_json(folder / "curves.json", points)
     return [path for stem, figure in figures.items() for path in save_figure(figure, folder / stem)]
 
 
@@ -66,71 +76,288 @@ def _points(lines: Sequence[Line]) -> dict[str, dict[str, list[float]]]:
     return {line.name: {"x": line.x.tolist(), "y": line.y.tolist()} for line in lines}
 
 
-def _scores(gatherer: Gatherer, kind: type[Any]) -> list[str]:
-    """Scores that have a part of a kind."""
-    return [part.score for part in gatherer.parts if isinstance(part, kind)]
-
-
-def _anomaly_figures(gatherer: Gatherer, points: Curves) -> dict[str, Figure]:
+def _anomaly_figures(gatherer: Gatherer, points: Points) -> dict[str, Figure]:
     figures = {}
-    for protocol, kind in (("pooled", Pooled), ("smiyc", Smiyc)):
-        curves: dict[str, DetectionCurve] = {}
-        places = {score: place for place, score in enumerate(_scores(gatherer, kind))}
-        for score in places:
-            counts = gatherer.counts(kind, ("scores", score, protocol))
-            curve = None if counts is None else smiyc_curve(counts) if kind is Smiyc else detection_curve(counts)
-            if curve is not None and not curve.undefined:
-                curves[score] = curve
-        if not curves:
+    pooled, binned = gatherer.counts(Pooled), gatherer.counts(Smiyc)
+    for protocol, curves in (
+        ("pooled", {score: None if rows is None else detection_curve(rows) for score, rows in pooled.items()}),
+        ("smiyc", {score: None if bins is None else smiyc_curve(bins) for score, bins in binned.items()}),
+    ):
+        # A score keeps its place, and so its look, where the curve of another lacks.
+        drawn = [
+            (score, curve, place)
+            for place, (score, curve) in enumerate(curves.items())
+            if curve is not None and not curve.undefined
+        ]
+        if not drawn:
             continue
-        first = next(iter(curves.values()))
+        first = drawn[0][1]
         base_rate = first.positives / (first.positives + first.negatives)
-        pr = [precision_recall_line(score, curve, places[score]) for score, curve in curves.items()]
+        pr = [precision_recall_line(*one) for one in drawn]
+        roc = [roc_line(*one) for one in drawn]
         figures[f"precision-recall-{protocol}"] = precision_recall_figure(pr, base_rate, protocol)
-        roc = [roc_line(score, curve, places[score]) for score, curve in curves.items()]
         figures[f"roc-{protocol}"] = roc_figure(roc, protocol)
         points |= {f"precision-recall-{protocol}": _points(pr), f"roc-{protocol}": _points(roc)}
-        if kind is Pooled:
-            figures["score-histograms"] = histogram_figure(
-                {score: _histogram(gatherer, score) for score in curves}, ("ID", "OOD")
-            )
+        if protocol == "pooled":
+            histograms = {}
+            for score, _, _ in drawn:
+                values = decode_keys(gatherer.forms[score], np.arange(KEYS, dtype=np.uint16))
+                limits = (0.0, 1.0) if stored_as_codes(score) else None
+                histograms[score] = counting.score_histogram(pooled[score], values, limits)
+            figures["score-histograms"] = histogram_figure(histograms)
     return figures
 
 
-def _histogram(gatherer: Gatherer, score: str) -> Any:
-    values = decode_keys(gatherer.forms[score], np.arange(KEYS, dtype=np.uint16))
-    counts = gatherer.counts(Pooled, ("scores", score, "pooled"))
-    return score_histogram(counts, values, (0.0, 1.0) if stored_as_codes(score) else None)
-
-
-def _class_figures(gatherer: Gatherer, result: Result, name: str, points: Curves) -> dict[str, Figure]:
+def _class_figures(gatherer: Gatherer, result: Result, name: str, points: Points) -> dict[str, Figure]:
     figures = {}
-    per_class = result["segmentation"]["per_class"]
-    if any(value is not None for value in per_class.values()):
-        figures["class-iou"] = class_bars_figure({name: per_class}, {name: result["segmentation"]["miou"]})
-    confidence = gatherer.counts(ConfidenceCalibration, ("calibration",))
+    segmentation = result["segmentation"]
+    if any(value is not None for value in segmentation["per_class"].values()):
+        figures["class-iou"] = class_bars_figure(name, segmentation["per_class"], segmentation["miou"])
+    (confidence,) = gatherer.counts(ConfidenceCalibration).values()
     if confidence is not None and confidence.any():
-        diagram = reliability(bin_counts(confidence, confidence_of_keys(gatherer.forms["msp"])))
-        figures["reliability"] = reliability_figure({name: diagram}, {name: result["calibration"]["ece"]}, "pooled")
+        diagram = reliability(bin_counts(confidence, confidence_of_keys(gatherer.forms[CONFIDENCE])))
+        figures["reliability"] = reliability_figure(name, diagram, result["calibration"]["ece"])
         filled = diagram.pixels > 0
         columns = {"x": diagram.confidence, "y": diagram.accuracy, "pixels": diagram.pixels}
         points["reliability"] = {name: {key: values[filled].tolist() for key, values in columns.items()}}
-    places = {score: place for place, score in enumerate(_scores(gatherer, Selective))}
-    counts = {score: gatherer.counts(Selective, ("selective", score)) for score in places}
-    curves = {score: risk_coverage(rows) for score, rows in counts.items() if rows is not None and rows.any()}
+    counts = gatherer.counts(Selective)
+    places = {score: place for place, score in enumerate(counts)}
+    curves = {score: selective.risk_coverage(rows) for score, rows in counts.items() if rows is not None}
     curves = {score: curve for score, curve in curves.items() if curve.failures}
     if curves:
         lines = [risk_coverage_line(score, curve, places[score]) for score, curve in curves.items()]
-        figures["risk-coverage"] = risk_coverage_figure(lines, "pooled", risk_top(lines))
+        figures["risk-coverage"] = risk_coverage_figure(lines)
         pairs = [sparsification_line(score, curve, places[score]) for score, curve in curves.items()]
-        figures["sparsification"] = sparsification_figure(pairs, "pooled")
+        figures["sparsification"] = sparsification_figure(pairs)
         points |= {"risk-coverage": _points(lines), "sparsification": _points([line for line, _ in pairs])}
-    patches = {score: gatherer.counts(Patches, ("selective", score)) for score in places}
-    sweeps = {score: sweep(patch_curve(rows)) for score, rows in patches.items() if rows is not None}
+    sweeps = {score: selective.sweep(rows) for score, rows in gatherer.counts(Patches).items() if rows is not None}
     drawn = {score: numbers for score, numbers in sweeps.items() if numbers is not None}
     if drawn:
-        figures["patches"] = patch_figure(drawn, WINDOW, "pooled", {score: places[score] for score in drawn})
+        figures["patches"] = patch_figure(drawn, places)
         points["patches"] = {
             score: {"x": numbers.thresholds.tolist(), "y": numbers.pavpu.tolist()} for score, numbers in drawn.items()
         }
     return figures
+
+
+def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
+    """Precision over recall, to be drawn as steps, with the average precision."""
+    recall, precision = thin(np.append(0.0, curve.recall), np.append(curve.precision[0], curve.precision))
+    return Line(name, recall, precision, counting.average_precision(curve), place)
+
+
+@styled
+def precision_recall_figure(lines: Sequence[Line], base_rate: float, protocol: str) -> Figure:
+    """Precision over recall in steps, so that the area is the average precision, and the base rate.
+
+    ``base_rate``, the share of positive pixels in 0..1, is the precision of a score that says nothing; ``protocol`` is named
+    on the axes.
+    """
+    labels = [*(line.label for line in lines), f"base rate {base_rate:.2g}"]
+    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
+    handles = draw_lines(axes, lines, drawstyle="steps-pre")
+    handles.append(axes.axhline(base_rate, color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1))
+    unit_axis(axes, "xy")
+    axes.set(xlabel=f"recall (anomaly, {protocol})", ylabel=f"precision ({protocol})")
+    add_legend(figure, handles, labels, "AUPR")
+    return figure
+
+
+def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
+    """True over false positive rate, with the area under it."""
+    x, y = thin(np.append(0.0, curve.false_positive_rate), np.append(0.0, curve.recall))
+    return Line(name, x, y, counting.auroc(curve), place)
+
+
+@styled
+def roc_figure(lines: Sequence[Line], protocol: str) -> Figure:
+    """True over false positive rate, with the diagonal of a score that says nothing and the recall of FPR95."""
+    labels = [*(line.label for line in lines), "recall of FPR95"]
+    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1)
+    handles = draw_lines(axes, lines)
+    handles.append(axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1))
+    unit_axis(axes, "xy")
+    axes.set(xlabel=f"false positive rate ({protocol})", ylabel=f"true positive rate (anomaly, {protocol})")
+    add_legend(figure, handles, labels, "AUROC")
+    return figure
+
+
+@styled
+def histogram_figure(histograms: Mapping[str, counting.ScoreHistogram]) -> Figure:
+    """Density of each score on a logarithmic axis, a panel each: normal pixels filled, anomalous ones dashed."""
+    figure, panels = new_figure(len(histograms), 0.35 + ROW_HEIGHT * len(histograms), 1)
+    handles: list[Artist] = []
+    for axes, (name, histogram) in zip(panels, histograms.items(), strict=True):
+        positive = histogram.density[histogram.density > 0]
+        floor = float(positive.min()) / 2 if positive.size else 0.5
+        top = float(positive.max()) * 3 if positive.size else 2.0
+        base = floor / 10  # an empty bin lies below the axis
+        rows = np.maximum(np.nan_to_num(histogram.density), base)
+        known = axes.stairs(
+            rows[0], histogram.edges, baseline=base, fill=True, facecolor=COLOURS[5] + "80", edgecolor=COLOURS[0]
+        )
+        known.set_linewidth(0.9)
+        other = axes.stairs(
+            rows[1], histogram.edges, baseline=base, color=COLOURS[1], linewidth=1.2, linestyle=(0, (4, 1.2))
+        )
+        handles = [known, other]
+        axes.set_yscale("log")
+        axes.set_ylim(floor, top)
+        axes.yaxis.set_major_locator(LogLocator(numticks=4))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(histogram.edges[0], histogram.edges[-1])
+        axes.set_xlabel(name, labelpad=1)
+        axes.set_ylabel("density")
+    add_legend(figure, handles, ["ID pixels", "OOD pixels"])
+    return figure
+
+
+@styled
+def class_bars_figure(name: str, numbers: Mapping[str, float | None], mean: float | None) -> Figure:
+    """The IoU of each class of a model as bars, a dash where there is none, with the mean over classes as a line."""
+    labels = [name if mean is None else f"{name}  {mean:.3f}"]
+    figure, (axes,) = new_figure(1, 0.5 + len(numbers) * (GAP + BAR), legend_rows(labels, title=True))
+    handle = axes.barh(
+        np.arange(len(numbers)),
+        [value or 0.0 for value in numbers.values()],
+        1.0 / (1 + GAP / BAR) * 0.92,
+        facecolor=COLOURS[0],
+        edgecolor="white",
+        linewidth=0,
+    )
+    for place, value in enumerate(numbers.values()):
+        axes.annotate(
+            "–" if value is None else f"{value:.2f}",
+            (value or 0.0, place),
+            xytext=(2, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=6,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3},  # the line of the mean passes below it
+        )
+    if mean is not None:
+        axes.axvline(mean, color=COLOURS[0], linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
+    axes.set_yticks(range(len(numbers)), [*numbers])
+    axes.set_ylim(len(numbers) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(False, axis="y")
+    # Room on the right for the number of a bar that reaches 1.
+    axes.set_xlim(0.0, 1.12)
+    axes.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0])
+    axes.spines["left"].set_color(FAINT)
+    axes.set_xlabel("IoU of the class (dashed: mean)")
+    add_legend(figure, [handle], labels, "mean IoU")
+    return figure
+
+
+@styled
+def reliability_figure(name: str, diagram: Reliability, error: float | None) -> Figure:
+    """Accuracy over mean confidence of each bin, the diagonal of perfect calibration, and the pixels of each bin.
+
+    A point above the diagonal is a bin that is right more often than it says. The counts lie below, on a logarithmic
+    axis, because a point may stand for a handful of pixels. The ECE of the model is shown beside its name.
+    """
+    labels = [name if error is None else f"{name}  {error:.3f}"]
+    figure, (upper, lower) = new_figure(2, 3.3, legend_rows(labels, title=True), share_x=True, ratios=(2.6, 1.0))
+    upper.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1)
+    handles = upper.plot(diagram.confidence, diagram.accuracy, marker="o", markersize=3, **line_style(0))
+    lower.stairs(diagram.pixels, diagram.edges, linewidth=1.1, baseline=None, **line_style(0))
+    unit_axis(upper, "xy")
+    lower.set_yscale("log")
+    lower.set_ylim(0.8, max(1, int(diagram.pixels.max())) * 2.0)
+    upper.set_ylabel("accuracy (pooled)")
+    lower.set_ylabel("pixels")
+    lower.set_xlabel(f"confidence of the predicted class ({len(diagram.pixels)} bins)")
+    add_legend(figure, handles, labels, "ECE")
+    return figure
+
+
+def risk_coverage_line(name: str, curve: RiskCoverage, place: int) -> Line:
+    """Expected selective risk at 1,000 coverages, with AURC."""
+    coverage = np.arange(1, 1001) / 1000
+    return Line(name, coverage, curve.risk_at(coverage), selective.aurc(curve), place)
+
+
+@styled
+def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
+    """Share of wrong pixels among the accepted ones over the share of accepted pixels.
+
+    Networks err on few pixels, so an axis up to 1 leaves most of the figure empty: it ends at the least of 0.05, 0.1, 0.2,
+    0.5 and 1 that holds every line.
+    """
+    highest = max(float(line.y.max()) for line in lines)
+    top = next((top for top in (0.05, 0.1, 0.2, 0.5) if highest <= top), 1.0)
+    labels = [line.label for line in lines]
+    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
+    handles = draw_lines(axes, lines)
+    unit_axis(axes, "x")
+    axes.set_ylim(0.0, top * 1.01)
+    axes.set(xlabel="coverage: share of pixels accepted (pooled)", ylabel="risk: share of them wrong")
+    add_legend(figure, handles, labels, "AURC (lower is better)")
+    return figure
+
+
+def sparsification_line(name: str, curve: RiskCoverage, place: int) -> tuple[Line, Sparsification]:
+    """The normalised sparsification curve by the score, with AUSE, and the curves it was taken from.
+
+    Raises:
+        InputError: no pixel is wrongly predicted.
+    """
+    curves = selective.sparsification(curve, points=1000)
+    if curves is None:
+        raise InputError("a sparsification curve without a wrongly predicted pixel", "at least one")
+    return Line(name, curves.removed, curves.by_score, selective.ause(curve), place), curves
+
+
+@styled
+def sparsification_figure(curves: Sequence[tuple[Line, Sparsification]]) -> Figure:
+    """Error rate of what is left over the share of removed pixels, by each score and by the true error.
+
+    The area between a line and that of the true error is AUSE. Scores of the same pixels share the line of the true error;
+    where a map lacks in some frames, each has its own, dotted and in its colour.
+    """
+    lines = [line for line, _ in curves]
+    shared = all(np.array_equal(own.by_error, curves[0][1].by_error) for _, own in curves)
+    labels = [*(line.label for line in lines), "by the true error" if shared else "dotted: by the true error"]
+    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
+    handles = draw_lines(axes, lines)
+    for handle, (_, own) in zip(handles, curves, strict=True):
+        colour = FAINT if shared else handle.get_color()
+        axes.plot(own.removed, own.by_error, color=colour, linewidth=0.8, linestyle=DOTTED, zorder=1)
+    handles += axes.plot([], [], color=FAINT, linewidth=0.8, linestyle=DOTTED)
+    axes.axhline(1.0, color=FAINT, linewidth=0.6, zorder=1)
+    unit_axis(axes, "x")
+    # A score that is worse than chance rises above 1; how far it does beyond 2 is left to its number.
+    axes.set_ylim(0.0, 1.05 if all(line.y.max() <= 1.05 for line in lines) else 2.0)
+    axes.set_xlabel("share of pixels removed, least certain first (pooled)")
+    axes.set_ylabel("error rate left / error rate of all")
+    add_legend(figure, handles, labels, "AUSE (lower is better)")
+    return figure
+
+
+@styled
+def patch_figure(sweeps: Mapping[str, selective.PatchNumbers], places: Mapping[str, int]) -> Figure:
+    """p(accurate | certain), p(uncertain | inaccurate) and PAvPU over the uncertainty threshold, a panel each.
+
+    The threshold runs from the least (0) to the greatest (1) mean uncertainty of a patch, so that scores of different
+    units share the axis.
+
+    ``places`` is the place of each name among what is compared, for colour and dashes.
+    """
+    names = list(sweeps)
+    figure, panels = new_figure(3, 4.0, legend_rows(names), share_x=True)
+    handles = []
+    for name, numbers in sweeps.items():
+        share = np.linspace(0.0, 1.0, len(numbers.thresholds))
+        rows = (numbers.accurate_if_certain, numbers.uncertain_if_inaccurate, numbers.pavpu)
+        drawn = [axes.plot(share, row, **line_style(places[name]))[0] for axes, row in zip(panels, rows, strict=True)]
+        handles.append(drawn[0])
+    what = ("p(accurate | certain)", "p(uncertain | inaccurate)", "PAvPU")
+    for axes, label in zip(panels, what, strict=True):
+        unit_axis(axes, "xy")
+        axes.set_title(f"{label}, patches of {selective.WINDOW} x {selective.WINDOW} px", loc="left")
+        axes.set_ylabel("share")
+    panels[-1].set_xlabel("uncertainty threshold, least to greatest (pooled)")
+    add_legend(figure, handles, names)
+    return figure

@@ -28,7 +28,6 @@ DASHES: tuple[tuple[float, ...] | None, ...] = (None, (4, 1.4), (1, 1.2), (5, 1.
 together only after 35 lines."""
 DOTTED: Any = (0, (2, 2))
 """Dashes of lines of reference: chance, base rate, the best possible."""
-HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 FORMATS = ("pdf", "svg", "png")
 
 Parameters = ParamSpec("Parameters")
@@ -58,7 +57,6 @@ LOOK: dict[str, Any] = {
     "grid.color": GRID,
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.3,
-    "hatch.linewidth": 0.5,
     "legend.frameon": False,
     "pdf.fonttype": 42,  # text stays text that can be searched and edited
     "svg.fonttype": "none",
@@ -90,7 +88,7 @@ def new_figure(
     share_x: bool = False,
     ratios: Sequence[float] | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of stacked panels, and its axes.
+    """A figure of stacked panels, and its axes from the top.
 
     Args:
         panels: number of panels.
@@ -98,9 +96,6 @@ def new_figure(
         legend_rows: rows for which room is added below.
         share_x: whether the panels have one x axis.
         ratios: relative heights of the panels; None is equal ones.
-
-    Returns:
-        the figure and the list of its axes, from the top.
     """
     figure = Figure(figsize=(WIDTH, height + LEGEND_ROW * legend_rows), layout="constrained")
     axes = figure.subplots(panels, 1, squeeze=False, sharex=share_x, height_ratios=ratios)[:, 0]
@@ -128,33 +123,27 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], ti
 
 
 def unit_axis(axes: Axes, which: str) -> None:
-    """Fix an axis (``x`` or ``y``) to 0..1, whatever the data."""
-    low_high, ticks = (-0.01, 1.01), [0.0, 0.25, 0.5, 0.75, 1.0]
-    if which == "x":
-        axes.set_xlim(*low_high)
-        axes.set_xticks(ticks)
-    else:
-        axes.set_ylim(*low_high)
-        axes.set_yticks(ticks)
+    """Fix an axis (``x``, ``y``, or both: ``xy``) to 0..1, whatever the data."""
+    for axis in which:
+        axes.set(**{f"{axis}lim": (-0.01, 1.01), f"{axis}ticks": [0.0, 0.25, 0.5, 0.75, 1.0]})
 
 
 @styled
-def save_figure(figure: Figure, path_without_suffix: Path, dpi: int = 300) -> list[Path]:
+def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
     """Write a figure as PDF and SVG, which stay sharp at any size, and PNG; the same figure gives the same bytes.
 
     Args:
         figure: the figure.
         path_without_suffix: where to; the folder must exist. ``.pdf``, ``.svg`` and ``.png`` are appended.
-        dpi: resolution of the PNG.
 
     Returns:
-        the three files.
+        the three files; the PNG has 300 dots an inch.
     """
     written = []
     metadata: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
     for suffix in FORMATS:
         stream = io.BytesIO()
-        figure.savefig(stream, format=suffix, dpi=dpi, metadata=metadata[suffix])
+        figure.savefig(stream, format=suffix, dpi=300, metadata=metadata[suffix])
         path = path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}")
         write_atomically(path, stream.getvalue())
         written.append(path)

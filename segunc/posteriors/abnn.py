@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource
 from segunc.affine.prior import PriorMean
+from segunc.affine.sites import StochasticSite
 from segunc.affine.trainable import Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.device import flushed_denormals
@@ -244,8 +246,6 @@ def finetune_abnn(
 
 
 def _with_own_statistics(run: FinetuneRun, posterior: ABNN) -> ABNN:
-    from segunc.training.statistics import reestimate
-
     device = next(run.network.parameters()).device
 
     def batches() -> Iterator[Tensor]:
@@ -258,6 +258,32 @@ def _with_own_statistics(run: FinetuneRun, posterior: ABNN) -> ABNN:
     rescale, reshift = (torch.stack([p[i].cpu() for p in pairs]) for i in (0, 1))
     run.say(f"running statistics of {posterior.members} members re-estimated")
     return ABNN(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope, rescale, reshift)
+
+
+@torch.no_grad()
+def reestimate(network: nn.Module, gamma: Tensor, beta: Tensor, batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """``rescale`` and ``reshift`` ``[T]`` of :class:`ABNN`, which replace the base's running statistics by a member's own.
+
+    A copy of the network gets the member's affine, and its BatchNorm layers average the statistics of the batches anew.
+
+    Args:
+        network: converted; it is not changed.
+        gamma, beta: ``[T]`` of the member.
+        batches: images ``[N, 3, H, W]``; enough of them to average over (tens).
+    """
+    base, twin = AffineLayout(network), copy.deepcopy(network)
+    AffineLayout(twin).store(gamma, beta)
+    for module in twin.modules():
+        if isinstance(module, StochasticSite) and module.segunc_site.kind == "batch":
+            layer = cast(Any, module)
+            if hasattr(layer, "reset_running_stats"):
+                layer.reset_running_stats()
+                layer.momentum = None  # a plain average over the batches
+                layer.train()
+    for images in batches:
+        twin(images)
+    member = AffineLayout(twin)
+    return member.inverse / base.inverse, (base.mean - member.mean) * member.inverse
 
 
 METHOD = Method("abnn", AbnnConfig, finetune_abnn, ABNN.from_tensors)

@@ -114,9 +114,8 @@ class Laplace:
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
     ) -> AffineDraws:
-        mask = layout.mask(self.scope, scope).cpu()
         noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
-        spread = torch.where(torch.stack([mask, mask & layout.has_bias.cpu()]), self._spread(noise), 0.0)
+        spread = torch.where(layout.free(self.scope, scope).cpu(), self._spread(noise), 0.0)
         values = self.mean.cpu() + self.prior.temperature**0.5 * spread.float()
         values = values.to(layout.device)
         return AffineDraws(values[:, 0], values[:, 1])
@@ -190,8 +189,7 @@ class FisherSum:
         self.network = network.eval()
         self.layout = AffineLayout(network)
         self.affine, self.structure = affine.to(self.layout.device), structure
-        mask = self.layout.mask(scope)
-        self._mask = torch.stack([mask, mask & self.layout.has_bias])
+        self._mask = self.layout.free(scope)
         self.index: Tensor | None = None
         shape: tuple[int, ...] = (3 if structure == "block" else 2, self.layout.total)
         if structure == "full":
@@ -297,7 +295,7 @@ def finetune_laplace(
     run = FinetuneRun(base, config, out, device=device, say=say, partial=PARTIAL)
     options = config.settings
     layout = run.place()
-    affine = torch.stack([layout.weight, layout.bias]).cpu()
+    affine = layout.affine.cpu()
     if run.epochs:
         point = run.train(Point(layout, options.scope, options.prior()))
         affine = torch.cat([point.gamma, point.beta])

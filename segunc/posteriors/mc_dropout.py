@@ -58,7 +58,7 @@ class ChannelDropout:
     @classmethod
     def of(cls, layout: AffineLayout, p: float, scope: str = "all") -> ChannelDropout:
         """Dropout on the trained affine parameters of a network."""
-        return cls(torch.stack([layout.weight, layout.bias]), p, scope)
+        return cls(layout.affine, p, scope)
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None

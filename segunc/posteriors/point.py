@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from segunc.affine.convert import revert
@@ -28,7 +27,7 @@ class Point(Trainable[ABNN]):
 
     def __init__(self, layout: AffineLayout, scope: str = "all", prior: Prior | None = None) -> None:
         super().__init__(scope, prior)
-        self.affine = nn.Parameter(torch.stack([layout.weight, layout.bias]))
+        self.affine = nn.Parameter(layout.affine)
 
     def posterior(self, layout: AffineLayout) -> ABNN:
         gamma, beta = self.within_scope(self.affine, layout)

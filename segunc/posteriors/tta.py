@@ -44,7 +44,7 @@ class TestTimeAugmentation(Mixture):
     __test__ = False  # pytest takes the name for that of a test
     method: ClassVar[str] = "tta"
 
-    def __init__(self, inner: AnyPosterior, scales: Sequence[float], flip: bool) -> None:
+    def __init__(self, inner: AnyPosterior, scales: Sequence[float] = (1.0,), flip: bool = True) -> None:
         if isinstance(inner, TestTimeAugmentation):
             raise InputError(
                 "test-time augmentation of a model that has it already", "a model without", "start from its base"

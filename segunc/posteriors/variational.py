@@ -100,23 +100,18 @@ class MeanFieldTraining(Trainable[MeanField]):
     def __init__(self, layout: AffineLayout, config: VariationalConfig, prior: Prior | None = None) -> None:
         super().__init__(config.scope, config.prior() if prior is None else prior)
         self.kl_weight, self.sigma_lr = config.kl_weight, config.sigma_lr
-        self.mean = nn.Parameter(torch.stack([layout.weight, layout.bias]))
+        self.mean = nn.Parameter(layout.affine)
         # The inverse of softplus, in the form that keeps its digits where sigma is small.
         start = torch.tensor(config.initial_sigma, dtype=torch.float64)
         self.rho = nn.Parameter(torch.full_like(self.mean, float(start + torch.log(-torch.expm1(-start)))))
 
-    def chosen(self, layout: AffineLayout) -> Tensor:
-        """``[2, T]`` bool: where the scope and the layer have a parameter."""
-        mask = layout.mask(self.scope)
-        return torch.stack([mask, mask & layout.has_bias])
-
     def posterior(self, layout: AffineLayout) -> MeanField:
-        sigma = F.softplus(self.rho) * self.chosen(layout)
+        sigma = F.softplus(self.rho) * layout.free(self.scope)
         return MeanField(self.within_scope(self.mean, layout), sigma, self.scope)
 
     def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
         """KL(N(mu, sigma^2) || N(theta_prior, s^2)) over the scope in closed form, times kl_weight / N_eff."""
-        chosen = self.chosen(layout)
+        chosen = layout.free(self.scope)
         ratio = F.softplus(self.rho)[chosen] / self.prior.scale
         shift = (self.mean - self.prior.centre(layout))[chosen] / self.prior.scale
         divergence = (0.5 * (ratio.square() + shift.square() - 1.0) - ratio.log()).sum()

@@ -1,4 +1,9 @@
-"""Shards through a pool of Ray actors; knows rows and results, no model."""
+"""Shards through a pool of Ray actors, by Ray Data; knows rows and results, no model.
+
+Rows of a data set are the shards; each actor loads the model once, takes one shard at a time and writes its maps itself, so that only
+rows of names and numbers pass the object store. An actor whose process dies is started again, and its shard with it: the operating
+system gave up the lock of the dead process, and the shard continues behind its last finished frame.
+"""
 
 from __future__ import annotations
 
@@ -17,41 +22,24 @@ from segunc.core.quiet import quiet_stderr
 
 @dataclass(frozen=True)
 class ShardTask:
-    """One shard of one input.
+    """One shard of one input."""
 
-    Attributes:
-        input: the place of the input in the run, from 0.
-        number: of the shard, from 1.
-        count: shards of this input.
-    """
-
-    input: int
-    number: int
+    input: int  # its place in the run, from 0
+    number: int  # from 1
     count: int
 
 
 @dataclass(frozen=True)
 class ShardResult:
-    """How a shard ended.
-
-    Attributes:
-        task: which one.
-        finished: frames whose maps were written now.
-        skipped: frames that an earlier run, or a worker that died, had finished.
-        failed: frames that cannot be predicted; the shard's record names them.
-        error: why the shard did not reach its end; empty where it did.
-        host: the machine that worked on it.
-        unusable: the worker could not start, so whatever it is given fails.
-        notes: lines for the user.
-    """
+    """How a shard ended, and lines for the user."""
 
     task: ShardTask
-    finished: int = 0
-    skipped: int = 0
-    failed: int = 0
-    error: str = ""
+    finished: int = 0  # frames whose maps were written now
+    skipped: int = 0  # frames that an earlier run, or a worker that died, had finished
+    failed: int = 0  # frames that cannot be predicted; the shard's record names them
+    error: str = ""  # why the shard did not reach its end; empty where it did
     host: str = ""
-    unusable: bool = False
+    unusable: bool = False  # the worker could not start, so whatever it is given fails
     notes: tuple[str, ...] = ()
 
     def to_row(self) -> dict[str, Any]:
@@ -69,14 +57,6 @@ Work = Callable[[ShardTask], ShardResult]
 MakeWork = Callable[[], Work]
 """Loads what all shards need, in the worker's process; must be picklable."""
 
-
-# Shards through a pool of Ray actors, by Ray Data.
-#
-# Rows of a data set are the shards; each actor loads the model once, takes one shard at a time and writes its maps itself,
-# so that only rows of names and numbers pass the object store. An actor whose process dies is started again, and its
-# shard with it: the operating system gave up the lock of the dead process, and the shard continues behind its last
-# finished frame.
-
 RETRIES = 3
 """How often a shard is begun again unless told otherwise. A frame that kills every worker must not go round for ever."""
 START_ATTEMPTS = 3
@@ -88,29 +68,17 @@ OBJECT_STORE_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class Pool:
-    """The workers of a run.
-
-    Attributes:
-        workers: processes.
-        threads: CPU cores of each.
-        gpus: CUDA devices of each.
-        address: of a running cluster, as Ray takes it (``auto``, ``host:port``); None starts one on this machine.
-        retries: how often a shard is begun again because its worker died.
-    """
+    """The worker processes of a run."""
 
     workers: int
-    threads: int = 1
-    gpus: int = 0
-    address: str | None = None
+    threads: int = 1  # CPU cores of each
+    gpus: int = 0  # of each
+    address: str | None = None  # of a running cluster, as Ray takes it; None starts one on this machine
     retries: int = RETRIES
 
 
 def require_ray() -> None:
-    """Say how Ray is installed where it is not.
-
-    Raises:
-        InputError: Ray Data cannot be imported.
-    """
+    """Say how Ray is installed where it is not."""
     # Ray reports its usage to its makers unless told otherwise before it starts, and gives its workers the priority of
     # background work, so that a busy desktop would starve what is the whole point of the run.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -129,11 +97,6 @@ def run_shards(make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> I
     """The results of shards, as they come.
 
     A shard that is begun again ``pool.retries`` times because its worker died is given up; the others are not held up by it.
-
-    Args:
-        make_work: makes the work of a worker, in its process.
-        tasks: the shards.
-        pool: the workers.
 
     Raises:
         InputError: there is no cluster at the address.
@@ -176,13 +139,7 @@ class _Attempts:
 
 
 class _Actor:
-    """Holds the work of one worker process. What goes wrong is a result, so that one clear line reaches the user.
-
-    Args:
-        make_work: makes the work.
-        attempts: handle of :class:`_Attempts`.
-        retries: see :class:`Pool`.
-    """
+    """Holds the work of one worker process. What goes wrong is a result, so that one clear line reaches the user."""
 
     def __init__(self, make_work: MakeWork, attempts: Any, retries: int) -> None:
         self._attempts, self._retries = attempts, retries

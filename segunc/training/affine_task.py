@@ -7,10 +7,9 @@ from typing import Any, Generic, Literal
 
 import lightning as L
 import torch
-import torch.nn.functional as F
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from segunc.affine.convert import convert, is_converted
 from segunc.affine.draws import AffineDraws, AffineLayout
@@ -18,10 +17,16 @@ from segunc.affine.noise import TrainingNoise, mix_seed
 from segunc.affine.scope import in_scope
 from segunc.affine.trainable import P, Trainable
 from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.data import unpack_batch
-from segunc.training.losses import Schedule, dice_loss, diverged, make_schedule, require_finite_state
+from segunc.training.losses import (
+    Schedule,
+    diverged,
+    make_optimizer,
+    make_schedule,
+    require_finite_state,
+    segmentation_loss,
+)
 
 PREFIX = "trained."
 
@@ -120,14 +125,7 @@ class AffineTask(L.LightningModule, Generic[P]):
         draws = self.layout.fold(self.training_draws(len(images)))
         with self.layout.active(draws.frozen_outside(self._chosen)):
             logits: Tensor = self.network(images)
-        logits = logits.float()
-        if bool((labels != IGNORE).any()):
-            weights = self.trained.class_weights(self.class_weights, self.member)
-            loss = F.cross_entropy(logits, labels, weights, ignore_index=IGNORE)
-        else:
-            loss = logits.sum() * 0.0
-        if self.dice:
-            loss = loss + self.dice * dice_loss(logits, labels)
+        loss = segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, self.member), self.dice)
         added = self.trained.regulariser(self.layout, self.member)
         total = loss + added
         if not bool(torch.isfinite(total)):
@@ -149,11 +147,7 @@ class AffineTask(L.LightningModule, Generic[P]):
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         groups = self.trained.parameter_groups()
-        optimizer: Optimizer = (
-            AdamW(groups, self.lr, weight_decay=0.0)
-            if self.optimizer_name == "adamw"
-            else SGD(groups, self.lr, momentum=0.9, nesterov=True)
-        )
+        optimizer = make_optimizer(self.optimizer_name, groups, self.lr)
         scheduler = self.trained.schedule(optimizer)
         if scheduler is None:
             rates = [group["lr"] for group in optimizer.param_groups]

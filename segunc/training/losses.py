@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from segunc.core.errors import InputError, PartialFailure
@@ -27,14 +27,27 @@ def dice_loss(logits: Tensor, labels: Tensor, smooth: float = 1.0) -> Tensor:
     return 1.0 - dice[present].mean() if bool(present.any()) else probabilities.sum() * 0.0
 
 
-class SegmentationLoss(nn.Module):
-    """Cross-entropy with class weights, plus ``dice`` times the Dice loss.
+def segmentation_loss(
+    logits: Tensor, labels: Tensor, weights: Tensor | None = None, dice: float = 0.0, label_smoothing: float = 0.0
+) -> Tensor:
+    """Mean-pixel cross-entropy plus ``dice`` times the Dice loss; 0 with a gradient of 0 where every pixel is ignored.
 
     Args:
-        class_weights: one weight a class, or None for 1.
+        logits: ``[N, C, H, W]``, in any floating type.
+        labels: ``[N, H, W]`` int64, 255 ignored.
+        weights: ``[C]`` of the classes in the cross-entropy; None for 1.
         dice: weight of the Dice term; 0 leaves it out.
         label_smoothing: 0..1, of the cross-entropy.
     """
+    logits = logits.float()
+    if not bool((labels != IGNORE).any()):
+        return logits.sum() * 0.0
+    loss = F.cross_entropy(logits, labels, weights, ignore_index=IGNORE, label_smoothing=label_smoothing)
+    return loss + dice * dice_loss(logits, labels) if dice else loss
+
+
+class SegmentationLoss(nn.Module):
+    """:func:`segmentation_loss` with settings of its own, which move between devices with it."""
 
     class_weights: Tensor | None
 
@@ -47,14 +60,7 @@ class SegmentationLoss(nn.Module):
         self.register_buffer("class_weights", weights)
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss, a scalar; 0 with a gradient of 0 where every pixel is ignored."""
-        logits = logits.float()
-        if not bool((labels != IGNORE).any()):
-            return logits.sum() * 0.0
-        loss = F.cross_entropy(
-            logits, labels, self.class_weights, ignore_index=IGNORE, label_smoothing=self.label_smoothing
-        )
-        return loss + self.dice * dice_loss(logits, labels) if self.dice else loss
+        return segmentation_loss(logits, labels, self.class_weights, self.dice, self.label_smoothing)
 
 
 def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0) -> list[float]:
@@ -71,6 +77,13 @@ def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: fl
 
 
 Schedule = Literal["onecycle", "poly", "constant"]
+
+
+def make_optimizer(name: Literal["adamw", "sgd"], groups: Iterable[Any], lr: float) -> Optimizer:
+    """AdamW, or SGD with Nesterov momentum 0.9; a parameter group decays only if it says so."""
+    if name == "adamw":
+        return AdamW(groups, lr, weight_decay=0.0)
+    return SGD(groups, lr, momentum=0.9, nesterov=True)
 
 
 def make_schedule(

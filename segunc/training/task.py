@@ -8,11 +8,17 @@ import lightning as L
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.data.labels import IGNORE
-from segunc.training.losses import Schedule, SegmentationLoss, diverged, make_schedule, require_finite_state
+from segunc.training.losses import (
+    Schedule,
+    SegmentationLoss,
+    diverged,
+    make_optimizer,
+    make_schedule,
+    require_finite_state,
+)
 
 
 class SegmentationTask(L.LightningModule):
@@ -79,11 +85,7 @@ class SegmentationTask(L.LightningModule):
         decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim > 1]
         plain = [p for p in self.network.parameters() if p.requires_grad and p.ndim <= 1]
         groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-        optimizer: Optimizer
-        if self.optimizer_name == "adamw":
-            optimizer = AdamW(groups, self.lr)
-        else:
-            optimizer = SGD(groups, self.lr, momentum=0.9, nesterov=True)
+        optimizer = make_optimizer(self.optimizer_name, groups, self.lr)
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = make_schedule(optimizer, self.schedule, steps, self.lr)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,4 +1,4 @@
-"""Is the uncertainty of a model alive, and its conversion sound? The checks behind ``segunc doctor``."""
+"""``segunc doctor``: is the uncertainty of a model alive, and its conversion sound?"""
 
 from __future__ import annotations
 
@@ -51,14 +51,7 @@ class Finding:
 
 
 def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]) -> list[Finding]:
-    """All checks that need one clean frame.
-
-    Args:
-        model: a Bayesian model.
-        sampler: over it, as it would predict.
-        image: a clean frame, RGB uint8 ``[H, W, 3]``.
-        size: (height, width) at which the network sees it.
-    """
+    """All checks of a Bayesian model that need one clean frame: RGB uint8 ``[H, W, 3]``, seen at (height, width) ``size``."""
     frame = network_input([image], size).to(sampler.device)
     findings = []
     networks = model.networks
@@ -72,22 +65,13 @@ def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]
     clean = sampler(frame)
     report = sampler.report
     if report.self_check is not None:
-        findings.append(
-            Finding(
-                "two draws as a batch against one by one",
-                "ok" if report.batched else "warn",
-                f"largest difference {report.self_check:.1e} of the largest logit"
-                + ("" if report.batched else "; draws run one at a time"),
-            )
-        )
+        text = f"largest difference {report.self_check:.1e} of the largest logit"
+        text += "" if report.batched else "; draws run one at a time"
+        status: Literal["ok", "warn"] = "ok" if report.batched else "warn"
+        findings.append(Finding("two draws as a batch against one by one", status, text))
     if report.unreached:
-        findings.append(
-            Finding(
-                "sites that are called",
-                "warn",
-                f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing",
-            )
-        )
+        text = f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing"
+        findings.append(Finding("sites that are called", "warn", text))
     findings.append(_alive(clean.scores["epistemic"]))
     if report.self_check is not None:  # draws without noise are all there are
         findings.append(_convergence(sampler, frame, clean.scores))
@@ -162,22 +146,9 @@ def _alive(epistemic: Tensor) -> Finding:
     )
 
 
-def _with(sampler: Sampler, *, draws: int | None = None, seed: int | None = None) -> Sampler:
-    return Sampler(
-        sampler.network,
-        sampler.posterior,
-        draws=draws or sampler.draws,
-        seed=sampler.seed if seed is None else seed,
-        scope=sampler.scope,
-        chunk=sampler.chunk,
-        precision=sampler.precision,
-        temperature=sampler.temperature,
-    )
-
-
 def _convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
     """How far maps from other draws of the same number lie from these."""
-    other = _with(sampler, seed=sampler.seed + 1)(frame).scores
+    other = sampler(frame, seed=sampler.seed + 1).scores
     parts = []
     worst = 0.0
     for name in ("entropy", "epistemic"):
@@ -259,8 +230,8 @@ def _toy_frame() -> Image:
 
 
 def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sampler) -> Finding:
+    from segunc.evaluation.evaluator import EvaluationOptions
     from segunc.evaluation.models import evaluate_model
-    from segunc.evaluation.passes import EvaluationOptions
     from segunc.training.selection import spaced
 
     if not options.root:

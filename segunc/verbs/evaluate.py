@@ -14,10 +14,9 @@ from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY, DatasetEntry, Sample
-from segunc.evaluation.evaluator import Result
+from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, Labels, evaluate_maps
-from segunc.evaluation.passes import Evaluation, EvaluationOptions
 from segunc.evaluation.report import write_metrics
 from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
 from segunc.options import EvaluateOptions
@@ -56,7 +55,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
     >>> result = evaluate(EvaluateOptions(model=abnn, dataset="toy", root=data, out=folder / "metrics.json", draws=4))
     >>> result.path.name, sorted(result.numbers["segmentation"])
-    ('metrics.json', ['miou', 'per_class'])
+    ('metrics.json', ['accuracy', 'miou', 'per_class'])
     """
     out = Path(options.out)
     if out.is_dir():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,12 @@ class FinetuneResult:
     measured: Mapping[str, Any]
 
 
-def finetune(options: FinetuneOptions) -> FinetuneResult:
+def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None) -> FinetuneResult:
     """Make a model folder from another one, by the method that is asked for.
+
+    Args:
+        options: which method, of what, and where to.
+        say: receives a line for each step.
 
     Raises:
         InputError: the base, the configuration and the output folder do not fit together.
@@ -40,6 +44,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     from segunc.core.quiet import quiet_lightning
     from segunc.training.config import FinetuneConfig, FitConfig, parse_config
 
+    say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
     method, out, overrides = METHODS[options.method], Path(options.out), words(options.settings)
     bases = [Path(base) for base in ([options.base] if isinstance(options.base, str | Path) else options.base)]
@@ -50,7 +55,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
             raise InputError(
                 f"--method {method.name} with {' '.join(unused)}", "--base and --out", "it has no settings"
             )
-        method.fit(bases, out)
+        method.fit(bases, out, say=say)
         return FinetuneResult(out, {})
     if len(bases) > 1:
         raise InputError(
@@ -66,6 +71,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
             parse_config(FitConfig, given, overrides, method.config, data=method.data),
             out,
             device=options.device,
+            say=say,
         )
         return FinetuneResult(out, {})
     if own is None and given is None:
@@ -73,4 +79,4 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     quiet_lightning()
     config = parse_config(FinetuneConfig, given, overrides, method.config, data=True if own is None else own)
     # Lightning, not the caller, places a fine-tuning on its devices.
-    return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device))
+    return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))

@@ -10,9 +10,9 @@ from segunc.core.errors import InputError, failure_of
 from segunc.core.progress import count_frames
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY
+from segunc.gallery.pictures import PictureRequest, write_pictures
+from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.options import OverlayOptions
-from segunc.review.pictures import PictureRequest, write_pictures
-from segunc.review.video import frame_rate, video_suffix, write_video
 
 
 @dataclass(frozen=True)

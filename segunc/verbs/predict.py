@@ -122,8 +122,8 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     >>> result = predict(PredictOptions(model=abnn, input=frames, out=folder / "maps", draws=4, device="cpu"))
     >>> result.frames, result.failed
     (2, {})
-    >>> sorted(path.name for path in result.out.iterdir() if path.is_dir())
-    ['aleatoric', 'deterministic-entropy', 'deterministic-msp', 'entropy', 'epistemic', 'msp', 'prediction']
+    >>> sorted(path.name for path in (result.out / "epistemic").iterdir())
+    ['elsewhere_000000.png', 'elsewhere_000001.png']
     """
     if options.engine == "ray":
         from segunc.verbs.cluster import predict_on_cluster
@@ -211,7 +211,7 @@ def _component_thresholds(given: Mapping[str, float], scores: Sequence[str]) -> 
     unknown = sorted(set(given) - set(scores))
     if unknown:
         raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")
-    thresholds = {score: SCORES[score].threshold for score in SCORES if score in scores} | dict(given)
+    thresholds = {**{score: SCORES[score].threshold for score in SCORES if score in scores}, **given}
     return {score: value for score, value in thresholds.items() if value is not None}
 
 
@@ -353,8 +353,8 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
 
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
     """Draws the overlay of a frame, of a score that is written and has a fixed range."""
-    from segunc.review.colormap import display_range
-    from segunc.review.overlay import Legend, draw_overlay, model_line, score_unit
+    from segunc.gallery.colormap import display_range
+    from segunc.gallery.overlay import Legend, draw_overlay, model_line, score_unit
 
     if score not in manifest["maps"]:
         raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --scores")
@@ -372,7 +372,7 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
 
 def overlay_video(job: Job, place: int) -> Path | None:
     """Write ``overlay.webm`` of the overlays of a finished video, at the rate of the frames that were taken."""
-    from segunc.review.video import write_video
+    from segunc.gallery.video import write_video
 
     out, source = job.request.inputs[place].out, job.sources[place]
     if not job.request.overlay or source.kind != "video" or (read_manifest(out) or {}).get("status") != "finished":

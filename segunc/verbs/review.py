@@ -9,11 +9,11 @@ from segunc.core.errors import InputError
 from segunc.core.progress import count_frames
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY
+from segunc.gallery.description import run_id
+from segunc.gallery.inputs import open_maps
+from segunc.gallery.page import write_review
+from segunc.gallery.verdicts import VERDICTS_NAME, page_of, read_verdicts, summary_table, write_verdicts
 from segunc.options import ReviewOptions
-from segunc.review.description import run_id
-from segunc.review.inputs import open_maps
-from segunc.review.page import write_review
-from segunc.review.verdicts import VERDICTS_NAME, page_of, read_verdicts, summary_table, write_verdicts
 
 
 @dataclass(frozen=True)

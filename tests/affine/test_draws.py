@@ -11,8 +11,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import draw_noise
 from segunc.affine.scope import in_scope
 from segunc.core.errors import InputError
-from segunc.posteriors.abnn import ABNN
-from segunc.training.statistics import reestimate
+from segunc.posteriors.abnn import ABNN, reestimate
 from tests.affine.networks import small_network
 
 

@@ -13,7 +13,7 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.evaluation.results import load_results
 from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
-from tests.metrics.evaluations import COUNTS, write_result
+from tests.evaluation.evaluations import COUNTS, write_result
 
 ANOMALY = TRACKS["anomaly"]
 # AUPR, FPR95, sIoU gt, PPV and mean F1 of the public file (assets/leaderboard.json of

@@ -20,13 +20,13 @@ from segunc.core.files import inside, safe_name
 from segunc.exchange.fiftyone import fiftyone_samples
 from segunc.frames import sources
 from segunc.frames.sources import open_source
+from segunc.gallery.inputs import open_images
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import read_score_file
 from segunc.maps.shards import parse_shard
 from segunc.maps.store import MapsWriter
 from segunc.processing.smoothing import Smoother
-from segunc.review.inputs import open_images
 from tests.maps.fakes import manifest, process, write_pictures, write_video
 
 NAMES = ("", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", "a\\b", "C:x", "a\0b", "a\nb", "x" * 256, "\udcff")

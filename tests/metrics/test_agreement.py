@@ -10,7 +10,7 @@ from scipy.stats import wasserstein_distance
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.metrics.agreement import predictive_agreement, total_variation
+from segunc.metrics.segmentation import predictive_agreement, total_variation
 
 
 def random(seed: int, classes: int = 4) -> Tensor:

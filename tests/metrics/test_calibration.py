@@ -16,10 +16,9 @@ from segunc.metrics.calibration import (
     bin_counts,
     bin_counts_by_mass,
     expected_calibration_error,
-    maximum_calibration_error,
     reliability,
 )
-from segunc.metrics.counting import count_keys, empty_counts
+from segunc.metrics.counting import count_keys
 
 
 @pytest.fixture
@@ -70,18 +69,6 @@ def test_bins_are_closed_below_and_the_last_one_above():
     np.testing.assert_array_equal(pixels, [1] * 14 + [2])
 
 
-def test_maximum_equals_torchmetrics(batch):
-    logits, labels = batch
-    probabilities = logits.softmax(1)
-    expected = multiclass_calibration_error(
-        probabilities, labels, num_classes=7, n_bins=15, norm="max", ignore_index=255
-    )
-    confidence, prediction = (values.numpy() for values in probabilities.max(1))
-    counted = labels.numpy() != 255
-    sums = bin_confidences(confidence[counted], (prediction == labels.numpy())[counted])
-    assert maximum_calibration_error(sums) == pytest.approx(float(expected), abs=1e-6)
-
-
 def test_counts_by_key_give_the_bins_of_their_pixels():
     random = np.random.default_rng(0)
     codes = encode_unit(random.random(5000) ** 3)
@@ -127,7 +114,6 @@ def test_adaptive_error_of_a_closed_form():
     sums = bin_counts_by_mass(counts, np.array([1.0, 0.4, 0.9, 0.8]), 2)
     np.testing.assert_allclose(sums, [[2, 2], [2, 1], [1.2, 2.0]])
     assert expected_calibration_error(sums) == pytest.approx((0.8 + 1.0) / 4)
-    assert maximum_calibration_error(sums) == pytest.approx(0.5)
 
 
 def test_reliability_of_a_closed_form():
@@ -143,8 +129,7 @@ def test_reliability_of_a_closed_form():
 
 def test_nothing_counted_is_none():
     assert expected_calibration_error(np.zeros((3, 15))) is None
-    assert maximum_calibration_error(np.zeros((3, 15))) is None
-    assert expected_calibration_error(bin_counts_by_mass(empty_counts(), np.ones(65536))) is None
+    assert expected_calibration_error(bin_counts_by_mass(np.zeros((2, 65536), np.int64), np.ones(65536))) is None
 
 
 def test_bad_input_is_refused():

@@ -178,9 +178,9 @@ def test_a_background_below_the_limit_is_void_as_in_the_original():
 def test_a_perfect_map_has_components_in_inclusive_mode_only():
     label = boxes((60, 60), (5, 5, 30, 30)).astype(np.uint8)
     scores = label.astype(np.float16)
-    strict = component_result(component_counts(scores, label, 1.0))
+    strict = component_result(component_counts(scores, label, 1.0, "smiyc-anomaly"))
     assert (strict["siou_gt"], strict["ppv"], strict["mean_f1"]) == (0.0, None, 0.0)
-    inclusive = component_result(component_counts(scores, label, 1.0, mode="inclusive"))
+    inclusive = component_result(component_counts(scores, label, 1.0, "smiyc-anomaly", "inclusive"))
     assert (inclusive["siou_gt"], inclusive["ppv"], inclusive["mean_f1"]) == (1.0, 1.0, 1.0)
     assert set(inclusive["f1"].values()) == {1.0}
 
@@ -261,4 +261,4 @@ def test_numbers_without_components_are_none_with_a_reason():
 def test_bad_input_is_refused(change, message):
     right = {"scores": np.zeros((4, 4), np.float16), "anomaly": np.zeros((4, 4), np.uint8), "threshold": 0.5}
     with pytest.raises(InputError, match=message):
-        component_counts(**(right | change))
+        component_counts(**(right | {"track": "smiyc-anomaly"} | change))

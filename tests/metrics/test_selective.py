@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from segunc.core.errors import InputError
-from segunc.metrics.counting import count_keys, empty_counts
+from segunc.metrics.counting import count_keys
 from segunc.metrics.selective import (
-    NUMBERS,
+    SELECTIVE_NUMBERS,
     augrc,
     aurc,
     ause,
@@ -51,8 +51,7 @@ def test_untied_numbers_are_those_of_the_definition():
     rate = wrong.mean()
     expected = (risks_in_order(ordered) - risks_in_order(np.sort(wrong))).mean() / rate
     assert ause(curve) == pytest.approx(expected, rel=1e-10)
-    np.testing.assert_allclose(curve.risk, risks_in_order(ordered), rtol=1e-12)
-    np.testing.assert_allclose(curve.coverage, np.arange(1, 3001) / 3000, rtol=1e-12)
+    np.testing.assert_allclose(curve.risk_at(np.arange(1, 3001) / 3000), risks_in_order(ordered), rtol=1e-9)
 
 
 def test_tied_numbers_are_the_mean_over_all_orders_of_the_ties():
@@ -134,16 +133,16 @@ def test_the_area_between_the_sparsification_curves_is_ause():
 
 
 def test_what_lacks_is_none_with_its_reason():
-    nothing = empty_counts()
-    assert selective_numbers(nothing) == dict.fromkeys(NUMBERS)
+    nothing = np.zeros((2, 65536), np.int64)
+    assert selective_numbers(nothing) == dict.fromkeys(SELECTIVE_NUMBERS)
     assert set(why_undefined(nothing).values()) == {"no pixel has both a class label and a prediction"}
-    assert sparsification(risk_coverage(nothing)) is None
+    assert sparsification(risk_coverage(nothing), 10) is None
     right = np.array([[3, 1], [0, 0]])
     assert selective_numbers(right)["aurc"] == 0
-    assert why_undefined(right) == dict.fromkeys(NUMBERS[2:], "no pixel is wrongly predicted")
+    assert why_undefined(right) == dict.fromkeys(SELECTIVE_NUMBERS[2:], "no pixel is wrongly predicted")
     wrong = right[::-1]
     assert (selective_numbers(wrong)["aurc"], selective_numbers(wrong)["ause"]) == (1, 0)
-    assert why_undefined(wrong) == dict.fromkeys(NUMBERS[3:], "no pixel is rightly predicted")
+    assert why_undefined(wrong) == dict.fromkeys(SELECTIVE_NUMBERS[3:], "no pixel is rightly predicted")
 
 
 def test_bad_input_is_refused():
@@ -152,4 +151,4 @@ def test_bad_input_is_refused():
         with pytest.raises(InputError, match="coverage"):
             curve.risk_at(coverage)
     with pytest.raises(InputError, match="no pixel"):
-        risk_coverage(empty_counts()).risk_at(0.5)
+        risk_coverage(np.zeros((2, 65536), np.int64)).risk_at(0.5)

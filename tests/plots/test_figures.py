@@ -16,26 +16,22 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.calibration import bin_counts, reliability
-from segunc.metrics.counting import Counts, count_keys, detection_curve, empty_counts, score_histogram
-from segunc.metrics.selective import count_patches, patch_curve, risk_coverage, sweep
-from segunc.plots.bars import Panel, Point, class_bars_figure, histogram_figure, reliability_figure, scatter_figure
-from segunc.plots.curves import (
+from segunc.metrics.counting import Counts, count_keys, detection_curve, score_histogram
+from segunc.metrics.selective import count_patches, risk_coverage, sweep
+from segunc.plots.charts import Line, Point, PointPanel, SeriesPanel, scatter_figure, series_figure, thin
+from segunc.plots.evaluation import (
+    class_bars_figure,
+    histogram_figure,
     patch_figure,
     precision_recall_figure,
-    risk_coverage_figure,
-    risk_top,
-    roc_figure,
-    sparsification_figure,
-)
-from segunc.plots.lines import (
-    Line,
-    SeriesPanel,
     precision_recall_line,
+    reliability_figure,
+    risk_coverage_figure,
     risk_coverage_line,
+    roc_figure,
     roc_line,
-    series_figure,
+    sparsification_figure,
     sparsification_line,
-    thin,
 )
 from segunc.plots.style import WIDTH, line_style, save_figure
 
@@ -61,41 +57,40 @@ def patches(seed: int) -> Counts:
 
 
 def pr() -> Figure:
-    lines = [precision_recall_line(name, detection_curve(counts(i))) for i, name in enumerate(NAMES)]
+    lines = [precision_recall_line(name, detection_curve(counts(i)), i) for i, name in enumerate(NAMES)]
     return precision_recall_figure(lines, 0.2, "pooled")
 
 
 def roc() -> Figure:
-    return roc_figure([roc_line(name, detection_curve(counts(i))) for i, name in enumerate(NAMES)], "per-image")
+    return roc_figure([roc_line(name, detection_curve(counts(i)), i) for i, name in enumerate(NAMES)], "per-image")
 
 
 def risk() -> Figure:
-    lines = [risk_coverage_line(name, risk_coverage(counts(i))) for i, name in enumerate(NAMES)]
-    return risk_coverage_figure(lines, "pooled", risk_top(lines))
+    lines = [risk_coverage_line(name, risk_coverage(counts(i)), i) for i, name in enumerate(NAMES)]
+    return risk_coverage_figure(lines)
 
 
 def spars() -> Figure:
     return sparsification_figure(
-        [sparsification_line(name, risk_coverage(counts(i + 1))) for i, name in enumerate(NAMES[:2])], "pooled"
+        [sparsification_line(name, risk_coverage(counts(i + 1)), i) for i, name in enumerate(NAMES[:2])]
     )
 
 
 def reliable() -> Figure:
-    diagrams = {name: reliability(bin_counts(counts(i + 2), 1 - VALUES)) for i, name in enumerate(NAMES[:2])}
-    return reliability_figure(diagrams, {"msp": 0.1234, "entropy": None}, "pooled")
+    return reliability_figure("abnn", reliability(bin_counts(counts(2), 1 - VALUES)), 0.1234)
 
 
 def histogram() -> Figure:
-    return histogram_figure({name: score_histogram(counts(i), VALUES) for i, name in enumerate(NAMES[:3])})
+    return histogram_figure({name: score_histogram(counts(i), VALUES, (0.0, 1.0)) for i, name in enumerate(NAMES[:3])})
 
 
 def bars() -> Figure:
-    models = {"abnn": {"road": 1.0, "car": 0.5, "sky": None}, "base": {"road": 0.0, "car": 0.25, "sky": 0.75}}
-    return class_bars_figure(models, {"abnn": 0.75, "base": None})
+    return class_bars_figure("abnn", {"road": 1.0, "car": 0.0, "sky": None, "tree": 0.25}, None)
 
 
 def patch() -> Figure:
-    return patch_figure({name: sweep(patch_curve(patches(i))) for i, name in enumerate(NAMES[:4])}, 4, "pooled")
+    sweeps = {name: sweep(patches(i)) for i, name in enumerate(NAMES[:4])}
+    return patch_figure(sweeps, {name: i for i, name in enumerate(sweeps)})
 
 
 METHODS = ("deterministic", "fine-tuned, alpha 0", "ABNN", "ABNN, temperature", "MC dropout", "variational", "SWAG")
@@ -108,7 +103,7 @@ def scatter() -> Figure:
         for i, name in enumerate(METHODS)
     ]
     label = "entropy.pooled.aupr\nroad-anomaly, higher is better"
-    return scatter_figure([Panel(label, points), Panel(label, points[2:])], "test: calibration.ece, lower is better")
+    return scatter_figure([PointPanel(label, points), PointPanel(label, points[2:])], "test: calibration.ece", False)
 
 
 def series() -> Figure:
@@ -174,18 +169,19 @@ def test_precision_is_drawn_in_steps_so_that_the_area_is_the_average_precision()
     x, y = line.get_data()
     assert line.get_drawstyle() == "steps-pre"
     drawn = np.sum(np.diff(x) * y[1:])
-    value = precision_recall_line("", detection_curve(counts(5))).value
+    value = precision_recall_line("", detection_curve(counts(5)), 0).value
     assert drawn == pytest.approx(value, abs=2e-3)
 
 
 def test_the_legend_shows_names_and_numbers():
     labels = [text.get_text() for text in reliable().legends[0].get_texts()]
-    assert labels == ["msp  0.123", "entropy"]
+    assert labels == ["abnn  0.123"]
+    assert [text.get_text() for text in bars().legends[0].get_texts()] == ["abnn"]
 
 
 def test_the_dash_of_a_missing_number_is_no_zero():
     written = [text.get_text() for text in bars().axes[0].texts]
-    assert written == ["1.00", "0.50", "–", "0.00", "0.25", "0.75"]
+    assert written == ["1.00", "0.00", "–", "0.25"]
 
 
 def test_points_and_their_intervals_are_where_they_should_be():
@@ -240,7 +236,7 @@ def test_thinning_keeps_the_ends_and_the_shape(most):
 
 def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_path):
     def one_line() -> Figure:
-        return roc_figure([roc_line("msp", detection_curve(counts(3)))], "per-image")
+        return roc_figure([roc_line("msp", detection_curve(counts(3)), 0)], "per-image")
 
     first = save_figure(one_line(), tmp_path / "first.figure")
     assert [path.name for path in first] == ["first.figure.pdf", "first.figure.svg", "first.figure.png"]
@@ -255,17 +251,12 @@ def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_p
 
 
 def test_no_state_of_pyplot_is_made():
-    code = "import sys, segunc.plots.curves, segunc.plots.bars; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, segunc.plots.evaluation; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_curves_without_data_are_refused():
-    for make in (precision_recall_line, roc_line):
-        with pytest.raises(InputError, match="anomaly"):
-            make("msp", detection_curve(empty_counts()))
     with pytest.raises(InputError, match="no pixel"):
-        risk_coverage_line("msp", risk_coverage(empty_counts()))
+        risk_coverage_line("msp", risk_coverage(np.zeros((2, 65536), np.int64)), 0)
     with pytest.raises(InputError, match="wrongly predicted"):
-        sparsification_line("msp", risk_coverage(np.array([[3, 1], [0, 0]])))
-    with pytest.raises(InputError, match="at least 2"):
-        thin(np.arange(3.0), np.arange(3.0), 1)
+        sparsification_line("msp", risk_coverage(np.array([[3, 1], [0, 0]])), 0)

@@ -74,15 +74,13 @@ def test_a_setting_out_of_range_and_a_taken_name_are_one_line(
         METHODS.register("abnn", METHODS["uniform-noise"])
 
 
-@pytest.mark.parametrize("keys", [False, True])
-def test_abnn_is_fine_tuned_on_loaders_of_ones_own(trained: Job, tmp_path: Path, keys: bool) -> None:
+def test_abnn_is_fine_tuned_on_loaders_of_ones_own(trained: Job, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(4, 3, 64, 64, generator=generator)
     labels = torch.randint(0, 9, (4, 64, 64), generator=generator)
-    frames = [{"image": i, "label": k} for i, k in zip(images, labels, strict=True)]
-    data = OwnData(*(DataLoader(frames if keys else TensorDataset(images, labels), 2) for _ in range(2)))
+    data = OwnData(*(DataLoader(TensorDataset(images, labels), 2) for _ in range(2)))
     settings = AbnnConfig(members=2, epochs=1, alpha_grid=[0.1, 0.2], alpha_frames=2, class_weight_power=0.5)
-    before = float(torch.tensor([1e-30]) * torch.tensor([1e-10]))
+    torch.set_flush_denormal(False)
     measured = finetune_abnn(
         trained.base,
         FinetuneConfig(settings, data, {"precision": "32-true"}),
@@ -90,7 +88,7 @@ def test_abnn_is_fine_tuned_on_loaders_of_ones_own(trained: Job, tmp_path: Path,
         device="cpu",
         say=lambda line: None,
     )
-    assert float(torch.tensor([1e-30]) * torch.tensor([1e-10])) == before > 0, "denormals are given back"
+    assert float(torch.tensor([1e-30]) * torch.tensor([1e-10])) > 0, "denormals are given back"
     assert measured["steps"] == 4
     assert set(measured["alpha_nll"]) == {"0.1", "0.2"}
     model = load_model(tmp_path / "model")

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from segunc.core.errors import InputError
+from segunc.gallery.colormap import display_range
 from segunc.maps.encoding import decode_unit, encode_score
 from segunc.maps.manifest import build_manifest
 from segunc.posteriors.max_logit import MaxLogitStatistics
-from segunc.review.colormap import display_range
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail import DrawAccumulator
 from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, MEANS, SCORES, Score, check_scores

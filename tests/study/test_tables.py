@@ -10,8 +10,8 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import format_number
-from segunc.evaluation.resampling import Replicates
-from segunc.evaluation.results import EvaluationResult, paired_difference
+from segunc.evaluation.resampling import Replicates, paired_difference
+from segunc.evaluation.results import EvaluationResult
 from tools.study.means import mean_over_seeds, spread_over_seeds
 from tools.study.tables import Chosen, Entry, cost_table, difference_table, number_table
 

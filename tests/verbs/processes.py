@@ -40,7 +40,7 @@ _PRELOADED = (
     "segunc.training.finetune_run",
     "segunc.posteriors.abnn_task",
     "segunc.training.finetune_run",
-    "segunc.review.page",
+    "segunc.gallery.page",
 )
 _CONTEXT.set_forkserver_preload(list(_PRELOADED))
 

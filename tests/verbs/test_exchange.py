@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.evaluation.evaluations import write_result
 from tests.maps.foreign import write_map
-from tests.metrics.evaluations import write_result
 from tests.verbs.processes import refuse, succeed
 
 

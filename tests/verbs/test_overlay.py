@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segunc.review.video import count_frames, video_suffix
+from segunc.gallery.video import count_frames, video_suffix
 from tests.conftest import Job
 from tests.verbs.processes import refuse, succeed
 

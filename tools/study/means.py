@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.evaluation.resampling import Replicates
-from segunc.evaluation.results import EvaluationResult, NumberPath, data_warnings, why_not_paired
+from segunc.evaluation.resampling import NumberPath, Replicates, why_not_paired
+from segunc.evaluation.results import EvaluationResult, data_warnings
 
 
 def mean_over_seeds(results: Sequence[EvaluationResult], name: str) -> EvaluationResult:

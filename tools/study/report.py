@@ -11,7 +11,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_atomically, write_json
 from segunc.evaluation.compare import ARROWS
 from segunc.evaluation.results import higher_is_better, load_results
-from segunc.plots.bars import Panel, Point, scatter_figure
+from segunc.plots.charts import Point, PointPanel, scatter_figure
 from segunc.plots.style import save_figure
 from tools.measuring import provenance
 from tools.study.cells import Cell, Study
@@ -157,7 +157,7 @@ def _draw(study: Study, figure: Scatter) -> list[Path]:
             for label in labels
             if label in across and label in up
         ]
-        panels.append(Panel(_axis_label(study, axis, "\n"), points))
+        panels.append(PointPanel(_axis_label(study, axis, "\n"), points))
     if not any(panel.points for panel in panels):
         return []
     drawn = scatter_figure(panels, _axis_label(study, figure.x), logarithmic=_number(figure.x) == TRAINING_SECONDS)

@@ -19,7 +19,8 @@ from segunc.evaluation.compare import (
     markdown_table,
 )
 from segunc.evaluation.compare import Cell as Number
-from segunc.evaluation.results import EvaluationResult, NumberPath
+from segunc.evaluation.resampling import NumberPath
+from segunc.evaluation.results import EvaluationResult
 from tools.study.means import mean_over_seeds, spread_over_seeds
 
 

@@ -1,0 +1,232 @@
+"""The files of a page for each frame, and what its table says of it.
+
+A page from ``file://`` may not fetch its neighbours, and a canvas that such an image was drawn on cannot be read back.
+A ``<script>`` may be loaded, so a map becomes one call with its exact content: differences to the row above, modulo
+the range of the type, as one plane for each byte (low byte first), in a zlib stream, in base64. Neighbouring rows are
+alike and the high bytes more so: on maps of 960 x 540 the files are about as large as the 16-bit PNGs they come from.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError
+from segunc.data.images import Image
+from segunc.gallery.colormap import DisplayRange, colourise
+from segunc.gallery.inputs import Label, ReviewLabels
+from segunc.maps.folder import PREDICTION
+from segunc.maps.frame_files import encode_jpeg, write_file
+from segunc.maps.reader import MapsReader
+from segunc.maps.score_files import Form, decode_stored
+
+FRAMES, THUMBNAILS = "frames", "thumbnails"
+IMAGE, ANOMALY, TRUTH = "image", "anomaly", "truth"
+"""Names of what stands beside the scores and ``prediction``: source image, anomaly label, class label."""
+OTHER = "other"
+"""Folder of the maps of the second model, within those of the frame."""
+THUMBNAIL_WIDTH = 320
+STATISTICS = ("mean", "p99", "max")
+"""Statistics of a score over a frame: arithmetic mean, 99th percentile (the smallest value that at least 99 % of
+the pixels do not exceed), largest value."""
+SHARES = {"any": 0.0, "tenth": 0.1, "half": 0.5, "most": 0.9}
+"""Which share of an object's pixels must reach the threshold for it to be found; ``any`` is one pixel."""
+SMALLEST_OBJECT = 10
+"""Pixels below which a labelled region is taken for a speck of the labelling, unless a frame has no larger one."""
+_LEVEL = 1
+"""Of zlib: level 6 takes three times as long for 5 % less."""
+
+Values = npt.NDArray[np.float32]
+Pixels = npt.NDArray[np.intp]
+Read = TypeVar("Read")
+
+
+def pack(values: npt.NDArray[Any]) -> tuple[str, bytes]:
+    """The type (``uint8``, ``uint16``, ``float16`` or ``float32``) and the packed bytes of an array ``[H, W]``.
+
+    Any other type is taken to float32, in which :meth:`segunc.maps.reader.MapsReader.read` gives values.
+    """
+    if values.dtype not in (np.uint8, np.uint16, np.float16, np.float32):
+        values = values.astype(np.float32)
+    size = values.dtype.itemsize
+    bits = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).view(f"<u{size}")
+    differences = bits.copy()
+    differences[1:] -= bits[:-1]
+    planes = differences.view(np.uint8).reshape(*values.shape, size).transpose(2, 0, 1)
+    return values.dtype.name, zlib.compress(planes.tobytes(), _LEVEL)
+
+
+def write_data(path: Path, key: str, content: Any) -> None:
+    """Write a table as a script that hands it to the page under ``key``; NaN is refused.
+
+    The browser parses JSON in a string several times faster than the same text as an expression.
+    """
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    write_file(path, f"segunc.receive({json.dumps(key)}, JSON.parse({json.dumps(text)}));\n".encode())
+
+
+def frame_statistics(values: Values) -> dict[str, float]:
+    """:data:`STATISTICS` of a map ``[H, W]`` in its own unit; empty where a value is not finite."""
+    if not np.isfinite(values).all():
+        return {}
+    found = (values.mean(dtype=np.float64), np.percentile(values, 99, method="inverted_cdf"), values.max())
+    # Nine digits hold a float32.
+    return {name: float(f"{float(value):.9g}") for name, value in zip(STATISTICS, found, strict=True)}
+
+
+def recorded_statistics(record: Mapping[str, Any], score: str) -> dict[str, float]:
+    """Every statistic of a score that a line of ``frames.jsonl`` holds as ``{statistic: {score: number}}``."""
+    return {
+        name: float(entry[score])
+        for name, entry in record.items()
+        if isinstance(entry, dict) and isinstance(entry.get(score), int | float) and math.isfinite(entry[score])
+    }
+
+
+def labelled_objects(anomaly: Label) -> list[Pixels]:
+    """Flat pixel indices of each labelled object: 8-connected regions of label 1 in ``[H, W]``."""
+    count, regions = cv2.connectedComponents((anomaly == 1).astype(np.uint8), connectivity=8)
+    order = np.argsort(regions, axis=None, kind="stable")
+    ends = np.cumsum(np.bincount(regions.ravel(), minlength=count))
+    objects = [order[ends[i - 1] : ends[i]] for i in range(1, count)]
+    return [pixels for pixels in objects if len(pixels) >= SMALLEST_OBJECT] or objects
+
+
+def found_up_to(values: Values, objects: Sequence[Pixels]) -> dict[str, float]:
+    """The highest threshold at which every object is found, for each of :data:`SHARES`.
+
+    An object is found at threshold t where at least the share of its pixels have a value >= t. So a frame's objects
+    are all found exactly at the thresholds up to the number given here.
+
+    Args:
+        values: the score ``[H, W]`` in its own unit.
+        objects: :func:`labelled_objects`; at least one.
+    """
+    flat = values.ravel()
+    descending = [np.sort(flat[pixels])[::-1] for pixels in objects]
+    return {
+        name: float(min(pixels[max(math.ceil(share * len(pixels)), 1) - 1] for pixels in descending))
+        for name, share in SHARES.items()
+    }
+
+
+@dataclass
+class FrameRow:
+    """What the page's table holds of a frame."""
+
+    name: str
+    place: int  # in the order of the source, names the frame's folder
+    size: tuple[int, int] | None = None  # height and width of its maps in pixels
+    contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth, other/...
+    statistics: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> statistic -> value
+    other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
+    objects: int | None = None  # labelled ones; None without an anomaly label
+    found: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> share -> see found_up_to
+    problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
+
+    def attempt(self, read: Callable[..., Read], *which: str) -> Read | None:
+        """What ``read`` gives; None, with a note, where the file is damaged."""
+        try:
+            return read(*which)
+        except InputError as error:
+            self.problems.append(str(error))
+            return None
+
+    def add(self, content: str, shape: tuple[int, ...]) -> None:
+        """Note what was written; the first of it gives the frame's size."""
+        self.contents.append(content)
+        self.size = self.size or (int(shape[0]), int(shape[1]))
+
+
+@dataclass(frozen=True)
+class FrameFiles:
+    """Writes frames, one at a time: the maps of one model or two, their labels, pictures and thumbnails."""
+
+    out: Path
+    reader: MapsReader
+    scores: list[str]
+    ranges: dict[str, DisplayRange]  # of the thumbnails
+    labels: ReviewLabels
+    other: MapsReader | None = None
+
+    def write(self, row: FrameRow, image: Image | None) -> None:
+        """Write all files of a frame and fill in its row; what cannot be read is noted there and left out."""
+        anomaly = row.attempt(self.labels.anomaly, row.name)
+        truth = row.attempt(self.labels.classes, row.name)
+        objects = labelled_objects(anomaly) if anomaly is not None else []
+        for score, values in self._write_maps(row, self.reader, "", row.statistics):
+            small = np.nan_to_num(_shrink(values), copy=False, nan=self.ranges[score].low)
+            self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
+            if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
+                row.found[score] = found_up_to(values, objects)
+        if self.other is not None:
+            for _ in self._write_maps(row, self.other, f"{OTHER}/", row.other):
+                pass
+        if anomaly is not None and self._write_label(row, ANOMALY, "anomaly", anomaly):
+            row.objects = len(objects)
+        if truth is not None:
+            self._write_label(row, TRUTH, "class", truth)
+        if image is not None:
+            write_file(self.out / FRAMES / f"{row.place:06d}" / f"{IMAGE}.jpg", encode_jpeg(image))
+            self._write_thumbnail(row, IMAGE, _shrink(image))
+            row.add(IMAGE, image.shape)
+
+    def _write_maps(
+        self, row: FrameRow, reader: MapsReader, prefix: str, statistics: dict[str, dict[str, float]]
+    ) -> Iterator[tuple[str, Values]]:
+        """Write the prediction and the scores of a frame; gives each score in its own unit."""
+        if reader.has(row.name, PREDICTION):
+            prediction = row.attempt(reader.prediction, row.name)
+            if prediction is not None:
+                self._write_chunk(row, f"{prefix}{PREDICTION}", prediction, "linear")
+        for score in self.scores:
+            stored = row.attempt(reader.read_stored, row.name, score) if reader.has(row.name, score) else None
+            if stored is not None:
+                self._write_chunk(row, f"{prefix}{score}", stored, reader.form(score))
+                values = decode_stored(stored, reader.form(score))
+                statistics[score] = recorded_statistics(reader.records.get(row.name, {}), score)
+                if not set(STATISTICS) <= set(statistics[score]):
+                    computed = frame_statistics(values)
+                    statistics[score] = computed | statistics[score] if computed else {}
+                    if not computed:
+                        row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
+                yield score, values
+
+    def _write_label(self, row: FrameRow, content: str, kind: str, label: Label) -> bool:
+        if row.size is not None and label.shape != row.size:
+            size = f"{label.shape[1]} x {label.shape[0]} and the maps are {row.size[1]} x {row.size[0]}"
+            row.problems.append(f"the {kind} label is {size}, so it is not shown")
+            return False
+        self._write_chunk(row, content, label, "linear")
+        return True
+
+    def _write_chunk(self, row: FrameRow, content: str, stored: npt.NDArray[Any], form: Form) -> None:
+        """Write a stored map or label ``[H, W]`` as a script; ``form`` says how its whole numbers become values."""
+        key = f"{FRAMES}/{row.place:06d}/{content}"
+        dtype, packed = pack(stored)
+        head = {"dtype": dtype, "form": form, "height": stored.shape[0], "width": stored.shape[1]}
+        text = f'segunc.receive({json.dumps(key)}, {json.dumps(head)}, "{base64.b64encode(packed).decode()}");\n'
+        write_file(self.out / f"{key}.js", text.encode())
+        row.add(content, stored.shape)
+
+    def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
+        write_file(self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture))
+
+
+def _shrink(picture: Any) -> Any:
+    """A picture or map at the width of thumbnails: each pixel the mean of those it stands for."""
+    height, width = picture.shape[:2]
+    if width <= THUMBNAIL_WIDTH:
+        return picture.copy()
+    small = (THUMBNAIL_WIDTH, max(1, round(height * THUMBNAIL_WIDTH / width)))
+    return cv2.resize(picture, small, interpolation=cv2.INTER_AREA)

@@ -1,0 +1,286 @@
+"""The static page."""
+
+from __future__ import annotations
+
+import html
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from segunc.core.errors import InputError
+from segunc.core.files import inside, read_json, write_json
+from segunc.data.entry import BINARY, AnomalyEncoding
+from segunc.data.labels import LabelMap
+from segunc.gallery.colormap import colour_table, page_ranges
+from segunc.gallery.description import describe_classes, describe_model, describe_scores, metrics_tables, run_id
+from segunc.gallery.frame_files import (
+    FRAMES,
+    IMAGE,
+    SHARES,
+    SMALLEST_OBJECT,
+    THUMBNAILS,
+    FrameFiles,
+    FrameRow,
+    write_data,
+)
+from segunc.gallery.inputs import (
+    ReviewLabels,
+    choose_scores,
+    find_review_labels,
+    frame_times,
+    open_images,
+    open_maps,
+    with_images,
+)
+from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
+from segunc.maps.folder import OVERLAY
+from segunc.maps.frame_files import write_file
+from segunc.maps.manifest import tool_commit, tool_version
+from segunc.maps.reader import MapsReader, check_classes
+
+ASSETS = "assets"
+RANKING_SCORE = "entropy"
+_VIDEOS = (f"{OVERLAY}.webm", f"{OVERLAY}.mp4")
+
+
+def write_review(
+    maps: Path,
+    out: Path,
+    *,
+    labels: Path | None = None,
+    label_map: LabelMap | None = None,
+    anomaly_labels: Path | None = None,
+    anomaly_encoding: AnomalyEncoding = BINARY,
+    compare: Path | None = None,
+    images: str | Path | None = None,
+    metrics: Path | None = None,
+    scores: Sequence[str] | None = None,
+    ranges: dict[str, tuple[float, float]] | None = None,
+    limit: int | None = None,
+    on_frame: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Write the review page of a maps folder; what cannot be shown is said on the page.
+
+    The page carries every map as it is stored, so it can tell the value of each pixel. An earlier page in ``out`` is
+    replaced; its imported verdicts stay while the run is the same.
+
+    Args:
+        maps: the maps folder, of this tool or any other, finished or not.
+        out: the folder of the page; made if missing.
+        labels: folder of class labels, for ground truth and errors; needs ``label_map``.
+        label_map: what their values mean.
+        anomaly_labels: folder of anomaly masks.
+        anomaly_encoding: what their values mean.
+        compare: maps of a second model on the same frames.
+        images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
+        metrics: a metrics.json to show.
+        scores: the scores to carry; None is all.
+        ranges: display ranges of your own, score -> (low, high).
+        limit: carry only the frames with the highest mean entropy, as many as this.
+        on_frame: called after each frame with the number of frames done and their total.
+
+    Returns:
+        The path of ``index.html``.
+
+    Raises:
+        InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics
+            file, or an output folder that holds something else.
+    """
+    reader = open_maps(maps)
+    chosen = choose_scores(reader, scores)
+    shown_ranges = page_ranges(reader, ranges)
+    rows = _choose_frames(reader, limit)
+    names = [row.name for row in rows]
+    found = find_review_labels(
+        names,
+        anomaly=anomaly_labels,
+        classes=labels,
+        anomaly_encoding=anomaly_encoding,
+        label_map=label_map,
+        region=reader.region,
+    )
+    other = open_maps(compare) if compare is not None else None
+    for model in (reader, other):
+        if model is not None and labels is not None and label_map is not None:
+            check_classes(model, label_map)
+    notices = list(_notices(reader, other, found, names))
+    tables = metrics_tables(read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None)
+    source, missing = open_images(reader, images, names)
+    commit = tool_commit()
+    run, tool = run_id(reader), f"segunc {tool_version()}" + (f" {commit[:12]}" if commit else "")
+    head = {
+        "format": PAGE_FORMAT,
+        "format_version": 1,
+        "run": run,
+        "tool": tool,
+        "maps": str(maps),
+        "labels": str(labels) if labels else None,
+        "anomaly_labels": str(anomaly_labels) if anomaly_labels else None,
+        "compare": str(compare) if compare else None,
+        "metrics": str(metrics) if metrics else None,
+        "scores": chosen,
+        "frames": len(rows),
+    }
+    _prepare(out, reader, head)
+    files = FrameFiles(out, reader, chosen, shown_ranges, found, other)
+    by_name = {row.name: row for row in rows}
+    for done, (name, image, error) in enumerate(with_images(names, source), start=1):
+        row = by_name[name]
+        if error is not None:
+            row.problems.append(error)
+        files.write(row, image)
+        if on_frame is not None:
+            on_frame(done, len(rows))
+    without = sum(IMAGE not in row.contents for row in rows)
+    if missing or without:
+        said = f"{without} of {len(rows)} frames have no image in the source; their maps are shown alone."
+        notices.append(missing or said)
+    video = next((name for name in _VIDEOS if (maps / name).is_file()), None)
+    if video is not None:
+        shutil.copyfile(inside(maps, video), out / video)
+    page = {
+        "run": run,
+        **describe_model(reader),
+        "compared": describe_model(other) if other is not None else None,
+        "written": tool,
+        "scores": describe_scores(reader, shown_ranges, chosen),
+        "ranking": RANKING_SCORE if RANKING_SCORE in chosen else next(iter(chosen), None),
+        "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
+        "classes": describe_classes(reader, label_map),
+        "objects": {"shares": SHARES, "smallest": SMALLEST_OBJECT},
+        "fps": (reader.manifest or {}).get("source", {}).get("fps"),
+        "video": video,
+        "total": len(reader.frames),
+        "notices": notices,
+        "failed": list((reader.manifest or {}).get("failed", [])),
+        "metrics": tables,
+    }
+    write_data(out / "data" / "page.js", "page", page)
+    write_data(out / "data" / "frames.js", "frames", frame_table(rows, chosen, frame_times(reader, names)))
+    write_json(out / PAGE_NAME, head | {"status": "finished"})
+    write_verdicts(out, run, kept_verdicts(out, run))
+    # Last, so that a page that opens is whole.
+    return _write_assets(out, str(page["title"]))
+
+
+def _notices(reader: MapsReader, other: MapsReader | None, labels: ReviewLabels, names: Sequence[str]) -> Iterator[str]:
+    """What the page says above its frames; raises InputError where two models have no frame in common."""
+    if reader.unfinished:
+        yield f"This page shows what was finished: {reader.unfinished}."
+    if len(names) < len(reader.frames):
+        yield f"The page carries the worst {len(names)} of {len(reader.frames)} frames."
+    if reader.region is not None:
+        yield (
+            "A mask was left out of these maps: its pixels are 0 in every map and ignored in every label, and they count "
+            "in shares of the whole frame."
+        )
+    for folder, why in reader.skipped.items():
+        yield f"The folder {folder} is not shown: {why}."
+    for kind, files in (("an anomaly label", labels.anomaly_files), ("a class label", labels.class_files)):
+        if files and len(files) < len(names):
+            yield f"{len(files)} of {len(names)} frames have {kind}; the others show none."
+    if other is None:
+        return
+    both = set(names) & set(other.frames)
+    if not both:
+        raise InputError(
+            f"{other.folder} and {reader.folder} have no frame in common", "maps of the same frames", "check --compare"
+        )
+    if len(both) < len(names):
+        yield f"The compared maps hold {len(both)} of {len(names)} frames; the others show one model only."
+    more = len(set(other.frames) - set(reader.frames))
+    if more:
+        yield f"{more} frames stand only in the compared maps and are not shown."
+    if other.unfinished:
+        yield f"Compared maps: {other.unfinished}."
+
+
+def _choose_frames(reader: MapsReader, limit: int | None) -> list[FrameRow]:
+    rows = [FrameRow(name, place) for place, name in enumerate(reader.frames)]
+    if limit is None:
+        return rows
+    if limit < 1:
+        raise InputError(f"a limit of {limit} frames", "at least 1", "give another --limit")
+    score = RANKING_SCORE if RANKING_SCORE in reader.scores else next(iter(reader.scores), "")
+
+    def mean(row: FrameRow) -> float:
+        recorded = reader.records.get(row.name, {}).get("mean", {}).get(score)
+        if recorded is None and reader.has(row.name, score):
+            recorded = reader.read(row.name, score).mean(dtype="float64")
+        return float("-inf") if recorded is None else float(recorded)
+
+    worst = sorted(rows, key=mean, reverse=True)[:limit]
+    return sorted(worst, key=lambda row: row.place)
+
+
+def frame_table(rows: Sequence[FrameRow], scores: Sequence[str], times: Sequence[float | None]) -> dict[str, Any]:
+    """The columns of the page's table, each with one entry a frame and null where there is none.
+
+    Args:
+        rows: the frames in source order.
+        scores: the scores written.
+        times: seconds from the start of a video, None for frames without.
+    """
+    kinds = sorted({tuple(row.contents) for row in rows})
+    kind_of = {kind: index for index, kind in enumerate(kinds)}
+    return {
+        "names": [row.name for row in rows],
+        "places": [row.place for row in rows],
+        "times": list(times) if any(time is not None for time in times) else None,
+        "sizes": [list(row.size) if row.size else None for row in rows],
+        "kinds": [list(kind) for kind in kinds],
+        "kind": [kind_of[tuple(row.contents)] for row in rows],
+        "objects": [row.objects for row in rows],
+        "statistics": _columns([row.statistics for row in rows], scores),
+        "other": _columns([row.other for row in rows], scores),
+        "found": {
+            score: {share: [row.found.get(score, {}).get(share) for row in rows] for share in SHARES}
+            for score in scores
+            if any(score in row.found for row in rows)
+        },
+        "problems": {str(index): row.problems for index, row in enumerate(rows) if row.problems},
+    }
+
+
+def _columns(
+    statistics: Sequence[Mapping[str, Mapping[str, float]]], scores: Sequence[str]
+) -> dict[str, dict[str, list[float | None]]]:
+    """Score -> statistic -> column, of the statistics of each frame."""
+    found = {}
+    for score in scores:
+        entries = [of_frame.get(score, {}) for of_frame in statistics]
+        # The order in which they first occur: mean, p99, max, then what the record of a frame adds.
+        names = dict.fromkeys(name for entry in entries for name in entry)
+        if names:
+            found[score] = {name: [entry.get(name) for entry in entries] for name in names}
+    return found
+
+
+def _prepare(out: Path, reader: MapsReader, head: dict[str, Any]) -> None:
+    """Make the folder and say what is written there, without what an earlier page left."""
+    if out.resolve() == reader.folder.resolve():
+        raise InputError(f"output {out} is the maps folder", "a folder of its own for the page", "give another --out")
+    if reader.manifest is None and out.resolve().is_relative_to(reader.folder.resolve()):
+        # The pictures of the page would be taken for maps the next time.
+        raise InputError(f"output {out} lies inside {reader.folder}", "a folder outside it", "give another --out")
+    ours = page_of(out) is not None
+    if out.is_dir() and any(out.iterdir()) and not ours and not (out / "index.html").exists():
+        raise InputError(f"output {out} holds other files", "an empty or new folder", "give another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "index.html").unlink(missing_ok=True)
+    for folder in (FRAMES, THUMBNAILS) if ours else ():
+        shutil.rmtree(out / folder, ignore_errors=True)
+    write_json(out / PAGE_NAME, head | {"status": "being written"})
+
+
+def _write_assets(out: Path, title: str) -> Path:
+    assets = resources.files("segunc.gallery") / ASSETS
+    for asset in assets.iterdir():
+        if asset.name.endswith((".js", ".css")):
+            write_file(out / ASSETS / asset.name, asset.read_bytes())
+    index = out / "index.html"
+    template = (assets / "index.html").read_text(encoding="utf-8")
+    write_file(index, template.replace("{{title}}", html.escape(title)).encode())
+    return index

@@ -1,0 +1,269 @@
+"""Results side by side: what is marked, what is tested, what is said where neither can be."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from segunc.core.errors import InputError
+from segunc.evaluation.compare import (
+    Cell,
+    Comparison,
+    Row,
+    compare,
+    csv_table,
+    format_cell,
+    format_comparison,
+    format_number,
+    markdown_table,
+)
+from segunc.evaluation.results import load_results
+from tests.evaluation.evaluations import COUNTS, write_replicates, write_result
+
+AUROC = "scores.entropy.pooled.auroc"
+AUPR = "scores.entropy.pooled.aupr"
+FPR = "scores.entropy.pooled.fpr95"
+
+
+def rows(comparison: Comparison) -> dict[str, Row]:
+    return {row.label: row for row in comparison.rows}
+
+
+def pair(tmp_path: Path, *, paired: bool = True, **changes: object) -> list[Path]:
+    """Two results: the first is better in AUROC by 0.02, in AUPR by 0.0005."""
+    made = []
+    for name, shift in (("first", 0.02), ("other", 0.0)):
+        numbers = {"auroc": 0.9 + shift, "aupr": 0.312 + shift / 40, "fpr95": 0.4 - shift, "threshold": 0.1}
+        path = write_result(tmp_path / f"{name}.json", {"entropy": numbers}, **(changes if name == "other" else {}))
+        if paired:
+            write_replicates(path, {AUROC: numbers["auroc"], AUPR: numbers["aupr"], FPR: numbers["fpr95"]})
+        made.append(path)
+    return made
+
+
+def test_paired_replicates_tell_what_intervals_cannot(tmp_path: Path) -> None:
+    overlapping = {AUROC: (0.84, 0.96)}
+    for path in pair(tmp_path):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"intervals": overlapping}))
+    comparison = compare(load_results(sorted(tmp_path.glob("*.json"))))
+    found = rows(comparison)
+    assert comparison.columns == ("first", "other")
+    assert found[AUROC].best == 0
+    assert found[FPR].best == 0
+    assert found[FPR].higher_is_better is False
+    assert found[AUPR].best is None
+    difference = found[AUROC].differences[1]
+    assert difference is not None
+    assert difference.test is not None
+    assert difference.value == pytest.approx(-0.02)
+    assert difference.test.low < -0.02 < difference.test.high < 0
+    assert difference.test.p_value < 0.01
+    assert found[AUROC].differences[0] is None
+    assert comparison.warnings == ()
+    # The same numbers without the sidecars: nothing can be said.
+    for path in tmp_path.glob("*.npz"):
+        path.unlink()
+    unpaired = rows(compare(load_results(sorted(tmp_path.glob("*.json")))))
+    assert unpaired[AUROC].best is None
+    assert unpaired[AUROC].differences[1].reason == "first has no replicates beside it"
+
+
+def test_disjoint_intervals_are_enough(tmp_path: Path) -> None:
+    a = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.9}}, intervals={AUROC: (0.88, 0.91)})
+    b = write_result(tmp_path / "b.json", {"entropy": {"auroc": 0.8}}, intervals={AUROC: (0.75, 0.87)})
+    c = write_result(tmp_path / "c.json", {"entropy": {"auroc": 0.85}}, intervals={AUROC: (0.8, 0.89)})
+    assert rows(compare(load_results([b, a])))[AUROC].best == 1
+    assert rows(compare(load_results([b, a, c])))[AUROC].best is None
+    a = write_result(
+        a, {"entropy": {"auroc": 0.9}}, intervals={AUROC: (0.88, 0.91)}, counts=COUNTS | {"normal_pixels": 8999}
+    )
+    assert rows(compare(load_results([b, a])))[AUROC].best is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"counts": COUNTS | {"anomaly_pixels": 901}}, r"anomaly_pixels \(900 and 901\)"),
+        ({"counts": COUNTS | {"anomaly_frames": 59}}, r"anomaly_frames \(60 and 59\)"),
+        ({"left_out": [{"frame": "x", "reason": "torn"}]}, r"left_out \(0 and 1 frames\)"),
+    ],
+)
+def test_other_data_is_not_compared(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    comparison = compare(load_results(pair(tmp_path, **change)))
+    (warning,) = comparison.warnings
+    with pytest.raises(ValueError, match=f"not comparable: first and other differ in {said}"):
+        raise ValueError(warning)
+    assert warning in format_comparison(comparison)
+    if "counts" in change:
+        row = rows(comparison)[AUROC]
+        assert row.best is None
+        assert row.differences[1].test is None
+        assert row.differences[1].reason.startswith("other data: anomaly_")
+        # Class labels are the same, so these numbers may be compared.
+        assert "no replicates" in rows(comparison)["segmentation.miou"].differences[1].reason
+
+
+def test_data_sets_and_splits_are_compared_by_name(tmp_path: Path) -> None:
+    a = write_result(tmp_path / "a.json", {}, run={"dataset": "camvid", "split": "test"})
+    b = write_result(tmp_path / "b.json", {}, run={"dataset": "muad", "split": "test"})
+    assert compare(load_results([a, b])).warnings == ("not comparable: a and b differ in dataset (camvid and muad)",)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [({"seed": 1}, "seeds 0 and 1"), ({"units": ("x",)}, "other units"), ({}, "this number has no replicates")],
+)
+def test_why_a_difference_is_not_tested(tmp_path: Path, change: dict[str, object], why: str) -> None:
+    first, other = pair(tmp_path)
+    write_replicates(other, {AUPR: 0.3} if not change else {AUROC: 0.9}, **change)
+    comparison = compare(load_results([first, other]))
+    assert why in rows(comparison)[AUROC].differences[1].reason
+    assert f"not paired: {'' if change else 'this'}" in format_comparison(comparison)
+
+
+def test_scores_of_one_result(tmp_path: Path) -> None:
+    scores = {"entropy": {"auroc": 0.9, "threshold": 1.0}, "deterministic-msp": {"auroc": 0.8, "threshold": 1.0}}
+    parts = {name: {"aurc": 0.1} for name in scores}
+    path = write_result(tmp_path / "m.json", scores, selective=parts)
+    write_replicates(path, {f"scores.{name}.pooled.auroc": numbers["auroc"] for name, numbers in scores.items()})
+    comparison = compare(load_results([path]), scores=["deterministic-msp", "entropy", "entropy"])
+    assert comparison.columns == ("deterministic-msp", "entropy")
+    assert list(rows(comparison)) == ["pooled.auroc", "selective.aurc"]
+    row = rows(comparison)["pooled.auroc"]
+    assert row.best == 1
+    assert row.differences[1].test.excludes_zero
+    with pytest.raises(InputError, match="score 'msp' is in no result; expected one of entropy, deterministic-msp"):
+        compare(load_results([path]), scores=["msp"])
+
+
+def test_scores_of_several_results_and_the_baseline(tmp_path: Path) -> None:
+    first, other = pair(tmp_path)
+    results = load_results([first, other], ["ABNN", "base"])
+    comparison = compare(results, scores=["entropy"], baseline="base:entropy")
+    assert comparison.columns == ("ABNN:entropy", "base:entropy")
+    assert comparison.baseline == 1
+    assert rows(comparison)["pooled.auroc"].differences[0].value == pytest.approx(0.02)
+    assert compare(results, baseline=str(other)).baseline == 1
+    assert "| less base" in format_comparison(compare(results, baseline="base"))
+    with pytest.raises(InputError, match="baseline third is no column; expected one of ABNN, base"):
+        compare(results, baseline="third")
+    two = write_result(tmp_path / "two.json", {"a": {"auroc": 0.5}, "b": {"auroc": 0.6}})
+    with pytest.raises(InputError, match="is the file of 2 columns"):
+        compare(load_results([two]), scores=["a", "b"], baseline=str(two))
+
+
+def test_keys_choose_rows(tmp_path: Path) -> None:
+    results = load_results(pair(tmp_path))
+    assert set(rows(compare(results))) == {AUROC, AUPR, FPR, "segmentation.miou", "calibration.ece", "calibration.nll"}
+    chosen = compare(results, keys=["*.pooled.threshold", "segmentation.*"])
+    assert list(rows(chosen)) == ["scores.entropy.pooled.threshold", "segmentation.miou", "segmentation.per_class.road"]
+    directions = [row.higher_is_better for row in chosen.rows]
+    assert directions == [None, True, True]
+    with pytest.raises(InputError, match=r"no number matches the key 'miou'; expected for instance scores\."):
+        compare(results, keys=["miou"])
+
+
+def test_a_section_of_another_package_is_compared_and_what_is_said_of_the_run_is_not(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "a.json", {}, ignored={"share": 0.25, "by": {"car": 0.5}}, run={"seed": 3})
+    labels = set(rows(compare(load_results([path]))))
+    assert {"ignored.share", "ignored.by.car"} <= labels
+    assert not {label for label in labels if label.startswith(("run", "counts"))}
+
+
+def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
+    a = write_result(tmp_path / "a.json", {"entropy": {"auroc": None}, "msp": {"auroc": 0.7}}, selective=None)
+    b = write_result(tmp_path / "b.json", {"entropy": {"auroc": 0.5}})
+    text = format_comparison(compare(load_results([a, b])))
+    line = next(line for line in text.splitlines() if line.startswith(f"| {AUROC}"))
+    assert [cell.strip() for cell in line.split("|")[2:4]] == ["—", ".500"]
+    assert f"— no reason is given: {AUROC} of a." in text
+    assert "— maps hold no probabilities: calibration.nll of a, calibration.nll of b." in text
+    assert "— the file does not hold it: scores.msp.pooled.auroc of b." in text
+
+
+def test_names_of_columns(tmp_path: Path) -> None:
+    paths = [write_result(tmp_path / name / "metrics.json", {}) for name in ("x", "y")]
+    assert [result.name for result in load_results(paths)] == ["x/metrics", "y/metrics"]
+    assert [result.name for result in load_results(paths, ["p", "q"])] == ["p", "q"]
+    with pytest.raises(InputError, match="1 names for 2 results"):
+        load_results(paths, ["p"])
+    with pytest.raises(InputError, match="two results are named 'p'"):
+        load_results(paths, ["p", "p"])
+    with pytest.raises(InputError, match="two results are named 'x/metrics'"):
+        load_results([paths[0], paths[0]])
+
+
+@pytest.mark.parametrize(("content", "said"), [("{}", "holds no scores"), ("[1]", "holds a list"), ("{", "not valid")])
+def test_other_files_are_refused(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match=rf"a\.json .*{said}.*; expected a result of segunc evaluate"):
+        load_results([tmp_path / "a.json"])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.312, ".312"),
+        (1.0, "1.000"),
+        (-0.0123, "−.012"),
+        (0.0, ".000"),
+        (-0.0, ".000"),
+        (0.000412, ".000412"),
+        (0.00999, ".00999"),
+        (12.3456, "12.346"),
+        (0.9996, "1.000"),
+        (0.0000166, ".000017"),
+        (1.66e-8, ".000"),
+    ],
+)
+def test_numbers_are_written_as_statistics_does(value: float, text: str) -> None:
+    assert format_number(value) == text
+    signed = format_number(value, sign=True)
+    assert signed == (f"+{text}" if text.strip("0.") and value > 0 else text)
+
+
+def test_cells() -> None:
+    assert format_cell(Cell(0.312, (0.29, 0.335))) == ".312 [.290, .335]"
+    assert format_cell(Cell(0.0004, (0.0, 0.01))) == ".000400 [.000, .010000]"
+    assert format_cell(Cell(None, reason="x")) == "—"
+
+
+def test_the_csv_holds_what_the_table_rounds(tmp_path: Path) -> None:
+    comparison = compare(load_results(pair(tmp_path)))
+    lines = list(csv.DictReader(io.StringIO(csv_table(comparison))))
+    assert len(lines) == 2 * len(comparison.rows)
+    by_place = {(line["number"], line["result"]): line for line in lines}
+    for row in comparison.rows:
+        for name, cell, difference in zip(comparison.columns, row.cells, row.differences, strict=True):
+            line = by_place[row.label, name]
+            assert line["value"] == ("" if cell.value is None else str(cell.value))
+            assert line["difference"] == ("" if difference is None else str(difference.value))
+            if difference and difference.test:
+                assert float(line["p_value"]) == difference.test.p_value
+                assert float(line["difference_low"]) == difference.test.low
+    assert by_place[AUROC, "first"]["best"] == "1"
+    assert by_place[AUROC, "other"]["best"] == "0"
+    assert by_place[FPR, "other"]["better"] == "lower"
+    assert by_place["calibration.nll", "first"]["reason"] == "maps hold no probabilities"
+
+
+def test_markdown_columns_stand_below_each_other() -> None:
+    text = markdown_table([["a", "b|c"], ["long name", "1"]])
+    assert text.splitlines() == ["| a         | b\\|c |", "| --------- | ---: |", "| long name |    1 |"]
+
+
+def test_the_marks_are_explained(tmp_path: Path) -> None:
+    text = format_comparison(compare(load_results(pair(tmp_path))))
+    assert f"| {AUROC} ↑" in text
+    assert "**.920**" in text
+    assert "p < .001" in text or "p .00" in text
+    assert "not corrected for the number of rows" in text
+    assert "Brackets" not in text
+    alone = format_comparison(compare(load_results([tmp_path / "first.json"])))
+    assert "**" not in alone
+    assert "less" not in alone

@@ -1,0 +1,369 @@
+"""Evaluation of maps on disk: the same numbers as in memory, from any tool's folder, with every gap reported."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.core.errors import InputError
+from segunc.data.entry import ROAD_ANOMALY, AnomalyEncoding
+from segunc.data.labels import LabelMap, label_map
+from segunc.evaluation.evaluator import EvaluationOptions, Evaluator
+from segunc.evaluation.maps import evaluate_maps
+from segunc.evaluation.report import format_metrics, write_metrics
+from segunc.evaluation.resampling import Resampling
+from segunc.maps.encoding import decode_unit, encode_unit
+from segunc.maps.manifest import build_manifest
+from segunc.maps.region import Region
+from segunc.maps.store import MapsWriter
+from segunc.metrics.components import component_counts, component_result
+from segunc.plots.evaluation import write_plots
+from tests.evaluation.runs import CLASSES, Run, make_frame, make_run
+
+PALETTE = tuple((40 * i, 20, 90) for i in range(len(CLASSES)))
+CITY = LabelMap("city", CLASSES, PALETTE, {7: 0, 26: 1, 23: 2, 21: 3, 0: 255})
+"""The raw ids are none of the train ids, so labels that were not mapped cannot pass."""
+SCORES = ("msp", "entropy", "epistemic", "energy")
+
+
+def write_png(path: Path, values: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert cv2.imwrite(str(path), values)
+
+
+def write_labels(root: Path, run: dict[str, Run]) -> None:
+    raw = np.zeros(256, np.uint8)
+    raw[[0, 1, 2, 3, 255]] = (7, 26, 23, 21, 0)
+    for name, frame in run.items():
+        write_png(root / "anomaly" / f"{name}_anomaly.png", frame.anomaly)
+        write_png(root / "labels" / f"{name}.png", raw[frame.labels])
+
+
+def write_maps(root: Path, run: dict[str, Run]) -> None:
+    """Maps of another tool: no manifest."""
+    for name, frame in run.items():
+        write_png(root / "maps" / "prediction" / f"{name}.png", frame.prediction)
+        for score, stored in frame.stored.items():
+            if stored.dtype == np.float16:
+                path = root / "maps" / score / f"{name}.npy"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.save(path, stored)
+            else:
+                write_png(root / "maps" / score / f"{name}.png", stored)
+
+
+def in_memory(run: dict[str, Run], scores: tuple[str, ...], **options: Any) -> dict[str, Any]:
+    evaluator = Evaluator(scores, CITY, **options)
+    for name, frame in run.items():
+        evaluator.update(name, frame.stored, frame.prediction, None, frame.labels, frame.anomaly)
+    return evaluator.result()
+
+
+@pytest.fixture(scope="module")
+def run() -> dict[str, Run]:
+    return make_run()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, run: dict[str, Run]) -> Path:
+    write_maps(tmp_path, run)
+    write_labels(tmp_path, run)
+    return tmp_path
+
+
+def evaluate(root: Path, **changes: Any) -> dict[str, Any]:
+    """The result of a run folder; ``options`` are keyword arguments of the options, the rest of the call."""
+    given = {"anomaly_labels": root / "anomaly", "labels": root / "labels", "label_map": CITY} | changes
+    options = EvaluationOptions(**({"protocols": ("pooled",)} | given.pop("options", {})))
+    return evaluate_maps(root / "maps", options=options, **given).result
+
+
+def test_maps_of_any_tool_give_the_numbers_of_memory(folder, run):
+    result = evaluate(folder)
+    # Without a manifest of this tool whole numbers are linear, whatever the score is called.
+    expected = in_memory(run, tuple(sorted(SCORES)), unit_codes=())
+    for section in ("scores", "segmentation", "calibration", "selective", "reasons", "left_out"):
+        assert result[section] == expected[section]
+    assert result["counts"].items() >= expected["counts"].items()
+    assert result["calibration"]["nll"] is None
+    assert "mean probabilities" in result["reasons"]["calibration.nll"]
+
+
+def test_maps_of_this_tool_give_the_numbers_of_memory(tmp_path, run):
+    write_labels(tmp_path, run)
+    manifest = build_manifest({"draws": 5}, SCORES, device="cpu", classes=CLASSES, palette=PALETTE)
+    with MapsWriter(tmp_path / "maps", manifest) as writer:
+        for name, frame in run.items():
+            writer.write(name, {"prediction": frame.prediction, **frame.stored})
+        writer.fail("lund/frame_9", "the JPEG is truncated")
+    result = evaluate(tmp_path)
+    expected = in_memory(run, SCORES)
+    for section in ("scores", "segmentation", "calibration"):
+        assert result[section] == expected[section]
+    assert result["left_out"] == [
+        {"frame": "lund/frame_9", "reason": "failed when it was predicted: the JPEG is truncated"}
+    ]
+    assert result["counts"]["frames"] == 5
+    with pytest.raises(InputError, match="label map 'camvid' does not fit"):
+        evaluate(tmp_path, label_map=label_map("camvid"))
+    moved = LabelMap("moved", ("car", "road", "sky", "tree"), PALETTE, CITY.raw_to_train)
+    with pytest.raises(InputError, match="class 'road' has another number"):
+        evaluate(tmp_path, label_map=moved)
+
+
+def test_one_kind_of_label_alone(folder):
+    anomaly_only = evaluate(folder, labels=None)
+    assert anomaly_only["segmentation"]["miou"] is None
+    assert anomaly_only["scores"] == evaluate(folder)["scores"]
+    labels_only = evaluate(folder, anomaly_labels=None)
+    assert labels_only["scores"] == {}
+    assert labels_only["calibration"] == evaluate(folder)["calibration"]
+    assert labels_only["counts"]["pixels"] == 0
+
+
+def test_chosen_scores_in_the_order_given(folder):
+    assert list(evaluate(folder, options={"scores": ["energy", "msp"]})["scores"]) == ["energy", "msp"]
+    with pytest.raises(InputError, match=r"score 'sharpness' has no maps .* one of energy, entropy, epistemic, msp"):
+        evaluate(folder, options={"scores": ["sharpness"]})
+
+
+def test_float_maps_of_a_score_in_0_to_1_are_scored_as_floats(folder, run):
+    for name, frame in run.items():
+        (folder / "maps" / "entropy" / f"{name}.png").unlink()
+        np.save(folder / "maps" / "entropy" / f"{name}.npy", decode_unit(frame.stored["entropy"]))
+    pooled = evaluate(folder)["scores"]["entropy"]["pooled"]
+    expected = in_memory(run, SCORES)["scores"]["entropy"]["pooled"]
+    assert pooled["auroc"] == pytest.approx(expected["auroc"], abs=1e-3)  # float16 merges some codes
+    assert pooled["threshold"] == pytest.approx(expected["threshold"], rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("colour map", "one channel"),
+        ("truncated map", "cannot be read"),
+        ("map of another size", "frame bergen/frame_0: the map 'entropy' is 12 x 18; expected 24 x 36"),
+        ("no prediction", "no map 'prediction'"),
+        ("anomaly value", r"bergen/frame_0_anomaly.png holds the values \[3\]"),
+        ("label value", r"labels/bergen/frame_0.png holds the values \[99\]"),
+        ("colour label", "one channel"),
+        ("small label", "the class label is 12 x 18"),
+    ],
+)
+def test_a_bad_frame_is_left_out_and_the_others_counted(folder, run, fault, message):
+    frame, name = run["bergen/frame_0"], "bergen/frame_0"
+    maps, entropy = folder / "maps", folder / "maps" / "entropy" / f"{name}.png"
+    if fault == "colour map":
+        write_png(entropy, np.zeros((24, 36, 3), np.uint8))
+    elif fault == "truncated map":
+        entropy.write_bytes(entropy.read_bytes()[:-200])
+    elif fault == "map of another size":
+        write_png(entropy, frame.stored["entropy"][::2, ::2])
+    elif fault == "no prediction":
+        (maps / "prediction" / f"{name}.png").unlink()
+    elif fault == "anomaly value":
+        write_png(folder / "anomaly" / f"{name}_anomaly.png", np.maximum(frame.anomaly, 3))
+    elif fault == "label value":
+        write_png(folder / "labels" / f"{name}.png", np.full((24, 36), 99, np.uint8))
+    elif fault == "colour label":
+        write_png(folder / "labels" / f"{name}.png", np.zeros((24, 36, 3), np.uint8))
+    elif fault == "small label":
+        write_png(folder / "labels" / f"{name}.png", np.full((12, 18), 7, np.uint8))
+    result = evaluate(folder)
+    (entry,) = result["left_out"]
+    assert entry["frame"] == name
+    with pytest.raises(InputError, match=message):
+        raise InputError(entry["reason"])
+    others = {key: value for key, value in run.items() if key != name}
+    assert result["scores"] == in_memory(others, tuple(sorted(SCORES)), unit_codes=())["scores"]
+
+
+def test_frames_without_a_label_and_labels_without_a_frame_are_counted(folder):
+    (folder / "anomaly" / "bergen" / "frame_0_anomaly.png").unlink()
+    (folder / "anomaly" / "lund" / "frame_3_anomaly.png").unlink()
+    (folder / "labels" / "lund" / "frame_3.png").unlink()
+    for place in ("anomaly/oslo/frame_7.png", "anomaly/oslo/frame_8.png", "labels/oslo/frame_7.png"):
+        write_png(folder / place, np.zeros((24, 36), np.uint8))
+    result = evaluate(folder)
+    counts = result["counts"]
+    assert counts["frames_without_anomaly_label"] == 2
+    assert counts["frames_without_class_label"] == 1
+    assert counts["anomaly_labels_without_frame"] == 2
+    assert counts["class_labels_without_frame"] == 1
+    assert (counts["anomaly_frames"], counts["labelled_frames"]) == (2, 3)
+    assert result["left_out"] == [{"frame": "lund/frame_3", "reason": "no label carries its name"}]
+
+
+def test_labels_of_a_data_set_that_names_them_its_own_way(folder, run):
+    files = {}
+    for index, (name, frame) in enumerate(run.items()):
+        files[name] = folder / "own" / f"{index}.png"
+        write_png(files[name], np.where(frame.anomaly == 1, 14, 0).astype(np.uint8))
+    encoding = AnomalyEncoding("fourteen", frozenset(range(14)), frozenset({14}))
+    result = evaluate(folder, anomaly_labels=files, anomaly_encoding=encoding)
+    assert result["counts"]["anomaly_pixels"] == sum(int((frame.anomaly == 1).sum()) for frame in run.values())
+    assert result["counts"]["ignored_pixels"] == 0
+
+
+def test_bad_calls_are_refused(folder):
+    with pytest.raises(InputError, match="no labels are given"):
+        evaluate_maps(folder / "maps")
+    with pytest.raises(InputError, match="without a label map"):
+        evaluate_maps(folder / "maps", labels=folder / "labels")
+    with pytest.raises(InputError, match="does not exist"):
+        evaluate_maps(folder / "nowhere", anomaly_labels=folder / "anomaly")
+    with pytest.raises(InputError, match=r"none of 4 frames could be scored .*encoding 'road-anomaly'"):
+        evaluate(folder, labels=None, anomaly_encoding=ROAD_ANOMALY)
+
+
+def test_progress_reaches_the_end(folder):
+    seen: list[tuple[int, int]] = []
+    evaluate(folder, on_frame=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_the_file_holds_the_result(folder, tmp_path):
+    result = evaluate(folder)
+    path = tmp_path / "new" / "metrics.json"
+    write_metrics(result, path)
+    assert json.loads(path.read_text(encoding="utf-8")) == result
+    assert [file.name for file in path.parent.iterdir()] == ["metrics.json"]
+    result["segmentation"]["miou"] = float("nan")
+    with pytest.raises(ValueError, match="JSON"):
+        write_metrics(result, path)
+    assert json.loads(path.read_text(encoding="utf-8"))["segmentation"]["miou"] is not None
+
+
+def test_the_table_shows_every_number_and_every_gap(folder, run):
+    write_png(folder / "labels" / "lund" / "frame_3.png", np.full((24, 36), 99, np.uint8))
+    result = evaluate(folder)
+    text = format_metrics(result)
+    for score in SCORES:
+        row = next(line for line in text.splitlines() if line.split()[:1] == [score])
+        pooled = result["scores"][score]["pooled"]
+        assert row.split()[1:5] == [f"{pooled[key]:.4f}" for key in ("auroc", "aupr", "fpr95", "best_f1")]
+    for name in CLASSES:
+        assert f"{result['segmentation']['per_class'][name]:.4f}" in text
+    assert f"{result['calibration']['ece']:.4f}" in text
+    assert "calibration.nll, calibration.brier, calibration.classwise_ece: needs the mean probabilities" in text
+    assert "Left out: 1 of 4 frames" in text
+    assert "lund/frame_3" in text
+    assert max(map(len, text.split("Not available")[0].splitlines())) <= 100
+    assert "Segmentation" not in format_metrics(evaluate(folder, labels=None))
+
+
+def test_road_anomaly_masks_are_read(tmp_path):
+    root = os.environ.get("SEGUNC_DATA")
+    if not root:
+        pytest.skip("SEGUNC_DATA is not set")
+    labels = Path(root) / "road_anomaly" / "labels"
+    marked = 0
+    for path in sorted(labels.iterdir())[:3]:
+        mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        marked += int((mask == 2).sum())
+        # Rises from left to right, and by one half on every anomaly: a score that is good but not perfect.
+        score = np.linspace(0, 0.5, mask.shape[1], dtype=np.float32)[None] + (mask == 2) * np.float32(0.4)
+        write_png(tmp_path / "maps" / "entropy" / f"{path.stem}.png", encode_unit(score))
+    result = evaluate_maps(tmp_path / "maps", anomaly_labels=labels, anomaly_encoding=ROAD_ANOMALY).result
+    assert result["counts"]["anomaly_pixels"] == marked
+    assert result["counts"]["anomaly_labels_without_frame"] == len(list(labels.iterdir())) - 3
+    assert 0.9 < result["scores"]["entropy"]["pooled"]["auroc"] < 1.0
+
+
+def test_frames_of_one_folder_may_differ_in_size(tmp_path, run):
+    mixed = {**run, "lund/wide": make_frame(11, (20, 50))}
+    write_maps(tmp_path, mixed)
+    write_labels(tmp_path, mixed)
+    result = evaluate(tmp_path)
+    assert result["left_out"] == []
+    assert result["counts"]["frames_scored"] == 5
+
+
+def test_components_take_their_threshold_from_the_pixels_of_the_whole_set(tmp_path):
+    """Frames with one anomaly each, found in one half and missed in the other."""
+    anomaly = np.zeros((60, 80), np.uint8)
+    anomaly[10:30, 20:50] = 1
+    found = np.where(anomaly == 1, 0.9, 0.1).astype(np.float16) + np.linspace(0, 0.05, 80, dtype=np.float16)
+    missed = np.full((60, 80), 0.1, np.float16) + np.linspace(0, 0.05, 80, dtype=np.float16)
+    missed[40:, 40:] = 0.7  # 800 pixels of false alarm
+    for name, score in (("a", found), ("b", missed), ("c", found), ("d", missed)):
+        write_png(tmp_path / "anomaly" / f"{name}.png", anomaly)
+        (tmp_path / "maps" / "own").mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "maps" / "own" / f"{name}.npy", score)
+    seen: list[tuple[int, int]] = []
+    options = {"tracks": ("smiyc-anomaly", "smiyc-obstacle"), "resampling": Resampling(60)}
+    result = evaluate(tmp_path, labels=None, options=options, on_frame=lambda *now: seen.append(now))
+    assert seen == [(done, 8) for done in range(1, 9)]
+    values = result["scores"]["own"]
+    assert set(values) == {"pooled", "smiyc", "components"}
+    assert 0.7 < values["smiyc"]["threshold"] <= 0.95
+    counted = [
+        component_counts(score, anomaly, values["smiyc"]["threshold"], "smiyc-anomaly") for score in (found, missed)
+    ]
+    expected = component_result(counted[0] + counted[1])
+    assert values["components"]["smiyc-anomaly"] == component_result(2 * (counted[0] + counted[1]))
+    assert expected["siou_gt"] == pytest.approx(0.5, abs=0.02)
+    assert "scores.own.components.smiyc-anomaly.mean_f1" in result["intervals"]
+    assert result["component_mode"] == "smiyc"
+    assert "Components, smiyc-obstacle, mode smiyc" in format_metrics(result)
+
+
+def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
+    for name in run:
+        write_png(folder / "anomaly" / f"{name}_anomaly.png", np.zeros((24, 36), np.uint8))
+    result = evaluate(folder, options={"tracks": ("smiyc-anomaly",)})
+    assert result["scores"]["entropy"]["components"] == {"smiyc-anomaly": None}
+    assert "no pixel is labelled as an anomaly" in result["reasons"]["scores.entropy.components.smiyc-anomaly"]
+
+
+def test_unknown_protocols_and_tracks_are_refused(folder):
+    with pytest.raises(InputError, match="one of pooled, per-image, smiyc"):
+        evaluate(folder, options={"protocols": ("board",)})
+    with pytest.raises(InputError, match="one of smiyc-anomaly, smiyc-obstacle"):
+        evaluate(folder, options={"tracks": ("board",)})
+    with pytest.raises(InputError, match="smiyc or inclusive"):
+        evaluate(folder, options={"mode": "strict"})
+    with pytest.raises(InputError, match=r"finds nothing in the frame name bergen/frame_0"):
+        evaluate(folder, options={"resample": r"oslo_\d"})
+
+
+def test_every_figure_of_an_evaluation_is_written(folder, tmp_path):
+    options = EvaluationOptions(protocols=("pooled", "smiyc"))
+    evaluation = evaluate_maps(
+        folder / "maps", anomaly_labels=folder / "anomaly", labels=folder / "labels", label_map=CITY, options=options
+    )
+    files = write_plots(evaluation.evaluator.gatherer, evaluation.result, tmp_path / "plots", "network")
+    stems = {"precision-recall-pooled", "roc-pooled", "precision-recall-smiyc", "roc-smiyc", "score-histograms"}
+    stems |= {"class-iou", "reliability", "risk-coverage", "sparsification", "patches"}
+    assert {path.name for path in files} == {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg", "png")}
+    assert all(path.stat().st_size > 2000 for path in files)
+    curves = json.loads((tmp_path / "plots" / "curves.json").read_text())
+    assert set(curves) == stems - {"score-histograms", "class-iou"}
+    roc = curves["roc-pooled"]["entropy"]
+    area = float(np.trapezoid(roc["y"], roc["x"]))
+    assert area == pytest.approx(evaluation.result["scores"]["entropy"]["pooled"]["auroc"], abs=2e-3)
+
+
+def test_pixels_outside_the_mask_of_a_run_are_not_counted(tmp_path, run):
+    write_labels(tmp_path, run)
+    kept = np.zeros((24, 36), np.uint8)
+    kept[:, :20] = 255
+    write_png(tmp_path / "mask.png", kept)
+    manifest = build_manifest({"draws": 5}, SCORES, device="cpu", classes=CLASSES, palette=PALETTE)
+    with MapsWriter(tmp_path / "maps", manifest, region=Region(tmp_path / "mask.png")) as writer:
+        for name, frame in run.items():
+            writer.write(name, {"prediction": frame.prediction, **frame.stored})
+    evaluator = Evaluator(SCORES, CITY)
+    for name, frame in run.items():
+        anomaly, labels = (np.where(kept > 0, given, 255).astype(np.uint8) for given in (frame.anomaly, frame.labels))
+        evaluator.update(name, frame.stored, frame.prediction, None, labels, anomaly)
+    result, expected = evaluate(tmp_path), evaluator.result()
+    for section in ("scores", "segmentation", "calibration", "selective"):
+        assert result[section] == expected[section]
+    assert result["counts"]["pixels"] + result["counts"]["ignored_pixels"] == 4 * kept.size

@@ -1,0 +1,238 @@
+"""The evaluator: one result of a whole run, in which every null has its reason."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import metrics as sklearn_metrics
+from torch import from_numpy
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from segunc.core.errors import InputError
+from segunc.evaluation.evaluator import Evaluator
+from segunc.evaluation.labelled_frame import decode_keys
+from segunc.evaluation.parts import PROTOCOLS
+from segunc.maps.encoding import decode_unit
+from segunc.scores import stored_as_codes
+from tests.evaluation.runs import CLASSES, Run, make_frame, make_run
+
+SCORES = ("msp", "entropy", "epistemic", "energy")
+
+
+def evaluate(run: dict[str, Run], scores: tuple[str, ...] = SCORES) -> dict[str, Any]:
+    evaluator = Evaluator(scores, CLASSES, protocols=PROTOCOLS)
+    for name, frame in run.items():
+        assert evaluator.update(name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly)
+    return evaluator.result()
+
+
+def nulls(value: Any, path: str = "") -> Iterator[str]:
+    if value is None:
+        yield path
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from nulls(inner, f"{path}.{key}" if path else key)
+
+
+@pytest.fixture(scope="module")
+def run() -> dict[str, Run]:
+    return make_run()
+
+
+def test_the_schema_is_complete(run):
+    result = evaluate(run)
+    assert list(result) == [
+        *("scores", "segmentation", "calibration", "selective"),
+        *("intervals", "reasons", "counts", "left_out"),
+    ]
+    assert list(result["scores"]) == list(SCORES)
+    for values in result["scores"].values():
+        assert list(values) == ["pooled", "per-image", "smiyc"]
+        assert list(values["pooled"]) == list(values["smiyc"]) == ["auroc", "aupr", "fpr95", "best_f1", "threshold"]
+        assert list(values["per-image"]) == ["auroc", "aupr", "fpr95", "best_f1"]
+    assert list(result["segmentation"]) == ["miou", "accuracy", "per_class"]
+    assert list(result["segmentation"]["per_class"]) == list(CLASSES)
+    assert list(result["calibration"]) == ["ece", "adaptive_ece", "nll", "brier", "classwise_ece"]
+    assert list(result["selective"]) == list(SCORES)
+    assert result["reasons"] == {}
+    assert list(nulls(result)) == []
+    json.dumps(result, allow_nan=False)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_pooled_numbers_are_those_of_all_pixels(run, score):
+    values = evaluate(run)["scores"][score]["pooled"]
+    labels = np.concatenate([frame.anomaly[frame.anomaly != 255] for frame in run.values()])
+    stored = np.concatenate([frame.stored[score][frame.anomaly != 255] for frame in run.values()])
+    assert values["auroc"] == pytest.approx(sklearn_metrics.roc_auc_score(labels, stored), rel=1e-12)
+    assert values["aupr"] == pytest.approx(sklearn_metrics.average_precision_score(labels, stored), rel=1e-12)
+    # The threshold is in the units of the maps, and inclusive.
+    shown = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
+    assert sklearn_metrics.f1_score(labels, shown >= values["threshold"]) == pytest.approx(values["best_f1"], rel=1e-12)
+
+
+def test_segmentation_and_calibration_are_over_the_class_labels(run):
+    result = evaluate(run)
+    labels = np.concatenate([frame.labels.ravel() for frame in run.values()])
+    prediction = np.concatenate([frame.prediction.ravel() for frame in run.values()])
+    probabilities = np.concatenate([frame.probabilities.reshape(len(CLASSES), -1).T for frame in run.values()])
+    counted = labels != 255
+    iou = sklearn_metrics.jaccard_score(labels[counted], prediction[counted], average="macro")
+    assert result["segmentation"]["miou"] == pytest.approx(iou, rel=1e-12)
+    ece = multiclass_calibration_error(
+        from_numpy(probabilities), from_numpy(labels).long(), len(CLASSES), ignore_index=255
+    )
+    # The stored code is within half a code of the msp: a confidence moves by at most 2e-5.
+    assert result["calibration"]["ece"] == pytest.approx(float(ece), abs=1e-4)
+    nll = -np.log(probabilities[counted, labels[counted]].astype(np.float64)).mean()
+    assert result["calibration"]["nll"] == pytest.approx(nll, rel=1e-6)
+    assert result["counts"]["labelled_pixels"] == counted.sum()
+    assert result["counts"]["ignored_label_pixels"] == (~counted).sum()
+
+
+def test_the_order_of_frames_changes_no_number(run):
+    backwards = dict(reversed(run.items()))
+    first, second = evaluate(run), evaluate(backwards)
+    for section in ("scores", "segmentation", "counts"):
+        assert first[section] == second[section]
+    assert first["calibration"]["ece"] == second["calibration"]["ece"]
+    assert first["calibration"] == pytest.approx(second["calibration"], rel=1e-12)
+
+
+def test_counts(run):
+    counts = evaluate(run)["counts"]
+    anomaly = np.stack([frame.anomaly for frame in run.values()])
+    assert counts["frames"] == counts["frames_scored"] == counts["anomaly_frames"] == counts["labelled_frames"] == 4
+    assert counts["anomaly_pixels"] == (anomaly == 1).sum()
+    assert counts["pixels"] == (anomaly != 255).sum()
+    assert counts["ignored_pixels"] == (anomaly == 255).sum()
+
+
+@pytest.mark.parametrize("lacking", ["anomaly labels", "class labels", "probabilities", "prediction", "msp", "anomaly"])
+def test_every_null_has_a_reason_and_every_reason_a_null(run, lacking):
+    evaluator = Evaluator(("energy",), None if lacking == "class labels" else CLASSES)
+    for name, frame in run.items():
+        stored = {key: values for key, values in frame.stored.items() if lacking != "msp" or key != "msp"}
+        anomaly = np.where(frame.anomaly == 1, 255, frame.anomaly) if lacking == "anomaly" else frame.anomaly
+        evaluator.update(
+            name,
+            stored,
+            None if lacking == "prediction" else frame.prediction,
+            None if lacking == "probabilities" else frame.probabilities,
+            None if lacking == "class labels" else frame.labels,
+            None if lacking == "anomaly labels" else anomaly.astype(np.uint8),
+        )
+    result = evaluator.result()
+    assert set(nulls(result)) == set(result["reasons"])
+    expected = {
+        "anomaly labels": "scores.energy.pooled.auroc",
+        "anomaly": "scores.energy.pooled.fpr95",
+        "class labels": "segmentation.miou",
+        "prediction": "segmentation.miou",
+        "probabilities": "calibration.nll",
+        "msp": "calibration.ece",
+    }[lacking]
+    assert expected in result["reasons"]
+    assert all(result["reasons"].values())
+
+
+def test_a_class_that_never_occurs_is_null_and_left_out_of_the_mean():
+    evaluator = Evaluator((), ("road", "car", "boat"))
+    ids = np.array([[0, 1, 1, 0]], np.uint8)
+    evaluator.update("f", {}, prediction=ids, labels=ids)
+    result = evaluator.result()
+    assert result["segmentation"] == {
+        "miou": 1.0, "accuracy": 1.0, "per_class": {"road": 1.0, "car": 1.0, "boat": None}
+    }  # fmt: skip
+    assert "boat" in next(path for path in result["reasons"] if path.startswith("segmentation"))
+
+
+def broken(frame: Run, how: str) -> dict[str, Any]:
+    """The arguments of an update with one fault."""
+    stored = dict(frame.stored)
+    given = {
+        "stored": stored,
+        "prediction": frame.prediction,
+        "mean_probabilities": frame.probabilities,
+        "labels": frame.labels,
+        "anomaly": frame.anomaly,
+    }
+    if how == "size of a map":
+        stored["entropy"] = stored["entropy"][:-1]
+    elif how == "size of the prediction":
+        given["prediction"] = frame.prediction[:, :-1]
+    elif how == "NaN":
+        stored["energy"] = np.where(frame.anomaly == 0, np.float16(np.nan), stored["energy"])
+    elif how == "missing map":
+        del stored["epistemic"]
+    elif how == "other form":
+        stored["entropy"] = decode_unit(stored["entropy"])
+    elif how == "class id":
+        given["prediction"] = frame.prediction + np.uint8(9)
+    elif how == "anomaly value":
+        given["anomaly"] = frame.anomaly * np.uint8(2)
+    elif how == "logits":
+        given["mean_probabilities"] = frame.probabilities * 3
+    elif how == "no label":
+        given |= {"labels": None, "anomaly": None}
+    return given
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("size of a map", "frame odd: the map 'entropy' is 23 x 36; expected 24 x 36"),
+        ("size of the prediction", "frame odd: the prediction is 24 x 35"),
+        ("NaN", "the map 'energy': a score is NaN"),
+        ("missing map", "there is no map 'epistemic'"),
+        ("other form", "the map 'entropy' is stored as float; expected unit-code"),
+        ("class id", "the prediction holds the class ids"),
+        ("anomaly value", r"an anomaly label holds the values \[2, 254\]"),
+        ("logits", "do not sum to 1"),
+        ("no label", "neither an anomaly label nor a class label"),
+    ],
+)
+def test_a_bad_frame_is_named_left_out_and_leaves_no_trace(run, how, message):
+    evaluator = Evaluator(SCORES, CLASSES)
+    for name, frame in run.items():
+        evaluator.update(name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly)
+    before = evaluator.result()
+    assert evaluator.update("odd", **broken(make_frame(9), how)) is False
+    after = evaluator.result()
+    assert [entry["frame"] for entry in after["left_out"]] == ["odd"]
+    assert after["counts"]["frames_left_out"] == 1
+    assert re.search(message, after["left_out"][0]["reason"])
+    for section in ("scores", "segmentation", "calibration"):
+        assert after[section] == before[section]
+
+
+def test_scores_of_ignored_pixels_may_be_anything(run):
+    frame = run["lund/frame_2"]
+    hole = np.where(frame.anomaly == 255, np.float16(np.nan), frame.stored["energy"])
+    evaluator = Evaluator(("energy",), None)
+    assert evaluator.update("f", {"energy": hole}, anomaly=frame.anomaly)
+
+
+def test_nothing_to_score_is_an_error():
+    evaluator = Evaluator(("msp",), None)
+    with pytest.raises(InputError, match="none of 0 frames"):
+        evaluator.result()
+    evaluator.leave_out("a", "it cannot be read")
+    with pytest.raises(InputError, match=r"none of 1 frames could be scored \(first a: it cannot be read"):
+        evaluator.result()
+    with pytest.raises(InputError, match="neither scores nor classes"):
+        Evaluator((), None)
+    with pytest.raises(InputError, match="each name once"):
+        Evaluator(("msp", "msp"), None)
+
+
+def test_keys_decode_to_the_units_of_the_maps():
+    keys = np.array([0, 128, 255], np.uint16)
+    np.testing.assert_allclose(decode_keys("uint8", keys), keys / 255, rtol=1e-6)
+    np.testing.assert_allclose(decode_keys("uint16", keys), keys / 65535, rtol=1e-6)
+    np.testing.assert_array_equal(decode_keys("unit-code", keys), decode_unit(keys))

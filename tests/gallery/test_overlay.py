@@ -1,0 +1,179 @@
+"""Overlays and panels: fixed colours, a legend that is there and legible, outlines where the labels are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from segunc.core.errors import InputError
+from segunc.gallery import overlay as drawing
+from segunc.gallery.colormap import colour_table, display_range
+from segunc.gallery.overlay import (
+    MINIMUM_TEXT,
+    Legend,
+    blank,
+    blend,
+    draw_overlay,
+    draw_panel,
+    draw_text,
+    model_line,
+    printable,
+    shorten,
+    text_width,
+)
+
+NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
+
+
+def legend(score: str = "entropy") -> Legend:
+    return Legend(score, "share of ln C", display_range(score), NOTE)
+
+
+def image(height: int = 360, width: int = 640) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def written_texts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Every text that is drawn from now on, with the height of its capitals."""
+    texts: list[tuple[str, int]] = []
+    put = drawing.cv2.putText
+
+    def note(picture: np.ndarray, text: str, origin: tuple[int, int], font: int, scale: float, *rest: object) -> object:
+        (width, height), below = drawing.cv2.getTextSize(text, font, scale, 1)
+        assert origin[0] >= 0
+        assert origin[0] + width <= picture.shape[1], f"'{text}' leaves the picture"
+        assert origin[1] - height >= 0
+        assert origin[1] + below <= picture.shape[0], f"'{text}' is cut below"
+        texts.append((text, height))
+        return put(picture, text, origin, font, scale, *rest)
+
+    monkeypatch.setattr(drawing.cv2, "putText", note)
+    return texts
+
+
+def test_one_value_has_one_colour_in_a_calm_and_a_wild_frame() -> None:
+    picture, calm = image(), np.full((360, 640), 0.1, np.float32)
+    wild = calm.copy()
+    wild[:100] = 0.95
+    a, b = draw_overlay(picture, calm, legend()), draw_overlay(picture, wild, legend())
+    np.testing.assert_array_equal(a[100:], b[100:])
+    assert (a[:100] != b[:100]).any(axis=2).mean() > 0.99
+
+
+def test_blend_covers_more_the_higher_the_score() -> None:
+    mixed = blend(np.full(256, 100, np.float32), np.arange(256)).astype(int)
+    np.testing.assert_allclose(mixed[255], 0.15 * 100 + 0.85 * colour_table()[255].astype(int), atol=1)
+    np.testing.assert_allclose(mixed[0], 0.9 * 100 + 0.1 * colour_table()[0].astype(int), atol=1)
+
+
+@pytest.mark.parametrize(("height", "width"), [(60, 80), (360, 480), (720, 1280), (1024, 2048)])
+def test_legend_names_score_unit_range_and_model_at_every_size(
+    monkeypatch: pytest.MonkeyPatch, height: int, width: int
+) -> None:
+    texts = written_texts(monkeypatch)
+    picture = draw_overlay(image(height, width), np.zeros((height, width), np.float32), legend("epistemic"))
+    said = [text for text, _ in texts]
+    assert "epistemic (share of ln C)" in said
+    assert {"0", "0.05", ">= 0.1"} <= set(said)
+    assert any(text.startswith("ABNN, 4 members, 24 draws") for text in said)
+    assert min(size for _, size in texts) >= MINIMUM_TEXT - 1
+    assert picture.shape[1] >= 640
+    assert picture.shape[1] % width == 0
+
+
+def test_legend_bar_shows_the_colours_of_the_map() -> None:
+    """The colours that the bar paints are those that values get over mid-grey."""
+    grey = np.full((360, 640, 3), 128, np.uint8)
+    ramp = np.tile(np.linspace(0, 1, 640, dtype=np.float32), (360, 1))
+    picture = draw_overlay(grey, ramp, legend())
+    bar = picture[360:].reshape(-1, 3)
+    for share in (0.0, 0.5, 1.0):
+        colour = picture[10, round(share * 639)].astype(int)
+        assert np.abs(bar.astype(int) - colour).max(axis=1).min() <= 2
+
+
+def test_anomaly_is_outlined_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = written_texts(monkeypatch)
+    mask = np.zeros((360, 640), bool)
+    mask[100:200, 300:400] = True
+    flat = np.full((360, 640, 3), 90, np.uint8)
+    scores = np.full((360, 640), 0.4, np.float32)
+    plain, outlined = draw_overlay(flat, scores, legend()), draw_overlay(flat, scores, legend(), anomaly=mask)
+    changed = (plain[:360] != outlined[:360]).any(axis=2)
+    assert changed[150, 298:303].any()
+    assert not changed[120:180, 310:390].any()
+    assert not changed[:80].any()
+    assert "outlined: labelled anomaly" in [text for text, _ in texts]
+
+
+def test_label_of_another_size_is_refused() -> None:
+    with pytest.raises(InputError, match="8x4 for an image of 640x360"):
+        draw_overlay(image(), np.zeros((360, 640), np.float32), legend(), anomaly=np.zeros((4, 8), bool))
+
+
+def test_map_of_another_size_is_laid_over_the_whole_image() -> None:
+    scores = np.zeros((9, 16), np.float32)
+    scores[-1, -1] = 1
+    picture = draw_overlay(np.zeros((360, 640, 3), np.uint8), scores, legend())[:360]
+    assert (picture[325:, 605:, 0] > 180).all()
+    assert (picture[:315, :, 0] < 60).all()
+
+
+def test_panel_holds_all_tiles_and_the_class_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = written_texts(monkeypatch)
+    scores = [(legend(name), np.full((45, 80), 0.2, np.float32)) for name in ("entropy", "aleatoric", "epistemic")]
+    prediction = np.zeros((90, 160), np.uint8)
+    prediction[:, 40:80], prediction[:, 80:] = 1, 255
+    panel = draw_panel(
+        image(90, 160),
+        prediction,
+        scores,
+        classes=("road", "sky"),
+        palette=((128, 64, 128), (70, 130, 180)),
+        note=NOTE,
+    )
+    said = [text for text, _ in texts]
+    for text in ("image", "prediction", "road", "sky", "entropy (share of ln C)", "epistemic (share of ln C)"):
+        assert text in said
+    assert panel.shape[1] == 3 * 640 + 2 * 6
+    # Road, sky, and an id beyond the palette.
+    for column, colour in ((10, (128, 64, 128)), (200, (70, 130, 180)), (500, (255, 255, 255))):
+        np.testing.assert_array_equal(panel[100, 646 + column], colour)
+    # The second row starts with the entropy tile, in the pure colour of 0.2.
+    second = panel.shape[0] // 2 + 40
+    np.testing.assert_array_equal(panel[second, 100], colour_table()[51])
+
+
+def test_many_classes_are_cut_to_those_in_the_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = written_texts(monkeypatch)
+    names = [f"class {i}" for i in range(150)]
+    prediction = np.full((90, 160), 137, np.uint8)
+    draw_panel(image(90, 160), prediction, [], classes=names, palette=[(i, i, i) for i in range(150)])
+    said = [text for text, _ in texts]
+    assert "class 137" in said
+    assert any(text.endswith("more classes") for text in said)
+
+
+def test_panel_without_image_or_prediction_shows_the_maps() -> None:
+    panel = draw_panel(None, None, [(legend(), np.zeros((90, 160), np.float32))])
+    assert panel.shape[1] == 640
+
+
+def test_text_is_shortened_to_its_room_and_kept_printable() -> None:
+    long = "DeepLabV3+ ResNet-50, ABNN, 24 draws, seed 0, scope all"
+    short = shorten(long, 12, 150)
+    assert short.endswith("...")
+    assert text_width(short, 12) <= 150
+    assert shorten("short", 12, 150) == "short"
+    assert printable("Straße à gauche ≥ 3") == "Stra?e a gauche ? 3"
+    strip = blank(40, 200)
+    draw_text(strip, "entropy", 4, 30, 14)
+    assert (strip > 150).any()
+
+
+def test_model_line_says_what_is_recorded_only() -> None:
+    manifest = {"model": {"method": "ABNN", "members": 4}, "run": {"draws": 24, "seed": 0, "scope": "all"}}
+    assert model_line(manifest) == NOTE
+    assert model_line({"model": {"members": 1}}) == "1 member"
+    assert model_line({"run": {"seed": 3}}) == "seed 3"
+    assert model_line(None) == ""

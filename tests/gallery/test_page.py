@@ -1,0 +1,340 @@
+"""The review page's folder: complete, escaped, without a network; what lacks is said, and the rest is shown."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.cli.main import main
+from segunc.core.errors import InputError
+from segunc.data.labels import LabelMap
+from segunc.gallery.page import write_review
+from segunc.maps.reader import MapsReader
+from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, write_maps
+
+
+def table(index: Path, name: str) -> dict[str, Any]:
+    """What a script of data hands to the page."""
+    text = (index.parent / "data" / f"{name}.js").read_text(encoding="utf-8")
+    found = re.fullmatch(rf'segunc\.receive\("{name}", JSON\.parse\((".*")\)\);\n', text)
+    assert found is not None
+    content: dict[str, Any] = json.loads(json.loads(found[1]))
+    return content
+
+
+def notices(index: Path) -> str:
+    return "\n".join(table(index, "page")["notices"])
+
+
+class Links(HTMLParser):
+    """All addresses that a page refers to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.addresses += [value for key in ("src", "href", "poster") if (value := given.get(key)) is not None]
+
+
+def test_page_is_self_contained_and_escaped(full_page: Path) -> None:
+    links = Links(full_page.read_text())
+    assert len(links.addresses) == 24
+    assert all((full_page.parent / address).is_file() for address in links.addresses)
+    for path in (full_page, *(full_page.parent / "assets").iterdir()):
+        assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)", path.read_text()), path
+    found = table(full_page, "frames")
+    assert found["names"] == list(NAMES)
+    kinds = [set(found["kinds"][kind]) for kind in found["kind"]]
+    assert {"image", "prediction", *SCORES, "anomaly", "truth", "other/entropy"} <= kinds[0]
+    assert "truth" not in kinds[5]
+    for name, place, kind in zip(found["names"], found["places"], kinds, strict=True):
+        for content in kind:
+            ending = "jpg" if content == "image" else "js"
+            assert (full_page.parent / "frames" / f"{place:06d}" / f"{content}.{ending}").is_file(), (name, content)
+
+
+def test_header_says_what_made_the_maps(full_page: Path) -> None:
+    page = table(full_page, "page")
+    assert page["line"] == "FPN mobilenet_v2, ABNN, 4 members, 24 draws, seed 0, scope decoder"
+    facts = dict(page["facts"])
+    assert facts["Parameters"] == "alpha 0.05, noise channel"
+    assert facts["Made with"] == "epochs 2, lr 0.005"  # without what the posterior itself records
+    assert facts["Data"].endswith("images")
+    assert facts["Maps made with"].startswith("segunc ")
+    assert page["compared"]["line"].endswith("seed 1, scope decoder")
+    assert [page["scores"]["entropy"][end] for end in ("low", "high")] == [0, 1]
+    assert page["scores"]["epistemic"]["ticks"] == ["0", "0.05", ">= 0.1"]
+
+
+def test_unbounded_scores_span_the_whole_set(full_page: Path, scene: Scene) -> None:
+    shown = table(full_page, "page")["scores"]["max-logit"]
+    reader = MapsReader(scene.maps)
+    ends = [np.percentile(reader.read(name, "max-logit"), (1, 99)) for name in NAMES]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    assert shown["low"] <= low <= shown["low"] + (high - low) / 10
+    assert shown["high"] - (high - low) / 10 <= high <= shown["high"]
+    assert shown["ticks"][0].startswith("<= ")
+
+
+def test_a_map_is_carried_bit_by_bit(full_page: Path, scene: Scene) -> None:
+    reader = MapsReader(scene.maps)
+    for score in (*SCORES, "prediction"):
+        text = (full_page.parent / "frames" / "000001" / f"{score}.js").read_text()
+        found = re.fullmatch(r'segunc\.receive\("frames/000001/[\w-]+", (\{.*\}), "([^"]+)"\);\n', text)
+        assert found is not None
+        stored = reader.read_stored(NAMES[1], score) if score in SCORES else reader.prediction(NAMES[1])
+        head = json.loads(found[1])
+        assert (head["dtype"], head["height"], head["width"]) == (stored.dtype.name, *stored.shape)
+        size = stored.dtype.itemsize
+        planes = np.frombuffer(zlib.decompress(base64.b64decode(found[2])), np.uint8).reshape(size, *stored.shape)
+        differences = sum(planes[i].astype(np.uint64) << (8 * i) for i in range(size))
+        codes = np.cumsum(differences, axis=0).astype(f"<u{size}")
+        assert (codes.view(stored.dtype) == stored).all()
+
+
+def test_metrics_are_tables_with_reasons(scene: Scene, tmp_path: Path) -> None:
+    metrics: dict[str, Any] = {
+        "scores": {"entropy": {"pooled": {"auroc": 0.98765, "aupr": None, "fpr95": 0.5}, "smiyc": {"auroc": 0.25}}},
+        "reasons": {"scores.entropy.pooled.aupr": "no anomaly <pixel>"},
+        "calibration": {"ece": 0.0321, "nll": None},
+    }
+    path = tmp_path / "metrics.json"
+    path.write_text(json.dumps(metrics))
+    tables = table(write_review(scene.maps, tmp_path / "review", metrics=path), "page")["metrics"]
+    assert [entry["title"] for entry in tables] == [
+        "Anomaly detection, pooled pixels",
+        "Anomaly detection, smiyc pixels",
+        "Segmentation and calibration",
+    ]
+    assert tables[0]["rows"][0]["cells"] == [
+        {"value": 0.98765},
+        {"value": None, "reason": "no anomaly <pixel>"},
+        {"value": 0.5},
+    ]
+    assert tables[2]["rows"][1] == {"name": "NLL", "cells": [{"value": None, "reason": "not computed"}]}
+    path.write_text("{")
+    with pytest.raises(InputError, match="not valid JSON"):
+        write_review(scene.maps, tmp_path / "review", metrics=path)
+
+
+def test_limit_keeps_the_worst_and_scores_can_be_chosen(scene: Scene, tmp_path: Path) -> None:
+    index = write_review(scene.maps, tmp_path / "review", limit=2, scores=["epistemic", "epistemic"])
+    found = table(index, "frames")
+    assert found["names"] == list(NAMES[4:])
+    assert found["places"] == [4, 5]
+    assert list(found["statistics"]) == ["epistemic"]
+    assert found["kinds"] == [["prediction", "epistemic", "image"]]
+    assert "the worst 2 of 6 frames" in notices(index)
+    for wrong in ({"limit": 0}, {"scores": ["entropie"]}, {"ranges": {"entropie": (0.0, 1.0)}}):
+        with pytest.raises(InputError):
+            write_review(scene.maps, tmp_path / "none", **wrong)
+
+
+def test_times_of_frames_are_those_recorded(copy: Path, tmp_path: Path) -> None:
+    assert table(write_review(copy, tmp_path / "without", scores=["entropy"]), "frames")["times"] is None
+    records = [json.loads(line) for line in (copy / "frames.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps(record | {"time": 0.5 * i**2}) + "\n" for i, record in enumerate(records))
+    (copy / "frames.jsonl").write_text(text)
+    found = table(write_review(copy, tmp_path / "with", scores=["entropy"]), "frames")
+    assert found["times"] == [0, 0.5, 2, 4.5, 8, 12.5]
+    assert list(found["statistics"]["entropy"]) == ["mean", "max", "p99", "component"]
+
+
+def test_the_overlay_video_is_carried(copy: Path, tmp_path: Path) -> None:
+    (copy / "overlay.webm").write_bytes(b"video")
+    index = write_review(copy, tmp_path / "review")
+    assert (index.parent / "overlay.webm").read_bytes() == b"video"
+    assert table(index, "page")["video"] == "overlay.webm"
+
+
+def test_the_verb_writes_a_page_and_imports_verdicts(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "review"
+    words = ["review", "--maps", str(scene.maps)]
+    assert main([*words, "--anomaly-labels", str(scene.anomaly), "--out", str(out)]) == 0
+    run = table(out / "index.html", "page")["run"]
+    verdicts = [{"frame": NAMES[1], "verdict": "missed", "note": "dark", "time": "2026-01-01T00:00:00Z"}]
+    content = {"format": "segunc-verdicts", "version": 1, "run": run, "verdicts": verdicts}
+    path = tmp_path / "verdicts.json"
+    path.write_text(json.dumps(content))
+    capsys.readouterr()
+    assert main([*words, "--import", str(path), "--out", str(out)]) == 0
+    assert "| missed | 1 | 16.7% | 1 |" in capsys.readouterr().out
+    assert table(out / "index.html", "verdicts")["verdicts"] == verdicts
+    assert json.loads((out / "verdicts.json").read_text())["run"] == run
+    assert main([*words, "--out", str(out)]) == 0
+    assert table(out / "index.html", "verdicts")["verdicts"] == verdicts  # a page written anew keeps them
+    assert main([*words, "--import", str(path), "--out", str(tmp_path)]) == 2
+    assert "is no review page of these maps" in capsys.readouterr().err
+    assert main(words) == 2
+    assert "no --out is given" in capsys.readouterr().err
+    assert main([*words, "--labels", str(scene.labels), "--out", str(out)]) == 2
+    assert "--labels without the data set" in capsys.readouterr().err
+
+
+def test_a_run_under_way_shows_what_is_finished(copy: Path, tmp_path: Path) -> None:
+    lines = (copy / "frames.jsonl").read_bytes().splitlines(keepends=True)
+    (copy / "frames.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:40])
+    manifest = json.loads((copy / "manifest.json").read_text()) | {"status": "running"}
+    manifest["failed"] = [{"name": "x<y", "reason": "the JPEG is truncated"}]
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    index = write_review(copy, tmp_path / "review")
+    assert table(index, "frames")["names"] == list(NAMES[:3])
+    assert "has not finished (status running, 3 frames so far)" in notices(index)
+    assert table(index, "page")["failed"] == manifest["failed"]
+
+
+def test_another_format_version_is_refused(copy: Path, tmp_path: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text()) | {"format_version": 99}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="format version 99"):
+        write_review(copy, tmp_path / "review")
+    assert not (tmp_path / "review").exists()
+
+
+def test_missing_images_are_said_and_maps_are_shown(scene: Scene, tmp_path: Path) -> None:
+    images = Path(shutil.copytree(scene.images, tmp_path / "images"))
+    maps = write_maps(images, tmp_path / "maps")
+    (images / f"{NAMES[0]}.png").unlink()
+    some = write_review(maps, tmp_path / "some")
+    assert "1 of 6 frames have no image" in notices(some)
+    shutil.rmtree(images)
+    none = write_review(maps, tmp_path / "none")
+    assert "only maps are shown" in notices(none)
+    assert not any("image" in kind for kind in table(none, "frames")["kinds"])
+    given = write_review(maps, tmp_path / "given", images=scene.images)
+    assert notices(given) == ""
+    with pytest.raises(InputError, match="does not exist"):
+        write_review(maps, tmp_path / "refused", images=images)
+
+
+def test_a_damaged_map_leaves_the_others(copy: Path, tmp_path: Path) -> None:
+    (copy / "entropy" / f"{NAMES[2]}.png").write_bytes(b"\x89PNG\r\n\x1a\nno more")
+    found = table(write_review(copy, tmp_path / "review"), "frames")
+    assert list(found["problems"]) == ["2"]
+    assert "cannot be read" in found["problems"]["2"][0]
+    kind = found["kinds"][found["kind"][2]]
+    assert "entropy" not in kind
+    assert {"epistemic", "max-logit", "prediction", "image"} <= set(kind)
+
+
+def test_labels_that_lack_or_do_not_fit_are_said(scene: Scene, tmp_path: Path) -> None:
+    labels = Path(shutil.copytree(scene.anomaly, tmp_path / "labels"))
+    (labels / f"{NAMES[0]}.png").unlink()
+    cv2.imwrite(str(labels / f"{NAMES[1]}.png"), np.zeros((10, 10), np.uint8))
+    cv2.imwrite(str(labels / f"{NAMES[2]}.png"), np.full((30, 40), 7, np.uint8))
+    index = write_review(scene.maps, tmp_path / "review", anomaly_labels=labels)
+    found = table(index, "frames")
+    assert "3 of 6 frames have an anomaly label" in notices(index)
+    assert found["objects"] == [None, None, None, 0, None, None]
+    assert "10 x 10 and the maps are 40 x 30" in found["problems"]["1"][0]
+    assert "holds the values [7]" in found["problems"]["2"][0]
+    (tmp_path / "strangers").mkdir()
+    shutil.copy(labels / f"{NAMES[3]}.png", tmp_path / "strangers" / "z.png")
+    with pytest.raises(InputError, match="no label in"):
+        write_review(scene.maps, tmp_path / "none", anomaly_labels=tmp_path / "strangers")
+    with pytest.raises(InputError, match="without a label map"):
+        write_review(scene.maps, tmp_path / "none", labels=scene.labels)
+    other = LabelMap("two", LABEL_MAP.classes[:2], LABEL_MAP.palette[:2], {0: 0, 1: 1, 2: 255, 255: 255})
+    with pytest.raises(InputError, match="does not fit the maps"):
+        write_review(scene.maps, tmp_path / "none", labels=scene.labels, label_map=other)
+
+
+def test_compared_maps_of_other_frames_are_said(scene: Scene, tmp_path: Path) -> None:
+    index = write_review(scene.maps, tmp_path / "review", compare=scene.other)
+    assert "The compared maps hold 5 of 6 frames" in notices(index)
+    index = write_review(scene.other, tmp_path / "reverse", compare=scene.maps)
+    assert "1 frames stand only in the compared maps" in notices(index)
+    lone = tmp_path / "images"
+    lone.mkdir()
+    shutil.copy(scene.images / f"{NAMES[0]}.png", lone / "alone.png")
+    with pytest.raises(InputError, match="no frame in common"):
+        write_review(scene.maps, tmp_path / "none", compare=write_maps(lone, tmp_path / "lone-maps"))
+
+
+def test_maps_of_another_tool(tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    (maps / "surprise").mkdir(parents=True)
+    values = np.linspace(-3, 5, 9 * 16, dtype=np.float64).reshape(9, 16)
+    np.save(maps / "surprise" / "f.npy", values)
+    np.save(maps / "surprise" / "g.npy", np.full((9, 16), np.nan, np.float32))
+    index = write_review(maps, tmp_path / "review")
+    found = table(index, "frames")
+    assert found["names"] == ["f", "g"]
+    assert found["statistics"]["surprise"]["max"] == [5, None]
+    assert "NaN or infinite" in found["problems"]["1"][0]
+    assert table(index, "page")["line"].startswith("maps of another tool")
+    assert '"dtype": "float32"' in (index.parent / "frames/000000/surprise.js").read_text()[:200]
+    with pytest.raises(InputError, match="lies inside"):
+        write_review(maps, maps / "review")
+
+
+def test_pixels_outside_a_mask_are_ignored_in_labels(copy: Path, scene: Scene, tmp_path: Path) -> None:
+    mask = np.full((30, 40), 255, np.uint8)
+    mask[:, :20] = 0  # the first object of every frame
+    cv2.imwrite(str(copy / "mask.png"), mask)
+    manifest = json.loads((copy / "manifest.json").read_text()) | {"mask": {"file": "mask.png"}}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    index = write_review(copy, tmp_path / "review", anomaly_labels=scene.anomaly)
+    assert table(index, "frames")["objects"] == [0, 0, 1, 0, None, None]
+    assert "A mask was left out" in notices(index)
+
+
+def test_one_of_several_maps_folders_must_be_named(scene: Scene) -> None:
+    with pytest.raises(InputError, match=r"holds 2 maps folders \(maps, other\)"):
+        write_review(scene.maps.parent, scene.maps.parent / "review")
+
+
+def test_only_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = write_review(scene.maps, out)
+    stale = out / "frames" / "000099"
+    stale.mkdir()
+    assert write_review(scene.maps, out) == first
+    assert not stale.exists()
+    assert json.loads((out / "review.json").read_text())["status"] == "finished"
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("dear")
+    with pytest.raises(InputError, match="holds other files"):
+        write_review(scene.maps, tmp_path / "thesis")
+    with pytest.raises(InputError, match="is the maps folder"):
+        write_review(scene.maps, scene.maps)
+
+
+VERBS = """
+import sys
+from segunc.cli.main import main
+maps, masks, out = sys.argv[1:]
+for words in (
+    ["review", "--maps", maps, "--anomaly-labels", masks, "--dataset", "toy", "--out", f"{out}/page"],
+    ["overlay", "--maps", maps, "--dataset", "toy", "--panel", "--video", "--fps", "5", "--out", f"{out}/pictures"],
+    ["summary", "--maps", maps],
+    ["export", "--maps", maps, "--score", "entropy", "--to", "fishyscapes", "--out", f"{out}/fishyscapes"],
+    ["export", "--maps", maps, "--to", "fiftyone", "--out", f"{out}/fiftyone"],
+):
+    assert main(words) == 0, words
+    heavy = {"torch", "albumentations", "lightning"} & set(sys.modules)
+    assert not heavy, (words, heavy)
+"""
+
+
+def test_looking_at_maps_imports_no_framework(scene: Scene, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", VERBS, str(scene.maps), str(scene.anomaly), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,243 @@
+"""The page in Chromium: gallery, keys, verdicts, timeline, and what a screen reader meets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from segunc.gallery.description import run_id
+from segunc.gallery.page import write_review
+from segunc.gallery.verdicts import read_verdicts, write_verdicts
+from segunc.gallery.video import write_video
+from segunc.maps.reader import MapsReader
+from segunc.maps.store import encode_jpeg
+from tests.gallery.browser import Visit
+from tests.gallery.scenes import NAMES, SIZE, Scene, write_video_scene
+
+pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+WORST_FIRST = list(reversed(NAMES))
+
+
+def test_gallery_is_sorted_worst_first_by_any_statistic(full_page: Path, scene: Scene, visit: Visit) -> None:
+    page = visit.open(full_page)
+    assert visit.names() == WORST_FIRST
+    page.select_option("#filter-order", "lowest")
+    assert visit.names() == list(NAMES)
+    reader = MapsReader(scene.maps)
+    page.select_option("#filter-score", "epistemic")
+    page.select_option("#filter-statistic", "p99")
+    ranked = sorted(NAMES, key=lambda name: reader.records[name]["p99"]["epistemic"])
+    assert visit.names() == ranked
+    page.select_option("#filter-model", "difference")
+    assert visit.names()[-1] == NAMES[5]  # the second model lacks it, so it has no difference
+    other = MapsReader(scene.other)
+    both = NAMES[:5]
+    difference = {n: other.records[n]["p99"]["epistemic"] - reader.records[n]["p99"]["epistemic"] for n in both}
+    assert visit.names()[:5] == sorted(both, key=lambda name: difference[name])
+    assert "model=difference" in page.evaluate("segunc.state.link()")
+
+
+def test_gallery_is_searched_and_filtered(full_page: Path, visit: Visit) -> None:
+    page = visit.open(full_page)
+    page.fill("#search", "SUB bright")
+    assert visit.names() == ["sub/f bright"]
+    visit.shown("#count", "1 of 6 frames")
+    page.fill("#search", "")
+    show = "#filter-show"
+    page.select_option(show, "missed")
+    visit.shown("#count", "Give a threshold")
+    page.fill("#gallery-threshold", "0.6")
+    assert visit.names() == [NAMES[2], NAMES[1]]  # of two objects one is enough to miss
+    page.select_option(show, "found")
+    assert visit.names() == [NAMES[0]]
+    page.select_option(show, "normal")
+    assert visit.names() == [NAMES[3]]
+    page.select_option(show, "unlabelled")
+    assert visit.names() == [NAMES[5], NAMES[4]]
+    page.select_option(show, "flagged")
+    assert visit.names() == [NAMES[5], NAMES[4]]
+    page.select_option(show, "below")
+    assert visit.names() == [NAMES[3], NAMES[2], NAMES[1], NAMES[0]]
+
+
+def test_the_share_decides_what_is_found(full_page: Path, scene: Scene, visit: Visit) -> None:
+    values = MapsReader(scene.maps).read(NAMES[0], "entropy")[8:18, 5:17]
+    tenth = float(np.sort(values.ravel())[::-1][11])  # twelve of its 120 pixels reach it
+    page = visit.open(full_page, f"show=found&threshold={tenth!r}")
+    assert visit.names() == []
+    page.select_option("#filter-share", "tenth")
+    assert visit.names() == [NAMES[0]]
+    page.fill("#gallery-threshold", repr(float(np.nextafter(np.float32(tenth), np.float32(1)))))
+    assert visit.names() == []
+
+
+def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
+    page = visit.open(full_page)
+    page.keyboard.press("?")
+    assert page.locator("#help[open] dt").count() > 25
+    page.keyboard.press("Escape")
+    page.locator("#cards a").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    visit.shown("#frame-name", WORST_FIRST[1])
+    page.keyboard.press("j")
+    visit.shown("#frame-name", WORST_FIRST[2])
+    page.keyboard.press("k")
+    page.keyboard.press(".")
+    visit.shown("#frame-name", WORST_FIRST[0])
+    page.keyboard.press("1")
+    assert page.is_checked("input[value=prediction]")
+    page.keyboard.press("Shift+Digit2")
+    assert page.is_checked("#wipe")
+    for key, field in (("o", "outline"), ("t", "flags"), ("w", "wipe")):
+        before = page.evaluate(f"segunc.state.get().{field}")
+        page.keyboard.press(key)
+        assert page.evaluate(f"segunc.state.get().{field}") is not before
+    page.keyboard.press("p")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Shift+ArrowLeft")
+    assert page.evaluate("segunc.state.get().probe") == f"{SIZE[1] // 2 - 10},{SIZE[0] // 2 + 1}"
+    visit.shown("#live", f"{SIZE[1] // 2 - 10}, {SIZE[0] // 2 + 1}: prediction")
+    page.keyboard.press("e")
+    page.keyboard.type("gm?")  # letters belong to the note while it is written
+    assert page.input_value("#note") == "gm?"
+    page.keyboard.press("Escape")
+    page.keyboard.press("i")
+    assert page.is_visible("#run-view")
+    page.keyboard.press("g")
+    assert page.locator("#cards a:focus .name").inner_text() == WORST_FIRST[0]
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.press("Escape")
+    page.keyboard.press("d")
+    assert page.get_attribute("html", "data-theme") == "dark"
+
+
+def test_verdicts_are_kept_exported_and_read_back(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    index = write_review(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    visit.open_frame(index, NAMES[1])
+    page = visit.page
+    page.keyboard.press("m")
+    page.fill("#note", 'a dark "box",\nseen late')
+    page.keyboard.press("Escape")
+    page.keyboard.press("y")  # the next without a verdict, in the gallery's order
+    visit.shown("#frame-name", NAMES[0])
+    page.keyboard.press("a")
+    page.keyboard.press("u")
+    page.keyboard.press("u")  # taken back
+    page.keyboard.press("s")
+    visit.shown("#progress", "2 of 6 judged")
+    page.reload()
+    visit.shown("#progress", "2 of 6 judged")
+    page.keyboard.press("g")
+    page.select_option("#filter-verdict", "missed")
+    assert visit.names() == [NAMES[1]]
+    run = run_id(MapsReader(scene.maps))
+    files = {}
+    for button, ending in (("#export-json", "json"), ("#export-csv", "csv")):
+        with page.expect_download() as download:
+            page.click(button)
+        files[ending] = tmp_path / f"verdicts.{ending}"
+        download.value.save_as(files[ending])
+        read = {verdict.frame: verdict for verdict in read_verdicts(files[ending], run, NAMES)}
+        assert {name: verdict.verdict for name, verdict in read.items()} == {
+            NAMES[0]: "false-alarm",
+            NAMES[1]: "missed",
+        }
+        assert read[NAMES[1]].note == 'a dark "box",\nseen late'
+    rows = list(csv.reader(io.StringIO(files["csv"].read_bytes().decode(), newline="")))
+    assert rows[0] == ["run", "frame", "verdict", "note", "time"]
+    # Another reviewer's browser knows nothing, until the file is imported into the page or laid beside it.
+    second = Visit(visit.page.context.browser)  # type: ignore[arg-type]
+    second.open(index)
+    second.shown("#progress", "0 of 6 judged")
+    second.page.set_input_files("#import-file", files["json"])
+    second.shown("#notices", "2 verdicts taken")
+    second.shown("#progress", "2 of 6 judged")
+    strange = json.loads(files["json"].read_text()) | {"run": "0123456789abcdef"}
+    (tmp_path / "strange.json").write_text(json.dumps(strange))
+    second.page.set_input_files("#import-file", tmp_path / "strange.json")
+    second.shown("#notices", "another run")
+    second.close()
+    write_verdicts(index.parent, run, read_verdicts(files["json"], run, NAMES))
+    third = Visit(visit.page.context.browser)  # type: ignore[arg-type]
+    third.open(index)
+    third.shown("#progress", "2 of 6 judged")
+    third.close()
+
+
+def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) -> None:
+    index = write_review(write_video_scene(tmp_path), tmp_path / "review")
+    visit.open_frame(index, "000000")
+    page = visit.page
+    assert page.evaluate("segunc.timeline.peaks()") == [10, 30]
+    page.keyboard.press("]")
+    visit.shown("#frame-name", "000010")
+    visit.shown("#timeline-label", "0:00.50")
+    page.keyboard.press("]")
+    visit.shown("#frame-name", "000030")
+    page.keyboard.press("[")
+    visit.shown("#frame-name", "000010")
+    chart = page.locator("#chart").bounding_box()
+    assert chart is not None
+    page.mouse.click(chart["x"] + 6 + (chart["width"] - 12) * 20 / 39, chart["y"] + 20)
+    visit.shown("#frame-name", "000020")
+    page.locator("#chart").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#chart", "aria-valuenow") == "22"
+    page.locator("#frame-name").click()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Space")
+    visit.until("Number(segunc.state.get().frame) >= 26")
+    page.keyboard.press("Space")
+    stopped = page.evaluate("segunc.state.get().frame")
+    page.wait_for_timeout(200)
+    assert page.evaluate("segunc.state.get().frame") == stopped
+    page.keyboard.press("End")  # belongs to nobody here
+    assert page.evaluate("segunc.state.get().frame") == stopped
+    assert page.get_attribute("#play", "title") is not None
+    assert "mean" in page.inner_text("#timeline-legend")
+
+
+def test_the_overlay_video_follows_the_timeline(tmp_path: Path, visit: Visit) -> None:
+    maps = write_video_scene(tmp_path)
+    pictures = [tmp_path / f"{index:06d}.jpg" for index in range(40)]
+    for index, path in enumerate(pictures):
+        path.write_bytes(encode_jpeg(np.full((48, 64, 3), 5 * index, np.uint8)))
+    write_video(pictures, maps / "overlay.webm", 20.0)
+    page = visit.open(write_review(maps, tmp_path / "review"), "view=video&frame=000012")
+    visit.until("document.querySelector('video').readyState >= 2 && !document.querySelector('video').seeking")
+    assert page.evaluate("document.querySelector('video').currentTime") == pytest.approx(12.5 / 20)
+    page.keyboard.press("]")
+    visit.until("Math.abs(document.querySelector('video').currentTime - 30.5 / 20) < 0.01")
+    visit.until("document.querySelector('video').readyState >= 2 && !document.querySelector('video').seeking")
+    page.click("#open-frame")
+    visit.shown("#frame-name", "000030")
+    # Chromium ends its request for a video when it has what it needs, which is no failure of the page.
+    visit.complaints = [text for text in visit.complaints if "overlay.webm: net::ERR_ABORTED" not in text]
+
+
+def test_landmarks_names_and_focus_for_a_screen_reader(full_page: Path, visit: Visit) -> None:
+    page = visit.open(full_page)
+    for landmark in ("banner", "main", "navigation", "contentinfo"):
+        assert page.get_by_role(landmark).count() == 1, landmark
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "skip"
+    page.keyboard.press("Enter")
+    assert page.locator("#cards a:focus .name").inner_text() == WORST_FIRST[0]
+    first = page.locator("#cards li").first
+    assert (first.get_attribute("aria-posinset"), first.get_attribute("aria-setsize")) == ("1", "6")
+    assert all(page.locator("#cards img").evaluate_all("images => images.map(i => i.alt)"))
+    page.keyboard.press("Enter")
+    visit.shown("#frame-name", WORST_FIRST[0])
+    nameless = page.eval_on_selector_all(
+        "button, input, select, textarea, [role=slider]",
+        "all => all.filter(e => !e.labels?.length && !e.getAttribute('aria-label') && !e.textContent.trim())"
+        ".map(e => e.outerHTML)",
+    )
+    assert nameless == []
