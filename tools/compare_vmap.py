@@ -26,7 +26,6 @@ from torch.func import functional_call, vmap
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
 from segunc.options import image_size
-from tools.identity_table import randomise
 from tools.measuring import provenance
 
 
@@ -39,13 +38,11 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-    description = NetworkDescription("DeepLabV3Plus", "resnet18", tuple(f"class {index}" for index in range(19)))
+    description = NetworkDescription("DeepLabV3Plus", "resnet18", tuple(map(str, range(19))))
     plain, network = (build_network(description).eval().to(memory_format=torch.channels_last) for _ in range(2))
-    randomise(plain)
     network.load_state_dict(plain.state_dict())
     convert(network)
-    layout = AffineLayout(network)
-    posterior = ABNN.around(layout, 0.1)
+    posterior = ABNN.around(layout := AffineLayout(network), 0.1)
     draws = posterior.affine(layout, list(range(options.draws)), 0)
     affine, expected = dict[str, Tensor](), torch.empty(0)
     for kind, values in (("weight", draws.weight), ("bias", draws.bias)):
@@ -66,12 +63,10 @@ def main() -> None:
     for precision in ("float32", "bfloat16"):
         sampler = Sampler(network, posterior, draws=options.draws, chunk=1, precision=precision)  # type: ignore[arg-type]
         for name, run in (rows | {"converted": converted, "sampler": partial(sampler, frame)}).items():
-            times, half = [], precision == "bfloat16" and name != "sampler"
+            half = precision == "bfloat16" and name != "sampler"
             try:
                 with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
-                    for _ in range(4):
-                        found = run()
-                        times.append(time.process_time())
+                    times = [(found := run(), time.process_time())[1] for _ in range(4)]
                 said = f"{min(after - before for before, after in pairwise(times)):7.2f} s"
                 if isinstance(found, Tensor):
                     expected = found if name == "loop" else expected

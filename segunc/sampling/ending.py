@@ -1,10 +1,15 @@
-"""The last upsampling of a network: watched, left out of the pass, and done by the tail."""
+"""The last upsampling of a network: watched, left out of the pass, and done by the tail.
+
+The first pass of a frame size is watched. If its last interpolation is bilinear and made the logits, bit for bit but for a crop, later
+passes end before it. This covers smp and torchvision heads and any other network that ends so, without knowing them; a network that
+ends otherwise hands full-resolution logits to the tail.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,21 +20,13 @@ from torch.overrides import TorchFunctionMode
 
 @dataclass(frozen=True)
 class Upsampling:
-    """Bilinear interpolation of ``[N, C, h, w]``, of which the upper left part is kept.
+    """Bilinear interpolation of ``[N, C, h, w]``, of which the upper left part is kept."""
 
-    Attributes:
-        source: (h, w) of the low-resolution logits.
-        full: (height, width) they are interpolated to.
-        kept: (H, W) that is left after cropping the lower and right border away.
-        align_corners: whether corner pixels lie on corner pixels (smp) or pixel areas match (torchvision).
-        factors: the scale factors that were asked for, or None where a size was: with areas matched, PyTorch
-            computes positions from the factor if it has one.
-    """
-
-    source: tuple[int, int]
-    full: tuple[int, int]
-    kept: tuple[int, int]
-    align_corners: bool = False
+    source: tuple[int, int]  # (h, w)
+    full: tuple[int, int]  # (height, width) after the interpolation
+    kept: tuple[int, int]  # (H, W) that is left after cropping the lower and right border away
+    align_corners: bool = False  # whether corner pixels lie on corner pixels (smp) or pixel areas match (torchvision)
+    # The scale factors that were asked for, None where a size was: PyTorch computes positions from the factor if it has one.
     factors: tuple[float, float] | None = None
 
     @classmethod
@@ -37,17 +34,11 @@ class Upsampling:
         """Logits that have their size already."""
         return cls(size, size, size)
 
-    @property
-    def identity(self) -> bool:
-        """Whether nothing is interpolated."""
-        return self.source == self.full
-
     def apply(self, logits: Tensor) -> Tensor:
         """Logits ``[N, C, h, w]`` as ``[N, C, H, W]``."""
-        if not self.identity:
-            size, factor = (None, self.factors) if self.factors is not None else (self.full, None)
-            corners = self.align_corners
-            logits = F.interpolate(logits, size, factor, mode="bilinear", align_corners=corners)
+        if self.source != self.full:
+            size = self.full if self.factors is None else None
+            logits = F.interpolate(logits, size, self.factors, mode="bilinear", align_corners=self.align_corners)
         return logits[..., : self.kept[0], : self.kept[1]]
 
     def taps(self, axis: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,11 +80,7 @@ class EndReachedError(Exception):
 
 
 class InterpolationWatch(TorchFunctionMode):
-    """Counts the interpolations of a forward pass, remembers the last, and may stop before one.
-
-    Args:
-        stop_at: raise :class:`EndReachedError` in place of this interpolation.
-    """
+    """Counts the interpolations of a forward pass, remembers the last, and raises :class:`EndReachedError` for ``stop_at``."""
 
     def __init__(self, stop_at: int | None = None) -> None:
         super().__init__()
@@ -123,7 +110,7 @@ class InterpolationWatch(TorchFunctionMode):
         kept = (logits.shape[-2], logits.shape[-1])
         if low.shape[:2] != logits.shape[:2] or any(k > f for k, f in zip(kept, upsampling.full, strict=True)):
             return None
-        found = Upsampling(upsampling.source, upsampling.full, kept, upsampling.align_corners, upsampling.factors)
+        found = replace(upsampling, kept=kept)
         # The very same operation on the same numbers: equality is exact, and a network that goes on computing fails it.
         return Ending(found, self._calls) if torch.equal(found.apply(low).to(logits.dtype), logits) else None
 

@@ -220,20 +220,15 @@ def bfloat16_copy(network: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """What was found with the base network and two draws over two frames.
+    """What was found with the base network and two draws over two frames."""
 
-    Attributes:
-        batched: largest difference of two draws as a batch from the same two one by one, relative to the largest logit.
-        shared: the same for passes that share what is common to all draws.
-        shared_one: the same for passes of one draw. Networks that take the size of the batch from a tensor before the
-            first draw, and use it after (Swin's windows, DPT), can share in no others.
-        reached: for each site whether a drawn forward came through it.
-    """
-
+    # Largest difference of two draws as a batch from the same two one by one, relative to the largest logit.
     batched: float
-    shared: float
+    shared: float  # the same for passes that share what is common to all draws
+    # The same for passes of one draw. Networks that take the size of the batch from a tensor before the first draw, and use it
+    # after (Swin's windows, DPT), can share in no others.
     shared_one: float
-    reached: list[bool]
+    reached: list[bool]  # for each site whether a drawn forward came through it
 
     @property
     def batched_passed(self) -> bool:

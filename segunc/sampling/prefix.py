@@ -1,13 +1,14 @@
 """What is the same for all draws is computed once.
 
-Everything before the first site whose draws differ depends on the frames alone. A torch function mode follows every
-operation of a forward pass and marks its results: from frames only, or from draws too. The first pass over some
-frames remembers the results that later meet draws; further passes over the same frames take them from there and
-skip what led to them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them,
-so no part of the network is entered or left by name, and skip connections need no special case.
+Everything before the first site whose draws differ depends on the frames alone: with the scope ``decoder`` the encoder, with ``all`` the
+stem's convolution. A torch function mode follows every operation of a forward pass and marks its results: from frames only, or from
+draws too. The first pass over some frames remembers the results that later meet draws; further passes over the same frames take them
+from there and skip what led to them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them.
+Nothing is found by names, skip connections need no special case, and no export or symbolic trace is needed: both fail on some
+architectures, and a trace is bound to a size of frame.
 
 A network for which this does not hold (it takes results out of in-place operations by other names, or calls scripted
-code) is found by the sampler's self-check, which compares with the plain computation.
+code) is found by the self-check, which compares with the plain computation.
 """
 
 from __future__ import annotations
@@ -33,28 +34,18 @@ def mark(tensor: Tensor, origin: str) -> Tensor:
 
 
 class Prefix:
-    """Results of one set of frames that all draws share; empty before the first pass.
-
-    Attributes:
-        results: what each skipped operation returns, by its number among those on frames. Tensors that no draw meets
-            are placeholders of their shape without memory.
-        kept: those results that meet draws, with their memory.
-        complete: whether a pass has been recorded.
-    """
+    """Results of one set of frames that all draws share; empty before the first pass."""
 
     def __init__(self) -> None:
+        # What each skipped operation returns, by its number among those on frames. Tensors that no draw meets are placeholders
+        # of their shape without memory.
         self.results: dict[int, Any] = {}
-        self.kept: dict[int, Any] = {}
-        self.complete = False
+        self.kept: dict[int, Any] = {}  # those results that meet draws, with their memory
+        self.complete = False  # whether a pass has been recorded
 
 
 class SharePrefix(TorchFunctionMode):
-    """Runs one forward pass with a :class:`Prefix`; for use as a context around it.
-
-    Args:
-        prefix: recorded if it is empty, used otherwise.
-        draws: k, the number of draws of this pass.
-    """
+    """A context around one forward pass of so many draws, which records a :class:`Prefix` that is empty and uses another."""
 
     def __init__(self, prefix: Prefix, draws: int) -> None:
         super().__init__()

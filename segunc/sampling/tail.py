@@ -41,16 +41,16 @@ PENDING_BYTES = 64 << 20
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
     """The fastest way on a device, and why not a faster one (or an empty string)."""
+    why = ""
     if device.type == "cpu":
-        native = native_tail()
-        if native.library is not None:
+        if native_tail().library is not None:
             return "native", ""
-        return "reference", f"{native.reason}: upsampling and softmax run in plain PyTorch, which is slower"
-    if device.type == "cuda":
+        why = native_tail().reason
+    elif device.type == "cuda":
         if importlib.util.find_spec("triton") is not None:
             return "triton", ""
-        return "reference", "Triton is not installed: upsampling and softmax run in plain PyTorch, which is slower"
-    return "reference", ""
+        why = "Triton is not installed"
+    return "reference", why and f"{why}: upsampling and softmax run in plain PyTorch, which is slower"
 
 
 class DrawAccumulator:
@@ -135,7 +135,7 @@ class DrawAccumulator:
 
 
 class DisagreementSums:
-    """Sums of one frame behind the evidence of :data:`DISAGREEMENT`, as much memory for any number of draws.
+    """Sums of one frame behind the evidence of :data:`DISAGREEMENT`; their memory does not grow with the draws.
 
     With n draws p_1 ... p_n, their running mean and the deviation d = p_n - mean of the n - 1 draws before it, a sum of
     squared (or crossed) deviations from the mean grows by ``(n - 1) / n`` times d squared (or d times the other's
@@ -162,14 +162,9 @@ class DisagreementSums:
             self._logits = torch.zeros(classes, *size, device=device)
 
     def add(self, rows: slice, logits: Tensor, probabilities: Tensor, earlier: Tensor, draws: int) -> None:
-        """Add one draw's strip of rows, each ``[C, rows, W]`` float32.
+        """Add one draw's strip of rows, each ``[C, rows, W]`` float32: logits less their maximum, and their softmax.
 
-        Args:
-            rows: of the frame.
-            logits: less their maximum at each pixel, so that the largest is 0.
-            probabilities: their softmax.
-            earlier: sum of the probabilities of the draws before.
-            draws: how many draws were added before.
+        ``earlier`` is the sum of the probabilities of the ``draws`` draws before.
         """
         if self._votes is not None:
             if draws == torch.iinfo(self._votes.dtype).max:
@@ -279,7 +274,7 @@ class PendingDraws:
             raise InputError(
                 f"networks that return {self.shape} and {found} (classes, height, width)", "the same for all"
             )
-        parts = logits.split(len(self._sums))
+        parts = torch.split(logits, len(self._sums))
         for place, draw in enumerate(draws):
             self._waiting[draw] = Waiting(parts[place % len(parts)], upsampling, transform)
 
