@@ -125,17 +125,14 @@ class Engine:
         prefix: Prefix | None = None,
         compiled: bool = False,
     ) -> tuple[Tensor, Upsampling]:
-        """Logits of the k draws of n frames, draw-major, before the last upsampling.
+        """Logits ``[k * n, C, h, w]`` of k draws of n frames, draw-major, and the upsampling that is left to be done to them.
 
         Args:
             images: ``[n, 3, H, W]`` on the device.
-            draws: k of them, or None for the network as it is.
+            draws: None for the network as it is.
             ending: of :meth:`ending` for this shape.
             prefix: shared results of these images; None computes everything for every draw.
             compiled: run the draws through torch.compile, where that can be done.
-
-        Returns:
-            ``[k * n, C, h, w]`` and what is left to be done to them.
 
         Raises:
             InputError: the network does not return ``[batch, C, H, W]``.

@@ -55,23 +55,18 @@ def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> i
 
 @dataclass
 class SamplerReport:
-    """What the sampler found out about the network, or all networks of an ensemble, on first use.
+    """What the sampler found out about the network, or all networks of an ensemble, on first use."""
 
-    Attributes:
-        batched: draws run as a batch; False after a failed self-check of any network.
-        shared: what is the same for all draws is computed once; False after a failed self-check of any network.
-        self_check: largest relative difference between two draws as a batch and one by one, None before.
-        unreached: sites that no drawn forward came through, whose noise therefore does nothing.
-        upsampled: whether the network's last upsampling was taken over by the sampler, None before.
-        messages: what a user should know.
-    """
-
-    batched: bool = True
-    shared: bool = True
-    self_check: float | None = None
-    unreached: tuple[str, ...] = ()
-    upsampled: bool | None = None
-    messages: list[str] = field(default_factory=list)
+    batched: bool = True  # draws run as a batch; False after a failed self-check of any network
+    shared: bool = (
+        True  # what is the same for all draws is computed once; False after a failed self-check of any network
+    )
+    self_check: float | None = (
+        None  # largest relative difference between two draws as a batch and one by one, None before
+    )
+    unreached: tuple[str, ...] = ()  # sites that no drawn forward came through, whose noise therefore does nothing
+    upsampled: bool | None = None  # whether the network's last upsampling was taken over by the sampler, None before
+    messages: list[str] = field(default_factory=list)  # what a user should know
 
 
 class Sampler:

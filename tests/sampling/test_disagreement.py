@@ -11,7 +11,7 @@ from torch import Tensor
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail import DisagreementSums, DrawAccumulator
 from segunc.scores import MEANS, SCORES
-from tests.scores.stacked import draw_variance, expected_pairwise_kl, variation_ratio
+from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 SAMPLED_SCORES = ("msp", "entropy", "aleatoric", "epistemic")
 PURE = {
@@ -82,13 +82,19 @@ def test_of_equal_classes_the_first_has_the_vote() -> None:
     assert float(variation_ratio(logits.softmax(1)[:, None])) == pytest.approx(1 / 3)
 
 
-def test_strips_of_rows_do_not_matter() -> None:
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("width", [7, 3000])
+def test_strips_of_rows_and_layouts_do_not_matter(layout: torch.memory_format, width: int) -> None:
     # 3000 columns of 11 classes make strips of a few rows.
-    logits = torch.randn(4, 11, 23, 3000, generator=torch.Generator().manual_seed(2)) * 3
-    found = streamed(logits)
+    logits = torch.randn(4, 11, 23, width, generator=torch.Generator().manual_seed(2)) * 3
+    before = logits.clone()
+    found = streamed(logits.contiguous(memory_format=layout))
+    assert torch.equal(logits, before)
     stacked = logits.double().softmax(1)[:, None]
-    for name, pure in PURE.items():
-        torch.testing.assert_close(found[name], pure(stacked)[0].float(), rtol=1e-4, atol=1e-6)
+    means = decompose_draws(stacked)
+    expected = {name: getattr(means, name) for name in ("entropy", "aleatoric", "epistemic")}
+    for name, values in (expected | {name: pure(stacked) for name, pure in PURE.items()}).items():
+        torch.testing.assert_close(found[name].float(), values[0].float(), rtol=1e-4, atol=3e-6)
 
 
 def test_a_temperature_divides_the_logits() -> None:

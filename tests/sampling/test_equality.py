@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.core.device import Precision
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
 from segunc.posteriors.abnn import ABNN
 from segunc.sampling import Prediction, Sampler
-from tests.scores.stacked import decompose_draws
+from tests.sampling.test_engine import assert_maps_of_a_plain_loop
 from tools.identity_table import architectures, randomise
 
 ODD = (67, 93)
@@ -38,25 +37,13 @@ def network(architecture: str, classes: int) -> SegmentationNetwork:
     return built
 
 
-def maps(of: nn.Module, draws: int, images: torch.Tensor, precision: Precision = "float32") -> Prediction:
-    posterior = ABNN.around(AffineLayout(of), 0.1)
-    sampler = Sampler(of, posterior, draws=draws, seed=3, scheme="independent", precision=precision)
-    return sampler(images, keep_probabilities=True)
-
-
-def assert_equal_to_a_loop(of: nn.Module, draws: int, images: torch.Tensor) -> Prediction:
+def exact_maps(of: SegmentationNetwork, draws: int, images: Tensor) -> Prediction:
+    """The maps in float32, which are those of a plain loop."""
     layout = AffineLayout(of)
     posterior = ABNN.around(layout, 0.1)
-    held = []
-    with torch.no_grad():
-        for draw in range(draws):
-            with layout.active(posterior.affine(layout, [draw], 3)):
-                held.append(of(images).softmax(1))
-    expected = decompose_draws(torch.stack(held))
-    found = maps(of, draws, images)
-    torch.testing.assert_close(found.probabilities, torch.stack(held).mean(0), atol=EXACT, rtol=0)
-    for name in ("entropy", "aleatoric", "epistemic"):
-        torch.testing.assert_close(found.scores[name], getattr(expected, name), atol=EXACT, rtol=0)
+    sampler = Sampler(of, posterior, draws=draws, seed=3, scheme="independent")
+    assert_maps_of_a_plain_loop(sampler, layout, posterior, images, EXACT)
+    found = sampler(images)
     if draws == 1:
         assert not found.scores["epistemic"].any(), "one draw has nothing to disagree with"
         assert torch.equal(found.scores["entropy"], found.scores["aleatoric"])
@@ -72,7 +59,7 @@ def flushed() -> None:
 def test_odd_sizes_and_one_draw(architecture: str) -> None:
     size = (131, 135) if architecture == "PAN" else ODD  # its pyramid needs four cells of stride 32
     images = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(1))
-    assert_equal_to_a_loop(network(architecture, 5), 1, images)
+    exact_maps(network(architecture, 5), 1, images)
 
 
 # DeepLabV3+ ends in an upsampling, Unet does not.
@@ -83,11 +70,12 @@ def test_odd_sizes_and_one_draw(architecture: str) -> None:
 def test_numbers_of_classes(architecture: str, classes: int, draws: int) -> None:
     images = torch.rand(2, 3, *ODD, generator=torch.Generator().manual_seed(2))
     of = network(architecture, classes)
-    exact = assert_equal_to_a_loop(of, draws, images)
+    exact = exact_maps(of, draws, images)
     if classes == 1:
         assert not any(exact.scores[name].any() for name in ("msp", "entropy", "aleatoric", "epistemic"))
         assert not exact.prediction.any()
-    rounded = maps(of, draws, images, "bfloat16")
+    posterior = ABNN.around(AffineLayout(of), 0.1)
+    rounded = Sampler(of, posterior, draws=draws, seed=3, scheme="independent", precision="bfloat16")(images)
     for name in ("msp", "entropy", "aleatoric", "epistemic"):
         gap = (rounded.scores[name] - exact.scores[name]).abs()
         assert float(gap.mean()) <= BFLOAT16_MEAN, name

@@ -90,7 +90,7 @@ def test_a_formula_is_its_closed_form(name: str) -> None:
 
 
 def test_only_the_standardized_max_logit_has_its_closed_forms_elsewhere() -> None:
-    """In tests/sampling/test_standardized.py."""
+    """In tests/scores/test_standardized.py."""
     assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit"}
 
 

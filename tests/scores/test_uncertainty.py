@@ -31,6 +31,13 @@ def test_scores_of_known_values() -> None:
     assert float(energy(2 * logits, temperature=2.0)) == pytest.approx(0.0, abs=1e-6)
 
 
+def test_entropy_of_huge_logits_is_finite() -> None:
+    assert float(entropy_from_logits(torch.tensor([1e4, -1e4, 0.0]).view(1, 3, 1))) == 0.0
+    assert float(entropy_from_logits(torch.zeros(1, 3, 1) + 1e4)) == pytest.approx(math.log(3))
+    p = torch.tensor([0.25, 0.25, 0.5]).view(1, 3, 1)
+    assert float(entropy_from_probabilities(p)) == pytest.approx(1.5 * math.log(2))
+
+
 def test_mutual_information_of_known_draws() -> None:
     # Two draws (0.9, 0.1) and (0.1, 0.9): H(mean) = ln 2, mean H = H(0.1).
     draws = torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]]])
