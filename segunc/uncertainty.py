@@ -1,6 +1,6 @@
 """Per-pixel uncertainty as pure functions of logits or probabilities.
 
-Conventions: the class axis is 1 (``[N, C, ...]``), everything is computed in float32 (means over draws may come in float64).
+Conventions: the class axis is 1 (``[N, C, ...]``), everything is computed in float32 (means over draws: or float64).
 
 Definitions (Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018):
 
@@ -89,7 +89,7 @@ def outvoted_share(votes: Tensor) -> Tensor:
 BOUNDARY_WIDTHS = (3, 2, 1, 0)
 """By how many pixels (L1 distance) the border is widened in each pass of the suppression."""
 KERNEL, SIGMA, DILATION = 7, 1.0, 6
-"""Taps of the smoothing in each direction, their Gaussian's standard deviation in taps, and the step between taps in pixels."""
+"""Taps of the smoothing in each direction, their Gaussian's standard deviation in taps, and their step in pixels."""
 
 
 class ClassMaxLogits(Protocol):
@@ -104,11 +104,11 @@ class ClassMaxLogits(Protocol):
 def standardized_max_logit(logits: Tensor, statistics: ClassMaxLogits) -> Tensor:
     """The anomaly score ``-(max_c z_c - mean_c) / std_c``, c the predicted class, suppressed at borders and smoothed.
 
-    Jung et al., ICCV 2021, arXiv 2107.11264. The max logit of a class has its own scale: 12 may be low for road and high for
-    pole; mean and standard deviation over the training set make classes comparable. Around the borders between predicted
-    classes the max logit is low for reasons that have nothing to do with anomalies, so values there are replaced by those
-    beside them, from the outer edge of a band inwards; a sparse Gaussian then levels single pixels. Border and padding are
-    those of the authors' published code, at the size of the logits.
+    Jung et al., ICCV 2021, arXiv 2107.11264. The max logit of a class has its own scale: 12 may be low for road and
+    high for pole; mean and standard deviation over the training set make classes comparable. Around the borders between
+    predicted classes the max logit is low for reasons that have nothing to do with anomalies, so values there are
+    replaced by those beside them, from the outer edge of a band inwards; a sparse Gaussian then levels single pixels.
+    Border and padding are those of the authors' published code, at the size of the logits.
 
     Args:
         logits: ``[n, C, H, W]`` of any floating type.
@@ -146,8 +146,8 @@ def find_boundaries(predicted: Tensor) -> Tensor:
 def suppress_boundaries(score: Tensor, predicted: Tensor) -> Tensor:
     """Replace values near borders, pass by pass from a wide band to the border itself.
 
-    In each pass a pixel of the band becomes the mean of those of its 3 x 3 neighbours that are outside of the band (values
-    and band are repeated beyond the frame's edge); one without such a neighbour keeps its value.
+    In each pass a pixel of the band becomes the mean of those of its 3 x 3 neighbours that are outside of the band
+    (values and band are repeated beyond the frame's edge); one without such a neighbour keeps its value.
 
     Args:
         score: ``[n, H, W]`` float32.

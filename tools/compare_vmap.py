@@ -2,8 +2,8 @@
 
     python -m tools.compare_vmap --size 256x512 --draws 6
 
-CPU seconds of S draws of one frame of DeepLabV3+ ResNet-18 on one thread, the best of three after a warm-up, and the largest difference of
-the logits from the loop's. Rows, in float32 and under bfloat16 autocast (the sampler: bfloat16 weights):
+CPU seconds of S draws of one frame of DeepLabV3+ ResNet-18 on one thread, the best of three after a warm-up, and the
+logits' largest difference from the loop. Rows, in float32 and under bfloat16 autocast (the sampler: bfloat16 weights):
 
 loop        S plain passes, each with the parameters of its draw
 vmap 1, S   the same pass under vmap, one draw at a time and all at once
@@ -18,13 +18,14 @@ import json
 import time
 from functools import partial
 from itertools import pairwise
-from typing import cast
+from typing import cast, get_args
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
 from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
+from segunc.core.device import Precision
 from segunc.options import image_size
 from tools.measuring import provenance
 
@@ -35,7 +36,6 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=6, metavar="S")
     options = parser.parse_args()
     print(json.dumps(provenance()))
-    torch.manual_seed(0)
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     description = NetworkDescription("DeepLabV3Plus", "resnet18", tuple(map(str, range(19))))
@@ -60,8 +60,8 @@ def main() -> None:
             return cast(Tensor, network(torch.cat([frame] * options.draws))[:, None])
 
     rows = {"loop": loop, "vmap 1": partial(vmap(one, chunk_size=1), affine), "vmap S": partial(vmap(one), affine)}
-    for precision in ("float32", "bfloat16"):
-        sampler = Sampler(network, posterior, draws=options.draws, chunk=1, precision=precision)  # type: ignore[arg-type]
+    for precision in get_args(Precision):
+        sampler = Sampler(network, posterior, draws=options.draws, chunk=1, precision=precision)
         for name, run in (rows | {"converted": converted, "sampler": partial(sampler, frame)}).items():
             half = precision == "bfloat16" and name != "sampler"
             try:

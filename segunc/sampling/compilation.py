@@ -1,11 +1,11 @@
 """Compiled passes: when they pay, and how they are made.
 
-The plain pass is traced as it runs, with the shared prefix and the early end, so that a graph holds just what is left to be computed
-for a chunk of draws; the draws are its inputs, so one graph for a shape serves all draws and frames. CUDA graphs are not used:
-nothing was measured there.
+The plain pass is traced as it runs, with the shared prefix and the early end, so that a graph holds just what is left
+to be computed for a chunk of draws; the draws are its inputs, so one graph for a shape serves all draws and frames.
+CUDA graphs are not used: nothing was measured there.
 
-Compiled and plain passes differ by rounding, so the decision must be the same in every shard and after every kill. It is
-made of what is known of the whole input and of the settings, never of a clock, and a run records it.
+Compiled and plain passes differ by rounding, so the decision must be the same in every shard and after every kill. It
+is made of what is known of the whole input and of the settings, never of a clock, and a run records it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ COMPILE_SECONDS = 15.0
 SAVED_SHARE = 0.1
 """The least share of a plain pass that a compiled one saved on a CPU; up to 0.2 were measured."""
 CORE_SECONDS = 0.9
-"""Plain pass of one draw over a megapixel on one core: DeepLabV3+ ResNet-18, bfloat16 (0.24 s for 512 x 1024 on two cores).
-Larger networks gain more. A scope that leaves less of a pass to its draws leaves as much less to compile."""
+"""Plain pass of one draw over a megapixel on one core: DeepLabV3+ ResNet-18, bfloat16 (0.24 s for 512 x 1024 on two
+cores). Larger networks gain more. A scope that leaves less of a pass to its draws leaves as much less to compile."""
 MARGIN = 2.0
-"""What is saved must be so many times what compiling costs: an estimate that is wrong by a factor should cost nothing."""
+"""What is saved must be so many times what compiling costs: an estimate wrong by a factor should cost nothing."""
 MOST_SIZES = 4
 """With more sizes of frames among those looked at, most frames would wait for a compilation of their own."""
 

@@ -1,8 +1,8 @@
 """The last upsampling of a network: watched, left out of the pass, and done by the tail.
 
-The first pass of a frame size is watched. If its last interpolation is bilinear and made the logits, bit for bit but for a crop, later
-passes end before it. This covers smp and torchvision heads and any other network that ends so, without knowing them; a network that
-ends otherwise hands full-resolution logits to the tail.
+The first pass of a frame size is watched. If its last interpolation is bilinear and made the logits, bit for bit but
+for a crop, later passes end before it. This covers smp and torchvision heads and any other network that ends so,
+without knowing them; a network that ends otherwise hands full-resolution logits to the tail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Upsampling:
     full: tuple[int, int]  # (height, width) after the interpolation
     kept: tuple[int, int]  # (H, W) that is left after cropping the lower and right border away
     align_corners: bool = False  # whether corner pixels lie on corner pixels (smp) or pixel areas match (torchvision)
-    # The scale factors that were asked for, None where a size was: PyTorch computes positions from the factor if it has one.
+    # The scale factors that were asked for, None where a size was: PyTorch computes positions from a factor.
     factors: tuple[float, float] | None = None
 
     @classmethod
@@ -42,7 +42,7 @@ class Upsampling:
         return logits[..., : self.kept[0], : self.kept[1]]
 
     def taps(self, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-        """For each kept row (axis 0) or column (axis 1): the two source lines (int32) and the second's weight (float32)."""
+        """For each kept row (axis 0) or column (axis 1): two source lines (int32), the second's weight (float32)."""
         factor = None if self.factors is None else self.factors[axis]
         return _taps(self.source[axis], self.full[axis], self.kept[axis], self.align_corners, factor)
 
@@ -80,7 +80,7 @@ class EndReachedError(Exception):
 
 
 class InterpolationWatch(TorchFunctionMode):
-    """Counts the interpolations of a forward pass, remembers the last, and raises :class:`EndReachedError` for ``stop_at``."""
+    """Counts the interpolations of a pass, remembers the last, and raises :class:`EndReachedError` for ``stop_at``."""
 
     def __init__(self, stop_at: int | None = None) -> None:
         super().__init__()

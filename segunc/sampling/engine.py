@@ -1,17 +1,17 @@
 """The engine: passes of many draws over one network, as cheap as the network allows, with the same result.
 
-S exact draws cost S passes, so everything else has to cost little. The engine is asked for logits of a few draws at a time:
+S exact draws cost S passes, so everything else has to cost little. The engine makes logits of a few draws at a time:
 
-* Draws are inputs. Statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw, so that a
-  frozen BatchNorm is one fused multiply-add in the type of the activations.
+* Draws are inputs. Statistics, gamma, beta and eps fold once per run into a scale and a shift for each site and draw,
+  so that a frozen BatchNorm is one fused multiply-add in the type of the activations.
 * What all draws share is computed once (:mod:`segunc.sampling.prefix`).
 * The network stops before its last upsampling (:mod:`segunc.sampling.ending`), which the tail does.
 * Draws may be compiled (:mod:`segunc.sampling.compilation`).
 
-Draws are the outermost part of the batch. A network that does not keep that order would give wrong maps without an error, and one
-whose tensors are changed in place would share wrong ones, so both are checked, in float32, on the first frame at a small size and its
-mirror image (:func:`check`). ``torch.func.vmap`` over the draws of a plain network is no shorter way: ``tools/compare_vmap.py`` prints
-what it costs beside these passes.
+Draws are the outermost part of the batch. A network that does not keep that order would give wrong maps without an
+error, and one whose tensors are changed in place would share wrong ones, so both are checked, in float32, on the first
+frame at a small size and its mirror image (:func:`check`). ``torch.func.vmap`` over the draws of a plain network is no
+shorter way: ``tools/compare_vmap.py`` prints what it costs beside these passes.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class Engine:
         return self.found is not None and (self.found.shared_passed or (self.found.shared_one_passed and chunk == 1))
 
     def ending(self, images: Tensor, draws: FoldedDraws | None) -> Ending | None:
-        """How the network ends for images ``[n, 3, H, W]`` of this shape, found by one full pass at the first of a shape.
+        """How the network ends for images ``[n, 3, H, W]`` of this shape, found by one full pass at the first of them.
 
-        The pass is that of one draw, or of the network as it is. A bfloat16 copy that calls other sites than the network is not
+        The pass is that of one draw, or of the network as it is. A bfloat16 copy that calls other sites than it is not
         used: a network whose ``forward`` was replaced on the object calls the original's layers from every copy.
         """
         key = tuple(images.shape)
@@ -125,7 +125,7 @@ class Engine:
         prefix: Prefix | None = None,
         compiled: bool = False,
     ) -> tuple[Tensor, Upsampling]:
-        """Logits ``[k * n, C, h, w]`` of k draws of n frames, draw-major, and the upsampling that is left to be done to them.
+        """Logits ``[k * n, C, h, w]`` of k draws of n frames, draw-major, and what upsampling is left to be done.
 
         Args:
             images: ``[n, 3, H, W]`` on the device.
@@ -222,8 +222,8 @@ class SelfCheck:
     # Largest difference of two draws as a batch from the same two one by one, relative to the largest logit.
     batched: float
     shared: float  # the same for passes that share what is common to all draws
-    # The same for passes of one draw. Networks that take the size of the batch from a tensor before the first draw, and use it
-    # after (Swin's windows, DPT), can share in no others.
+    # The same for passes of one draw. Networks that take the size of the batch from a tensor before the first draw, and
+    # use it after (Swin's windows, DPT), can share in no others.
     shared_one: float
     reached: list[bool]  # for each site whether a drawn forward came through it
 

@@ -1,10 +1,10 @@
 """Frames as arrays in, their maps out: what prediction and evaluation share.
 
-A frame of the aspect ratio of the network's inference size is resized to it; another keeps its own aspect ratio with as many pixels
-(:func:`segunc.networks.network.inference_size`), because squeezing a 16:9 frame into 4:3 would change every shape the network
-learned. Sums are kept at the network's size. Then entropy and aleatoric are resized bilinearly to the frame, epistemic is their
-difference, and prediction and msp come from the resized mean probabilities: computing entropy from resized probabilities would mix
-neighbouring classes and write that into epistemic.
+A frame of the aspect ratio of the network's inference size is resized to it; another keeps its own aspect ratio with as
+many pixels (:func:`segunc.networks.network.inference_size`), because squeezing a 16:9 frame into 4:3 would change every
+shape the network learned. Sums are kept at the network's size. Then entropy and aleatoric are resized bilinearly to the
+frame, epistemic is their difference, and prediction and msp come from the resized mean probabilities: computing entropy
+from resized probabilities would mix neighbouring classes and write that into epistemic.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def finish_frame(
     Args:
         scores: to make of the evidence.
         evidence: of the frame, see :data:`segunc.scores.EVIDENCE`; at least its probabilities.
-        size: (height, width) of the maps, None for that of the evidence. Maps are resized bilinearly, or the evidence of those
-            scores that say so; the prediction then comes from the resized probabilities.
+        size: (height, width) of the maps, None for that of the evidence. Maps are resized bilinearly, or the evidence
+            of those scores that say so; the prediction then comes from the resized probabilities.
         prediction: at the size of the evidence; None for the most probable class.
         ready: further maps, only to be resized.
         keep: also return the mean probabilities.

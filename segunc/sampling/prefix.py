@@ -1,11 +1,12 @@
 """What is the same for all draws is computed once.
 
-Everything before the first site whose draws differ depends on the frames alone: with the scope ``decoder`` the encoder, with ``all`` the
-stem's convolution. A torch function mode follows every operation of a forward pass and marks its results: from frames only, or from
-draws too. The first pass over some frames remembers the results that later meet draws; further passes over the same frames take them
-from there and skip what led to them. Marked tensors keep one row for each frame and are repeated for the draws where they meet them.
-Nothing is found by names, skip connections need no special case, and no export or symbolic trace is needed: both fail on some
-architectures, and a trace is bound to a size of frame.
+Everything before the first site whose draws differ depends on the frames alone: with the scope ``decoder`` the encoder,
+with ``all`` the stem's convolution. A torch function mode follows every operation of a forward pass and marks its
+results: from frames only, or from draws too. The first pass over some frames remembers the results that later meet
+draws; further passes over the same frames take them from there and skip what led to them. Marked tensors keep one row
+for each frame and are repeated for the draws where they meet them. Nothing is found by names, skip connections need no
+special case, and no export or symbolic trace is needed: both fail on some architectures, and a trace is bound to a size
+of frame.
 
 A network for which this does not hold (it takes results out of in-place operations by other names, or calls scripted
 code) is found by the self-check, which compares with the plain computation.
@@ -28,7 +29,7 @@ _JOINS = (torch.cat, torch.concat, torch.concatenate)
 
 
 def mark(tensor: Tensor, origin: str) -> Tensor:
-    """The tensor itself, marked as coming from :data:`~segunc.affine.sites.FRAMES` or :data:`~segunc.affine.sites.DRAWS`."""
+    """The tensor itself, marked as coming from ``FRAMES`` alone, or from ``DRAWS`` too."""
     setattr(tensor, ORIGIN, origin)
     return tensor
 
@@ -37,15 +38,15 @@ class Prefix:
     """Results of one set of frames that all draws share; empty before the first pass."""
 
     def __init__(self) -> None:
-        # What each skipped operation returns, by its number among those on frames. Tensors that no draw meets are placeholders
-        # of their shape without memory.
+        # What each skipped operation returns, by its number among those on frames. Tensors that no draw meets are
+        # placeholders of their shape without memory.
         self.results: dict[int, Any] = {}
         self.kept: dict[int, Any] = {}  # those results that meet draws, with their memory
         self.complete = False  # whether a pass has been recorded
 
 
 class SharePrefix(TorchFunctionMode):
-    """A context around one forward pass of so many draws, which records a :class:`Prefix` that is empty and uses another."""
+    """A context around one pass of so many draws, which records a :class:`Prefix` that is empty and uses another."""
 
     def __init__(self, prefix: Prefix, draws: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The draws of one branch: made once for a run, and run over sets of frames.
 
-A draw is a network, an input transform, the affine parameters of the sites, and dropout masks. Ensembles and test-time augmentation
-are mixtures of branches (:mod:`segunc.affine.branches`); the sampler deals its draws to them.
+A draw is a network, an input transform, the affine parameters of the sites, and dropout masks. Ensembles and test-time
+augmentation are mixtures of branches (:mod:`segunc.affine.branches`); the sampler deals its draws to them.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class BranchRunner:
     def by_member(self, noise: NoiseSource, scope: str | None, images: Tensor) -> list[BranchRunner]:
         """A runner for each member if the draws of one have more in common than all draws and the base; else itself.
 
-        Members differ from the base and from each other at every site, so that with a narrow scope nothing would be common
-        to all draws, though each member's draws share all that lies before the scope. Arguments as in :meth:`draw`.
+        Members differ from the base and from each other at every site, so that with a narrow scope nothing would be
+        common to all draws, though each member's draws share all that lies before the scope.
         """
         engine = self.engine
         if self.folded is None or not engine.shares():
@@ -126,7 +126,7 @@ class Pass:
         return self.engine.logits(self.images, self.runner.base, self.ending, prefix)
 
     def logits(self, first: int, last: int, compiled: bool = False) -> tuple[Tensor, Upsampling]:
-        """The same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major, compiled or not."""
+        """The same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
         assert self.runner.folded is not None
         return self.engine.logits(self.images, self.runner.folded.part(first, last), self.ending, self.prefix, compiled)
 
@@ -137,8 +137,8 @@ def draw_logits(
 ) -> Iterator[Tensor]:
     """Logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw.
 
-    The draws are those of :class:`segunc.sampling.Sampler` with the same seed, in its default scheme. It folds them into sums;
-    here the caller sees each, and decides what to keep.
+    The draws are those of :class:`segunc.sampling.Sampler` with the same seed, in its default scheme. It folds them
+    into sums; here the caller sees each, and decides what to keep.
 
     Args:
         network: in eval mode; converted, unless the posterior is deterministic.

@@ -1,10 +1,11 @@
-"""The sampler: S draws of one network, or of several, over the same sums, and the maps of every score that is asked for.
+"""The sampler: S draws of one network, or of several, over the same sums, and the maps of the scores asked for.
 
-Frames come in through :mod:`segunc.sampling.frames`. The sampler deals draws to branches (:mod:`segunc.sampling.runner`), takes
-their logits, a chunk at a time, from the engine (:mod:`segunc.sampling.engine`), and hands them to the sums (:mod:`segunc.sampling.tail`).
+Frames come in through :mod:`segunc.sampling.frames`. The sampler deals draws to branches
+(:mod:`segunc.sampling.runner`), takes their logits, a chunk at a time, from the engine (:mod:`segunc.sampling.engine`),
+and hands them to the sums (:mod:`segunc.sampling.tail`).
 
-The number of draws in a chunk is chosen for the first frame of a run and kept; folders with frames of very different sizes may want
-one of their own.
+The number of draws in a chunk is chosen for the first frame of a run and kept; folders with frames of very different
+sizes may want one of their own.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CHUNK_PIXELS = 1 << 19
 ACTIVATION_BYTES = 512
 """Memory of activations for a pixel of input on a GPU, on the safe side; what does not fit is halved."""
 CUDA_BATCH_PIXELS = 1 << 22
-"""Pixels of a batch up to which a GPU is taken to have cores to spare; more frames than these fill it with are no gain."""
+"""Pixels of a batch up to which a GPU is taken to have cores to spare; more frames are no gain."""
 MOST_FRAMES = 16
 """Frames of a group at most: as many are decoded, kept and, after a kill, computed again together."""
 
@@ -43,10 +44,10 @@ MOST_FRAMES = 16
 def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> int:
     """Frames of (height, width) ``size`` that share a batch when nobody says how many.
 
-    On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every shard
-    of a run groups alike. On a CPU one: from some 250 x 250 pixels on the draws of one frame fill a chunk, below that four
-    frames at once saved an eighth (96 x 160, 8 draws, ResNet-18, one thread), and frames alone have the very bits that
-    evaluating a model frame by frame has.
+    On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every
+    shard of a run groups alike. On a CPU one: from some 250 x 250 pixels on the draws of one frame fill a chunk, below
+    that four frames at once saved an eighth (96 x 160, 8 draws, ResNet-18, one thread), and frames alone have the very
+    bits that evaluating a model frame by frame has.
     """
     if device.type != "cuda":
         return 1
@@ -72,8 +73,8 @@ class SamplerReport:
 class Sampler:
     """Samples a converted network and returns the prediction and the scores that are asked for.
 
-    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s mod B
-    and is added to the same sums as all others, in the order of s.
+    Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s
+    mod B and is added to the same sums as all others, in the order of s.
 
     The draws are fixed: every frame meets the same S networks, so the maps of a video do not flicker, and the same
     (posterior, seed, S) gives the same maps for any chunk size, batch size or order of frames (up to rounding where a
@@ -84,23 +85,23 @@ class Sampler:
             deterministic. It is put into eval mode. The base scores are its own, of the untransformed frame; of an
             ensemble it is the first network.
         posterior: makes the draws; None is the deterministic network itself.
-        draws: S in total; draw s belongs to member s mod M. Ignored by a posterior without noise, which has one draw for
-            each branch.
+        draws: S in total; draw s belongs to member s mod M. Ignored by a posterior without noise, which has one draw
+            for each branch.
         seed: of the noise.
         scheme: how draws of one member are spread, see :class:`segunc.affine.noise.NoiseSource`.
         scope: sample fewer sites than the posterior's own scope, or None.
         chunk: draws in a batch; None chooses by memory.
         precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With
             ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
-        compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of frame
-            and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
+        compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
+            frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
         max_logit_statistics: of the training set, for standardized-max-logit.
 
     Raises:
-        InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown score,
-            a score without its statistics, or a temperature that is not positive.
+        InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown
+            score, a score without its statistics, or a temperature that is not positive.
     """
 
     def __init__(
@@ -217,12 +218,12 @@ class Sampler:
         )
 
     def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:
-        """The same draws of the same networks, computed in another way; what was found out about the networks is shared.
+        """The same draws of the same networks, computed in another way; what was found out about them is shared.
 
         Args:
             chunk, compiled: as for the class.
-            group: frames that come at once where ``compiled``: fewer run uncompiled, as each number would be compiled anew;
-                None for any number.
+            group: frames that come at once where ``compiled``: fewer run uncompiled, as each number would be compiled
+                anew; None for any number.
         """
         other = copy.copy(self)
         other.chunk, other.group, other.compiled = chunk, group, compiled
@@ -242,7 +243,7 @@ class Sampler:
             most = self.chunk
         elif self.device.type == "cuda":
             free = torch.cuda.mem_get_info(self.device)[0]
-            # Networks that do not end in an upsampling have float32 logits at full resolution, and about as much around.
+            # Networks that do not end in an upsampling have float32 logits at full resolution, and as much around.
             most = int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes)))
         else:
             most = CHUNK_PIXELS // pixels
@@ -252,7 +253,7 @@ class Sampler:
         return self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), classes)
 
     def _prepare(self, images: Tensor, noise: NoiseSource) -> None:
-        """Make the runners, and check their networks with the first frames that come; then their draws of this noise."""
+        """Make the runners, and check their networks with the first frames; then make their draws of this noise."""
         if self._runners:
             for runner in self._runners:
                 runner.draw(noise, self.scope)
@@ -323,15 +324,15 @@ class Sampler:
         report.unreached += unreached
         if not found.batched_passed:
             report.messages.append(
-                f"self-check failed: two draws as a batch differ from the same two one by one by {found.batched:.1e} of "
-                "the largest logit; draws run one at a time"
+                "self-check failed: two draws as a batch differ from the same two one by one by "
+                f"{found.batched:.1e} of the largest logit; draws run one at a time"
             )
         if not found.shared_passed:
             report.messages.append(
                 "what is common to all draws can be shared on this network by one draw at a time only"
                 if found.shared_one_passed
-                else f"what is common to all draws cannot be shared on this network (the logits change by {found.shared:.1e} "
-                "of the largest); everything is computed for every draw"
+                else "what is common to all draws cannot be shared on this network (the logits change by "
+                f"{found.shared:.1e} of the largest); everything is computed for every draw"
             )
         if unreached:
             report.messages.append(f"{len(unreached)} norm sites are never called by the network, e.g. {unreached[0]}")

@@ -1,14 +1,14 @@
-"""From the logits of draws to the evidence of a frame: draws are added to its sums in their order, S x C x H x W never exists.
+"""From the logits of draws to the evidence of a frame: draws are added to sums, S x C x H x W never exists.
 
-The sum of p is float32. The sum of H(p) and the final entropies are float64, because epistemic is a small difference of two
-entropies: in float32 its rounding, near zero, exceeded one code of the stored map. Draws are added one at a time, and strips of
-rows have a fixed size, so that neither the chunk size nor the number of frames in a batch changes a sum. Between chunk sizes maps
-differ only where a library's convolution sums in another order for another batch size. Compiled and plain passes, and the backends
-below, differ by rounding: a run that is continued should run where it began.
+The sum of p is float32. The sum of H(p) and the final entropies are float64, because epistemic is a small difference
+of two entropies: in float32 its rounding, near zero, exceeded one code of the stored map. Draws are added one at a
+time, and strips of rows have a fixed size, so that neither the chunk size nor the number of frames in a batch changes a
+sum. Between chunk sizes maps differ only where a library's convolution sums in another order for another batch size.
+Compiled and plain passes, and the backends below, differ by rounding: a run should be continued where it began.
 
 One signature, three backends: a reference in plain PyTorch, which runs draw by draw, compiled code on a CPU
-(:mod:`segunc.sampling.tail_native`), Triton on CUDA (:mod:`segunc.sampling.tail_triton`). Logits at full resolution never exist for
-more than one draw (reference) or one tile (the others).
+(:mod:`segunc.sampling.tail_native`), Triton on CUDA (:mod:`segunc.sampling.tail_triton`). Logits at full resolution
+never exist for more than one draw (reference) or one tile (the others).
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class DrawAccumulator:
             total = torch.cat([entropy_share(p[None, :, rows].double() / self.draws)[0] for rows in self._strips])
             expected = self.entropy * (per_ln(len(p)) / self.draws)
         if self.draws == 1:
-            # The two entropies are sums in different orders, and the stored code is so fine near 0 that it would show it.
+            # The two are sums in different orders, and the stored code is so fine near 0 that it would show it.
             expected = total
         p.div_(self.draws)
         if len(p) == 1:
@@ -142,11 +142,12 @@ class DisagreementSums:
     deviation): Welford 1962. Nothing is subtracted in the end, so a disagreement of 1e-9 keeps its digits, where
     ``mean p^2 - (mean p)^2`` in float32 would be rounding noise.
 
-    Expected pairwise KL is such a sum too. The mean over ordered pairs i != j of ``sum_c p_ic (l_ic - l_jc)``, l = ln p,
-    is half the mean of ``sum_c (p_ic - p_jc)(l_ic - l_jc)`` (the pairs (i, j) and (j, i) together), and a sum over all pairs
-    of products of differences is 2 S times the sum of products of deviations from the mean. So it equals
-    ``sum_c cov(p_c, ln p_c)`` over the draws with divisor S - 1. Deviations of p sum to 0 over the classes, so a constant
-    added to all l of a draw changes nothing: logits stand for ln p, and no logarithm of an underflown p is ever taken.
+    Expected pairwise KL is such a sum too. The mean over ordered pairs i != j of ``sum_c p_ic (l_ic - l_jc)``, l = ln
+    p, is half the mean of ``sum_c (p_ic - p_jc)(l_ic - l_jc)`` (the pairs (i, j) and (j, i) together), and a sum over
+    all pairs of products of differences is 2 S times the sum of products of deviations from the mean. So it equals
+    ``sum_c cov(p_c, ln p_c)`` over the draws with divisor S - 1. Deviations of p sum to 0 over the classes, so a
+    constant added to all l of a draw changes nothing: logits stand for ln p, and no logarithm of an underflown p is
+    ever taken.
     """
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
@@ -243,7 +244,7 @@ class Waiting(NamedTuple):
 
 
 class PendingDraws:
-    """Draws of n frames that wait until those before theirs were added to the frames' sums, of one ``shape`` (C, H, W)."""
+    """Draws of n frames that wait until those before theirs were added to the frames' sums of ``shape`` (C, H, W)."""
 
     def __init__(self, sums: list[DrawAccumulator]) -> None:
         self._sums = sums

@@ -53,10 +53,10 @@ class NativeTail:
         """Add draws ``[S, C, h, w]`` of any floating type and strides to sums, in their order.
 
         Args:
-            logits: of the draws, upsampled to (H, W), the ``kept`` size of the upsampling, and divided by the temperature.
+            logits: that are upsampled to (H, W), the ``kept`` size of the upsampling, and divided by the temperature.
             entropy: ``[H, W]`` float64 contiguous, gains sum H(p) in nats.
             probabilities: ``[C, H, W]`` float32 contiguous, gains sum p; or None.
-            extremes: two ``[H, W]`` float32, set to the last draw's largest logit and ``ln sum exp(z - max z)``; or None.
+            extremes: two ``[H, W]`` float32, set to the last draw's max z and ``ln sum exp(z - max z)``; or None.
         """
         assert self.library is not None
         if logits.dtype not in (torch.float32, torch.bfloat16):

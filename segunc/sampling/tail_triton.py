@@ -1,7 +1,7 @@
 """The tail on CUDA: one Triton kernel that upsamples, takes the softmax and adds up all draws in registers.
 
 Logits are read at low resolution (the four taps of neighbouring pixels lie in the cache), the sums are read and written
-once for all draws of a call. It was checked in Triton's interpreter; nothing was measured on a GPU. Importing it needs Triton.
+once for all draws of a call. It was checked in Triton's interpreter; nothing was measured on a GPU. It needs Triton.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _add_draws(
 def add_draws_triton(
     logits: Tensor, upsampling: Upsampling, probabilities: Tensor, entropy: Tensor, temperature: float = 1.0
 ) -> None:
-    """Add draws ``[S, C, h, w]`` to the sums of p ``[C, H, W]`` float32 and of H(p) ``[H, W]`` float64, both contiguous."""
+    """Add draws ``[S, C, h, w]`` to the contiguous sums of p ``[C, H, W]`` float32 and of H(p) ``[H, W]`` float64."""
     draws, classes = logits.shape[:2]
     height, width = upsampling.kept
     padded = triton.next_power_of_2(classes)

@@ -352,7 +352,8 @@ def test_out_of_memory_halves_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None
     plain = Engine.logits
 
     def limited(self: Engine, images: Tensor, draws: object, *rest: object) -> object:
-        if draws is not None and len(draws) > 1 and images.shape[-1] == IMAGES.shape[-1] and len(rest) > 1:  # type: ignore[arg-type]
+        many = draws is not None and len(draws) > 1  # type: ignore[arg-type]
+        if many and images.shape[-1] == IMAGES.shape[-1] and len(rest) > 1:
             raise torch.OutOfMemoryError("too much")
         return plain(self, images, draws, *rest)  # type: ignore[arg-type]
 

@@ -1,7 +1,7 @@
-"""The engine against a plain loop at the ends of what it may meet: odd sizes, one draw, one class, 150 classes, bfloat16.
+"""The engine against a plain loop at the ends of what it may meet: odd sizes, one draw, 1 and 150 classes, bfloat16.
 
-Every smp architecture runs inside :class:`SegmentationNetwork`, which pads odd sizes and crops the logits, so that the early
-end, the crop and the tail are checked together.
+Every smp architecture runs inside :class:`SegmentationNetwork`, which pads odd sizes and crops the logits, so that the
+early end, the crop and the tail are checked together.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ODD = (67, 93)
 EXACT = 2e-5
 """Largest difference of a map in 0..1 in float32: only the order of sums differs."""
 BFLOAT16_MEAN, BFLOAT16_LARGEST = 0.02, 0.35
-"""Mean and largest difference of a map in 0..1 between bfloat16 and float32 for random networks, whose logits are closer to
-each other than those of trained ones."""
+"""Mean and largest difference of a map in 0..1 between bfloat16 and float32 for random networks, whose logits are closer
+to each other than those of trained ones."""
 
 
 def network(architecture: str, classes: int) -> SegmentationNetwork:
