@@ -37,7 +37,7 @@ from segunc.cli.main import build_parser
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.frames.sources import Frame, FrameSource, Selection, open_source, parse_time
-from segunc.maps.frame_files import PNG_LEVEL
+from segunc.maps.encoding import PNG_LEVEL
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import MapsWriter
 from segunc.networks import SegmentationNetwork

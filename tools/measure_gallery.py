@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from segunc.maps.encoding import UNBOUNDED_SCORES, UNIT_SCORES
+from segunc.maps.encoding import UNBOUNDED_SCORES, UNIT_SCORES, encode_jpeg
 from segunc.maps.manifest import build_manifest, tool_commit
-from segunc.maps.store import MapsWriter, encode_jpeg
+from segunc.maps.store import MapsWriter
 from segunc.review.description import SHARES, STATISTICS
 from segunc.review.frame_files import IMAGE, THUMBNAILS, FrameRow, write_data, write_new
 from segunc.review.page import frame_table, write_review

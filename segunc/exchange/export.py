@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
-from segunc.maps.layouts import BENCHMARK_FOLDER, FISHYSCAPES_ENDING
+from segunc.maps.encoding import encode_npy
 from segunc.maps.manifest import refuse_other_run, tool_commit, tool_version
-from segunc.maps.reader import MapsReader
+from segunc.maps.reader import BENCHMARK_FOLDER, FISHYSCAPES_ENDING, MapsReader
 from segunc.maps.score_files import HDF5_KEY, decode_stored
-from segunc.maps.store import encode_npy
 
 Array = npt.NDArray[Any]
 IMAGE_ENDING = "_leftImg8bit"

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, read_json, write_json
+from segunc.core.files import inside, read_json, write_file, write_json
 from segunc.exchange.export import ExportSummary
 from segunc.exchange.viewer_frames import ViewerFrame, ViewerMaps
-from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
+from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.statistics import STATISTICS
 from segunc.review.colormap import DisplayRange, levels, page_ranges
 from segunc.review.description import describe_classes

@@ -14,7 +14,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX
 from segunc.exchange.export import ExportSummary
 from segunc.exchange.viewer_frames import ViewerFrame, ViewerMaps
-from segunc.maps.frame_files import encode_jpeg
+from segunc.maps.encoding import encode_jpeg
 from segunc.maps.statistics import STATISTICS
 from segunc.review.colormap import DEFAULT_COLOUR_MAP, DisplayRange, page_ranges
 from segunc.review.description import describe_classes, run_id

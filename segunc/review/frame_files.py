@@ -23,10 +23,10 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.data.images import Image
+from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
-from segunc.maps.store import encode_jpeg
 from segunc.review.colormap import DisplayRange, colourise, resize
 from segunc.review.description import STATISTICS, found_up_to, frame_statistics, labelled_objects, recorded_statistics
 from segunc.review.labels import Label, ReviewLabels

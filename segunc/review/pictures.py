@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.files import write_file
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import Image
+from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.folder import PREDICTION
-from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
 from segunc.review.colormap import page_ranges

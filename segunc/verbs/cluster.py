@@ -18,8 +18,7 @@ from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.locks import HeldError
 from segunc.core.progress import ConsoleProgress, Progress
-from segunc.frames.inputs import Input
-from segunc.frames.sources import FrameSource
+from segunc.frames.sources import FrameSource, Input
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest, refuse_other_run
 from segunc.maps.pipeline import Summary

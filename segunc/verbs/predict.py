@@ -16,8 +16,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
-from segunc.frames.inputs import Input, plan_inputs
-from segunc.frames.sources import Frame, FrameSource, Selection, open_source, parse_time
+from segunc.frames.sources import Frame, FrameSource, Input, Selection, open_source, parse_time, plan_inputs
 from segunc.maps.encoding import UNIT_SCORES
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
@@ -28,9 +27,8 @@ from segunc.maps.statistics import COMPONENT_THRESHOLDS
 from segunc.maps.store import Maps, MapsWriter
 from segunc.posteriors.files import Model, load_model
 from segunc.processing.frames import FrameProcess
-from segunc.processing.means import NEEDED
+from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
-from segunc.processing.tiles import Tiling
 from segunc.sampling.prediction import DEFAULT_SCORES, STANDARDIZED_MAX_LOGIT, check_scores
 from segunc.sampling.sampler import Sampler
 from segunc.verbs.device import make_sampler

@@ -20,7 +20,7 @@ from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.posteriors.abnn import ABNN
-from segunc.processing.tiles import Tiling
+from segunc.processing.means import Tiling
 from segunc.sampling import Sampler
 from segunc.sampling.compilation import Decision, Workload
 from segunc.verbs import execution

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
-from segunc.maps.store import encode_jpeg
 from segunc.review.description import run_id
 from segunc.review.page import write_review
 from segunc.review.verdicts import read_verdicts, write_verdicts

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.maps.store import MapsWriter, encode_jpeg
+from segunc.maps.encoding import encode_jpeg
+from segunc.maps.store import MapsWriter
 from segunc.review import video as video_module
 from segunc.review.video import count_frames, frame_rate, video_suffix, write_video
 from tests.maps.fakes import manifest
