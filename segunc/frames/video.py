@@ -7,6 +7,7 @@ are passed over by both.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -62,11 +63,7 @@ class VideoFacts:
 
 
 class Decoder(ABC):
-    """Decodes one video file; each call of :meth:`frames` starts at its first frame.
-
-    Raises:
-        InputError: the file cannot be opened, or has no frame that can be decoded.
-    """
+    """Decodes one video file, each call of :meth:`frames` from its first frame; InputError where none can be decoded."""
 
     name: str
 
@@ -96,34 +93,21 @@ class OpenCVDecoder(Decoder):
     name = "opencv"
 
     def frames(self) -> Iterator[tuple[float | None, Retrieve]]:
-        capture = self._open()
-
-        def retrieve() -> Image | None:
-            whole, decoded = capture.retrieve()
-            if not whole or decoded is None:
-                return None
-            return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
-
-        try:
+        with self._opened() as capture:
             while capture.grab():
-                yield _seconds(float(capture.get(cv2.CAP_PROP_POS_MSEC)) / 1000.0), retrieve
-        finally:
-            capture.release()
+                yield _seconds(float(capture.get(cv2.CAP_PROP_POS_MSEC)) / 1000.0), partial(_retrieved, capture)
 
     def _inspect(self) -> VideoFacts:
-        capture = self._open()
-        try:
+        with self._opened() as capture:
             fps = float(capture.get(cv2.CAP_PROP_FPS))
             count = float(capture.get(cv2.CAP_PROP_FRAME_COUNT))
             if not capture.grab():
                 raise self._unreadable()
-            start = _start(capture)
-        finally:
-            capture.release()
-        frames = int(count) if math.isfinite(count) and count > 0 else None
-        return VideoFacts(fps if math.isfinite(fps) and fps > 0 else None, frames, start)
+            frames = int(count) if math.isfinite(count) and count > 0 else None
+            return VideoFacts(fps if math.isfinite(fps) and fps > 0 else None, frames, _start(capture))
 
-    def _open(self) -> cv2.VideoCapture:
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[cv2.VideoCapture]:
         # FFmpeg alone: other backends would take digits in the file's name for an image sequence.
         level = cv2.utils.logging.getLogLevel()
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # our one line says it
@@ -133,7 +117,10 @@ class OpenCVDecoder(Decoder):
             cv2.utils.logging.setLogLevel(level)
         if not capture.isOpened():
             raise self._unreadable()
-        return capture
+        try:
+            yield capture
+        finally:
+            capture.release()
 
 
 class PyAVDecoder(Decoder):
@@ -193,11 +180,7 @@ class PyAVDecoder(Decoder):
 
 
 def open_decoder(path: Path, name: DecoderName = "auto") -> Decoder:
-    """The decoder of a video file.
-
-    Raises:
-        InputError: the file cannot be opened, or PyAV was asked for and is not installed.
-    """
+    """The decoder of a video file; InputError where it cannot be opened, or PyAV was asked for and is not installed."""
     installed = find_spec("av") is not None
     if name == "pyav" and not installed:
         raise InputError("the decoder PyAV is not installed", "the package av", "pip install 'segunc[video]'")
@@ -288,6 +271,13 @@ def _start(capture: cv2.VideoCapture) -> float:
             return 0.0
     ticks = stamps[1] - stamps[0]
     return stamps[0] * (moments[1] - moments[0]) / ticks / 1000.0 if ticks > 0 else 0.0
+
+
+def _retrieved(capture: cv2.VideoCapture) -> Image | None:
+    whole, decoded = capture.retrieve()
+    if not whole or decoded is None:
+        return None
+    return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
 
 
 def _converted(frame: av.VideoFrame) -> Image:

@@ -36,17 +36,12 @@ def write_map(out: Path, file: str, data: bytes) -> None:
 
     Raises:
         InputError: the name can be no file of the folder.
-        OSError: it cannot be written.
     """
     write_file(inside(out, file), data)
 
 
 def read_map(path: Path) -> bytes:
-    """The bytes of a file that :func:`write_map` (or another tool) wrote; a checksum would be compared here.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The bytes of a file that :func:`write_map` (or another tool) wrote; a checksum would be compared here."""
     return path.read_bytes()
 
 

@@ -156,7 +156,7 @@ class MapsWriter:
         statistics are of the stored values, in real units.
 
         Args:
-            name: the frame's name.
+            name: of the frame.
             maps: ``prediction`` as integers ``[H, W]`` and every score of the manifest ``[H, W]``.
             overlay: RGB uint8 picture for ``overlay/``.
             place: the frame's place in the source; the next one where None.

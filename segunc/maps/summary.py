@@ -54,7 +54,7 @@ def worst_moments(
         score: a score of theirs.
         statistic: one of :data:`segunc.maps.statistics.STATISTICS`.
         count: how many at most.
-        apart: seconds between two moments of a video.
+        apart: seconds.
 
     Raises:
         InputError: an unknown statistic, or a folder whose lines do not hold it for this score.
