@@ -82,7 +82,9 @@ class MapsReader:
             self._files, self.skipped = find_maps(folder)
         masked = self.manifest is not None and "mask" in self.manifest
         self.region = Region(inside(folder, MASK_NAME)) if masked else None
-        self.unfinished = self._why_unfinished()
+        status = (self.manifest or {"status": "finished"}).get("status", "unknown")
+        so_far = f"(status {status}, {len(self.records)} frames so far)"
+        self.unfinished = None if status == "finished" else f"the run that writes {folder} has not finished {so_far}"
         self.scores = [score for score in self._files if score != PREDICTION]
         named = {name for files in self._files.values() for name in files}
         self.frames = sorted(named) if self.manifest is None else list(self.records)
@@ -148,14 +150,6 @@ class MapsReader:
             return None if path is None else path.relative_to(self.folder).as_posix()
         file: str | None = self.records[name]["files"].get(score) if name in self.records and score != OVERLAY else None
         return file
-
-    def _why_unfinished(self) -> str | None:
-        status = (self.manifest or {}).get("status", "unknown")
-        if self.manifest is None or status == "finished":
-            return None
-        return (
-            f"the run that writes {self.folder} has not finished (status {status}, {len(self.records)} frames so far)"
-        )
 
 
 def check_classes(reader: MapsReader, label_map: LabelMap) -> None:

@@ -62,6 +62,7 @@ class MapsWriter:
         region: pixels that count; the others are stored as 0 and no statistic knows them.
 
     Attributes:
+        manifest: as it stands.
         failed: name -> reason of the frames that failed in this run.
         was_complete: the folder (or shard) had been finished without a failure before this run.
 
@@ -101,14 +102,9 @@ class MapsWriter:
         except BaseException:
             self._lock.release()
             raise
-        described = {name: entry for name, entry in self._manifest["maps"].items() if name != PREDICTION}
+        described = {name: entry for name, entry in self.manifest["maps"].items() if name != PREDICTION}
         self._scores = list(described)
         self._thresholds = {name: entry.get("component_threshold") for name, entry in described.items()}
-
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest as it stands."""
-        return self._manifest
 
     @property
     def finished(self) -> int:
@@ -224,7 +220,7 @@ class MapsWriter:
             self._write_state(status, self._log.count)
             with self._start_lock():  # the table, by the run that has the last word on the folder
                 if self.shard.whole or (read_manifest(self.out) or {}).get("status") == "finished":
-                    write_frame_table(self.out, all_shards(self._manifest), self._scores)
+                    write_frame_table(self.out, all_shards(self.manifest), self._scores)
         finally:
             self._lock.release()
 
@@ -244,17 +240,17 @@ class MapsWriter:
             refuse_other_run(self.out, before.get("run", {}), manifest.get("run", {}))
             if self.shard.whole:  # other shards may be writing
                 remove_partial_files(self.out)
-        self._manifest = continued_manifest(before, manifest)
+        self.manifest: Manifest = continued_manifest(before, manifest)
         if self._region is not None:
             described = {"file": MASK_NAME, "sha256": self._region.sha256, "kept": float(self._region.kept.mean())}
-            self._manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
+            self.manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
             write_map(self.out, MASK_NAME, encode_png(self._region.picture))
         if self.shard.whole:
             state = before
         else:
-            self._manifest["shards"] = self.shard.count
+            self.manifest["shards"] = self.shard.count
             state = read_shard_record(self.out, self.shard)
-            write_json(self.out / MANIFEST_NAME, {k: v for k, v in self._manifest.items() if k not in STATE_KEYS})
+            write_json(self.out / MANIFEST_NAME, {k: v for k, v in self.manifest.items() if k not in STATE_KEYS})
         self.was_complete = state is not None and state.get("status") == "finished" and not state.get("failed")
         self._finished_before = int((state or {}).get("finished", 0))
         if before is None:
@@ -288,7 +284,7 @@ class MapsWriter:
         failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
         state = {"status": status, "finished": finished, "failed": failed}
         if self.shard.whole:
-            self._manifest |= state
-            write_json(self.out / MANIFEST_NAME, self._manifest)
+            self.manifest |= state
+            write_json(self.out / MANIFEST_NAME, self.manifest)
         else:
-            write_shard_record(self.out, self.shard, state | {key: self._manifest.get(key) for key in MAKERS})
+            write_shard_record(self.out, self.shard, state | {key: self.manifest.get(key) for key in MAKERS})

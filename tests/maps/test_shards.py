@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import multiprocessing
 import os
-import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -17,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.locks import HeldError, Lock
 from segunc.frames.sources import open_source
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest
@@ -160,60 +155,3 @@ def test_a_folder_that_another_shard_is_making_is_no_foreign_one(tmp_path: Path)
     partial.write_text("{}")
     with pytest.raises(InputError, match=r"holds files but no manifest\.json"):
         refuse_foreign(tmp_path)
-
-
-def dead_process() -> int:
-    return int(subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True).stdout)
-
-
-@pytest.fixture
-def no_system_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flock(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", flock)
-
-
-@pytest.mark.parametrize("system_locks", [True, False])
-def test_the_lock_of_a_dead_process_is_taken_over(
-    tmp_path: Path, request: pytest.FixtureRequest, system_locks: bool
-) -> None:
-    if not system_locks:
-        request.getfixturevalue("no_system_locks")
-    path = tmp_path / ".lock"
-    path.write_text(f"{dead_process()}\n{socket.gethostname()}\n")
-    lock = Lock(path, "it")
-    assert path.read_text().split()[0] == str(os.getpid())
-    with pytest.raises(HeldError, match=rf"it is being written by another run \(process {os.getpid()} on "):
-        Lock(path, "it")
-    lock.release()
-    assert not path.exists()
-    Lock(path, "it").release()
-
-
-def test_without_system_locks_another_host_is_believed(tmp_path: Path, no_system_locks: None) -> None:
-    path = tmp_path / ".lock"
-    path.write_text("17\nelsewhere\n")
-    with pytest.raises(HeldError, match=r"process 17 on elsewhere.*if that run is gone, remove"):
-        Lock(path, "it")
-
-
-def test_a_lock_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
-    lock = Lock(tmp_path / ".lock", "it")
-    let_go: list[bool] = []
-    timer = threading.Timer(0.2, lambda: (let_go.append(True), lock.release()))
-    timer.start()
-    with Lock(tmp_path / ".lock", "it", 30.0):
-        assert let_go
-    timer.join()
-
-
-@pytest.mark.parametrize("what", ["link", "hard link", "folder", "file"])
-def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, what: str) -> None:
-    path, mine = tmp_path / ".lock", tmp_path / "mine"
-    mine.write_text("all of it")
-    make = {"link": path.symlink_to, "hard link": path.hardlink_to}
-    make[what](mine) if what in make else path.mkdir() if what == "folder" else mine.rename(path)
-    with pytest.raises(InputError, match="is no lock of a run"):
-        Lock(path, "it")
-    assert path.is_dir() or path.read_text() == "all of it"
