@@ -50,15 +50,16 @@ class Lock:
         try:
             self._lock = self._acquire(wait)
         except Timeout as error:
-            raise HeldError(
-                f"{what} is being written by another run{self._holder()}",
-                "one run at a time",
-                f"wait, or give another --out; if that run is gone, remove {path}",
-            ) from error
+            who = ""
+            with contextlib.suppress(OSError, ValueError):
+                process, host = path.read_text(encoding="utf-8").split()[:2]
+                who = f" (process {int(process)} on {host})"
+            remedy = f"wait, or give another --out; if that run is gone, remove {path}"
+            raise HeldError(f"{what} is being written by another run{who}", "one run at a time", remedy) from error
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.EMLINK, errno.EISDIR):
                 raise
-            raise self._no_lock() from error
+            raise InputError(f"{path} is no lock of a run", "a file of segunc, or none", "remove it") from error
 
     def release(self) -> None:
         """Let go; a second call does nothing."""
@@ -75,9 +76,8 @@ class Lock:
     def _acquire(self, wait: float) -> BaseFileLock:
         from filelock import FileLock, SoftFileLock
 
-        lock: BaseFileLock
+        lock: BaseFileLock = FileLock(self.path, wait, thread_local=False, on_acquired=_sign)
         try:
-            lock = FileLock(self.path, wait, thread_local=False, on_acquired=self._sign)
             lock.acquire()
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
@@ -89,20 +89,11 @@ class Lock:
             lock.acquire()
         return lock
 
-    def _sign(self, handle: int) -> None:
-        """Name the holder. The content is replaced, so it must be that of a lock: a folder from elsewhere may hold a link."""
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _HOLDER.fullmatch(os.pread(handle, 1024, 0)):
-            raise self._no_lock()
-        os.truncate(handle, 0)
-        os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
 
-    def _no_lock(self) -> InputError:
-        return InputError(f"{self.path} is no lock of a run", "a file of segunc, or none", "remove it")
-
-    def _holder(self) -> str:
-        try:
-            process, host = self.path.read_text(encoding="utf-8").split()[:2]
-            return f" (process {int(process)} on {host})"
-        except (OSError, ValueError):
-            return ""
+def _sign(handle: int) -> None:
+    """Name the holder in place of what is there, which must be a lock's: a folder from elsewhere may hold another file."""
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _HOLDER.fullmatch(os.pread(handle, 1024, 0)):
+        raise OSError(errno.EMLINK, "no lock")
+    os.truncate(handle, 0)
+    os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
