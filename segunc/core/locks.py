@@ -76,9 +76,11 @@ class Lock:
     def _acquire(self, wait: float) -> BaseFileLock:
         from filelock import FileLock, SoftFileLock
 
-        lock: BaseFileLock = FileLock(self.path, wait, thread_local=False, on_acquired=_sign)
+        lock: BaseFileLock = FileLock(self.path, wait, thread_local=False, on_acquired=self._sign)
         try:
             lock.acquire()
+        except _RemovedError:
+            return self._acquire(wait)
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
                 raise
@@ -89,11 +91,22 @@ class Lock:
             lock.acquire()
         return lock
 
+    def _sign(self, handle: int) -> None:
+        """Name the holder in place of what is there, which must be a lock's: a folder from elsewhere may hold another file."""
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _HOLDER.fullmatch(os.pread(handle, 1024, 0)):
+            raise OSError(errno.EMLINK, "no lock")
+        # Between opening and locking, its holder may have removed the file: a lock on that one holds nothing. The count of
+        # links does not tell it everywhere: NFS keeps a removed file that is open under another name.
+        try:
+            current = os.path.samestat(found, self.path.lstat())
+        except FileNotFoundError:
+            current = False
+        if not current:
+            raise _RemovedError
+        os.truncate(handle, 0)
+        os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
 
-def _sign(handle: int) -> None:
-    """Name the holder in place of what is there, which must be a lock's: a folder from elsewhere may hold another file."""
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _HOLDER.fullmatch(os.pread(handle, 1024, 0)):
-        raise OSError(errno.EMLINK, "no lock")
-    os.truncate(handle, 0)
-    os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
+
+class _RemovedError(Exception):
+    """The file that was locked is not the one under its name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import subprocess
@@ -50,6 +51,25 @@ def test_without_system_locks_another_host_is_believed(tmp_path: Path, no_system
     path.write_text("17\nelsewhere\n")
     with pytest.raises(HeldError, match=r"process 17 on elsewhere.*if that run is gone, remove"):
         Lock(path, "it")
+
+
+def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS, where a removed file that is open goes on under another name."""
+    path, removed, flock = tmp_path / ".lock", tmp_path / ".nfs1", fcntl.flock
+
+    def late(handle: int, how: int) -> None:
+        if not removed.exists():
+            path.rename(removed)
+        flock(handle, how)
+
+    monkeypatch.setattr("fcntl.flock", late)
+    with Lock(path, "it"):
+        assert path.read_text().split()[0] == str(os.getpid())
+        assert removed.read_text() == ""
+        with pytest.raises(HeldError):
+            Lock(path, "it")
 
 
 def test_a_lock_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
