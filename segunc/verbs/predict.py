@@ -120,8 +120,8 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     >>> result = predict(PredictOptions(model=abnn, input=frames, out=folder / "maps", draws=4, device="cpu"))
     >>> result.frames, result.failed
     (2, {})
-    >>> sorted(path.name for path in (result.out / "epistemic").iterdir())
-    ['elsewhere_000000.png', 'elsewhere_000001.png']
+    >>> len(list((result.out / "epistemic").glob("*.png")))
+    2
     """
     if options.engine == "ray":
         from segunc.verbs.cluster import predict_on_cluster
