@@ -38,7 +38,7 @@ from segunc.cli.parser import parsed
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.frames.sources import Frame
-from segunc.maps.frame_files import PNG_LEVEL
+from segunc.maps.encoding import PNG_LEVEL
 from segunc.maps.manifest import build_manifest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.store import MapsWriter

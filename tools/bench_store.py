@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.maps.frame_files import encode_npy, encode_png
+from segunc.maps.encoding import encode_npy, encode_png
 from segunc.maps.manifest import tool_commit
 from segunc.maps.reader import MapsReader
 

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from segunc.core.files import write_file
 from segunc.gallery.frame_files import IMAGE, SHARES, STATISTICS, THUMBNAILS, FrameRow, write_data
 from segunc.gallery.page import frame_table, write_review
-from segunc.maps.frame_files import encode_jpeg, write_file
+from segunc.maps.encoding import encode_jpeg
 from segunc.maps.manifest import build_manifest, tool_commit
 from segunc.maps.store import MapsWriter
 from segunc.scores import SCORES

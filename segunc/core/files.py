@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,8 +15,6 @@ from segunc.core.errors import InputError
 
 PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; whoever finds one may remove it while no run is under way."""
-
-
 LONGEST_PART = 255
 """Bytes of one part of a name, as file systems allow them."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
@@ -61,12 +61,34 @@ def open_new(path: Path) -> BinaryIO:
     return path.open("xb")
 
 
+def partial_of(path: Path) -> Path:
+    """The hidden neighbour that a file is written to before it takes its name."""
+    return path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes a path's place when it is whole; after an error everything is as before."""
+    partial = partial_of(path)
+    try:
+        with open_new(partial) as file:
+            yield file
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is either absent, as before, or whole: to a hidden neighbour, then renamed."""
-    partial = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
-    with open_new(partial) as file:
+    """Write a file so that it is either absent, as before, or whole."""
+    with replacing(path) as file:
         file.write(data)
-    os.replace(partial, path)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """:func:`write_atomically` into a folder that is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, data)
 
 
 def write_json(path: Path, content: Any) -> None:

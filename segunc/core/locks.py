@@ -8,21 +8,18 @@ import os
 import re
 import socket
 import stat
-import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from segunc.core.errors import InputError
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 START_SECONDS = 30.0
 """How long a run waits for another one that is making the same folder."""
-_HOLDER = re.compile(rb"(\d+ \S+\n)?")
-"""What a lock holds: nothing yet, or a process and its host."""
+_HOLDER = re.compile(rb"(\d+\s\S+\s[\d\s]*)?")
+"""What a lock holds: nothing yet, or a process and its host (and, by filelock, when the process began)."""
 
 
 class HeldError(InputError):
@@ -39,142 +36,77 @@ class Lock:
     Args:
         path: the file; removed again on release.
         what: what is held, for the message.
+        wait: seconds to wait for another holder.
 
     Raises:
         HeldError: another run holds it.
         InputError: what lies there is no lock but a link, or a file of another content.
     """
 
-    def __init__(self, path: Path, what: str) -> None:
-        self.path, self._what = path, what
-        self._handle = self._lock_file() if fcntl is not None else None
-        if self._handle is None:
-            self._make_file()
+    def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
+        from filelock import Timeout  # here, because readers of maps import this module and lock nothing
 
-    def release(self) -> None:
-        """Let go; a second call does nothing."""
-        if self._what:
-            self._what = ""
-            self.path.unlink(missing_ok=True)  # before unlocking: whoever comes next makes a new file
-            if self._handle is not None:
-                os.close(self._handle)
-                self._handle = None
-
-    def _lock_file(self) -> int | None:
-        """A locked handle, None where the file system knows no locks."""
-        while True:
-            handle = self._open()
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                holder = self._holder()
-                os.close(handle)
-                raise self._refusal(*holder) from error
-            except OSError as error:
-                os.close(handle)
-                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-                    raise
-                if not self._names_holder():
-                    self.path.unlink(missing_ok=True)  # made just now, by the opening above
-                return None
-            # Between opening and locking, its holder may have removed the file: a lock on that one holds nothing.
-            if self._is_current(handle):
-                os.truncate(handle, 0)
-                os.write(handle, _myself())
-                return handle
-            os.close(handle)
-
-    def _open(self) -> int:
-        """The file, made where it is missing. Its content will be replaced, so it must be a lock and nothing else: a folder
-        from elsewhere may hold a link under this name."""
+        self.path = path
         try:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            self._lock = self._acquire(wait)
+        except Timeout as error:
+            who = ""
+            with contextlib.suppress(OSError, ValueError):
+                process, host = path.read_text(encoding="utf-8").split()[:2]
+                who = f" (process {int(process)} on {host})"
+            remedy = f"wait, or give another --out; if that run is gone, remove {path}"
+            raise HeldError(f"{what} is being written by another run{who}", "one run at a time", remedy) from error
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.EMLINK, errno.EISDIR):
                 raise
-            raise self._no_lock() from error
+            raise InputError(f"{path} is no lock of a run", "a file of segunc, or none", "remove it") from error
+
+    def release(self) -> None:
+        """Let go; a second call does nothing."""
+        if self._lock.is_locked:
+            self.path.unlink(missing_ok=True)  # before unlocking: whoever comes next makes a new file
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _acquire(self, wait: float) -> BaseFileLock:
+        from filelock import FileLock, SoftFileLock
+
+        lock: BaseFileLock = FileLock(self.path, wait, thread_local=False, on_acquired=self._sign)
+        try:
+            lock.acquire()
+        except _RemovedError:
+            return self._acquire(wait)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                if self.path.lstat().st_size == 0:  # made just now, by the attempt
+                    self.path.unlink()
+            lock = SoftFileLock(self.path, wait, thread_local=False)
+            lock.acquire()
+        return lock
+
+    def _sign(self, handle: int) -> None:
+        """Name the holder in place of what is there, which must be a lock's: a folder from elsewhere may hold another file."""
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _HOLDER.fullmatch(os.pread(handle, 1024, 0)):
-            os.close(handle)
-            raise self._no_lock()
-        return handle
-
-    def _no_lock(self) -> InputError:
-        return InputError(f"{self.path} is no lock of a run", "a file of segunc, or none", "remove it")
-
-    def _make_file(self) -> None:
-        for _ in range(2):
-            try:
-                handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            except FileExistsError:
-                pid, host = self._holder()
-                if host != socket.gethostname() or _is_alive(pid):
-                    raise self._refusal(pid, host) from None
-                self.path.unlink(missing_ok=True)
-                continue
-            os.write(handle, _myself())
-            os.close(handle)
-            return
-        raise self._refusal(*self._holder())
-
-    def _is_current(self, handle: int) -> bool:
+            raise OSError(errno.EMLINK, "no lock")
+        # Between opening and locking, its holder may have removed the file: a lock on that one holds nothing. The count of
+        # links does not tell it everywhere: NFS keeps a removed file that is open under another name.
         try:
-            return os.path.samestat(os.fstat(handle), self.path.lstat())
+            current = os.path.samestat(found, self.path.lstat())
         except FileNotFoundError:
-            return False
-
-    def _holder(self) -> tuple[int, str]:
-        try:
-            pid, host = self.path.read_text(encoding="utf-8").split()
-            return int(pid), host
-        except (OSError, ValueError):
-            return 0, "unknown"
-
-    def _names_holder(self) -> bool:
-        return self._holder()[0] > 0
-
-    def _refusal(self, pid: int, host: str) -> HeldError:
-        who = f" (process {pid} on {host})" if pid else ""
-        return HeldError(
-            f"{self._what} is being written by another run{who}",
-            "one run at a time",
-            f"wait, or give another --out; if that run is gone, remove {self.path}",
-        )
+            current = False
+        if not current:
+            raise _RemovedError
+        os.truncate(handle, 0)
+        os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
 
 
-@contextlib.contextmanager
-def short_lock(path: Path, what: str) -> Iterator[None]:
-    """Hold a file for a moment, waiting for others who do the same.
-
-    Raises:
-        HeldError: it is still held after half a minute.
-    """
-    end = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            lock = Lock(path, what)
-            break
-        except HeldError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _myself() -> bytes:
-    return f"{os.getpid()} {socket.gethostname()}\n".encode()
-
-
-def _is_alive(pid: int) -> bool:
-    if pid <= 0:
-        return True  # nobody is named: it may just be about to be written
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+class _RemovedError(Exception):
+    """The file that was locked is not the one under its name."""

@@ -14,10 +14,9 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
 from segunc.gallery.inputs import choose_scores
-from segunc.maps.frame_files import encode_npy
-from segunc.maps.layouts import BENCHMARK_FOLDER, FISHYSCAPES_ENDING
+from segunc.maps.encoding import encode_npy
 from segunc.maps.manifest import refuse_other_run, tool_commit, tool_version
-from segunc.maps.reader import MapsReader
+from segunc.maps.reader import BENCHMARK_FOLDER, FISHYSCAPES_ENDING, MapsReader
 from segunc.maps.score_files import HDF5_KEY, decode_stored
 
 Array = npt.NDArray[Any]

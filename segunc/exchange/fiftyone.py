@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, read_json, write_json
+from segunc.core.files import inside, read_json, write_file, write_json
 from segunc.exchange.export import ExportSummary
 from segunc.exchange.viewers import ViewerFrame, ViewerMaps
 from segunc.gallery.colormap import DisplayRange, levels
 from segunc.gallery.description import describe_classes
-from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
+from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.statistics import STATISTICS
 
 if TYPE_CHECKING:

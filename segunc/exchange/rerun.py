@@ -16,7 +16,7 @@ from segunc.exchange.export import ExportSummary
 from segunc.exchange.viewers import ViewerFrame, ViewerMaps
 from segunc.gallery.colormap import COLOUR_MAP, DisplayRange
 from segunc.gallery.description import describe_classes, run_id
-from segunc.maps.frame_files import encode_jpeg
+from segunc.maps.encoding import encode_jpeg
 from segunc.maps.statistics import STATISTICS
 
 if TYPE_CHECKING:

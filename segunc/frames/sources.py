@@ -1,15 +1,22 @@
-"""Frame sources: images, folders and globs as one sequence of named frames."""
+"""Where frames come from: an image, a folder, a glob pattern or a video, as one stream with names.
+
+A frame's name is its path relative to the input without the suffix, folders kept with ``/``; frames of a video have
+their number in the video, six digits from ``000000``. The name decides where every map of the frame is stored.
+"""
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import glob
 import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Literal
@@ -17,22 +24,23 @@ from typing import Any, Literal
 from segunc.core.errors import InputError
 from segunc.data.images import Image, read_image
 from segunc.data.layout import IMAGE_SUFFIXES, list_images
-from segunc.frames.decoders import DecoderName
+
+VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
+"""File name endings that are read as video (any case)."""
+STAMP_STRETCHES, STAMP_LENGTH = 4, 4096
+"""How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of every
+finished frame."""
+DecoderName = Literal["auto", "pyav", "opencv"]
+Skip = Callable[[int, str], bool]
+"""Whether the frame of an index and name may be passed over without decoding it."""
 
 
 def sampled_hash(path: Path, stretches: int, length: int) -> str:
-    """A hash of a file's size and of some stretches spread evenly over it, its first and last bytes among them.
+    """A hash (32 hexadecimal digits) of a file's size and of at least two stretches of so many bytes, spread evenly over it,
+    its first and last bytes among them.
 
     Cheap for files of any size and, unlike the time of change, the same for a copy elsewhere. An edit that keeps the size
     and misses every stretch is not seen; in compressed files an edit changes nearly all that follows it.
-
-    Args:
-        path: the file.
-        stretches: how many, at least 2.
-        length: bytes of each.
-
-    Returns:
-        16 bytes as hexadecimal digits.
     """
     digest = hashlib.blake2b(digest_size=16)
     with path.open("rb", buffering=0) as file:
@@ -52,12 +60,9 @@ class Selection:
     of one raster.
 
     Attributes:
-        every: 1 takes all frames.
-        start: seconds from the first frame, None for the first frame.
-        end: seconds, None for the last frame.
-
-    Raises:
-        InputError: ``every`` below 1, a negative start, or an end that is not after the start.
+        every: 1 or more.
+        start: seconds from the first frame, 0 or later; None for the first frame.
+        end: seconds, later than the start; None for the last frame.
     """
 
     every: int = 1
@@ -100,11 +105,7 @@ ALL_FRAMES = Selection()
 
 
 def parse_time(text: str) -> float:
-    """Seconds of ``90``, ``90.5``, ``1:30`` or ``0:01:30.5``.
-
-    Raises:
-        InputError: another form.
-    """
+    """Seconds of ``90``, ``90.5``, ``1:30`` or ``0:01:30.5``; InputError for another form."""
     parts = text.strip().split(":")
     try:
         numbers = [float(part) for part in parts]
@@ -113,35 +114,13 @@ def parse_time(text: str) -> float:
     whole = all(part.isdigit() for part in parts[:-1]) and all(number < 60 for number in numbers[1:])
     if len(parts) > 3 or not whole or not all(math.isfinite(number) and number >= 0 for number in numbers):
         raise InputError(f"a time of '{text}'", "seconds or HH:MM:SS, e.g. 90.5 or 0:01:30.5", "check the spelling")
-    seconds = 0.0
-    for number in numbers:
-        seconds = 60.0 * seconds + number
-    return seconds
+    return reduce(lambda seconds, number: 60.0 * seconds + number, numbers, 0.0)
 
 
 def format_time(seconds: float) -> str:
     """``H:MM:SS.mmm`` of seconds."""
-    milliseconds = round(seconds * 1000)
-    minutes, rest = divmod(milliseconds, 60_000)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
-
-
-# Where frames come from: an image, a folder, a glob pattern or a video, as one stream with names.
-#
-# A frame's name is its path relative to the input without the suffix, folders kept with ``/``; frames of a video have
-# their number in the video, six digits from ``000000``. The name decides where every map of the frame is stored.
-
-VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
-"""File name endings that are read as video (any case)."""
-
-Skip = Callable[[int, str], bool]
-"""Whether the frame of an index and name may be passed over without decoding it."""
-
-
-STAMP_STRETCHES, STAMP_LENGTH = 4, 4096
-"""How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of every
-finished frame."""
+    minutes, rest = divmod(round(seconds * 1000), 60_000)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +128,6 @@ class Frame:
     """One frame, or the reason why there is none.
 
     Attributes:
-        name: the frame's name.
         index: its place in the source, from 0: with every N-th frame taken, its number in the input divided by N.
         image: RGB uint8 ``[H, W, 3]``; None where ``error`` is set.
         error: one line that says why the frame could not be read.
@@ -169,7 +147,6 @@ class FrameSource(ABC):
     """A stream of frames in a fixed order; it can be iterated again from the start.
 
     Attributes:
-        kind: what the frames come from.
         path: the absolute path (of a glob: the pattern) that was opened.
         selection: which frames of the input are taken; names and places are of these.
         fps: mean frames a second of a video (29.97 is not 30), None for images.
@@ -214,9 +191,7 @@ class FrameSource(ABC):
 
 
 class ImageSource(FrameSource):
-    """Image files in the order of their names, each decoded when its turn comes.
-
-    Only the relative paths are kept in memory, about a hundred bytes a frame.
+    """Image files in the order of their names, each decoded when its turn comes; only relative paths are kept in memory.
 
     Raises:
         InputError: two images of one name, or a selection by time.
@@ -245,10 +220,6 @@ class ImageSource(FrameSource):
         self._files = relative[:: selection.every]
         self.length = self.length_hint = len(self._files)
 
-    def names(self) -> list[str]:
-        """All frame names in order."""
-        return [_stem(file) for file in self._files]
-
     def name_of(self, index: int) -> str | None:
         return _stem(self._files[index]) if index < len(self._files) else None
 
@@ -258,12 +229,9 @@ class ImageSource(FrameSource):
 
     def stamp(self, name: str) -> str | None:
         place = self.position(name)
-        if place is None:
-            return None
-        try:
-            return _stamp(self._root / self._files[place])
-        except OSError:
-            return None
+        with contextlib.suppress(OSError):
+            return None if place is None else _stamp(self._root / self._files[place])
+        return None
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
         for index, relative in enumerate(self._files):
@@ -273,10 +241,8 @@ class ImageSource(FrameSource):
             try:
                 stamp = _stamp(file)  # before reading: a file that is replaced meanwhile is read again by the next run
                 frame = Frame(name, index, read_image(file), stamp=stamp)
-            except OSError as error:
-                frame = Frame(name, index, None, f"{file}: {error.strerror or error}")
-            except ValueError as error:
-                frame = Frame(name, index, None, f"{file}: {error}")
+            except (OSError, ValueError) as error:
+                frame = Frame(name, index, None, f"{file}: {getattr(error, 'strerror', None) or error}")
             yield frame
 
 
@@ -300,77 +266,54 @@ def open_source(
         spec: the path or pattern.
         out: where maps will be written; refused below the input, where they would become frames of the next run.
         selection: which frames are taken.
-        decoder: of a video; ``auto`` is PyAV where it is installed.
+        decoder: of a video; ``auto`` is PyAV where it is installed, else OpenCV.
 
     Raises:
         InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a
             selection that does not suit it.
     """
     path = Path(spec).expanduser()
+    absolute = path.absolute()
     if path.is_dir():
-        return _open_folder(path, out, selection)
+        files = _images_of(path)
+        _refuse_inside(absolute, out)
+        return ImageSource("folder", absolute, absolute, files, selection)
     if path.is_file():
-        return _open_file(path, selection, decoder)
+        if path.suffix.lower() in VIDEO_SUFFIXES:
+            from segunc.frames.video import VideoSource
+
+            return VideoSource(absolute, selection, decoder)
+        if path.suffix.lower() in IMAGE_SUFFIXES:
+            return ImageSource("image", absolute, absolute.parent, [absolute], selection)
+        raise InputError(
+            f"input {path} is neither an image nor a video by its name",
+            f"a file ending in {', '.join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))}",
+            "convert or rename it",
+        )
     if glob.has_magic(str(path)):
-        return _open_glob(path, out, selection)
+        files = _matching_images(path)
+        if "**" in absolute.parts:
+            _refuse_inside(_fixed_part(absolute), out)
+        return ImageSource("glob", absolute, _fixed_part(absolute), files, selection)
     raise InputError(f"input {spec} does not exist", "an image, a folder, a glob pattern or a video", "check the path")
 
 
-def _open_file(path: Path, selection: Selection, decoder: DecoderName) -> FrameSource:
-    from segunc.frames.video import VideoSource
-
-    suffix = path.suffix.lower()
-    if suffix in VIDEO_SUFFIXES:
-        return VideoSource(path.absolute(), selection, decoder)
-    if suffix in IMAGE_SUFFIXES:
-        return ImageSource("image", path.absolute(), path.absolute().parent, [path.absolute()], selection)
-    raise InputError(
-        f"input {path} is neither an image nor a video by its name",
-        f"a file ending in {', '.join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))}",
-        "convert or rename it",
-    )
-
-
-def _open_folder(path: Path, out: Path | None, selection: Selection) -> FrameSource:
-    root = path.absolute()
-    videos = sorted(file.name for file in root.iterdir() if file.suffix.lower() in VIDEO_SUFFIXES)
+def _images_of(folder: Path) -> list[Path]:
     try:
-        files = list_images(root)
+        return list_images(folder.absolute())
     except InputError as error:
-        if videos:
-            raise InputError(
-                f"folder {path} holds no image but the video {videos[0]}",
-                "a folder of images, or one video",
-                f"give the video itself: {path / videos[0]}",
-            ) from error
-        raise
-    _refuse_inside(root, out)
-    return ImageSource("folder", root, root, files, selection)
+        videos = sorted(file.name for file in folder.iterdir() if file.suffix.lower() in VIDEO_SUFFIXES)
+        if not videos:
+            raise
+        raise InputError(
+            f"folder {folder} holds no image but the video {videos[0]}",
+            "a folder of images, or one video",
+            f"give the video itself: {folder / videos[0]}",
+        ) from error
 
 
-def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
-    """The images of frames at the place that a manifest records, without listing a folder, or None where there is none.
-
-    A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have the
-    stamp that was recorded of the frame: whoever wrote that has had the image.
-
-    Args:
-        spec: the recorded input.
-        stamps: frame name -> its stamp, None where none is recorded.
-    """
-    path = Path(spec)
-    root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
-    files = []
-    for name, stamp in stamps.items():
-        spellings = (root / f"{name}{cased}" for ending in IMAGE_SUFFIXES for cased in (ending, ending.upper()))
-        files += [file for file in spellings if stamp and file.is_file() and _stamp(file) == stamp][:1]
-    return ImageSource("folder", root, root, files) if files else None
-
-
-def _open_glob(pattern: Path, out: Path | None, selection: Selection) -> FrameSource:
-    absolute = pattern.absolute()
-    root = _fixed_part(absolute)
-    matches = [Path(match) for match in glob.glob(str(absolute), recursive=True)]
+def _matching_images(pattern: Path) -> list[Path]:
+    matches = [Path(match) for match in glob.glob(str(pattern.absolute()), recursive=True)]
     files = list({match for match in matches if match.suffix.lower() in IMAGE_SUFFIXES and match.is_file()})
     if not files:
         videos = [match for match in matches if match.suffix.lower() in VIDEO_SUFFIXES]
@@ -379,9 +322,22 @@ def _open_glob(pattern: Path, out: Path | None, selection: Selection) -> FrameSo
             f"at least one file ending in {', '.join(IMAGE_SUFFIXES)}",
             f"give one video itself: {videos[0]}" if videos else "check the pattern (and its quotes in the shell)",
         )
-    if "**" in absolute.parts:
-        _refuse_inside(root, out)
-    return ImageSource("glob", absolute, root, files, selection)
+    return files
+
+
+def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
+    """The images of frames at the place that a manifest records, without listing a folder, or None where there is none.
+
+    A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have the
+    stamp (by frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image.
+    """
+    path = Path(spec)
+    root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
+    files = []
+    for name, stamp in stamps.items():
+        spellings = (root / f"{name}{cased}" for ending in IMAGE_SUFFIXES for cased in (ending, ending.upper()))
+        files += [file for file in spellings if stamp and file.is_file() and _stamp(file) == stamp][:1]
+    return ImageSource("folder", root, root, files) if files else None
 
 
 def _fixed_part(pattern: Path) -> Path:
@@ -395,3 +351,79 @@ def _refuse_inside(root: Path, out: Path | None) -> None:
             "an output folder outside the input (its maps would be taken for frames)",
             "give another --out",
         )
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a run.
+
+    Attributes:
+        spec: what :func:`segunc.frames.sources.open_source` takes.
+        out: the maps folder.
+        label: its name in progress and messages; empty where it is the only one.
+    """
+
+    spec: str
+    out: Path
+    label: str = ""
+
+
+def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
+    """The inputs of a run and their maps folders.
+
+    A folder or a pattern that holds videos and no image stands for its videos. A single input has ``out`` itself as its
+    maps folder. Of several, each has a sub-folder with the name of the file (without its suffix) or folder; where two
+    have one name, folders above it are joined in front with ``_`` until the names differ.
+
+    Raises:
+        InputError: one input is given twice, or names cannot be told apart.
+    """
+    expanded = [part for spec in specs for part in _expand(spec)]
+    if len(expanded) == 1:
+        return [Input(expanded[0], out)]
+    names = _distinct_names(expanded)
+    return [Input(spec, out / name, name) for spec, name in zip(expanded, names, strict=True)]
+
+
+def _expand(spec: str) -> list[str]:
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        found = sorted(path.iterdir())
+        if any(file.suffix.lower() in IMAGE_SUFFIXES for file in path.rglob("*")):
+            return [spec]
+    elif not path.exists() and glob.has_magic(str(path)):
+        found = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+        if any(file.suffix.lower() in IMAGE_SUFFIXES for file in found):
+            return [spec]
+    else:
+        return [spec]
+    # Where there is no video either, opening the input says what is missing.
+    return [str(file) for file in found if file.suffix.lower() in VIDEO_SUFFIXES] or [spec]
+
+
+def _distinct_names(specs: Sequence[str]) -> list[str]:
+    paths = [Path(spec).expanduser().absolute() for spec in specs]
+    for path, count in Counter(paths).items():
+        if count > 1:
+            raise InputError(f"input {path} is given {count} times", "every input once", "remove one")
+    parts = [_parts(path) for path in paths]
+    depths = [1] * len(parts)
+    while True:
+        names = ["_".join(part[-depth:]) for part, depth in zip(parts, depths, strict=True)]
+        repeated = {name for name, count in Counter(names).items() if count > 1}
+        if not repeated:
+            return names
+        deeper = [d + (n in repeated and d < len(p)) for d, n, p in zip(depths, names, parts, strict=True)]
+        if deeper == depths:
+            raise InputError(
+                f"several inputs would have the maps folder '{sorted(repeated)[0]}'",
+                "names that differ in more than their suffix",
+                "rename one, or predict it in a run of its own",
+            )
+        depths = deeper
+
+
+def _parts(path: Path) -> list[str]:
+    """Parts of a name: wildcards, which no folder can be named by on every system, become ``x``."""
+    whole = path.with_suffix("") if path.suffix.lower() in (*VIDEO_SUFFIXES, *IMAGE_SUFFIXES) else path
+    return ["".join("x" if letter in '*?[]<>:"|' else letter for letter in part) for part in whole.parts[1:]]

@@ -1,29 +1,190 @@
-"""Frames of a video file, decoded as a stream: one frame in memory at a time."""
+"""Frames of a video file, decoded as a stream, one frame in memory at a time: by PyAV where it is installed, else OpenCV.
+
+Both decoders stand on FFmpeg and give the same pictures: frames in the order of display, upright by the rotation that
+the container states, converted to RGB by the same routine, with the time of the container. Packets that cannot be decoded
+are passed over by both.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import cv2
+import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.frames.decoders import DecoderName, open_decoder
-from segunc.frames.sources import ALL_FRAMES, Frame, FrameSource, Selection, Skip, format_time, sampled_hash
+from segunc.data.images import Image
+from segunc.frames.sources import (
+    ALL_FRAMES,
+    DecoderName,
+    Frame,
+    FrameSource,
+    Selection,
+    Skip,
+    format_time,
+    sampled_hash,
+)
+
+if TYPE_CHECKING:
+    import av
+    from av.container import InputContainer
 
 MISSING_TOLERATED = 0.02
 """Share of the container's duration that may be missing at the end: a duration is often that of the sound."""
 HASH_STRETCHES, HASH_LENGTH = 32, 1 << 16
 """How many stretches of a video, of how many bytes, its hash reads."""
+_CAP_PROP_PTS = getattr(cv2, "CAP_PROP_PTS", -1)
+"""Not known to the oldest OpenCV that is supported, which answers 0."""
+Retrieve = Callable[[], Image | None]
+"""Converts the frame that was just decoded to RGB uint8 ``[H, W, 3]``; None where it cannot be."""
 
 
-def video_hash(path: Path) -> str:
-    """What tells a video from another one under its name."""
-    return sampled_hash(path, HASH_STRETCHES, HASH_LENGTH)
+@dataclass(frozen=True)
+class VideoFacts:
+    """What a container says of its video.
+
+    Attributes:
+        fps: mean frames a second, None where it is not stated.
+        frames: the number of frames; from the duration where no number is stated, None where neither is.
+        start: seconds of the first frame on the container's clock; some containers state their end on that clock as duration.
+    """
+
+    fps: float | None
+    frames: int | None
+    start: float = 0.0
 
 
-def video_frame_name(number: int) -> str:
-    """Six-digit name of a video frame, from ``000000`` (longer beyond a million frames)."""
-    return f"{number:06d}"
+class Decoder(ABC):
+    """Decodes one video file, each call of :meth:`frames` from its first frame; InputError where none can be decoded."""
+
+    name: str
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.facts = self._inspect()
+
+    @abstractmethod
+    def frames(self) -> Iterator[tuple[float | None, Retrieve]]:
+        """Seconds since the first moment of the stream (None where the container states none) and the picture."""
+
+    @abstractmethod
+    def _inspect(self) -> VideoFacts:
+        """Open the file, decode one frame, and close it."""
+
+    def _unreadable(self) -> InputError:
+        return InputError(
+            f"video {self.path} cannot be opened",
+            "a complete video with a codec that FFmpeg decodes",
+            "check that it plays, or convert it (for example to H.264 in .mp4)",
+        )
+
+
+class OpenCVDecoder(Decoder):
+    """Through OpenCV's own FFmpeg."""
+
+    name = "opencv"
+
+    def frames(self) -> Iterator[tuple[float | None, Retrieve]]:
+        with self._opened() as capture:
+            while capture.grab():
+                yield _seconds(float(capture.get(cv2.CAP_PROP_POS_MSEC)) / 1000.0), partial(_retrieved, capture)
+
+    def _inspect(self) -> VideoFacts:
+        with self._opened() as capture:
+            fps = float(capture.get(cv2.CAP_PROP_FPS))
+            count = float(capture.get(cv2.CAP_PROP_FRAME_COUNT))
+            if not capture.grab():
+                raise self._unreadable()
+            frames = int(count) if math.isfinite(count) and count > 0 else None
+            return VideoFacts(fps if math.isfinite(fps) and fps > 0 else None, frames, _start(capture))
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[cv2.VideoCapture]:
+        # FFmpeg alone: other backends would take digits in the file's name for an image sequence.
+        level = cv2.utils.logging.getLogLevel()
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # our one line says it
+        try:
+            capture = cv2.VideoCapture(str(self.path), cv2.CAP_FFMPEG)
+        finally:
+            cv2.utils.logging.setLogLevel(level)
+        if not capture.isOpened():
+            raise self._unreadable()
+        try:
+            yield capture
+        finally:
+            capture.release()
+
+
+class PyAVDecoder(Decoder):
+    """Through PyAV, whose FFmpeg knows more containers and codecs than OpenCV's."""
+
+    name = "pyav"
+
+    def frames(self) -> Iterator[tuple[float | None, Retrieve]]:
+        import av
+
+        with self._open() as container:
+            stream = container.streams.video[0]
+            stream.thread_type = "AUTO"
+            origin = stream.start_time or 0
+            packets = container.demux(stream)
+            while True:
+                try:
+                    packet = next(packets)
+                except (StopIteration, av.error.FFmpegError):  # the file may end inside a packet
+                    return
+                try:
+                    decoded = packet.decode()
+                except av.error.FFmpegError:
+                    continue
+                for frame in decoded:
+                    stamp = frame.pts if frame.pts is not None else frame.dts
+                    base = frame.time_base or stream.time_base
+                    time = None if stamp is None or base is None else float((stamp - origin) * base)
+                    yield _seconds(time), partial(_converted, frame)
+
+    def _inspect(self) -> VideoFacts:
+        import av
+
+        with self._open() as container:
+            stream = container.streams.video[0]
+            fps = None if stream.average_rate is None else float(stream.average_rate)
+            count = stream.frames
+            if count <= 0 and fps and container.duration:
+                count = int(container.duration / av.time_base * fps + 0.5)
+            start = float((stream.start_time or 0) * stream.time_base) if stream.time_base else 0.0
+        if next(self.frames(), None) is None:
+            raise self._unreadable()
+        return VideoFacts(fps or None, count if count > 0 else None, start)
+
+    def _open(self) -> InputContainer:
+        import av
+
+        av.logging.set_level(None)  # our one line says it
+        try:
+            container = av.open(str(self.path))
+        except (av.error.FFmpegError, OSError) as error:
+            raise self._unreadable() from error
+        if not container.streams.video:
+            container.close()
+            raise self._unreadable()
+        return container
+
+
+def open_decoder(path: Path, name: DecoderName = "auto") -> Decoder:
+    """The decoder of a video file; InputError where it cannot be opened, or PyAV was asked for and is not installed."""
+    installed = find_spec("av") is not None
+    if name == "pyav" and not installed:
+        raise InputError("the decoder PyAV is not installed", "the package av", "pip install 'segunc[video]'")
+    return PyAVDecoder(path) if installed and name != "opencv" else OpenCVDecoder(path)
 
 
 class VideoSource(FrameSource):
@@ -33,13 +194,9 @@ class VideoSource(FrameSource):
     is only a hint. A stream that ends well before its duration (more than 2 % and more than three frames early) closes
     with one frame that carries an error. Damage that the decoder conceals inside frames is not visible here.
 
-    Frames are named by their number in the video, whatever is selected. Frames before the start of the selection are
-    decoded too (their pictures are not converted): no container states the number of the frame at a moment.
-
-    Args:
-        path: the file.
-        selection: which frames are taken.
-        decoder: ``auto`` is PyAV where it is installed.
+    Frames are named by their number in the video, six digits or more from ``000000``, whatever is selected. Frames before
+    the start of the selection are decoded too (their pictures are not converted): no container states the number of the
+    frame at a moment.
 
     Raises:
         InputError: the video cannot be opened, its first frame cannot be decoded, or it ends before the selection starts.
@@ -62,30 +219,30 @@ class VideoSource(FrameSource):
         self.length_hint = None if frames is None else selection.expected(frames, self.fps)
 
     def name_of(self, index: int) -> str | None:
-        return video_frame_name(index * self.selection.every)
+        return f"{index * self.selection.every:06d}"
 
     def position(self, name: str) -> int | None:
         place, rest = divmod(int(name), self.selection.every) if name.isdecimal() else (0, 1)
         return None if rest else place
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
-        number, last = 0, 0.0
-        for number, (time, retrieve) in enumerate(self._decoder.frames(), start=1):
-            index, name = (number - 1) // self.selection.every, video_frame_name(number - 1)
-            last = self._time_of(number - 1, time)
+        count, last = 0, 0.0
+        for number, (stated, retrieve) in enumerate(self._decoder.frames()):
+            count, index, name = number + 1, number // self.selection.every, f"{number:06d}"
+            last = stated if stated is not None else round(number / (self.fps or 25.0), 6)
             if self.selection.is_past(last):
                 return
-            if not self.selection.takes(number - 1, last) or (skip is not None and skip(index, name)):
+            if not self.selection.takes(number, last) or (skip is not None and skip(index, name)):
                 continue
             image = retrieve()
-            error = None if image is not None else f"{self.path}: frame {number - 1} cannot be decoded"
+            error = None if image is not None else f"{self.path}: frame {number} cannot be decoded"
             yield Frame(name, index, image, error, time=last)
         if self._duration is not None and self.fps is not None:
             missing = self._duration - self._decoder.facts.start - (last + 1.0 / self.fps)
             if missing > max(3.5 / self.fps, MISSING_TOLERATED * self._duration):
-                reason = f"{self.path}: video ends at frame {number}, {format_time(missing)} before its stated end"
-                index = -(-number // self.selection.every)
-                yield Frame(video_frame_name(index * self.selection.every), index, None, reason)
+                reason = f"{self.path}: video ends at frame {count}, {format_time(missing)} before its stated end"
+                index = -(-count // self.selection.every)
+                yield Frame(f"{index * self.selection.every:06d}", index, None, reason)
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "decoder": self._decoder.name}
@@ -93,5 +250,37 @@ class VideoSource(FrameSource):
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "input_hash": video_hash(self.path)}
 
-    def _time_of(self, number: int, stated: float | None) -> float:
-        return stated if stated is not None else round(number / (self.fps or 25.0), 6)
+
+def video_hash(path: Path) -> str:
+    """What tells a video from another one under its name."""
+    return sampled_hash(path, HASH_STRETCHES, HASH_LENGTH)
+
+
+def _seconds(time: float | None) -> float | None:
+    """To the microsecond, so that both decoders state the same number."""
+    return round(time, 6) if time is not None and math.isfinite(time) else None
+
+
+def _start(capture: cv2.VideoCapture) -> float:
+    """Seconds of the frame just grabbed, the first, on the container's clock: OpenCV tells its moments from there only."""
+    stamps, moments = [], []
+    for _ in range(2):
+        stamps.append(float(capture.get(_CAP_PROP_PTS)))
+        moments.append(float(capture.get(cv2.CAP_PROP_POS_MSEC)))
+        if stamps[0] <= 0 or (len(stamps) < 2 and not capture.grab()):
+            return 0.0
+    ticks = stamps[1] - stamps[0]
+    return stamps[0] * (moments[1] - moments[0]) / ticks / 1000.0 if ticks > 0 else 0.0
+
+
+def _retrieved(capture: cv2.VideoCapture) -> Image | None:
+    whole, decoded = capture.retrieve()
+    if not whole or decoded is None:
+        return None
+    return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
+
+
+def _converted(frame: av.VideoFrame) -> Image:
+    # OpenCV asks for bicubic as well; it turns by the container's matrix itself.
+    picture = frame.reformat(format="rgb24", interpolation="BICUBIC").to_ndarray()
+    return np.ascontiguousarray(np.rot90(picture, frame.rotation // 90 % 4), np.uint8)

@@ -22,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.core.files import write_file
 from segunc.data.images import Image
 from segunc.gallery.colormap import DisplayRange, colourise
 from segunc.gallery.inputs import Label, ReviewLabels
+from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
-from segunc.maps.frame_files import encode_jpeg, write_file
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
 

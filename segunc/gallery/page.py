@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, read_json, write_json
+from segunc.core.files import inside, read_json, write_file, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
 from segunc.gallery.colormap import colour_table, page_ranges
@@ -36,7 +36,6 @@ from segunc.gallery.inputs import (
 )
 from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
 from segunc.maps.folder import OVERLAY
-from segunc.maps.frame_files import write_file
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
 

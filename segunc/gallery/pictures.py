@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Literal
 
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.files import write_file
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import Image
 from segunc.gallery.colormap import page_ranges
 from segunc.gallery.description import describe_classes
 from segunc.gallery.inputs import ReviewLabels, choose_scores, find_review_labels, open_images, open_maps, with_images
 from segunc.gallery.overlay import Legend, draw_overlay, draw_panel
+from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.folder import PREDICTION
-from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
 

@@ -2,21 +2,32 @@
 
 Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and finest near
 zero, where the epistemic map lives. Unbounded scores are stored as float16 ``.npy``. Both forms have an
-order-preserving 16-bit key, so metrics on the file and on the values before writing agree exactly.
+order-preserving 16-bit key, so metrics on the file and on the values before writing agree exactly. Every parameter of
+the files is fixed, because a resumed run must give the same bytes.
 """
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.data.images import Image
 from segunc.scores import SCORES
 
 CODE_MAX = 65535
+# Measured on three uint16 maps of 960 x 540 (a noisy, a smooth and a real one), process time of one core: run lengths
+# at level 1 take 17 to 19 ms, the general strategy 25 to 35 ms at level 1 and 35 ms at level 3, for sizes within 3 % of
+# each other.
+PNG_LEVEL = 1
+_PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
+_JPEG = [cv2.IMWRITE_JPEG_QUALITY, 90]
 
+Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.uint16]
 Floats = npt.NDArray[np.float32]
 
@@ -40,23 +51,16 @@ def decode_unit(codes: Codes) -> Floats:
 
 
 def encode_unbounded(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16]:
-    """float16 of an unbounded score.
-
-    Raises:
-        InputError: a value is NaN, or overflows float16 (beyond 65,504).
-    """
+    """float16 of an unbounded score; InputError where a value is NaN, or overflows float16 (beyond 65,504)."""
     with np.errstate(over="ignore"):
         half = values.astype(np.float16)
     if not np.isfinite(half).all():
-        raise InputError(
-            "a score is NaN or beyond the range of float16",
-            "finite values within +-65504",
-            "check the network's weights",
-        )
+        given = "a score is NaN or beyond the range of float16"
+        raise InputError(given, "finite values within +-65504", "check the network's weights")
     return half
 
 
-def encode_score(name: str, values: npt.NDArray[np.floating]) -> npt.NDArray[np.uint16] | npt.NDArray[np.float16]:
+def encode_score(name: str, values: npt.NDArray[np.floating]) -> Codes | npt.NDArray[np.float16]:
     """The stored form of a named score: uint16 codes for the bounded ones, float16 for the others."""
     return encode_unit(values) if SCORES[name].stored == "unit16" else encode_unbounded(values)
 
@@ -78,11 +82,8 @@ def score_keys(stored: npt.NDArray[Any]) -> Codes:
         raise InputError(f"a score map of type {stored.dtype}", "uint8, uint16 or a floating type", "convert the map")
     half = stored if stored.dtype == np.float16 else encode_unbounded(stored)
     if not np.isfinite(half).all():
-        raise InputError(
-            "a score map holds NaN or infinite values",
-            "finite values",
-            "mask them as ignored in the labels or repair the map",
-        )
+        given = "a score map holds NaN or infinite values"
+        raise InputError(given, "finite values", "mask them as ignored in the labels or repair the map")
     bits = (half + np.float16(0.0)).view(np.uint16)  # -0.0 + 0.0 = +0.0
     return np.where(bits & 0x8000, ~bits, bits | 0x8000).astype(np.uint16)
 
@@ -92,30 +93,36 @@ def keys_to_half(keys: Codes) -> npt.NDArray[np.float16]:
     return np.where(keys & 0x8000, keys & 0x7FFF, ~keys).astype(np.uint16).view(np.float16)
 
 
-Array = npt.NDArray[Any]
-
-
 def class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
-    """The prediction of a frame as uint8.
-
-    Raises:
-        InputError: no whole numbers in 0..255.
-    """
+    """The prediction of a frame as uint8; InputError where it is not whole numbers in 0..255."""
     if not np.issubdtype(values.dtype, np.integer) or values.min(initial=0) < 0 or values.max(initial=0) > 255:
         raise InputError(f"the prediction of frame {name} is {values.dtype}", "class ids 0..255", "repair the process")
     return np.ascontiguousarray(values, np.uint8)
 
 
 def stored_score(score: str, values: Array) -> Array:
-    """A score as uint16 codes or float16; codes of a score in 0..1 are taken as they are.
-
-    Raises:
-        InputError: another type, or NaN.
-    """
+    """A score as uint16 codes or float16; codes of a score in 0..1 are taken as they are; InputError for others and NaN."""
     if np.issubdtype(values.dtype, np.floating):
         return encode_score(score, values)
     if values.dtype == np.uint16 and SCORES[score].stored == "unit16":
         return values
-    raise InputError(
-        f"map {score} is {values.dtype}", "floating values, or uint16 codes of a score in 0..1", "repair the process"
-    )
+    expected = "floating values, or uint16 codes of a score in 0..1"
+    raise InputError(f"map {score} is {values.dtype}", expected, "repair the process")
+
+
+def encode_png(values: Array) -> bytes:
+    """PNG bytes of a ``[H, W]`` uint8 or uint16 map, or of an RGB uint8 ``[H, W, 3]`` picture."""
+    pixels = cv2.cvtColor(values, cv2.COLOR_RGB2BGR) if values.ndim == 3 else values
+    return cv2.imencode(".png", pixels, _PNG)[1].tobytes()
+
+
+def encode_jpeg(picture: Image) -> bytes:
+    """JPEG bytes (quality 90) of an RGB uint8 ``[H, W, 3]`` picture."""
+    return cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), _JPEG)[1].tobytes()
+
+
+def encode_npy(values: Array) -> bytes:
+    """``.npy`` bytes of an array."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.ascontiguousarray(values), allow_pickle=False)
+    return buffer.getvalue()

@@ -1,4 +1,8 @@
-"""The state of a maps folder between runs: what is finished, what an earlier run left behind."""
+"""The door to a maps folder: what is written there, read back, and removed again.
+
+The files of frames and the mask go through :func:`write_map` and :func:`read_map` and nowhere else; which names may be
+removed is decided in :func:`clear_folder` alone.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,16 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX
+from segunc.core.files import PARTIAL_SUFFIX, inside, write_file
 from segunc.core.locks import START_SECONDS
 from segunc.frames.sources import FrameSource
-from segunc.maps.frame_files import holds_maps
-from segunc.maps.frame_log import Record
 from segunc.maps.manifest import MANIFEST_NAME, Manifest
 from segunc.maps.region import MASK_NAME
-from segunc.maps.shards import LOCK_STEM, FrameRecords, all_shards
+from segunc.maps.shards import LOCK_STEM, FrameRecords, Record, all_shards
 from segunc.maps.statistics import TABLE_NAME
 
 PREDICTION = "prediction"
@@ -30,33 +31,27 @@ SMOOTHING_FOLDER = "smoothing"
 SMOOTHING_STATE = re.compile(r"\d{12}\.npz")
 
 
-def place_finder(out: Path, source: FrameSource | None) -> Callable[[Record], int | None]:
-    """Says of a record that an earlier run left where its frame stands now, None where it has to be computed again.
+def write_map(out: Path, file: str, data: bytes) -> None:
+    """Write a file of a frame, or the mask, by atomic rename; a checksum of it would be taken here.
 
-    Computed again are frames whose maps are gone or empty and frames whose image file was replaced. Without a source
-    the record's own place counts.
-
-    Raises (the function returned):
-        InputError: the input does not hold the frame any more.
+    Raises:
+        InputError: the name can be no file of the folder.
     """
+    write_file(inside(out, file), data)
 
-    def place_of(record: Record) -> int | None:
-        if not holds_maps(out, record):
-            return None
-        if source is None:
-            return int(record["index"])
-        place, name = record.get("index"), record["name"]
-        if not isinstance(place, int) or source.name_of(place) != name:
-            place = source.position(name)
-        if place is None:
-            raise InputError(
-                f"{out} holds maps of frame {name}, which {source.path} does not hold",
-                "an input that still has every finished frame",
-                "restore it, give another --out, or --overwrite",
-            )
-        return place if source.stamp(name) == record.get("stamp") else None
 
-    return place_of
+def read_map(path: Path) -> bytes:
+    """The bytes of a file that :func:`write_map` (or another tool) wrote; a checksum would be compared here."""
+    return path.read_bytes()
+
+
+def holds_maps(out: Path, record: Record) -> bool:
+    """Whether every file of a record is there with something in it.
+
+    After a power failure a file system may hold a renamed file's name without its bytes.
+    """
+    paths = (inside(out, file) for file in record["files"].values())
+    return all(path.is_file() and path.stat().st_size > 0 for path in paths)
 
 
 def refuse_foreign(out: Path) -> None:
@@ -71,22 +66,9 @@ def refuse_foreign(out: Path) -> None:
         if (out / MANIFEST_NAME).exists():
             return
         if not beginning or time.monotonic() > end:
-            raise InputError(
-                f"output {out} holds files but no {MANIFEST_NAME}", "an empty or new folder", "give another --out"
-            )
+            given = f"output {out} holds files but no {MANIFEST_NAME}"
+            raise InputError(given, "an empty or new folder", "give another --out")
         time.sleep(0.02)
-
-
-def continued_manifest(before: Manifest | None, manifest: Mapping[str, Any]) -> Manifest:
-    """The manifest to write: the first run's, with a note of every environment that continued it with other versions."""
-    if before is None:
-        return dict(manifest)
-    makers = ("tool", "environment", "device")
-    now = {key: manifest.get(key) for key in makers}
-    earlier = [{key: before.get(key) for key in makers}, *before.get("continued_by", [])]
-    if now in earlier:
-        return dict(before)
-    return {**before, "continued_by": [*before.get("continued_by", []), now]}
 
 
 def remove_partial_files(out: Path) -> None:
@@ -106,8 +88,9 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
     """
     shards = all_shards(manifest)
     logs = [shard.frames_name for shard in shards]
-    fixed = {MANIFEST_NAME, TABLE_NAME, MASK_NAME, f"{OVERLAY}.webm", LOCK_STEM, START_LOCK, *logs}
-    fixed |= {name for shard in shards for name in (shard.record_name, shard.lock_name)}
+    states = {MANIFEST_NAME, *(shard.record_name for shard in shards)}
+    fixed = {TABLE_NAME, MASK_NAME, f"{OVERLAY}.webm", START_LOCK, LOCK_STEM, *(shard.lock_name for shard in shards)}
+    fixed |= {*states, *logs}
     records = FrameRecords(out, shards)
     maps = {*manifest.get("maps", {}), PREDICTION}
 
@@ -126,14 +109,10 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
 
     stranger = next((file for file, plain in _files(out) if not (plain and is_ours(file))), None)
     if stranger is not None:
-        raise InputError(
-            f"{out} holds {stranger}, which is no file of the run that --overwrite would remove",
-            "only files of that run",
-            "move it away, or give another --out",
-        )
+        given = f"{out} holds {stranger}, which is no file of the run that --overwrite would remove"
+        raise InputError(given, "only files of that run", "move it away, or give another --out")
     for name in logs:
         (out / name).unlink(missing_ok=True)
-    states = {MANIFEST_NAME, *(shard.record_name for shard in shards)}
     for file, plain in _files(out):
         if plain and is_ours(file) and file not in states and not file.startswith(LOCK_STEM):
             (out / file).unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import segunc
 from segunc.core.errors import InputError
-from segunc.core.files import inside, safe_name, write_json
+from segunc.core.files import inside, safe_name
 from segunc.maps.shards import Shard, all_shards, joined_state
 from segunc.scores import SCORES
 
@@ -24,6 +24,8 @@ MANIFEST_NAME = "manifest.json"
 FRAMES_NAME = "frames.jsonl"
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
+MAKERS = ("tool", "environment", "device")
+"""What made the maps; each shard records its own."""
 FORMAT = "segunc-maps"
 FORMAT_VERSION = 1
 UNIT_VALUE = "(code / 65535)^2"
@@ -50,8 +52,8 @@ def build_manifest(
         run: everything that decides the values of the maps: model hashes, draws, seed, scope, size, dtype, chunk,
             frame grouping, threads, maps, and ``input``, the absolute input path.
         scores: names of the score maps.
-        device: the device in words.
-        classes: class names in the order of their ids.
+        device: in words.
+        classes: names in the order of their ids.
         palette: their colours as (red, green, blue).
         source: :meth:`segunc.frames.sources.FrameSource.describe`.
         model: what a reader wants to know of the model (method, architecture, members, ...).
@@ -74,7 +76,7 @@ def build_manifest(
     }
 
 
-def describe_score(score: str, component_threshold: float | None = None) -> dict[str, Any]:
+def describe_score(score: str, component_threshold: float | None) -> dict[str, Any]:
     """File type, stored type, unit and range of a score map; range None is unbounded."""
     components = {} if component_threshold is None else {"component_threshold": component_threshold}
     unit = SCORES[score].unit
@@ -140,25 +142,13 @@ def read_manifest(folder: Path) -> Manifest | None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is no manifest of a maps folder", f'"format": "{FORMAT}"', "give another folder")
     if manifest.get("format_version") != FORMAT_VERSION:
-        raise InputError(
-            f"{path} is of format version {manifest.get('format_version')}",
-            f"version {FORMAT_VERSION}",
-            "use the segunc that wrote it, or predict again",
-        )
-    _check_parts(path, manifest)
-    return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
-
-
-def _check_parts(path: Path, manifest: Manifest) -> None:
-    """Raise InputError where a part of a manifest is none, so that what is read can be used without a look.
-
-    Values in a form that is not known would be shown as other values without a word.
-    """
+        given = f"{path} is of format version {manifest.get('format_version')}"
+        raise InputError(given, f"version {FORMAT_VERSION}", "use the segunc that wrote it, or predict again")
+    # Every part is checked here, so that what is read can be used without a look.
     for part in ("run", "model", "source", "classes", "maps"):
         if not isinstance(manifest.get(part, {}), dict):
-            raise InputError(
-                f"{path} holds {part} of type {type(manifest[part]).__name__}", "an object", "predict again"
-            )
+            given = f"{path} holds {part} of type {type(manifest[part]).__name__}"
+            raise InputError(given, "an object", "predict again")
     for name, described in manifest.get("maps", {}).items():
         safe_name(name, f"{path}: a map", single=True)
         if not isinstance(described, dict):
@@ -176,11 +166,9 @@ def _check_parts(path: Path, manifest: Manifest) -> None:
             )
     all_shards(manifest)
     if manifest.get("run", {}).get("store") == "hdf5":
-        raise InputError(
-            f"{path.parent} was written as HDF5 by an earlier version",
-            "files for each frame",
-            "predict again into a new folder, or use that version",
-        )
+        given = f"{path.parent} was written as HDF5 by an earlier version"
+        raise InputError(given, "files for each frame", "predict again into a new folder, or use that version")
+    return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
 
 
 def is_ours(folder: Path) -> bool:
@@ -202,21 +190,34 @@ def is_ours(folder: Path) -> bool:
 def read_run(folder: Path) -> dict[str, Any] | None:
     """The ``run`` part of an existing maps folder, None where there is none.
 
-    A caller that continues a folder takes the chunk size, frame grouping and thread count from here: other values
-    would change the order of sums, and with it the last bits of the maps.
+    A caller that continues a folder takes chunk, grouping and threads from here: others change the last bits of the maps.
     """
     manifest = read_manifest(folder)
     return None if manifest is None else dict(manifest.get("run", {}))
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest by atomic rename."""
-    write_json(folder / MANIFEST_NAME, manifest)
+def continued_manifest(before: Manifest | None, manifest: Mapping[str, Any]) -> Manifest:
+    """The manifest to write: the first run's, with a note of every environment that continued it with other versions."""
+    if before is None:
+        return dict(manifest)
+    now = {key: manifest.get(key) for key in MAKERS}
+    later = before.get("continued_by", [])
+    if now in [{key: before.get(key) for key in MAKERS}, *later]:
+        return dict(before)
+    return {**before, "continued_by": [*later, now]}
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """The dotted keys in which two ``run`` parts differ, with both values (None where a key is absent)."""
-    before, after = _flatten(json.loads(json.dumps(old))), _flatten(json.loads(json.dumps(new)))
+
+    def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in values.items():
+            nested = isinstance(value, dict) and value
+            found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+        return found
+
+    before, after = flat(json.loads(json.dumps(old))), flat(json.loads(json.dumps(new)))
     keys = [key for key in before | after if before.get(key) != after.get(key) or (key in before) != (key in after)]
     return [(key, before.get(key), after.get(key)) for key in sorted(keys)]
 
@@ -227,11 +228,8 @@ def refuse_other_run(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any
     if different:
         shown = ", ".join(f"{key} = {before!r} (now {after!r})" for key, before, after in different[:3])
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        raise InputError(
-            f"{folder} was written with {shown}{more}",
-            "the same settings, to continue it",
-            "give another --out, or --overwrite",
-        )
+        given = f"{folder} was written with {shown}{more}"
+        raise InputError(given, "the same settings, to continue it", "give another --out, or --overwrite")
 
 
 def refuse_other_shards(folder: Path, before: Manifest, shard: Shard) -> None:
@@ -242,18 +240,5 @@ def refuse_other_shards(folder: Path, before: Manifest, shard: Shard) -> None:
     if count == 1:
         raise InputError(f"{folder} was begun without shards", "the same command without --shard", "give another --out")
     missing = ", ".join(before["missing_shards"]) or "none"
-    raise InputError(
-        f"{folder} was begun in {count} shards (now {shard})",
-        f"--shard 1/{count} to {count}/{count}",
-        f"not finished: {missing}",
-    )
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+    given = f"{folder} was begun in {count} shards (now {shard})"
+    raise InputError(given, f"--shard 1/{count} to {count}/{count}", f"not finished: {missing}")

@@ -20,7 +20,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import Progress
 from segunc.data.images import Image
 from segunc.frames.sources import Frame, FrameSource
-from segunc.maps.frame_log import Record
+from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
 
 Process = Callable[[list[Frame]], Sequence[Maps | Exception]]
@@ -43,14 +43,7 @@ class Sequential(Protocol):
 
 @dataclass
 class Summary:
-    """What a run did.
-
-    Attributes:
-        finished: frames whose maps were written in this run.
-        skipped: frames that an earlier run had finished.
-        failed: name -> reason.
-        seconds: wall-clock time.
-    """
+    """What a run did: frames finished in it, and before it; name -> reason of those that failed; wall-clock seconds."""
 
     finished: int = 0
     skipped: int = 0
@@ -93,13 +86,13 @@ def run_pipeline(
 
     Args:
         source: the frames.
-        process: computes maps; called in this thread with up to ``group`` frames of one size.
-        writer: where they go.
+        process: called in this thread with up to ``group`` frames of one size.
+        writer: where the maps go.
         group: frames a call of ``process``.
         prefetch: groups decoded ahead. As many frames, but at least two groups, may wait for being written, so that one
             group is written while the next is computed.
-        writers: threads that encode and write.
-        draw_overlay: makes ``overlay/F.jpg``, in the writers' threads.
+        writers: threads that encode and write, and draw ``overlay/F.jpg``.
+        draw_overlay: makes it.
         on_progress: called after each frame, from one thread at a time, not always this one.
         raise_failures: end with PartialFailure where frames failed; without it look at ``Summary.failed``.
         sequence: the part of ``process`` that remembers earlier frames, where there is one.
@@ -112,11 +105,9 @@ def run_pipeline(
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
     try:
         writer.begin(source, in_sequence=sequence is not None)
-        run = _Run(source, writer, group, prefetch, draw_overlay, on_progress)
-        if sequence is not None:
-            run.again_from = sequence.resume(writer.next_place)
+        again_from = None if sequence is None else sequence.resume(writer.next_place)
+        run = _Run(source, writer, group, prefetch, draw_overlay, on_progress, again_from)
         with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
-            run.start()
             try:
                 for frames in run.groups():
                     run.compute(frames, process, pool)
@@ -129,14 +120,15 @@ def run_pipeline(
     if sequence is not None:
         sequence.finish()
     writer.close("finished")
-    summary = run.summary()
+    seconds = time.monotonic() - run.started
+    summary = Summary(run.written, run.skipped, dict(writer.failed), seconds)
     if raise_failures:
         summary.raise_failures()
     return summary
 
 
 class _Run:
-    """The threads and queues of one run."""
+    """The threads and queues of one run, started."""
 
     def __init__(
         self,
@@ -146,13 +138,12 @@ class _Run:
         prefetch: int,
         draw_overlay: DrawOverlay | None,
         on_progress: Callable[[Progress], None] | None,
+        again_from: int | None,
     ) -> None:
-        self.source, self.writer, self.group = source, writer, group
+        self.source, self.writer, self.group, self.again_from = source, writer, group, again_from
         self.draw_overlay, self.on_progress = draw_overlay, on_progress
         self.started = time.monotonic()
-        self.skipped = writer.finished
-        self.again_from: int | None = None
-        self.written = 0
+        self.written, self.skipped = 0, writer.finished
         self.decoded: queue.Queue[list[Frame] | None] = queue.Queue(prefetch)
         self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(max(prefetch, 2 * group))
         self.stopping = threading.Event()
@@ -160,8 +151,6 @@ class _Run:
         self.reporting = threading.Lock()
         self.decoder = threading.Thread(target=self._decode, name="decode-frames", daemon=True)
         self.committer = threading.Thread(target=self._commit, name="commit-frames", daemon=True)
-
-    def start(self) -> None:
         self.decoder.start()
         self.committer.start()
 
@@ -206,10 +195,6 @@ class _Run:
         if self.errors:
             raise self.errors[0]
 
-    def summary(self) -> Summary:
-        seconds = time.monotonic() - self.started
-        return Summary(self.written, self.skipped, dict(self.writer.failed), seconds)
-
     def _decode(self) -> None:
         try:
             if not (self.writer.was_complete and self.source.kind == "video"):
@@ -231,7 +216,7 @@ class _Run:
         return False
 
     def _skip(self, index: int, name: str) -> bool:
-        if not self.writer.owns(index, self.group):
+        if not self.writer.shard.owns(index, self.group):
             return True
         if self.again_from is not None and not self.writer.was_complete:
             return index < self.again_from
@@ -257,17 +242,14 @@ class _Run:
             except InputError as error:  # a map of this frame alone is unfit to be stored
                 self._fail(frame.name, str(error))
             except OSError as error:
-                self.errors.append(self._cannot_write(error))
+                failure = PartialFailure(
+                    f"writing to {self.writer.out} failed ({error.strerror or error}); {self.writer.finished} finished "
+                    "frames are kept and the same command continues after them"
+                )
+                failure.__cause__ = error
+                self.errors.append(failure)
             except BaseException as error:
                 self.errors.append(error)
-
-    def _cannot_write(self, error: OSError) -> PartialFailure:
-        failure = PartialFailure(
-            f"writing to {self.writer.out} failed ({error.strerror or error}); {self.writer.finished} finished "
-            "frames are kept and the same command continues after them"
-        )
-        failure.__cause__ = error
-        return failure
 
     def _fail(self, name: str, reason: str) -> None:
         self.writer.fail(name, reason)
@@ -277,7 +259,7 @@ class _Run:
         if self.on_progress is not None:
             total = self.source.length or self.source.length_hint
             if total is not None:
-                total = self.writer.share(total, self.group)
+                total = self.writer.shard.share(total, self.group)
             with self.reporting:
                 seconds = time.monotonic() - self.started
                 self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, total, seconds))

@@ -1,8 +1,19 @@
-"""Reading a maps folder, ours or of any other tool."""
+"""Reading a maps folder, ours or of any other tool.
+
+Of other tools, where no manifest says which file is which, four layouts are known, looked for in this order:
+
+* SegmentMeIfYouCan, ``anomaly_p/METHOD/DATASET/FRAME.hdf5``; the folder given may be any level of it. The score is the
+  method. With several data sets the frames are named ``DATASET/FRAME``.
+  https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark (``road_anomaly_benchmark/evaluation.py``)
+* ``SCORE/FRAME.ext``, folders inside SCORE being part of the frame's name; ``prediction/FRAME.ext`` holds class ids.
+* Fishyscapes, ``FRAME_anomaly.npy`` in one flat folder; the score is the folder's name.
+  https://github.com/hermannsblum/fishyscapes (``eval.py``)
+* ``FRAME.ext`` in one flat folder, likewise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +23,34 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import inside
 from segunc.data.labels import LabelMap
-from segunc.maps.folder import OVERLAY, PREDICTION
-from segunc.maps.frame_log import Record
-from segunc.maps.layouts import FoundMaps, find_maps
+from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import FRAMES_NAME, MANIFEST_NAME, UNIT_VALUE, is_ours, read_manifest
 from segunc.maps.region import MASK_NAME, Region
-from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, read_score_file
-from segunc.maps.shards import FrameRecords, all_shards
+from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, is_colour_picture, read_score_file
+from segunc.maps.shards import FrameRecords, Record, all_shards
 
-_EXPECTED = f"files SCORE/FRAME or FRAME with one of {', '.join(SUFFIXES)}"
+BENCHMARK_FOLDER = "anomaly_p"
+FISHYSCAPES_ENDING = "_anomaly"
+NOT_SCORES = (OVERLAY, "overlays", "image", "images", "label", "labels", "labels_masks", "masks")
+"""Folders that stand beside score folders and hold none."""
+_PEEKS = 16
+"""Files of a folder that must all be colour pictures before it is taken for a folder of pictures."""
+
+Files = dict[str, dict[str, Path]]
+"""Score (or ``prediction``) -> frame name -> file."""
 
 
 class MapsReader:
     """A maps folder.
 
     With a manifest of this tool the frames are the lines of ``frames.jsonl``, in source order, so an unfinished frame
-    is not seen. Without one (maps of another tool) they are the sorted names of the files, in any layout of
-    :mod:`segunc.maps.layouts`.
+    is not seen. Without one (maps of another tool) they are the sorted names of the files, in any layout above.
 
     Attributes:
-        folder: the folder.
-        manifest: its manifest, None where there is none.
+        manifest: None where there is none.
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
         frames: names of all frames.
-        scores: names of the score maps, in the manifest's order or sorted; empty where only class ids are there.
+        scores: names of the score maps, in the manifest's order or sorted.
         skipped: folder -> why it is not taken for a score; empty with a manifest.
         region: the pixels that count; None where all do.
         unfinished: one line on a run that has not (or not yet) reached its end; None where it has, and for other tools.
@@ -51,9 +66,11 @@ class MapsReader:
         self.folder = folder
         self.manifest = read_manifest(folder) if is_ours(folder) else None
         self.records: Mapping[str, Record] = {}
+        self._files: Files
+        self.skipped: dict[str, str]
         if self.manifest is not None:
             self.records = FrameRecords(folder, all_shards(self.manifest))
-            found = FoundMaps({score: {} for score in self.manifest.get("maps", {})})
+            self._files, self.skipped = {score: {} for score in self.manifest.get("maps", {})}, {}
         elif (folder / FRAMES_NAME).exists():
             # Read as another tool's, uint16 codes would silently get other values.
             raise InputError(
@@ -62,23 +79,27 @@ class MapsReader:
                 f"restore {MANIFEST_NAME}, or remove {FRAMES_NAME} to have the maps read as another tool's",
             )
         else:
-            found = find_maps(folder)
+            self._files, self.skipped = find_maps(folder)
         masked = self.manifest is not None and "mask" in self.manifest
         self.region = Region(inside(folder, MASK_NAME)) if masked else None
-        self._files, self.skipped = found.files, found.skipped
-        self.unfinished = self._why_unfinished()
+        status = (self.manifest or {"status": "finished"}).get("status", "unknown")
+        so_far = f"(status {status}, {len(self.records)} frames so far)"
+        self.unfinished = None if status == "finished" else f"the run that writes {folder} has not finished {so_far}"
         self.scores = [score for score in self._files if score != PREDICTION]
         named = {name for files in self._files.values() for name in files}
         self.frames = sorted(named) if self.manifest is None else list(self.records)
         if not self.frames:
-            self._refuse_empty()
+            remedy = "let the prediction finish a frame first" if self.manifest else "check the path"
+            aside = "".join(f"; {name}: {why}" for name, why in self.skipped.items())
+            expected = f"files SCORE/FRAME or FRAME with one of {', '.join(SUFFIXES)}"
+            raise InputError(f"maps folder {folder} holds no finished map{aside}", expected, remedy)
 
     def __len__(self) -> int:
         return len(self.frames)
 
     def has(self, name: str, score: str) -> bool:
         """Whether a frame has a map of a score (or ``prediction``)."""
-        return self._find(name, score) is not None
+        return self._file_of(name, score) is not None
 
     def missing(self, score: str) -> list[str]:
         """The frames that have no map of a score (or ``prediction``)."""
@@ -89,9 +110,7 @@ class MapsReader:
 
         The name of a score decides nothing: another tool's 16-bit ``entropy`` is no code of ours.
         """
-        if self.manifest is None:
-            return "linear"
-        described = self.manifest.get("maps", {}).get(score, {})
+        described = (self.manifest or {}).get("maps", {}).get(score, {})
         return "unit-code" if described.get("value") == UNIT_VALUE else "linear"
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
@@ -118,32 +137,19 @@ class MapsReader:
         return stored.astype(np.uint8)
 
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
-        file = self._find(name, score)
+        file = self._file_of(name, score)
         if file is None:
             known = ", ".join(self._files)
             raise InputError(f"frame {name} has no map '{score}' in {self.folder}", f"one of {known}", "check the name")
-        return read_score_file(inside(self.folder, file))
+        return read_score_file(inside(self.folder, file), read_map)
 
-    def _find(self, name: str, score: str) -> str | None:
-        """The file of a map, relative to the folder."""
+    def _file_of(self, name: str, score: str) -> str | None:
+        """Relative to the folder."""
         if self.manifest is None:
             path = self._files.get(score, {}).get(name)
             return None if path is None else path.relative_to(self.folder).as_posix()
         file: str | None = self.records[name]["files"].get(score) if name in self.records and score != OVERLAY else None
         return file
-
-    def _why_unfinished(self) -> str | None:
-        if self.manifest is None or self.manifest.get("status") == "finished":
-            return None
-        status = self.manifest.get("status", "unknown")
-        return (
-            f"the run that writes {self.folder} has not finished (status {status}, {len(self.records)} frames so far)"
-        )
-
-    def _refuse_empty(self) -> None:
-        remedy = "let the prediction finish a frame first" if self.manifest else "check the path"
-        aside = "".join(f"; {name}: {why}" for name, why in self.skipped.items())
-        raise InputError(f"maps folder {self.folder} holds no finished map{aside}", _EXPECTED, remedy)
 
 
 def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
@@ -159,3 +165,77 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
             f"the {len(names)} classes {', '.join(names)}",
             "give the label map that the network was trained with",
         )
+
+
+def find_maps(folder: Path) -> tuple[Files, dict[str, str]]:
+    """The maps of a folder of another tool, and the names of its folders that hold no score -> why."""
+    files, skipped = _benchmark_files(folder), {}
+    if files is not None:
+        return files, {}
+    files = {}
+    for path in _subfolders(folder):
+        frames = _frames(path, _map_files(path))
+        colour = path.name != PREDICTION and _all_colour(list(frames.values()))
+        if frames and path.name.lower() in NOT_SCORES:
+            skipped[path.name] = f"a folder named {path.name} is not taken for a score"
+        elif colour:
+            skipped[path.name] = "it holds colour pictures"
+        elif frames:
+            files[path.name] = frames
+    flat = [] if files else [path for path in _map_files(folder) if path.parent == folder]
+    if _all_colour(flat):
+        skipped[folder.resolve().name] = "it holds colour pictures"
+    elif flat:
+        marked = [path for path in flat if path.suffix == ".npy" and path.stem.endswith(FISHYSCAPES_ENDING)]
+        named = {path.stem.removesuffix(FISHYSCAPES_ENDING): path for path in marked}
+        files[folder.resolve().name] = named or _frames(folder, flat)
+    return files, skipped
+
+
+def _benchmark_files(folder: Path) -> Files | None:
+    """The maps where the folder is any level of the SegmentMeIfYouCan layout, None where it is none."""
+    full = folder.resolve()
+    root = folder if full.name == BENCHMARK_FOLDER else folder / BENCHMARK_FOLDER
+    if full.parent.parent.name == BENCHMARK_FOLDER:
+        methods = {full.parent.name: [folder]}
+    elif full.parent.name == BENCHMARK_FOLDER:
+        methods = {full.name: _subfolders(folder)}
+    else:
+        methods = {method.name: _subfolders(method) for method in _subfolders(root)} if root.is_dir() else {}
+    found = {
+        (method, dataset.resolve().name): _frames(dataset, _map_files(dataset))
+        for method, datasets in methods.items()
+        for dataset in datasets
+    }
+    several = len({dataset for (_, dataset), frames in found.items() if frames}) > 1
+    files: Files = {}
+    for (method, dataset), frames in found.items():
+        if frames:
+            prefix = f"{dataset}/" if several else ""
+            files.setdefault(method, {}).update({f"{prefix}{name}": path for name, path in frames.items()})
+    return files if methods else None
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _map_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file():
+            yield path
+
+
+def _frames(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:
+    frames: dict[str, Path] = {}
+    for path in paths:
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        if name in frames:
+            raise InputError(f"{frames[name]} and {path} are both frame '{name}'", "one file", "remove one")
+        frames[name] = path
+    return frames
+
+
+def _all_colour(paths: list[Path]) -> bool:
+    step = max(1, len(paths) // _PEEKS)
+    return bool(paths) and all(is_colour_picture(path) for path in paths[::step])

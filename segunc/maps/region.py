@@ -55,18 +55,14 @@ class Region:
         return self.kept.astype(np.uint8) * np.uint8(255)
 
     def at(self, height: int, width: int) -> npt.NDArray[np.bool_]:
-        """The region at a frame's size, bool ``[height, width]``.
-
-        Raises:
-            InputError: frames of another shape than the mask's, or so small that nothing of the region is left.
-        """
+        """The region at a frame's size, bool ``[height, width]``; InputError for frames of another shape than the mask's, or so
+        small that nothing of the region is left."""
         found = self._resized.get((height, width))
         if found is None:
             rows, columns = self.kept.shape
             if abs(columns / rows / (width / height) - 1.0) > ASPECT_TOLERANCE:
-                raise InputError(
-                    f"a mask of {rows}x{columns} for a frame of {height}x{width}", "one shape", "give another --mask"
-                )
+                given = f"a mask of {rows}x{columns} for a frame of {height}x{width}"
+                raise InputError(given, "one shape", "give another --mask")
             resized = cv2.resize(self.picture, (width, height), interpolation=cv2.INTER_NEAREST)
             found = np.asarray(resized > 0)
             if not found.any():
@@ -76,8 +72,4 @@ class Region:
 
     def clear(self, maps: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """Maps ``[H, W]`` of one frame with 0 outside of the region, each in its own type."""
-        cleared = {}
-        for name, values in maps.items():
-            kept = self.at(values.shape[0], values.shape[1])
-            cleared[name] = np.where(kept, values, values.dtype.type(0))
-        return cleared
+        return {name: np.where(self.at(*values.shape), values, values.dtype.type(0)) for name, values in maps.items()}

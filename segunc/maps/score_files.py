@@ -14,14 +14,12 @@ from PIL import Image
 
 from segunc.core.errors import InputError
 from segunc.data.images import find_damage
-from segunc.maps.encoding import decode_unit
+from segunc.maps.encoding import Array, decode_unit
 
 _FILTERS = {1, 2, 3}
 """Of HDF5: deflation, shuffling, checksums. Others are loaded as libraries of any origin."""
 _MOST_DEFLATION = 1032
 """No deflated byte stands for more."""
-
-Array = npt.NDArray[Any]
 Form = Literal["unit-code", "linear"]
 """How the whole numbers of a stored score map become values. ``unit-code``: (code / 65535)^2, this tool's encoding of
 scores in 0..1. ``linear``: 0..1 over the range of their type (uint8 or uint16), as other tools write them. Floats are
@@ -32,20 +30,24 @@ HDF5_KEY = "value"
 (``ChannelLoaderHDF5`` in ``road_anomaly_benchmark/datasets/dataset_io.py``)."""
 
 
-def read_score_file(path: Path) -> Array:
+def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Array:
     """A single-channel map ``[H, W]`` in the type it is stored in.
 
     A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value`` or as its only data
     set, in itself (links to other files are not followed) and uncompressed or deflated.
 
+    Args:
+        path: the file; its ending tells the kind.
+        read: gives its bytes.
+
     Raises:
         InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
     """
-    read, kind = _READERS.get(path.suffix.lower(), (None, ""))
-    if read is None:
+    decode, kind = _READERS.get(path.suffix.lower(), (None, ""))
+    if decode is None:
         raise InputError(f"map {path} is of an unknown kind", f"one of {', '.join(SUFFIXES)}", "convert the map")
     try:
-        stored = read(path.read_bytes())
+        stored = decode(read(path))
     except InputError as error:
         raise InputError(f"map {path} {error.given}", error.expected, "convert the map") from error
     except (OSError, ValueError, EOFError, RuntimeError, cv2.error) as error:
@@ -80,10 +82,7 @@ def decode_stored(stored: Array, form: Form) -> npt.NDArray[np.float32]:
 
 
 def is_colour_picture(path: Path) -> bool:
-    """Whether an image file declares colours (several channels, or a palette); only its header is read.
-
-    False where the header cannot be read: reading the map will say what is wrong with it.
-    """
+    """Whether an image file's header declares colours (several channels, or a palette); False where it cannot be read."""
     if path.suffix.lower() not in IMAGE_SUFFIXES:
         return False
     try:

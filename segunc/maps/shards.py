@@ -1,37 +1,43 @@
-"""Shards of a maps folder, and the lines of them all as one mapping.
+"""Shards of a maps folder, and the lines of finished frames: ``frames.jsonl``, one for each shard.
 
 The frames of a source are dealt out in blocks, like cards. Each shard has its own file of finished frames, its own record
 of how its run went, and its own lock; ``manifest.json`` belongs to all. Nothing has to be merged: a reader sees the
 union of the shards in source order, and the maps are those of a single run to the byte.
+
+Lines are appended as frames finish and read as a stream. A million of them take gigabytes as objects, so none is kept.
 """
 
 from __future__ import annotations
 
 import heapq
+import json
+import os
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, read_json, write_json
-from segunc.maps.frame_log import Record, iterate_lines, parse_record
+from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name, write_json
 
-FORMAT = "segunc-maps-shard"
-FRAMES_STEM, MANIFEST_STEM, LOCK_STEM = "frames", "manifest", ".lock"
+LOCK_STEM = ".lock"
 MOST_SHARDS = 4096
 """Parts of one folder: each has a log of its own that every reader opens."""
 
 
+PLACES = 1 << 31
+"""Frames that a source may have; a byte is held for each."""
+Record = dict[str, Any]
+"""One line of ``frames.jsonl``."""
+
+
 @dataclass(frozen=True)
 class Shard:
-    """Shard ``number`` of ``count``, counted from 1; 1 of 1 is everything.
-
-    Raises:
-        InputError: a count below 1 or above 4096, or a number outside of 1..count.
-    """
+    """Shard ``number`` of ``count`` (up to 4096), counted from 1; 1 of 1 is everything. Else InputError."""
 
     number: int = 1
     count: int = 1
@@ -52,12 +58,12 @@ class Shard:
     @property
     def frames_name(self) -> str:
         """File of its finished frames."""
-        return f"{FRAMES_STEM}{self._suffix}.jsonl"
+        return f"frames{self._suffix}.jsonl"
 
     @property
     def record_name(self) -> str:
         """File of its status and failures; the manifest itself where it is everything."""
-        return f"{MANIFEST_STEM}{self._suffix}.json"
+        return f"manifest{self._suffix}.json"
 
     @property
     def lock_name(self) -> str:
@@ -79,11 +85,7 @@ class Shard:
 
 
 def parse_shard(text: str) -> Shard:
-    """``i/n`` as a shard.
-
-    Raises:
-        InputError: another form, or numbers out of range.
-    """
+    """``i/n`` as a shard; InputError for another form, or numbers out of range."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
     if match is None:
         raise InputError(f"a shard of '{text}'", "i/n, e.g. 2/4", "number the shards from 1")
@@ -91,41 +93,60 @@ def parse_shard(text: str) -> Shard:
 
 
 def all_shards(manifest: dict[str, Any] | None) -> list[Shard]:
-    """The shards of a maps folder by its manifest.
-
-    Raises:
-        InputError: a number of shards that is none.
-    """
+    """The shards of a maps folder by its manifest; InputError where their number is none."""
     count = (manifest or {}).get("shards", 1)
     if type(count) is not int or not 1 <= count <= MOST_SHARDS:
         raise InputError(f"a manifest of {ascii(count)[:80]} shards", f"1 to {MOST_SHARDS}", "predict again")
     return [Shard(number, count) for number in range(1, count + 1)]
 
 
-def iterate_records(folder: Path, shards: list[Shard]) -> Iterator[Record]:
-    """The records of all shards in source order, one at a time.
+def parse_record(line: bytes, where: str) -> Record:
+    """The record of a line, else InputError; its name and those of its scores and files are safe, its place is a number."""
+    try:
+        record: Record = json.loads(line)
+        name, files, place = record["name"], record["files"].items(), record.get("index", 0)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        expected = "JSON with a name and files"
+        raise InputError(f"{where}, is no record of a frame", expected, "predict again into a new folder") from error
+    safe_name(name, f"{where}, the frame")
+    for score, file in files:
+        safe_name(score, f"{where}, a map", single=True)
+        safe_name(file, f"{where}, the file of {score}")
+    if type(place) is not int or not 0 <= place < PLACES:
+        raise InputError(f"{where}, has the index {ascii(place)[:80]}", "a place in the source", "predict again")
+    return record
 
-    Raises:
-        InputError: a line that is not torn is no record.
-    """
+
+def iterate_lines(path: Path) -> Iterator[tuple[bytes, Record]]:
+    """The complete lines of a file and their records, one at a time; a torn last line is left out."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            yield line, parse_record(line, f"{path}, line {number}")
+
+
+def encode_record(record: Record) -> bytes:
+    """The line of a record."""
+    return (json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
+
+
+def iterate_records(folder: Path, shards: list[Shard]) -> Iterator[Record]:
+    """The records of all shards in source order, one at a time; InputError at a line that is none and not torn."""
     streams = [(record for _, record in iterate_lines(inside(folder, shard.frames_name))) for shard in shards]
-    if len(streams) == 1:
-        yield from streams[0]
-    else:
-        yield from heapq.merge(*streams, key=lambda record: record.get("index", 0))
+    return heapq.merge(*streams, key=lambda record: record.get("index", 0))
 
 
 def write_shard_record(folder: Path, shard: Shard, content: dict[str, Any]) -> None:
     """Write how a shard's run stands, by atomic rename."""
-    write_json(folder / shard.record_name, {"format": FORMAT, "shard": [shard.number, shard.count], **content})
+    start = {"format": "segunc-maps-shard", "shard": [shard.number, shard.count]}
+    write_json(folder / shard.record_name, start | content)
 
 
 def read_shard_record(folder: Path, shard: Shard) -> dict[str, Any] | None:
-    """How a shard's run stands, None where it was never started.
-
-    Raises:
-        InputError: the file is no record of a shard.
-    """
+    """How a shard's run stands, None where it was never started; InputError where the file is no such record."""
     path = inside(folder, shard.record_name)
     if not path.exists():
         return None
@@ -141,19 +162,104 @@ def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
     The status is ``finished`` when all shards are, ``running`` while one is (or was killed), else ``interrupted``.
     """
-    shards = all_shards(manifest)
-    found = {shard: read_shard_record(folder, shard) for shard in shards}
-    states = [record["status"] for record in found.values() if record is not None]
-    if len(states) == len(shards) and set(states) == {"finished"}:
-        status = "finished"
-    else:
-        status = "running" if "running" in states else "interrupted"
+    found = {shard: read_shard_record(folder, shard) for shard in all_shards(manifest)}
+    records = [record for record in found.values() if record is not None]
+    missing = [str(shard) for shard, record in found.items() if record is None or record["status"] != "finished"]
+    running = any(record["status"] == "running" for record in records)
     return {
-        "status": status,
-        "finished": sum(record["finished"] for record in found.values() if record is not None),
-        "failed": [failure for record in found.values() if record is not None for failure in record["failed"]],
-        "missing_shards": [str(shard) for shard, r in found.items() if r is None or r["status"] != "finished"],
+        "status": "finished" if not missing else "running" if running else "interrupted",
+        "finished": sum(record["finished"] for record in records),
+        "failed": [failure for record in records for failure in record["failed"]],
+        "missing_shards": missing,
     }
+
+
+class FrameLog:
+    """Finished frames by their place in the source, and the file of their lines, made when the log is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self._finished = bytearray()
+        self._last = -1
+        self._sorted = True
+        self._file: BinaryIO | None = None
+
+    def __contains__(self, place: int) -> bool:
+        return 0 <= place < len(self._finished) and self._finished[place] == 1
+
+    @property
+    def next(self) -> int:
+        """The place behind the last one."""
+        return self._last + 1
+
+    def recover(self, place_of: Callable[[Record], int | None], *, in_sequence: bool = False) -> bool:
+        """Read what an earlier run left, cut a torn last line, and say whether every frame was kept.
+
+        Args:
+            place_of: the place of a record in the source, None to forget it.
+            in_sequence: each frame depends on those before it, so what follows a gap is forgotten.
+        """
+        if not self.path.exists():
+            return True
+        partial = partial_of(self.path)
+        whole, moved, kept = True, False, 0
+        try:
+            with open_new(partial) as file:
+                for line, record in iterate_lines(self.path):
+                    place = place_of(record)
+                    if place is None or place in self:
+                        whole = False
+                        continue
+                    if in_sequence and self.count and place != self.next:
+                        whole = False
+                        break
+                    if record.get("index") != place:
+                        line, moved = encode_record({**record, "index": place}), True
+                    self._mark(place)
+                    file.write(line)
+                    kept += len(line)
+            if moved or not whole or kept != self.path.stat().st_size:
+                os.replace(partial, self.path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return whole
+
+    def open(self) -> None:
+        """Open the file for appending."""
+        self._file = self.path.open("ab", buffering=0)
+
+    def append(self, record: Record) -> None:
+        """Append the line of a finished frame; ``index`` is its place."""
+        assert self._file is not None
+        # One write to an unbuffered file: the line is with the operating system when this returns.
+        self._file.write(encode_record(record))
+        self._mark(record["index"])
+
+    def close(self) -> None:
+        """Close the file and bring its lines into the order of their places."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if not self._sorted:  # frames that failed in an earlier run go where an unbroken run has them
+            places, starts, end = [], [0], 0
+            for line, record in iterate_lines(self.path):
+                end += len(line)
+                places.append(record["index"])
+                starts.append(end)
+            with self.path.open("rb") as old, replacing(self.path) as new:
+                for number in np.argsort(np.array(places), kind="stable"):
+                    old.seek(starts[number])
+                    new.write(old.read(starts[number + 1] - starts[number]))
+            self._sorted = True
+
+    def _mark(self, place: int) -> None:
+        if place >= len(self._finished):
+            self._finished.extend(bytes(max(place + 1 - len(self._finished), len(self._finished), 1024)))
+        self._finished[place] = 1
+        self._sorted = self._sorted and place > self._last
+        self._last = max(self._last, place)
+        self.count += 1
 
 
 class FrameRecords(Mapping[str, Record]):
@@ -161,13 +267,6 @@ class FrameRecords(Mapping[str, Record]):
 
     Of each frame its name and the place of its line in the file are kept; the line is read when it is asked for. The last
     one is remembered, because frames are mostly looked at one after the other.
-
-    Args:
-        folder: the maps folder.
-        shards: its shards.
-
-    Raises:
-        InputError: a line that is not torn is no record.
     """
 
     def __init__(self, folder: Path, shards: list[Shard]) -> None:

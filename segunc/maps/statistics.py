@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.files import PARTIAL_SUFFIX, open_new
-from segunc.maps.encoding import CODE_MAX, decode_unit, keys_to_half, score_keys
+from segunc.core.files import replacing
+from segunc.maps.encoding import CODE_MAX, Array, decode_unit, keys_to_half, score_keys
 from segunc.maps.shards import Shard, iterate_records
 
-Array = npt.NDArray[Any]
 PERCENT = 99
+TABLE_NAME = "frames.csv"
 STATISTICS = ("mean", "max", "p99", "component")
 """Their names in ``frames.jsonl``, each an object of numbers by score."""
 
@@ -58,8 +57,12 @@ def map_statistics(
     percentile, maximum = decode_unit(keys) if stored.dtype == np.uint16 else keys_to_half(keys)
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored
     mean = (values if kept is None else values[kept]).mean(dtype=np.float64)
+
+    def short(value: float) -> float:  # nine digits hold a float32; more would be rounding noise of the summation
+        return float(f"{float(value):.9g}")
+
     component = None if threshold is None else largest_component(values >= threshold, kept)
-    return MapStatistics(_short(mean), _short(maximum), _short(percentile), component)
+    return MapStatistics(short(mean), short(maximum), short(percentile), component)
 
 
 def largest_component(high: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_] | None = None) -> int:
@@ -70,31 +73,16 @@ def largest_component(high: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_] |
     return int(cv2.connectedComponentsWithStats(mask, connectivity=8)[2][1:, cv2.CC_STAT_AREA].max())
 
 
-def _short(value: float) -> float:
-    # Nine digits hold a float32; more would be rounding noise of the summation.
-    return float(f"{float(value):.9g}")
-
-
-TABLE_NAME = "frames.csv"
-
-
-def write_frame_table(folder: Path, shards: list[Shard], scores: Sequence[str]) -> Path:
+def write_frame_table(folder: Path, shards: list[Shard], scores: Sequence[str]) -> None:
     """Write the table of a maps folder, in source order, by atomic rename.
 
     The columns are name, index, time (seconds; empty for images), height, width, and ``SCORE.STATISTIC`` for each score;
     a statistic that a score does not have is empty.
-
-    Raises:
-        InputError: a line of ``frames.jsonl`` is damaged.
     """
     columns = [(score, statistic) for score in scores for statistic in STATISTICS]
-    path = folder / TABLE_NAME
-    partial = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
-    with io.TextIOWrapper(open_new(partial), encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
+    with replacing(folder / TABLE_NAME) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+        rows = csv.writer(text, lineterminator="\n")
         rows.writerow(["name", "index", "time", "height", "width", *(".".join(column) for column in columns)])
         for record in iterate_records(folder, shards):
             numbers = [record.get(statistic, {}).get(score) for score, statistic in columns]
             rows.writerow([record["name"], record.get("index"), record.get("time"), *record["size"], *numbers])
-    os.replace(partial, path)
-    return path

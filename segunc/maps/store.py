@@ -11,37 +11,37 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from segunc.core.errors import InputError
-from segunc.core.files import inside
-from segunc.core.locks import Lock, short_lock
+from segunc.core.files import inside, write_json
+from segunc.core.locks import START_SECONDS, Lock
 from segunc.data.images import Image
 from segunc.frames.sources import FrameSource
-from segunc.maps.encoding import class_ids, stored_score
+from segunc.maps.encoding import Array, class_ids, encode_jpeg, encode_npy, encode_png, stored_score
 from segunc.maps.folder import (
     OVERLAY,
     PREDICTION,
     START_LOCK,
     clear_folder,
-    continued_manifest,
-    place_finder,
+    holds_maps,
     refuse_foreign,
     remove_partial_files,
+    write_map,
 )
-from segunc.maps.frame_files import Array, encode_jpeg, encode_npy, encode_png, write_file, write_maps
-from segunc.maps.frame_log import FrameLog, Record
 from segunc.maps.manifest import (
+    MAKERS,
+    MANIFEST_NAME,
     STATE_KEYS,
     Manifest,
+    continued_manifest,
     read_manifest,
     refuse_other_run,
     refuse_other_shards,
-    write_manifest,
 )
 from segunc.maps.region import MASK_NAME, Region
-from segunc.maps.shards import Shard, all_shards, read_shard_record, write_shard_record
+from segunc.maps.shards import FrameLog, Record, Shard, all_shards, read_shard_record, write_shard_record
 from segunc.maps.statistics import map_statistics, write_frame_table
-
-__all__ = ["Maps", "MapsWriter", "encode_jpeg", "encode_npy", "encode_png"]
 
 WHOLE = Shard()
 
@@ -62,8 +62,7 @@ class MapsWriter:
         region: pixels that count; the others are stored as 0 and no statistic knows them.
 
     Attributes:
-        out: the folder.
-        shard: the part.
+        manifest: as it stands.
         failed: name -> reason of the frames that failed in this run.
         was_complete: the folder (or shard) had been finished without a failure before this run.
 
@@ -94,30 +93,23 @@ class MapsWriter:
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(
-                f"output {out} cannot be made ({error.strerror})", "a folder that can be written", "give another --out"
-            ) from error
+            given = f"output {out} cannot be made ({error.strerror})"
+            raise InputError(given, "a folder that can be written", "give another --out") from error
         self._lock = Lock(out / shard.lock_name, f"output {out}" if shard.whole else f"shard {shard} of output {out}")
         try:
-            with short_lock(out / START_LOCK, f"output {out}"):
+            with self._start_lock():
                 self._start(manifest, overwrite, source)
         except BaseException:
             self._lock.release()
             raise
-        described = {name: entry for name, entry in self._manifest["maps"].items() if name != PREDICTION}
+        described = {name: entry for name, entry in self.manifest["maps"].items() if name != PREDICTION}
         self._scores = list(described)
         self._thresholds = {name: entry.get("component_threshold") for name, entry in described.items()}
 
     @property
-    def manifest(self) -> Manifest:
-        """The manifest as it stands."""
-        return self._manifest
-
-    @property
     def finished(self) -> int:
         """How many frames are finished, those of earlier runs included."""
-        self._ensure_begun()
-        return self._log.count
+        return self._lines.count
 
     def begin(self, source: FrameSource | None = None, *, in_sequence: bool = False) -> None:
         """Take up what an earlier run left; call it before the first frame.
@@ -127,39 +119,30 @@ class MapsWriter:
             in_sequence: each frame depends on those before it, so what follows a gap is forgotten.
 
         Raises:
-            InputError: ``frames.jsonl`` is damaged, or the source lacks a finished frame.
+            InputError: ``frames.jsonl`` is damaged, or the source lacks a finished frame; the folder is as it was.
         """
+        try:
+            whole = self._log.recover(lambda record: self._place_of(record, source), in_sequence=in_sequence)
+        except BaseException:
+            self._closed = True
+            self._lock.release()
+            raise
         self._begun = True
-        place_of = place_finder(self.out, source)
-        whole = self._log.recover(place_of, in_sequence=in_sequence)
         self.was_complete = self.was_complete and whole
+        self._write_state("running", self._finished_before)
         self._log.open()
-
-    def owns(self, place: int, group: int = 1) -> bool:
-        """Whether the frame at a place is written here, where frames are computed in groups of so many."""
-        return self.shard.owns(place, group)
-
-    def share(self, frames: int, group: int = 1) -> int:
-        """How many of the first so many frames are written here."""
-        return self.shard.share(frames, group)
 
     @property
     def next_place(self) -> int:
         """The place behind the last finished frame."""
-        self._ensure_begun()
-        return self._log.next
+        return self._lines.next
 
     def is_finished(self, place: int) -> bool:
         """Whether the maps of the frame at a place of the source are all there."""
-        self._ensure_begun()
-        return place in self._log
+        return place in self._lines
 
     def visible(self, maps: Maps) -> Maps:
-        """The maps of a frame with 0 outside of the region.
-
-        Raises:
-            InputError: the region does not fit the frame.
-        """
+        """The maps of a frame with 0 outside of the region; InputError where that does not fit the frame."""
         return maps if self._region is None else self._region.clear(maps)
 
     def store(self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None) -> Record:
@@ -169,7 +152,7 @@ class MapsWriter:
         statistics are of the stored values, in real units.
 
         Args:
-            name: the frame's name.
+            name: of the frame.
             maps: ``prediction`` as integers ``[H, W]`` and every score of the manifest ``[H, W]``.
             overlay: RGB uint8 picture for ``overlay/``.
             place: the frame's place in the source; the next one where None.
@@ -184,19 +167,22 @@ class MapsWriter:
         height, width = maps[PREDICTION].shape
         for score, values in maps.items():
             if values.shape != (height, width):
-                raise InputError(
-                    f"map {score} of frame {name} is {values.shape}", f"{(height, width)}", "repair the process"
-                )
+                given = f"map {score} of frame {name} is {values.shape}"
+                raise InputError(given, f"{(height, width)}", "repair the process")
         stored = {PREDICTION: class_ids(maps[PREDICTION], name)}
         stored |= {score: stored_score(score, maps[score]) for score in self._scores}
         stored = dict(self.visible(stored))
         kept = None if self._region is None else self._region.at(height, width)
         found = {score: map_statistics(stored[score], self._thresholds[score], kept) for score in self._scores}
         place = self.next_place if place is None else place
-        files = write_maps(self.out, name, stored)
+        files = {}
+        for score, values in stored.items():
+            floats = values.dtype == np.float16
+            files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
+            write_map(self.out, files[score], encode_npy(values) if floats else encode_png(values))
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
-            write_file(inside(self.out, files[OVERLAY]), encode_jpeg(overlay))
+            write_map(self.out, files[OVERLAY], encode_jpeg(overlay))
         return {
             "name": name,
             "index": place,
@@ -209,17 +195,12 @@ class MapsWriter:
         }
 
     def commit(self, record: Record) -> None:
-        """Append a stored frame's line; call it in source order, from one thread.
-
-        The record's ``index`` is the frame's place in the source.
-        """
-        self._ensure_begun()
-        self._log.append(record)
+        """Append a stored frame's line; call it in source order, from one thread."""
+        self._lines.append(record)
         self.failed.pop(record["name"], None)
 
     def write(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
         """:meth:`store` and :meth:`commit` in one step."""
-        self._ensure_begun()
         record = self.store(name, maps, overlay)
         self.commit(record)
         return record
@@ -229,19 +210,17 @@ class MapsWriter:
         self.failed[name] = reason
 
     def close(self, status: str = "finished") -> None:
-        """End the run: bring the lines into source order, write the manifest with its status and failures.
-
-        Args:
-            status: ``finished`` (every frame was reached) or ``interrupted``.
-        """
+        """End the run: bring the lines into source order, write the manifest with its status (``finished`` where every frame
+        was reached, or ``interrupted``) and failures."""
         if self._closed:
             return
         self._closed = True
         try:
-            self._ensure_begun()
-            self._log.close()
+            self._lines.close()
             self._write_state(status, self._log.count)
-            self._write_table()
+            with self._start_lock():  # the table, by the run that has the last word on the folder
+                if self.shard.whole or (read_manifest(self.out) or {}).get("status") == "finished":
+                    write_frame_table(self.out, all_shards(self.manifest), self._scores)
         finally:
             self._lock.release()
 
@@ -261,36 +240,51 @@ class MapsWriter:
             refuse_other_run(self.out, before.get("run", {}), manifest.get("run", {}))
             if self.shard.whole:  # other shards may be writing
                 remove_partial_files(self.out)
-        self._manifest = continued_manifest(before, manifest)
+        self.manifest: Manifest = continued_manifest(before, manifest)
         if self._region is not None:
             described = {"file": MASK_NAME, "sha256": self._region.sha256, "kept": float(self._region.kept.mean())}
-            self._manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
-            write_file(self.out / MASK_NAME, encode_png(self._region.picture))
+            self.manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
+            write_map(self.out, MASK_NAME, encode_png(self._region.picture))
         if self.shard.whole:
             state = before
         else:
-            self._manifest["shards"] = self.shard.count
+            self.manifest["shards"] = self.shard.count
             state = read_shard_record(self.out, self.shard)
-            write_manifest(self.out, {k: v for k, v in self._manifest.items() if k not in STATE_KEYS})
+            write_json(self.out / MANIFEST_NAME, {k: v for k, v in self.manifest.items() if k not in STATE_KEYS})
         self.was_complete = state is not None and state.get("status") == "finished" and not state.get("failed")
-        self._write_state("running", int((state or {}).get("finished", 0)))
+        self._finished_before = int((state or {}).get("finished", 0))
+        if before is None:
+            self._write_state("running", 0)  # else once it is known that the run can go on
 
-    def _ensure_begun(self) -> None:
+    def _place_of(self, record: Record, source: FrameSource | None) -> int | None:
+        """Where the frame of a line stands now; None where its maps are gone or empty, or its image file was replaced."""
+        if not holds_maps(self.out, record):
+            return None
+        if source is None:
+            return int(record["index"])
+        place, name = record.get("index"), record["name"]
+        if not isinstance(place, int) or source.name_of(place) != name:
+            place = source.position(name)
+        if place is None:
+            given = f"{self.out} holds maps of frame {name}, which {source.path} does not hold"
+            remedy = "restore it, give another --out, or --overwrite"
+            raise InputError(given, "an input that still has every finished frame", remedy)
+        return place if source.stamp(name) == record.get("stamp") else None
+
+    def _start_lock(self) -> Lock:
+        return Lock(self.out / START_LOCK, f"output {self.out}", START_SECONDS)
+
+    @property
+    def _lines(self) -> FrameLog:
         if not self._begun:
             self.begin()
+        return self._log
 
     def _write_state(self, status: str, finished: int) -> None:
         failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
         state = {"status": status, "finished": finished, "failed": failed}
         if self.shard.whole:
-            self._manifest |= state
-            write_manifest(self.out, self._manifest)
+            self.manifest |= state
+            write_json(self.out / MANIFEST_NAME, self.manifest)
         else:
-            makers = {key: self._manifest.get(key) for key in ("tool", "environment", "device")}
-            write_shard_record(self.out, self.shard, {**state, **makers})
-
-    def _write_table(self) -> None:
-        """``frames.csv``, by the run that has the last word on the folder."""
-        with short_lock(self.out / START_LOCK, f"output {self.out}"):
-            if self.shard.whole or (read_manifest(self.out) or {}).get("status") == "finished":
-                write_frame_table(self.out, all_shards(self._manifest), self._scores)
+            write_shard_record(self.out, self.shard, state | {key: self.manifest.get(key) for key in MAKERS})

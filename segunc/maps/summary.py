@@ -20,14 +20,7 @@ from segunc.maps.statistics import STATISTICS
 
 @dataclass(frozen=True)
 class Moment:
-    """A frame that stands out.
-
-    Attributes:
-        folder: its maps folder.
-        name: the frame.
-        time: seconds, None for images.
-        value: the statistic that it was chosen by.
-    """
+    """A frame that stands out: its maps folder, name, time in seconds (None for images), and the statistic that chose it."""
 
     folder: Path
     name: str
@@ -36,22 +29,15 @@ class Moment:
 
 
 def maps_folders(folder: Path) -> list[Path]:
-    """The folder itself where it is a maps folder, else the maps folders directly below it, sorted.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The folder itself where it is a maps folder, else those directly below it, sorted; InputError where there is none."""
     if not folder.is_dir():
         raise InputError(f"maps folder {folder} does not exist", "a folder of maps", "check the path")
     if (folder / MANIFEST_NAME).exists():
         return [folder]
     found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
     if not found:
-        raise InputError(
-            f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it",
-            "maps that segunc predict has written",
-            "give its --out",
-        )
+        given = f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it"
+        raise InputError(given, "maps that segunc predict has written", "give its --out")
     return found
 
 
@@ -68,7 +54,7 @@ def worst_moments(
         score: a score of theirs.
         statistic: one of :data:`segunc.maps.statistics.STATISTICS`.
         count: how many at most.
-        apart: seconds between two moments of a video.
+        apart: seconds.
 
     Raises:
         InputError: an unknown statistic, or a folder whose lines do not hold it for this score.
@@ -97,12 +83,7 @@ def separated_peaks(values: Sequence[float], times: Sequence[float], count: int,
 
 
 def write_moments(path: Path, lists: dict[str, tuple[str, list[Moment]]]) -> None:
-    """Write lists of moments as CSV.
-
-    Args:
-        path: the file.
-        lists: name of a list -> the statistic (``SCORE.STATISTIC``) and its moments in order.
-    """
+    """Write lists of moments as CSV: name of a list -> the statistic (``SCORE.STATISTIC``) and its moments in order."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["list", "rank", "maps", "frame", "time", "statistic", "value"])

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from segunc.core.errors import InputError
 from segunc.frames.sources import Frame
-from segunc.maps.frame_files import Array
+from segunc.maps.encoding import Array
 from segunc.maps.store import Maps
 from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.processing.means import FrameMeans, finish_maps, sample_means
+from segunc.processing.means import Tiling, finish_maps, sample_means
 from segunc.processing.smoothing import Smoother
-from segunc.processing.tiles import Tiling
 from segunc.sampling.frames import network_input, sample_frames
 from segunc.sampling.sampler import Sampler
 
@@ -25,9 +24,6 @@ class HostMaps(Mapping[str, Array]):
 
     From a GPU the copies into pinned memory are queued behind the computation, so that the thread that computes goes on to
     the next frames at once and the thread that writes waits. On a CPU nothing is copied.
-
-    Args:
-        maps: ``[H, W]`` each, all on one device.
     """
 
     def __init__(self, maps: Mapping[str, Tensor]) -> None:
@@ -104,25 +100,22 @@ class FrameProcess:
         return [HostMaps({name: maps[index] for name, maps in stacked.items()}) for index in range(len(frames))]
 
     def _by_means(self, frame: Frame) -> Maps | Exception:
+        network = self.sampler.network
         assert frame.image is not None
+        assert isinstance(network, SegmentationNetwork)
         own = (frame.image.shape[0], frame.image.shape[1])
         try:
-            means = self._means(frame, own)
+            if self.tiling is None:
+                seen = inference_size(network.description, own, self.size)
+                means = sample_means(self.sampler, network_input([frame.image], seen))
+            else:
+                image = network_input([frame.image], self.size or own)
+                means = self.tiling.run(image, lambda tile: sample_means(self.sampler, tile))
         except InputError as error:
             return error
         if self.smoother is not None:
             means = self.smoother.update(frame, means)
         return HostMaps(finish_maps(means, own, self.scores))
-
-    def _means(self, frame: Frame, own: tuple[int, int]) -> FrameMeans:
-        network = self.sampler.network
-        assert isinstance(network, SegmentationNetwork)
-        assert frame.image is not None
-        if self.tiling is None:
-            seen = inference_size(network.description, own, self.size)
-            return sample_means(self.sampler, network_input([frame.image], seen), self._seed(frame))
-        image, seed = network_input([frame.image], self.size or own), self._seed(frame)
-        return self.tiling.run(image, lambda tile: sample_means(self.sampler, tile, seed))
 
 
 def frame_seed(seed: int, name: str) -> int:

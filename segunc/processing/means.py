@@ -1,4 +1,4 @@
-"""The means over draws of one frame, which can be blended and averaged, and the maps that follow from them.
+"""The means over draws of one frame, which can be blended over tiles and averaged over time, and the maps of them.
 
 Entropies of blended or averaged probabilities must be taken afterwards: H is concave, so
 ``H(sum_i w_i p_i) >= sum_i w_i H(p_i)``, and with the mean entropies weighted alike epistemic stays above zero.
@@ -6,11 +6,14 @@ Entropies of blended or averaged probabilities must be taken afterwards: H is co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
+import torch
 from torch import Tensor
 
+from segunc.core.errors import InputError
 from segunc.sampling.frames import finish_frame
 from segunc.sampling.sampler import Sampler
 from segunc.scores import MEANS, SCORES
@@ -18,6 +21,8 @@ from segunc.uncertainty import entropy_share
 
 NEEDED = "aleatoric"
 """The score that a sampler must return besides its probabilities."""
+STRIDE = 32
+"""Tiles start at multiples of this: a network of such a stride then sees the same grid of cells as in the whole frame."""
 
 
 @dataclass(frozen=True)
@@ -56,3 +61,79 @@ def finish_maps(means: FrameMeans, size: tuple[int, int], scores: Sequence[str])
     others = {name: maps for name, maps in means.others.items() if name in scores}
     found = finish_frame(derived, evidence, size, ready=others)
     return {"prediction": found.prediction, **{name: found.scores[name] for name in scores}}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where a tile lies along one axis: pixels ``start`` to ``end`` (exclusive), and the weights ``[end - start]`` of each,
+    which over all spans of the axis add up to 1 at every pixel."""
+
+    start: int
+    end: int
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tiles of (height, width) ``size`` at most, of which neighbours share at least ``overlap`` pixels.
+
+    In the shared strip the outer quarters count for one tile alone and the weights change linearly in between: a network
+    sees least of the scene at its borders. So where nothing farther than a quarter of the overlap decides a pixel, tiled
+    and whole frames have the same maps.
+
+    Raises:
+        InputError: an overlap below 0, or so large that tiles would not advance.
+    """
+
+    size: tuple[int, int]
+    overlap: int
+
+    def __post_init__(self) -> None:
+        if self.overlap < 0 or min(self.size) - self.overlap < STRIDE:
+            given = f"an overlap of {self.overlap} pixels for tiles of {self.size[0]}x{self.size[1]}"
+            expected = f"0 to {max(0, min(self.size) - STRIDE)}"
+            raise InputError(given, expected, "give another --overlap, or larger tiles")
+
+    def run(self, image: Tensor, process: Callable[[Tensor], FrameMeans]) -> FrameMeans:
+        """The blended means of an image ``[1, 3, H, W]``, where ``process`` makes those of a tile ``[1, 3, h, w]``."""
+        height, width = image.shape[-2:]
+        blended: FrameMeans | None = None
+        for rows, columns in self.tiles(height, width):
+            part = process(image[..., rows.start : rows.end, columns.start : columns.end])
+            if blended is None:
+                empty = part.aleatoric.new_zeros(height, width)
+                classes = part.probabilities.new_zeros(part.probabilities.shape[0], height, width)
+                blended = FrameMeans(classes, empty, {name: torch.zeros_like(empty) for name in part.others})
+            weights = (rows.weights[:, None] * columns.weights[None]).to(part.probabilities.device)
+            window = (..., slice(rows.start, rows.end), slice(columns.start, columns.end))
+            blended.probabilities[window] += weights * part.probabilities
+            blended.aleatoric[window] += weights * part.aleatoric
+            for name, values in part.others.items():
+                blended.others[name][window] += weights * values
+        assert blended is not None
+        return blended
+
+    def tiles(self, height: int, width: int) -> Iterator[tuple[Span, Span]]:
+        """Rows and columns of each tile of a frame."""
+        return product(spans(height, self.size[0], self.overlap), spans(width, self.size[1], self.overlap))
+
+
+def spans(length: int, tile: int, overlap: int) -> list[Span]:
+    """Tiles along one axis of ``length`` pixels; the last one may be up to a stride shorter."""
+    step = (tile - overlap) // STRIDE * STRIDE
+    starts = list(range(0, max(1, length - tile), step))
+    if length > tile:
+        starts.append(-(-(length - tile) // STRIDE) * STRIDE)
+    ends = [min(start + tile, length) for start in starts]
+    # How far the weight has passed from the tiles before a tile to it: 0 before its ramp, 1 behind it.
+    pixels = torch.arange(length, dtype=torch.float32) + 0.5
+    passed = [torch.ones(length)]
+    for start, end in zip(starts[1:], ends[:-1], strict=True):
+        margin = (end - start) // 4
+        ramp = max(end - start - 2 * margin, 1e-3)  # without an overlap a step
+        passed.append(((pixels - (start + margin)) / ramp).clamp(0.0, 1.0))
+    passed.append(torch.zeros(length))
+    return [
+        Span(start, end, (passed[number] - passed[number + 1])[start:end])
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]

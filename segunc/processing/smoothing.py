@@ -25,7 +25,7 @@ state is always older than the first unfinished frame."""
 
 def check_time_constant(tau: float) -> None:
     """Raise InputError for a time constant that is not positive."""
-    if not (tau > 0 and math.isfinite(tau)):
+    if not 0 < tau < math.inf:
         raise InputError(f"a time constant of {tau}", "a positive number", "leave --smooth out to smooth nothing")
 
 
@@ -69,7 +69,10 @@ class Smoother:
         state, sequence = self._state, frame.name.rpartition("/")[0]
         probabilities, aleatoric = means.probabilities, means.aleatoric
         if state is not None and state.sequence == sequence and state.probabilities.shape == probabilities.shape:
-            weight = -math.expm1(-self._passed(state, frame) / self.tau)
+            passed = float(max(1, frame.index - state.place))
+            if frame.time is not None and state.time is not None:
+                passed = frame.time - state.time if frame.time > state.time else self.interval
+            weight = -math.expm1(-passed / self.tau)
             probabilities = torch.lerp(state.probabilities.to(probabilities.device), probabilities, weight)
             aleatoric = torch.lerp(state.aleatoric.to(aleatoric.device), aleatoric, weight)
         self._state = _State(sequence, frame.index, frame.time, probabilities, aleatoric)
@@ -81,9 +84,8 @@ class Smoother:
         """Take up the last state before a place; returns the first place to compute from there, 0 without a state."""
         states = self._states()
         older = [path for path in states if int(path.stem) < place]
-        for path in states:
-            if path not in older:  # made from frames that are computed again now
-                path.unlink()
+        for path in states[len(older) :]:  # made from frames that are computed again now
+            path.unlink()
         if not older:
             return 0
         with np.load(io.BytesIO(older[-1].read_bytes()), allow_pickle=False) as saved:
@@ -102,12 +104,6 @@ class Smoother:
             path.unlink()
         with contextlib.suppress(OSError):
             self._folder.rmdir()
-
-    def _passed(self, state: _State, frame: Frame) -> float:
-        if frame.time is None or state.time is None:
-            return float(max(1, frame.index - state.place))
-        passed = frame.time - state.time
-        return passed if passed > 0 else self.interval
 
     def _save(self, state: _State) -> None:
         self._folder.mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ from segunc.data.images import load_image
 from segunc.frames.sources import FrameSource
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.processing.tiles import Tiling
+from segunc.processing.means import Tiling
 from segunc.sampling.compilation import Decision, Workload, decide
 from segunc.sampling.sampler import Sampler, frames_at_once
 

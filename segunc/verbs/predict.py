@@ -17,8 +17,7 @@ from segunc.core.errors import InputError, PartialFailure, failure_of
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
-from segunc.frames.inputs import Input, plan_inputs
-from segunc.frames.sources import Frame, FrameSource, Selection, open_source, parse_time
+from segunc.frames.sources import Frame, FrameSource, Input, Selection, open_source, parse_time, plan_inputs
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
@@ -28,9 +27,8 @@ from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, SamplingOptions
 from segunc.posteriors.files import Model, load_model
 from segunc.processing.frames import FrameProcess
-from segunc.processing.means import NEEDED
+from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
-from segunc.processing.tiles import Tiling
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, MAX_LOGIT_STATISTICS, SCORES, check_scores
 from segunc.verbs.execution import Asked, Execution, choose_execution
@@ -122,8 +120,8 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     >>> result = predict(PredictOptions(model=abnn, input=frames, out=folder / "maps", draws=4, device="cpu"))
     >>> result.frames, result.failed
     (2, {})
-    >>> sorted(path.name for path in (result.out / "epistemic").iterdir())
-    ['elsewhere_000000.png', 'elsewhere_000001.png']
+    >>> len(list((result.out / "epistemic").glob("*.png")))
+    2
     """
     if options.engine == "ray":
         from segunc.verbs.cluster import predict_on_cluster

@@ -14,8 +14,8 @@ from segunc.gallery.description import run_id
 from segunc.gallery.page import write_review
 from segunc.gallery.verdicts import read_verdicts, write_verdicts
 from segunc.gallery.video import write_video
+from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
-from segunc.maps.store import encode_jpeg
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import NAMES, SIZE, Scene, write_video_scene
 

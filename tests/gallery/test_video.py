@@ -13,7 +13,8 @@ import pytest
 from segunc.core.errors import InputError, PartialFailure
 from segunc.gallery import video as video_module
 from segunc.gallery.video import count_frames, frame_rate, video_suffix, write_video
-from segunc.maps.store import MapsWriter, encode_jpeg
+from segunc.maps.encoding import encode_jpeg
+from segunc.maps.store import MapsWriter
 from tests.maps.fakes import manifest
 
 if TYPE_CHECKING:

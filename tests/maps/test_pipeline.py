@@ -260,16 +260,3 @@ def test_progress_lines_hold_rate_and_time_left(tmp_path: Path) -> None:
         run_pipeline(open_source(tmp_path / "in"), process, writer, on_progress=show)
     (only,) = stream.getvalue().splitlines()
     assert only.startswith("6 of 6 frames")
-
-
-def test_progress_on_a_terminal_is_a_bar(tmp_path: Path) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    stream = Terminal()
-    with ConsoleProgress(stream) as show:
-        show(Progress(1, 0, 4, 10, 1.0))
-        show(Progress(5, 1, 4, 10, 2.0))
-    assert "10/10" in stream.getvalue()
-    assert "1 failed" in stream.getvalue()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from tests.maps.foreign import write_map
 
 VALUES = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
 CODES = encode_unit(VALUES)
+FLAT = np.zeros((3, 4), np.float32)
+OURS = {"prediction": CODES // 65535, "entropy": VALUES, "epistemic": FLAT, "max-logit": FLAT}
 
 
 def test_score_folders_with_nested_frames_and_mixed_kinds(tmp_path: Path) -> None:
@@ -95,8 +99,7 @@ def test_the_name_of_a_score_does_not_make_codes_of_ours(tmp_path: Path) -> None
     assert theirs.form("entropy") == "linear"
     np.testing.assert_allclose(theirs.read("1", "entropy"), CODES / 65535, rtol=1e-6)
     with MapsWriter(tmp_path / "ours", manifest()) as writer:
-        flat = np.zeros((3, 4), np.float32)
-        writer.write("1", {"prediction": CODES // 65535, "entropy": VALUES, "epistemic": flat, "max-logit": flat})
+        writer.write("1", OURS)
     ours = MapsReader(tmp_path / "ours")
     assert (ours.form("entropy"), ours.form("max-logit"), ours.form("unknown")) == ("unit-code", "linear", "linear")
     np.testing.assert_array_equal(ours.read("1", "entropy"), decode_unit(CODES))
@@ -151,9 +154,8 @@ def test_a_damaged_file_fails_its_frame_only(tmp_path: Path) -> None:
 
 
 def test_a_run_under_way_is_visible(tmp_path: Path) -> None:
-    flat = np.zeros((3, 4), np.float32)
     writer = MapsWriter(tmp_path, manifest())
-    writer.write("1", {"prediction": CODES // 65535, "entropy": VALUES, "epistemic": flat, "max-logit": flat})
+    writer.write("1", OURS)
     assert "status running, 1 frames so far" in (MapsReader(tmp_path).unfinished or "")
     writer.close("interrupted")
     assert "status interrupted" in (MapsReader(tmp_path).unfinished or "")
@@ -163,8 +165,7 @@ def test_a_run_under_way_is_visible(tmp_path: Path) -> None:
 
 def test_manifests_of_another_version_or_damaged_are_one_line(tmp_path: Path) -> None:
     with MapsWriter(tmp_path, manifest()) as writer:
-        flat = np.zeros((3, 4), np.float32)
-        writer.write("1", {"prediction": CODES // 65535, "entropy": VALUES, "epistemic": flat, "max-logit": flat})
+        writer.write("1", OURS)
     path = tmp_path / "manifest.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"format_version": 2}))
@@ -194,3 +195,9 @@ def test_an_empty_folder_says_what_would_be_read(tmp_path: Path) -> None:
         MapsReader(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         MapsReader(tmp_path / "nowhere")
+
+
+def test_maps_are_read_without_torch() -> None:
+    rooms = "store, reader, summary, pipeline"
+    code = f"import sys; from segunc.maps import {rooms}; sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.store import MapsWriter
@@ -94,3 +95,15 @@ def test_the_torn_line_and_partial_files_are_really_there_after_the_kill(picture
     assert not lines.endswith(b"\n")
     start(pictures, tmp_path / "rename", 1, "rename", 11)
     assert list((tmp_path / "rename").rglob("*.segunc-partial"))
+
+
+def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(pictures: Path, tmp_path: Path) -> None:
+    out, fewer = tmp_path / "out", tmp_path / "fewer"
+    unbroken(pictures, out, 1)
+    write_pictures(fewer, 7)
+    (fewer / "a/frame_001.png").unlink()
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=r"holds maps of frame a/frame_001, which .*fewer does not hold"):
+        finish(fewer, out, 1)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert finish(pictures, out, 1).finished == 7

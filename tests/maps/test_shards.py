@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -16,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.locks import Lock
 from segunc.frames.sources import open_source
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest
@@ -126,7 +122,13 @@ def test_failures_of_all_shards_are_listed(tmp_path: Path) -> None:
     assert [failure["name"] for failure in found["failed"]] == names[:2]
 
 
-def test_a_shard_is_held_by_one_run(tmp_path: Path) -> None:
+def test_a_folder_and_a_shard_are_held_by_one_run(tmp_path: Path) -> None:
+    writer = MapsWriter(tmp_path / "whole", manifest())
+    with pytest.raises(InputError, match=r"output .*whole is being written by another run"):
+        MapsWriter(tmp_path / "whole", manifest())
+    writer.close()
+    MapsWriter(tmp_path / "whole", manifest()).close()
+    tmp_path /= "shards"
     writer = MapsWriter(tmp_path, manifest(), shard=Shard(1, 2))
     with pytest.raises(InputError, match=rf"shard 1/2 of output .* another run \(process {os.getpid()} on "):
         MapsWriter(tmp_path, manifest(), shard=Shard(1, 2))
@@ -153,32 +155,3 @@ def test_a_folder_that_another_shard_is_making_is_no_foreign_one(tmp_path: Path)
     partial.write_text("{}")
     with pytest.raises(InputError, match=r"holds files but no manifest\.json"):
         refuse_foreign(tmp_path)
-
-
-def dead_process() -> int:
-    return int(subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True).stdout)
-
-
-@pytest.mark.parametrize("system_locks", [True, False])
-def test_the_lock_of_a_dead_process_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system_locks: bool
-) -> None:
-    if not system_locks:
-        monkeypatch.setattr("segunc.core.locks.fcntl", None)
-    path = tmp_path / ".lock"
-    path.write_text(f"{dead_process()} {socket.gethostname()}\n")
-    lock = Lock(path, "it")
-    assert path.read_text().split()[0] == str(os.getpid())
-    with pytest.raises(InputError, match="it is being written by another run"):
-        Lock(path, "it")
-    lock.release()
-    assert not path.exists()
-    Lock(path, "it").release()
-
-
-def test_without_system_locks_another_host_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("segunc.core.locks.fcntl", None)
-    path = tmp_path / ".lock"
-    path.write_text("17 elsewhere\n")
-    with pytest.raises(InputError, match=r"process 17 on elsewhere.*if that run is gone, remove"):
-        Lock(path, "it")

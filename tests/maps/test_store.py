@@ -12,7 +12,7 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit
-from segunc.maps.manifest import build_manifest, differing_keys, read_run
+from segunc.maps.manifest import differing_keys, read_run
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE, SCORES, manifest
@@ -73,6 +73,8 @@ def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
         "range": None,
     }
     assert found["environment"]["numpy"] == np.__version__
+    assert found["classes"] == {"names": list(CLASSES), "palette": [list(colour) for colour in PALETTE]}
+    assert list(found["maps"]) == ["prediction", *SCORES]
 
 
 def test_reader_gives_real_units_back(tmp_path: Path) -> None:
@@ -96,22 +98,6 @@ def test_encoded_scores_are_taken_as_they_are(tmp_path: Path) -> None:
     assert writer.manifest["finished"] == 1
     np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", "entropy"), given["entropy"])
     np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", "max-logit"), given["max-logit"])
-
-
-def test_reader_takes_maps_of_other_tools(tmp_path: Path) -> None:
-    values = np.linspace(-3, 3, 12, dtype=np.float64).reshape(3, 4)
-    for name in ("scene/1", "scene/2"):
-        path = tmp_path / "their-score" / f"{name}.npy"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, values)
-    (tmp_path / "grey").mkdir()
-    cv2.imwrite(str(tmp_path / "grey" / "other.png"), np.full((3, 4), 51, np.uint8))
-    reader = MapsReader(tmp_path)
-    assert reader.scores == ["grey", "their-score"]
-    assert reader.frames == ["other", "scene/1", "scene/2"]
-    np.testing.assert_allclose(reader.read("scene/2", "their-score"), values.astype(np.float32))
-    np.testing.assert_allclose(reader.read("other", "grey"), 0.2)
-    assert not reader.has("other", "their-score")
 
 
 def test_reader_does_not_see_a_frame_without_its_line(tmp_path: Path) -> None:
@@ -168,14 +154,6 @@ def test_foreign_folder_is_never_touched(tmp_path: Path, overwrite: bool) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
-    writer = MapsWriter(tmp_path, manifest())
-    with pytest.raises(InputError, match="being written by another run"):
-        MapsWriter(tmp_path, manifest())
-    writer.close()
-    MapsWriter(tmp_path, manifest()).close()
-
-
 def test_read_run_offers_the_recorded_settings(tmp_path: Path) -> None:
     assert read_run(tmp_path) is None
     assert read_run(tmp_path / "missing") is None
@@ -224,12 +202,6 @@ def test_other_versions_that_continue_a_folder_are_noted(tmp_path: Path) -> None
     found = json.loads((out / "manifest.json").read_text())
     assert [entry["environment"]["numpy"] for entry in found["continued_by"]] == ["99.0"]
     assert found["environment"]["numpy"] == np.__version__
-
-
-def test_class_names_and_colours_are_in_the_manifest() -> None:
-    built = build_manifest({}, ["energy"], device="cpu", classes=CLASSES, palette=PALETTE)
-    assert built["classes"] == {"names": list(CLASSES), "palette": [list(colour) for colour in PALETTE]}
-    assert list(built["maps"]) == ["prediction", "energy"]
 
 
 def test_output_that_is_a_file_or_below_one_is_refused(tmp_path: Path) -> None:

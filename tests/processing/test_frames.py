@@ -13,11 +13,12 @@ from torch import nn
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.frames.sources import Frame
+from segunc.maps.store import Maps
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.posteriors.abnn import ABNN
 from segunc.processing.frames import FrameProcess, frame_seed
+from segunc.processing.means import Tiling
 from segunc.processing.smoothing import Smoother
-from segunc.processing.tiles import Tiling
 from segunc.sampling import Sampler
 from segunc.scores import DEFAULT_SCORES
 
@@ -36,10 +37,15 @@ def frames(count: int = 3, size: tuple[int, int] = (40, 56)) -> list[Frame]:
     return [Frame(f"{i:06d}", i, generator.integers(0, 256, (*size, 3), np.uint8), time=i / 10) for i in range(count)]
 
 
-def assert_equal_maps(first: FrameProcess, second: FrameProcess, given: list[Frame]) -> None:
-    for one, other in zip(first(given), second(given), strict=True):
-        assert not isinstance(one, Exception)
-        assert not isinstance(other, Exception)
+def computed(process: FrameProcess, given: list[Frame]) -> list[Maps]:
+    """The maps of frames of which none fails."""
+    found = process(given)
+    assert not [result for result in found if isinstance(result, Exception)]
+    return [result for result in found if not isinstance(result, Exception)]
+
+
+def assert_equal_maps(first: list[Maps], second: list[Maps]) -> None:
+    for one, other in zip(first, second, strict=True):
         assert set(one) == set(other) == {"prediction", *DEFAULT_SCORES}
         np.testing.assert_array_equal(one["prediction"], other["prediction"])
         for score in DEFAULT_SCORES:
@@ -49,35 +55,32 @@ def assert_equal_maps(first: FrameProcess, second: FrameProcess, given: list[Fra
 
 @pytest.mark.parametrize("size", [None, (32, 48)])
 def test_tiles_and_a_short_time_constant_change_nothing(tmp_path: Path, size: tuple[int, int] | None) -> None:
-    whole = FrameProcess(sampler(), DEFAULT_SCORES, size=size)
-    assert_equal_maps(whole, FrameProcess(sampler(), DEFAULT_SCORES, size=size, tiling=Tiling((40, 40), 8)), frames())
+    whole = computed(FrameProcess(sampler(), DEFAULT_SCORES, size=size), frames())
+    tiled = FrameProcess(sampler(), DEFAULT_SCORES, size=size, tiling=Tiling((40, 40), 8))
     smoothed = FrameProcess(sampler(), DEFAULT_SCORES, size=size, smoother=Smoother(1e-6, tmp_path))
-    assert_equal_maps(whole, smoothed, frames())
+    assert_equal_maps(whole, computed(tiled, frames()))
+    assert_equal_maps(whole, computed(smoothed, frames()))
 
 
 def test_smoothing_is_at_the_size_the_network_sees(tmp_path: Path) -> None:
     whole = FrameProcess(sampler(inference_size=(20, 28)), DEFAULT_SCORES)
     smoothed = FrameProcess(sampler(inference_size=(20, 28)), DEFAULT_SCORES, smoother=Smoother(1e-6, tmp_path))
-    assert_equal_maps(whole, smoothed, frames())
+    assert_equal_maps(computed(whole, frames()), computed(smoothed, frames()))
 
 
 def test_redrawn_frames_have_their_own_draws_in_any_company() -> None:
     given = frames()
     same = [Frame(name, 0, given[0].image) for name in ("000000", "000001")]
-    first, second = FrameProcess(sampler(7), ("epistemic",), redraw=True)(same)
-    assert not isinstance(first, Exception)
-    assert not isinstance(second, Exception)
-    assert np.abs(first["epistemic"] - second["epistemic"]).max() > 1e-3
-    fixed = FrameProcess(sampler(7), ("epistemic",))(same)
-    assert not isinstance(fixed[0], Exception)
-    assert not isinstance(fixed[1], Exception)
-    np.testing.assert_array_equal(fixed[0]["epistemic"], fixed[1]["epistemic"])
-    (alone,) = FrameProcess(sampler(7), ("epistemic",), redraw=True)(same[1:])
-    assert not isinstance(alone, Exception)
-    np.testing.assert_array_equal(alone["epistemic"], second["epistemic"])
-    (own,) = FrameProcess(sampler(frame_seed(7, "000001")), ("epistemic",))(same[1:])
-    assert not isinstance(own, Exception)
-    np.testing.assert_array_equal(own["epistemic"], second["epistemic"])
+
+    def epistemic(seed: int, some: list[Frame], redraw: bool = False) -> list[np.ndarray]:
+        process = FrameProcess(sampler(seed), ("epistemic",), redraw=redraw)
+        return [maps["epistemic"] for maps in computed(process, some)]
+
+    first, second = epistemic(7, same, redraw=True)
+    assert np.abs(first - second).max() > 1e-3
+    np.testing.assert_array_equal(*epistemic(7, same))
+    np.testing.assert_array_equal(epistemic(7, same[1:], redraw=True), [second])
+    np.testing.assert_array_equal(epistemic(frame_seed(7, "000001"), same[1:]), [second])
 
 
 def test_seeds_of_frames_differ_and_stay() -> None:
@@ -109,13 +112,8 @@ class Fragile(nn.Sequential):
 
 def test_frames_that_share_a_batch_have_the_maps_of_frames_alone() -> None:
     given = frames(5)
-    together, alone = FrameProcess(sampler(), DEFAULT_SCORES), FrameProcess(sampler(), DEFAULT_SCORES)
-    for one, other in zip(together(given), (alone([frame])[0] for frame in given), strict=True):
-        assert not isinstance(one, Exception)
-        assert not isinstance(other, Exception)
-        np.testing.assert_array_equal(one["prediction"], other["prediction"])
-        for score in DEFAULT_SCORES:
-            np.testing.assert_allclose(one[score], other[score], rtol=1e-5, atol=3e-6)
+    process = FrameProcess(sampler(), DEFAULT_SCORES)
+    assert_equal_maps(computed(process, given), [maps for frame in given for maps in computed(process, [frame])])
 
 
 def test_a_frame_at_fault_does_not_take_its_group_with_it() -> None:
@@ -127,15 +125,14 @@ def test_a_frame_at_fault_does_not_take_its_group_with_it() -> None:
     given[1] = Frame("black", 1, np.zeros((40, 56, 3), np.uint8))
     results = FrameProcess(Sampler(network, whole.posterior, draws=4), ("entropy",))(given)
     assert [isinstance(result, Exception) for result in results] == [False, True, False]
-    (expected,) = FrameProcess(sampler(), ("entropy",))(given[2:])
-    assert not isinstance(expected, Exception)
+    (expected,) = computed(FrameProcess(sampler(), ("entropy",)), given[2:])
     assert not isinstance(results[2], Exception)
     np.testing.assert_array_equal(results[2]["entropy"], expected["entropy"])
 
 
 def test_frames_that_do_not_fit_into_memory_together_are_computed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     process = FrameProcess(sampler(), ("entropy",))
-    expected = [process([frame])[0] for frame in frames()]
+    expected = [maps for frame in frames() for maps in computed(process, [frame])]
     plain = Sampler.__call__
 
     def limited(self: Sampler, images: torch.Tensor, **settings: Any) -> Any:
@@ -144,9 +141,7 @@ def test_frames_that_do_not_fit_into_memory_together_are_computed_alone(monkeypa
         return plain(self, images, **settings)
 
     monkeypatch.setattr(Sampler, "__call__", limited)
-    for found, one in zip(process(frames()), expected, strict=True):
-        assert not isinstance(found, Exception)
-        assert not isinstance(one, Exception)
+    for found, one in zip(computed(process, frames()), expected, strict=True):
         np.testing.assert_array_equal(found["entropy"], one["entropy"])
 
 
@@ -158,8 +153,6 @@ def test_maps_of_a_gpu_are_whole_when_they_are_looked_at() -> None:
     on_gpu = Sampler(on_gpu.network, on_gpu.posterior, draws=4)
     process = FrameProcess(on_gpu, ("entropy",))
     given = frames(4, (400, 560))
-    results = [result for frame in given for result in process([frame])]
-    for found, expected in zip(results, FrameProcess(sampler(), ("entropy",))(given), strict=True):
-        assert not isinstance(found, Exception)
-        assert not isinstance(expected, Exception)
+    results = [maps for frame in given for maps in computed(process, [frame])]
+    for found, expected in zip(results, computed(FrameProcess(sampler(), ("entropy",)), given), strict=True):
         np.testing.assert_allclose(found["entropy"], expected["entropy"], atol=1e-4)

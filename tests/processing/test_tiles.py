@@ -14,8 +14,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
-from segunc.processing.means import FrameMeans, finish_maps, sample_means
-from segunc.processing.tiles import STRIDE, Tiling, spans
+from segunc.processing.means import STRIDE, FrameMeans, Tiling, finish_maps, sample_means, spans
 from segunc.sampling import Sampler
 
 REACH = 3

@@ -19,7 +19,7 @@ from segunc.frames.sources import open_source
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.options import PredictOptions
 from segunc.posteriors.abnn import ABNN
-from segunc.processing.tiles import Tiling
+from segunc.processing.means import Tiling
 from segunc.sampling import Sampler
 from segunc.sampling.compilation import Decision, Workload
 from segunc.verbs import execution

@@ -1,19 +1,19 @@
-"""Frame sources: names, order, decoding, and every form of bad input."""
+"""Where frames come from: names, order, decoding, selections, several inputs, and every form of bad input."""
 
 from __future__ import annotations
 
 import os
-import struct
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.data.images import find_damage, read_image
-from segunc.frames.sources import ImageSource, Selection, open_source
-from tests.maps.fakes import write_pictures, write_video
+from segunc.frames.sources import ImageSource, Selection, format_time, open_source, parse_time, plan_inputs
+from tests.maps.fakes import write_pictures
 
 
 def picture(height: int = 40, width: int = 60) -> np.ndarray:
@@ -29,7 +29,7 @@ def test_folder_is_read_in_the_order_of_relative_names(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no image")
     source = open_source(tmp_path)
     assert isinstance(source, ImageSource)
-    assert source.names() == sorted(names)
+    assert [frame.name for frame in source] == sorted(names)
     assert [(f.name, f.index) for f in source] == [(name, i) for i, name in enumerate(sorted(names))]
     assert (source.kind, source.length, source.fps) == ("folder", 5, None)
 
@@ -65,7 +65,7 @@ def test_skipped_images_are_not_decoded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("spec", "said"),
     [
         ("missing.png", "does not exist"),
         ("missing/*.png", "matches no image"),
@@ -75,14 +75,14 @@ def test_skipped_images_are_not_decoded(tmp_path: Path) -> None:
         ("videos", "give the video itself"),
     ],
 )
-def test_bad_input_is_one_clear_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], given: str, said: str) -> None:
+def test_bad_input_is_one_clear_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], spec: str, said: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "videos").mkdir()
     (tmp_path / "videos" / "drive.mp4").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     with pytest.raises(InputError, match=said) as error:
-        open_source(tmp_path / given)
+        open_source(tmp_path / spec)
     assert "\n" not in str(error.value)
     assert capfd.readouterr().err == ""  # nor does a decoder add lines of its own
 
@@ -112,93 +112,6 @@ def test_truncated_file_fails_its_frame_and_the_rest_goes_on(tmp_path: Path, suf
     assert f"b{suffix}" in (frames[1].error or "")
 
 
-@pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp"])
-def test_every_cut_is_found(suffix: str) -> None:
-    data = encoded(suffix)
-    assert find_damage(data) is None
-    assert find_damage(data + b"\0" * 7) is None  # padding after the end is harmless
-    for cut in range(16, len(data) - 1, max(1, len(data) // 97)):
-        assert find_damage(data[:cut]) is not None, cut
-
-
-def test_progressive_jpeg_with_thumbnail_is_whole_until_its_own_end() -> None:
-    """The end marker of a thumbnail inside EXIF must not stand for the image's."""
-    thumbnail = cv2.imencode(".jpg", picture(8, 8))[1].tobytes()
-    main = cv2.imencode(".jpg", picture(), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
-    segment = b"\xff\xe1" + struct.pack(">H", len(thumbnail) + 2) + thumbnail
-    data = main[:2] + segment + main[2:]
-    assert find_damage(data) is None
-    assert find_damage(data[:-2]) is not None
-    assert find_damage(data[: len(segment) + 40]) is not None
-
-
-def test_png_with_a_flipped_bit_is_damaged() -> None:
-    data = bytearray(encoded(".png"))
-    data[len(data) // 2] ^= 1
-    assert "checksum" in (find_damage(bytes(data)) or "")
-
-
-def test_grey_16_bit_and_alpha_become_rgb_uint8(tmp_path: Path) -> None:
-    grey = np.arange(256, dtype=np.uint8).reshape(16, 16)
-    cv2.imwrite(str(tmp_path / "grey.png"), grey)
-    cv2.imwrite(str(tmp_path / "deep.png"), grey.astype(np.uint16) * 256 + 255)
-    with_alpha = np.dstack([grey, grey, grey, np.zeros_like(grey)])
-    cv2.imwrite(str(tmp_path / "alpha.png"), with_alpha)
-    for name in ("grey", "deep", "alpha"):
-        image = read_image(tmp_path / f"{name}.png")
-        assert image.dtype == np.uint8
-        np.testing.assert_array_equal(image, np.dstack([grey] * 3))
-
-
-def test_exif_orientation_is_applied(tmp_path: Path) -> None:
-    upright = np.zeros((20, 40, 3), np.uint8)
-    upright[:, :20] = 255
-    data = cv2.imencode(".jpg", upright)[1].tobytes()
-    # One IFD entry: orientation (0x0112), SHORT, count 1, value 6 (turn by 90 degrees clockwise).
-    tiff = b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x0112, 3, 1, 6, 0, 0)
-    exif = b"Exif\0\0" + tiff
-    path = tmp_path / "turned.jpg"
-    path.write_bytes(data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:])
-    image = read_image(path)
-    assert image.shape == (40, 20, 3)
-    assert image[:15].min() > 200  # the left half is on top now
-    assert image[25:].max() < 50
-
-
-@pytest.mark.parametrize(("suffix", "fps"), [(".avi", 29.97), (".webm", 25.0), (".mp4", 29.97)])
-def test_video_frames_have_six_digits_and_a_rate(tmp_path: Path, suffix: str, fps: float) -> None:
-    path = tmp_path / f"drive{suffix}"
-    write_video(path, 8, fps=fps)
-    source = open_source(path)
-    assert source.fps == pytest.approx(fps, abs=0.005)
-    frames = list(source)
-    assert [f.name for f in frames] == [f"{i:06d}" for i in range(8)]
-    assert all(f.image is not None and f.image.shape == (48, 64, 3) for f in frames)
-
-
-def test_skipping_in_a_video_keeps_the_frames_after_it(tmp_path: Path) -> None:
-    path = tmp_path / "drive.avi"
-    write_video(path, 9)
-    whole = {f.name: f.image for f in open_source(path)}
-    part = list(open_source(path).frames(lambda index, name: index % 3 != 2))
-    assert [f.index for f in part] == [2, 5, 8]
-    for frame in part:
-        np.testing.assert_array_equal(frame.image, whole[frame.name])
-
-
-def test_truncated_video_ends_with_an_error_frame(tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole.avi", tmp_path / "cut.avi"
-    write_video(whole, 40, size=(96, 128))
-    data = whole.read_bytes()
-    cut.write_bytes(data[: len(data) // 2])
-    frames = list(open_source(cut))
-    assert frames[-1].image is None
-    assert frames[-1].index == len(frames) - 1
-    assert f"video ends at frame {len(frames) - 1}, 0:00:0" in (frames[-1].error or "")
-    assert all(f.image is not None for f in frames[:-1])
-    assert len(frames) > 5
-
-
 def test_every_nth_image_is_taken_in_name_order(tmp_path: Path) -> None:
     names = write_pictures(tmp_path, 7)
     source = open_source(tmp_path, selection=Selection(3))
@@ -216,8 +129,9 @@ def test_names_sort_before_suffixes(tmp_path: Path) -> None:
         cv2.imwrite(str(tmp_path / name), picture())
     source = open_source(tmp_path)
     assert isinstance(source, ImageSource)
-    assert source.names() == ["a", "a-1", "a.b", "a/c"]
-    assert [source.position(name) for name in source.names()] == [0, 1, 2, 3]
+    names = ["a", "a-1", "a.b", "a/c"]
+    assert [source.name_of(place) for place in range(4)] == names
+    assert [source.position(name) for name in names] == [0, 1, 2, 3]
 
 
 def test_a_stamp_tells_a_replaced_file_from_a_touched_one(tmp_path: Path) -> None:
@@ -233,3 +147,93 @@ def test_a_stamp_tells_a_replaced_file_from_a_touched_one(tmp_path: Path) -> Non
     cv2.imwrite(str(path), other)  # of the same size in bytes
     assert source.stamp("x") != before
     assert source.stamp("y") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90.0), ("90.5", 90.5), ("1:30", 90.0), ("0:01:30.25", 90.25), ("2:00:00", 7200.0), ("100:00", 6000.0)],
+)
+def test_times_are_read(text: str, seconds: float) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1:60", "1:2:3:4", "noon", "1.5:00", "nan", "inf", "1:-2", "1::2"])
+def test_other_forms_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="seconds or HH:MM:SS"):
+        parse_time(text)
+
+
+@given(st.integers(0, 10**9))
+def test_what_is_printed_is_read_back(milliseconds: int) -> None:
+    assert round(parse_time(format_time(milliseconds / 1000)) * 1000) == milliseconds
+
+
+@pytest.mark.parametrize(
+    "values", [{"every": 0}, {"start": -1.0}, {"start": 5.0, "end": 5.0}, {"end": 0.0}, {"start": float("nan")}]
+)
+def test_impossible_selections_are_refused(values: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        Selection(**values)  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 7), st.integers(0, 50), st.integers(1, 60), st.integers(0, 120))
+def test_the_expected_number_is_the_number_taken(every: int, start: int, length: int, frames: int) -> None:
+    fps = 10.0
+    selection = Selection(every, start / fps, (start + length) / fps)
+    taken = sum(selection.takes(number, number / fps) for number in range(frames))
+    # The raster of every N-th frame starts at the video's first frame, so a range may hold one more or less.
+    assert abs(selection.expected(frames, fps) - taken) <= 1
+    assert Selection(every).expected(frames, fps) == sum(Selection(every).takes(n, None) for n in range(frames))
+
+
+def touch(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+
+
+def folders(specs: list[Path | str], out: Path) -> list[str]:
+    return [each.out.relative_to(out).as_posix() for each in plan_inputs([str(spec) for spec in specs], out)]
+
+
+def test_a_single_input_has_the_output_folder_itself(tmp_path: Path) -> None:
+    touch(tmp_path / "drive.mp4")
+    (one,) = plan_inputs([str(tmp_path / "drive.mp4")], tmp_path / "maps")
+    assert (one.spec, one.out, one.label) == (str(tmp_path / "drive.mp4"), tmp_path / "maps", "")
+
+
+def test_names_grow_until_they_differ(tmp_path: Path) -> None:
+    paths = [
+        tmp_path / "monday/front.mp4",
+        tmp_path / "tuesday/front.mp4",
+        tmp_path / "rear.v2.mp4",
+        tmp_path / "pictures.day",
+    ]
+    touch(*paths[:3], paths[3] / "a.png")
+    assert folders([*paths], tmp_path) == ["monday_front", "tuesday_front", "rear.v2", "pictures.day"]
+
+
+def test_a_folder_or_pattern_of_videos_stands_for_its_videos(tmp_path: Path) -> None:
+    touch(tmp_path / "day/b.mp4", tmp_path / "day/a.WEBM", tmp_path / "day/notes.txt")
+    for spec in (tmp_path / "day", f"{tmp_path}/day/*", f"{tmp_path}/**/*.*"):
+        found = plan_inputs([str(spec)], tmp_path / "out")
+        assert [(Path(each.spec).name, each.out.name) for each in found] == [("a.WEBM", "a"), ("b.mp4", "b")]
+
+
+def test_a_folder_or_pattern_with_images_stays_one_input(tmp_path: Path) -> None:
+    touch(tmp_path / "day/b.mp4", tmp_path / "day/deep/er/one.png")
+    assert [each.spec for each in plan_inputs([str(tmp_path / "day")], tmp_path)] == [str(tmp_path / "day")]
+    assert len(plan_inputs([f"{tmp_path}/**/*"], tmp_path)) == 1
+
+
+def test_names_that_cannot_differ_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path / "drive.mp4", tmp_path / "drive.webm")
+    with pytest.raises(InputError, match="several inputs would have the maps folder"):
+        folders([tmp_path / "drive.mp4", tmp_path / "drive.webm"], tmp_path)
+    with pytest.raises(InputError, match="given 2 times"):
+        folders([tmp_path / "drive.mp4", tmp_path / "drive.mp4"], tmp_path)
+
+
+def test_nothing_found_is_left_to_the_opening(tmp_path: Path) -> None:
+    assert plan_inputs(["nowhere/*.mp4"], tmp_path)[0].spec == "nowhere/*.mp4"
+    assert plan_inputs(["nowhere.mp4"], tmp_path)[0].spec == "nowhere.mp4"

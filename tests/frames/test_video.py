@@ -1,7 +1,9 @@
-"""Both decoders give the same frames at the same moments, of constant and variable frame rates."""
+"""Videos: both decoders give the same frames at the same moments, of constant and variable frame rates."""
 
 from __future__ import annotations
 
+import os
+import re
 import struct
 from pathlib import Path
 
@@ -10,8 +12,8 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.core.progress import Progress, describe
-from segunc.frames.decoders import DecoderName, open_decoder
-from segunc.frames.sources import Frame, Selection, open_source
+from segunc.frames.sources import DecoderName, Frame, Selection, open_source
+from segunc.frames.video import open_decoder
 from tests.maps.fakes import write_timed_video, write_video
 
 TIMES = (0.0, 0.04, 0.08, 0.2, 0.24, 0.5, 0.54, 0.58, 0.9, 1.0)
@@ -101,7 +103,9 @@ def test_a_truncated_video_ends_with_an_error_frame(tmp_path: Path, decoder: Dec
     cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     frames = read(cut, decoder)
     assert frames[-1].image is None
-    assert "before its stated end" in (frames[-1].error or "")
+    assert frames[-1].index == len(frames) - 1
+    said = rf"video ends at frame {len(frames) - 1}, 0:00:0\d\.\d+ before its stated end"
+    assert re.search(said, frames[-1].error or "")
     assert all(frame.image is not None for frame in frames[:-1])
     assert len(frames) > 5
     # A range that ends before the damage is whole.
@@ -140,3 +144,73 @@ def test_a_replaced_video_has_another_identity(tmp_path: Path) -> None:
     data[-1] ^= 1
     path.write_bytes(data)
     assert open_source(path).identity()["input_hash"] != before["input_hash"]
+
+
+@pytest.mark.parametrize(("suffix", "fps"), [(".avi", 29.97), (".webm", 25.0), (".mp4", 29.97)])
+def test_video_frames_have_six_digits_and_a_rate(tmp_path: Path, suffix: str, fps: float) -> None:
+    path = tmp_path / f"drive{suffix}"
+    write_video(path, 8, fps=fps)
+    source = open_source(path)
+    assert source.fps == pytest.approx(fps, abs=0.005)
+    frames = list(source)
+    assert [f.name for f in frames] == [f"{i:06d}" for i in range(8)]
+    assert all(f.image is not None and f.image.shape == (48, 64, 3) for f in frames)
+
+
+def test_skipping_in_a_video_keeps_the_frames_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "drive.avi"
+    write_video(path, 9)
+    whole = {f.name: f.image for f in open_source(path)}
+    part = list(open_source(path).frames(lambda index, name: index % 3 != 2))
+    assert [f.index for f in part] == [2, 5, 8]
+    for frame in part:
+        np.testing.assert_array_equal(frame.image, whole[frame.name])
+
+
+@pytest.fixture
+def clip() -> Path:
+    if "SEGUNC_DATA" not in os.environ:
+        pytest.skip("SEGUNC_DATA is not set")
+    path = Path(os.environ["SEGUNC_DATA"]) / "video" / "solidWhiteRight.mp4"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not in SEGUNC_DATA")
+    return path
+
+
+def test_h264_clip_is_read_to_its_end(clip: Path) -> None:
+    av = pytest.importorskip("av")
+    source = open_source(clip)
+    assert (source.fps, source.length_hint) == (25.0, 221)
+    frames = list(source.frames(lambda index, name: index not in (0, 110, 220)))
+    assert [frame.name for frame in frames] == ["000000", "000110", "000220"]
+    with av.open(str(clip)) as container:
+        for index, decoded in enumerate(container.decode(video=0)):
+            if index in (0, 110, 220):
+                image = frames.pop(0).image
+                assert image is not None
+                # Two decoders, two conversions from YUV: equal within their rounding.
+                assert abs(image.astype(int) - decoded.to_ndarray(format="rgb24")).mean() < 2.0
+
+
+def test_cut_mp4_without_its_index_cannot_be_opened(clip: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(clip.read_bytes()[:500_000])
+    try:
+        source = open_source(cut)
+    except InputError as error:
+        assert "cannot be opened" in str(error)  # noqa: PT017
+    else:
+        *_, last = source.frames(lambda index, name: True)
+        assert "video ends at frame" in (last.error or "")
+
+
+def test_both_decoders_give_the_same_bytes(clip: Path) -> None:
+    pytest.importorskip("av")
+    selection = Selection(every=25, start=1.0, end=6.0)
+    ours, theirs = (
+        open_source(clip, decoder="opencv", selection=selection),
+        open_source(clip, decoder="pyav", selection=selection),
+    )
+    for first, second in zip(ours, theirs, strict=True):
+        assert (first.name, first.time) == (second.name, second.time)
+        assert (first.image == second.image).all()

@@ -1,0 +1,93 @@
+"""Locks: held once, free when their process is dead, and nothing else is touched in their place."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from segunc.core.errors import InputError
+from segunc.core.locks import HeldError, Lock
+
+
+def dead_process() -> int:
+    return int(subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True).stdout)
+
+
+@pytest.fixture
+def no_system_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+
+
+@pytest.mark.parametrize("system_locks", [True, False])
+def test_the_lock_of_a_dead_process_is_taken_over(
+    tmp_path: Path, request: pytest.FixtureRequest, system_locks: bool
+) -> None:
+    if not system_locks:
+        request.getfixturevalue("no_system_locks")
+    path = tmp_path / ".lock"
+    path.write_text(f"{dead_process()}\n{socket.gethostname()}\n")
+    lock = Lock(path, "it")
+    assert path.read_text().split()[0] == str(os.getpid())
+    with pytest.raises(HeldError, match=rf"it is being written by another run \(process {os.getpid()} on "):
+        Lock(path, "it")
+    lock.release()
+    assert not path.exists()
+    Lock(path, "it").release()
+
+
+def test_without_system_locks_another_host_is_believed(tmp_path: Path, no_system_locks: None) -> None:
+    path = tmp_path / ".lock"
+    path.write_text("17\nelsewhere\n")
+    with pytest.raises(HeldError, match=r"process 17 on elsewhere.*if that run is gone, remove"):
+        Lock(path, "it")
+
+
+def test_a_file_that_was_removed_before_it_was_locked_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS, where a removed file that is open goes on under another name."""
+    path, removed, flock = tmp_path / ".lock", tmp_path / ".nfs1", fcntl.flock
+
+    def late(handle: int, how: int) -> None:
+        if not removed.exists():
+            path.rename(removed)
+        flock(handle, how)
+
+    monkeypatch.setattr("fcntl.flock", late)
+    with Lock(path, "it"):
+        assert path.read_text().split()[0] == str(os.getpid())
+        assert removed.read_text() == ""
+        with pytest.raises(HeldError):
+            Lock(path, "it")
+
+
+def test_a_lock_that_is_let_go_is_waited_for(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / ".lock", "it")
+    let_go: list[bool] = []
+    timer = threading.Timer(0.2, lambda: (let_go.append(True), lock.release()))
+    timer.start()
+    with Lock(tmp_path / ".lock", "it", 30.0):
+        assert let_go
+    timer.join()
+
+
+@pytest.mark.parametrize("what", ["link", "hard link", "folder", "file"])
+def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, what: str) -> None:
+    path, mine = tmp_path / ".lock", tmp_path / "mine"
+    mine.write_text("all of it")
+    make = {"link": path.symlink_to, "hard link": path.hardlink_to}
+    make[what](mine) if what in make else path.mkdir() if what == "folder" else mine.rename(path)
+    with pytest.raises(InputError, match="is no lock of a run"):
+        Lock(path, "it")
+    assert path.is_dir() or path.read_text() == "all of it"

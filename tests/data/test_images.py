@@ -1,0 +1,66 @@
+"""Images on disk: damage is found, and every kind becomes RGB."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from segunc.data.images import find_damage, read_image
+from tests.frames.test_sources import encoded, picture
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp"])
+def test_every_cut_is_found(suffix: str) -> None:
+    data = encoded(suffix)
+    assert find_damage(data) is None
+    assert find_damage(data + b"\0" * 7) is None  # padding after the end is harmless
+    for cut in range(16, len(data) - 1, max(1, len(data) // 97)):
+        assert find_damage(data[:cut]) is not None, cut
+
+
+def test_progressive_jpeg_with_thumbnail_is_whole_until_its_own_end() -> None:
+    """The end marker of a thumbnail inside EXIF must not stand for the image's."""
+    thumbnail = cv2.imencode(".jpg", picture(8, 8))[1].tobytes()
+    main = cv2.imencode(".jpg", picture(), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+    segment = b"\xff\xe1" + struct.pack(">H", len(thumbnail) + 2) + thumbnail
+    data = main[:2] + segment + main[2:]
+    assert find_damage(data) is None
+    assert find_damage(data[:-2]) is not None
+    assert find_damage(data[: len(segment) + 40]) is not None
+
+
+def test_png_with_a_flipped_bit_is_damaged() -> None:
+    data = bytearray(encoded(".png"))
+    data[len(data) // 2] ^= 1
+    assert "checksum" in (find_damage(bytes(data)) or "")
+
+
+def test_grey_16_bit_and_alpha_become_rgb_uint8(tmp_path: Path) -> None:
+    grey = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    cv2.imwrite(str(tmp_path / "grey.png"), grey)
+    cv2.imwrite(str(tmp_path / "deep.png"), grey.astype(np.uint16) * 256 + 255)
+    with_alpha = np.dstack([grey, grey, grey, np.zeros_like(grey)])
+    cv2.imwrite(str(tmp_path / "alpha.png"), with_alpha)
+    for name in ("grey", "deep", "alpha"):
+        image = read_image(tmp_path / f"{name}.png")
+        assert image.dtype == np.uint8
+        np.testing.assert_array_equal(image, np.dstack([grey] * 3))
+
+
+def test_exif_orientation_is_applied(tmp_path: Path) -> None:
+    upright = np.zeros((20, 40, 3), np.uint8)
+    upright[:, :20] = 255
+    data = cv2.imencode(".jpg", upright)[1].tobytes()
+    # One IFD entry: orientation (0x0112), SHORT, count 1, value 6 (turn by 90 degrees clockwise).
+    tiff = b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x0112, 3, 1, 6, 0, 0)
+    exif = b"Exif\0\0" + tiff
+    path = tmp_path / "turned.jpg"
+    path.write_bytes(data[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + data[2:])
+    image = read_image(path)
+    assert image.shape == (40, 20, 3)
+    assert image[:15].min() > 200  # the left half is on top now
+    assert image[25:].max() < 50
