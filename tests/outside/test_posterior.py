@@ -26,8 +26,8 @@ from tests.conftest import Job
 def outside(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The other package imported, and forgotten after the test."""
     monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
-    monkeypatch.delitem(sys.modules, "tests.posteriors.outside_posterior", raising=False)
-    return importlib.import_module("tests.posteriors.outside_posterior")
+    monkeypatch.delitem(sys.modules, "tests.outside.posterior", raising=False)
+    return importlib.import_module("tests.outside.posterior")
 
 
 def predict(model: Path, job: Job, out: Path) -> list[dict[str, dict[str, float]]]:

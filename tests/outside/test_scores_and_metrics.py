@@ -16,7 +16,7 @@ from segunc.evaluation.parts import PARTS
 from segunc.maps.reader import MapsReader
 from segunc.scores import SCORES
 from tests.conftest import Job
-from tests.scores import labelled_pixels, margin
+from tests.outside import metric_part, score
 
 NAMES = "entropy,msp,margin,logit-spread"
 
@@ -31,9 +31,9 @@ def forgetful() -> Iterator[None]:
 
 
 def register() -> None:
-    SCORES.register("margin", margin.MARGIN)
-    SCORES.register("logit-spread", margin.SPREAD)
-    PARTS.register("labels", labelled_pixels.parts)
+    SCORES.register("margin", score.MARGIN)
+    SCORES.register("logit-spread", score.SPREAD)
+    PARTS.register("labels", metric_part.parts)
 
 
 def run(*words: object) -> int:
@@ -60,14 +60,14 @@ def test_a_foreign_score_goes_through_every_verb(
         "file": "png",
         "dtype": "uint16",
         "value": "(code / 65535)^2",
-        "unit": margin.MARGIN.unit,
+        "unit": score.MARGIN.unit,
         "range": [0.0, 1.0],
         "component_threshold": 0.7,
     }
     assert described["logit-spread"] == {
         "file": "npy",
         "dtype": "float16",
-        "unit": margin.SPREAD.unit,
+        "unit": score.SPREAD.unit,
         "range": None,
     }
     reader = MapsReader(maps)
@@ -96,7 +96,7 @@ def test_a_foreign_score_goes_through_every_verb(
     assert len(list((tmp_path / "figures" / "overlay-margin").rglob("*.png"))) == len(reader.frames)
     assert run("review", "--maps", maps, "--out", tmp_path / "page", "--metrics", tmp_path / "metrics.json") == 0
     page = "".join(path.read_text() for path in (tmp_path / "page").rglob("*.js"))
-    assert margin.MARGIN.unit in page
+    assert score.MARGIN.unit in page
     assert ">= 0.8" in page
     assert run("summary", "--maps", maps, "--score", "margin", "--label-score", "margin") == 0
     capsys.readouterr()
@@ -116,8 +116,8 @@ def test_maps_of_a_score_that_nobody_registers_are_refused_and_of_another_tool_a
         assert "score 'margin'; expected one of msp" in capsys.readouterr().err
     assert predict(trained, tmp_path / "more") == 2
     assert "score 'margin'; expected one of msp" in capsys.readouterr().err
-    for score in ("entropy", "margin"):
-        shutil.copytree(maps / score, tmp_path / "theirs" / score)
+    for name in ("entropy", "margin"):
+        shutil.copytree(maps / name, tmp_path / "theirs" / name)
     assert run("evaluate", "--maps", tmp_path / "theirs", *labels) == 0
     assert run("review", "--maps", tmp_path / "theirs", "--out", tmp_path / "page") == 0
     # Codes are read linearly there: whose they are is not known.
@@ -143,7 +143,7 @@ def test_values_in_a_form_that_is_not_known_are_refused(
 def test_an_installed_package_brings_its_score_and_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgetful: None
 ) -> None:
-    for module, name in ((margin, "their_margin"), (labelled_pixels, "their_part")):
+    for module, name in ((score, "their_margin"), (metric_part, "their_part")):
         shutil.copy(str(module.__file__), tmp_path / f"{name}.py")
     info = tmp_path / "their_package-1.0.dist-info"
     info.mkdir()
@@ -156,5 +156,5 @@ def test_an_installed_package_brings_its_score_and_its_part(
     for table in tables:
         table._looked_outside = False
     assert list(SCORES)[-1] == "margin"
-    assert SCORES["margin"].unit == margin.MARGIN.unit
+    assert SCORES["margin"].unit == score.MARGIN.unit
     assert PARTS["labels"]((), (), ())[0].section == ("labels",)

@@ -7,22 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import ArrayPart, Counts, Forms, Numbers, Path
+from segunc.evaluation.parts import ArrayPart, Counts, Forms, Numbers
 
 
 class LabelledPixels(ArrayPart):
     """How many pixels have a class label."""
 
-    section, names, needs = ("labels",), (("pixels",),), "class"
+    section, names = ("labels",), (("pixels",),)
+    needs, lacks = "class", "no frame has class labels"
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return None if frame.labels is None else np.array([(frame.labels != 255).sum()])
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         return {("pixels",): float(counts[0])}
-
-    def why(self, counts: Counts | None, name: Path) -> str:
-        return "no frame has class labels"
 
 
 def parts(scores: Sequence[str], classes: Sequence[str], protocols: Sequence[str]) -> list[LabelledPixels]:

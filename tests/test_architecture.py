@@ -1,0 +1,99 @@
+"""The house as ``docs/design.md`` draws it: arrows go down, nothing goes round in a circle, and it stays small."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import segunc
+
+PACKAGE = Path(segunc.__file__).parent
+FLOORS = (
+    {"core"},
+    {"scores", "uncertainty", "data", "networks"},
+    {"toyroads", "affine", "frames"},
+    {"sampling", "maps", "metrics"},
+    {"processing", "training"},
+    {"posteriors"},
+    {"evaluation", "gallery"},
+    {"plots", "exchange", "scale"},
+    {"options"},
+    {"verbs"},
+    {"cli"},
+    {"__init__", "__main__"},
+)
+"""From the ground up. A room imports rooms of lower floors and, where these import nothing of it, of its own."""
+MOST_LINES, MOST_FILES = 24_000, 170
+
+
+@cache
+def modules() -> dict[str, Path]:
+    names = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)] = path
+    return names
+
+
+def imported(path: Path, *, whole: bool) -> Iterator[str]:
+    """Modules of ours that a file imports: when it is imported itself, or, if ``whole``, anywhere."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree) if whole else tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "segunc":
+            place = node.module.removeprefix("segunc").removeprefix(".")
+            for alias in node.names:
+                name = f"{place}.{alias.name}".removeprefix(".")
+                yield name if name in modules() else place or "__init__"
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.removeprefix("segunc.") for alias in node.names if alias.name.startswith("segunc."))
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_every_room_has_a_floor_and_no_arrow_goes_up() -> None:
+    floor = {name: number for number, names in enumerate(FLOORS) for name in names}
+    assert {room(module) for module in modules()} == set(floor)
+    up = [
+        f"{module} -> {target}"
+        for module, path in modules().items()
+        if room(module) != "__init__"
+        for target in set(imported(path, whole=True))
+        if floor[room(target)] > floor[room(module)]
+    ]
+    assert up == []
+
+
+def test_no_circle() -> None:
+    """Neither of files, when they are imported, nor of rooms, anywhere."""
+    files = {module: set(imported(path, whole=False)) - {module} for module, path in modules().items()}
+    files.pop("__init__")
+    assert circles(files) == []
+    rooms: dict[str, set[str]] = {}
+    for module, path in modules().items():
+        if room(module) not in ("__init__", "__main__"):
+            targets = {room(target) for target in imported(path, whole=True)}
+            rooms.setdefault(room(module), set()).update(targets - {room(module)})
+    assert circles(rooms) == []
+
+
+def circles(arrows: dict[str, set[str]]) -> list[str]:
+    """What is left when everything that imports nothing, or only what is gone, has been taken away again and again."""
+    left = dict(arrows)
+    while gone := [name for name, targets in left.items() if not targets & left.keys()]:
+        for name in gone:
+            del left[name]
+    return sorted(left)
+
+
+def test_a_circle_is_seen() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+
+
+def test_the_package_stays_small() -> None:
+    lines = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in modules().items()}
+    assert sum(lines.values()) <= MOST_LINES
+    assert len(lines) <= MOST_FILES
