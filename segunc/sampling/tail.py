@@ -236,9 +236,10 @@ def base_maps(
 
 
 class Waiting(NamedTuple):
-    """One draw of n frames: its logits ``[n, C, h, w]``, what upsamples them, and the transform to undo after that."""
+    """A draw of n frames: its place in the logits of a chunk, what upsamples them, the transform to undo after that."""
 
     logits: Tensor
+    place: int
     upsampling: Upsampling
     transform: InputTransform
 
@@ -275,21 +276,29 @@ class PendingDraws:
             raise InputError(
                 f"networks that return {self.shape} and {found} (classes, height, width)", "the same for all"
             )
-        parts = torch.split(logits, len(self._sums))
+        distinct = len(logits) // len(self._sums)
         for place, draw in enumerate(draws):
-            self._waiting[draw] = Waiting(parts[place % len(parts)], upsampling, transform)
+            self._waiting[draw] = Waiting(logits, place % distinct, upsampling, transform)
 
     def add_until(self, end: int) -> None:
         """Add all draws with smaller numbers, which must be here, to the sums in their order."""
         ready = [self._waiting.pop(draw) for draw in range(self._added, end)]
+        size = (self.shape[1], self.shape[2])
         for frame, sums in enumerate(self._sums):
-            for key, group in itertools.groupby(ready, lambda draw: (*draw[1:], draw.logits.dtype, draw.logits.device)):
+            for key, group in itertools.groupby(ready, lambda draw: (*draw[2:], draw.logits.dtype, draw.logits.device)):
                 upsampling, transform = key[:2]
-                logits = [draw.logits[frame : frame + 1] for draw in group]
+                chunks = [list(of_chunk) for _, of_chunk in itertools.groupby(group, lambda draw: id(draw.logits))]
+                logits = [self._of_frame(frame, of_chunk) for of_chunk in chunks]
                 if transform.identity:
                     sums.add(logits[0] if len(logits) == 1 else torch.cat(logits), upsampling)
                     continue
-                for one in logits:  # at full resolution, so one at a time
-                    size = (self.shape[1], self.shape[2])
-                    sums.add(transform.undo(upsampling.apply(one.float()), size), Upsampling.none(size))
+                for one in itertools.chain(*logits):  # at full resolution, so one at a time
+                    sums.add(transform.undo(upsampling.apply(one[None].float()), size), Upsampling.none(size))
         self._added = end
+
+    def _of_frame(self, frame: int, draws: list[Waiting]) -> Tensor:
+        """Successive draws of one chunk of one frame, ``[len(draws), C, h, w]``, not copied."""
+        logits, step = draws[0].logits, len(self._sums)
+        first, last = (draw.place * step + frame for draw in (draws[0], draws[-1]))
+        found = logits[first : last + 1 : step]
+        return found if len(found) == len(draws) else logits[frame : frame + 1].expand(len(draws), -1, -1, -1)
