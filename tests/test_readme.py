@@ -58,7 +58,7 @@ def test_a_training_script_comes_to_maps_of_a_video_and_to_numbers(toy_set: Path
     found = re.search(r"(\d+) frames, AUROC of entropy (0\.\d+)", run_block(JOB, tmp_path))
     assert found is not None
     assert int(found[1]) == 12
-    assert json.loads((tmp_path / "metrics.json").read_text())["counts"]["scored_frames"] == 3
+    assert json.loads((tmp_path / "metrics.json").read_text())["counts"]["frames_scored"] == 3
 
 
 def test_the_examples_are_short() -> None:
