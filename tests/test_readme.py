@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,26 +21,49 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), 
 COMMANDS = re.findall(r"^\$ (segunc .*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("index", range(len(BLOCKS)))
+OWN, JOB = (
+    next(i for i, block in enumerate(BLOCKS) if mark in block) for mark in ("# my_training.py", "from my_training")
+)
+
+
+def run_block(index: int, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKS[index]], cwd=folder, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("index", [i for i in range(len(BLOCKS)) if i != JOB])
 def test_python_blocks_run(index: int, tmp_path: Path) -> None:
     stored = np.arange(12, dtype=np.uint16).reshape(3, 4)
     (tmp_path / "maps" / "epistemic").mkdir(parents=True)
     cv2.imwrite(str(tmp_path / "maps" / "epistemic" / "000000.png"), stored)
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKS[index]], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_block(index, tmp_path)
     if "epistemic.png" in BLOCKS[index]:
         written = cv2.imread(str(tmp_path / "epistemic.png"), cv2.IMREAD_UNCHANGED)
         assert written.dtype == np.uint16
         assert written.shape == (128, 256)
         assert written.max() > 0
-    if "mean epistemic" in BLOCKS[index]:
-        assert float(done.stdout.split("mean epistemic")[1]) > 0
+
+
+def test_a_training_script_comes_to_maps_of_a_video_and_to_numbers(toy_set: Path, tmp_path: Path) -> None:
+    (tmp_path / "my_training.py").write_text(BLOCKS[OWN], encoding="utf-8")
+    shutil.copy(toy_set / "video" / "crossing.webm", tmp_path / "drive.webm")
+    (tmp_path / "labels").mkdir()
+    mask = np.zeros((64, 128), np.uint8)
+    mask[40:50, 60:70] = 1
+    for frame in range(3):
+        cv2.imwrite(str(tmp_path / "labels" / f"{frame:06}.png"), mask)
+    found = re.search(r"(\d+) frames, AUROC of entropy (0\.\d+)", run_block(JOB, tmp_path))
+    assert found is not None
+    assert int(found[1]) == 12
+    assert json.loads((tmp_path / "metrics.json").read_text())["counts"]["frames_scored"] == 3
 
 
 def test_the_examples_are_short() -> None:
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
+    assert len([line for line in BLOCKS[JOB].splitlines() if line.strip()]) <= 15
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -42,12 +42,13 @@ def check_finite(state: dict[str, Tensor], source: str) -> None:
             )
 
 
-def save_network(network: SegmentationNetwork, folder: Path) -> str:
+def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
     """Write ``network.safetensors`` and ``network.json``; returns the SHA-256 of the state.
 
     Raises:
         InputError: a weight is NaN or infinite.
     """
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.detach().cpu().contiguous() for k, v in network.body.state_dict().items()}
     check_finite(state, "the network to save")
@@ -58,7 +59,7 @@ def save_network(network: SegmentationNetwork, folder: Path) -> str:
     return digest
 
 
-def load_network(folder: Path, *, ignore_posterior: bool = False) -> SegmentationNetwork:
+def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> SegmentationNetwork:
     """The network of a model folder, in eval mode.
 
     Args:
@@ -69,6 +70,7 @@ def load_network(folder: Path, *, ignore_posterior: bool = False) -> Segmentatio
         InputError: a missing or damaged file, weights of another architecture, NaN weights, or a Bayesian model
             (``posterior.json`` beside it) without ``ignore_posterior``.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise InputError(
             f"model folder {folder} does not exist", f"a folder with {WEIGHTS} and {DESCRIPTION}", "check the path"
