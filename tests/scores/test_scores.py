@@ -76,7 +76,7 @@ def test_an_entry_is_complete_and_its_values_are_within_its_bounds(name: str) ->
     assert (score.colours is None) == (score.upper is None)
     if score.colours:
         assert display_range(name).low == score.colours[0]
-        assert display_range(name).high_text == (f">= {score.colours[1]}" if score.colours[1] < 1 else "1")
+        assert display_range(name).ticks[-1] == (f">= {score.colours[1]}" if score.colours[1] < 1 else "1")
     described = build_manifest({}, [name], device="", classes=["road"], palette=[(0, 0, 0)])["maps"][name]
     assert described["unit"] == score.unit
     assert described.get("component_threshold") == score.threshold
