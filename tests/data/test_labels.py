@@ -65,7 +65,7 @@ def test_encoding_maps_every_known_value_and_refuses_the_others() -> None:
 
 @pytest.mark.parametrize("value", [-1, -200, 256, 263, 70000])
 def test_values_outside_a_byte_do_not_wrap_to_a_class(value: int) -> None:
-    with pytest.raises(InputError, match=rf"label values \[{value}\]"):
+    with pytest.raises(InputError, match=rf"values \[{value}\]"):
         label_map("cityscapes").encode(np.array([[7, value]], np.int32))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -15,7 +16,15 @@ import tests.outside.data_set
 import tests.outside.network  # noqa: F401
 from segunc import NetworkDescription, build_network, load_network, save_network
 from segunc.cli.main import main
+from segunc.data.datasets import DATASETS
 from segunc.data.labels import label_map
+from segunc.networks.build import KINDS
+
+
+@pytest.fixture(autouse=True, scope="module")
+def theirs_for_a_while() -> Iterator[None]:
+    yield
+    del DATASETS._entries["side-by-side"], KINDS._entries["tiny"]
 
 
 def side_by_side(toy: Path, root: Path) -> Path:

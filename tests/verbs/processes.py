@@ -128,11 +128,11 @@ def _child(arguments: list[str], stdout: str, stderr: str) -> None:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(opened, number)
         os.close(opened)
-    from segunc.cli.main import __file__ as cli
+    from segunc import __file__ as package
     from segunc.cli.main import main
 
     # Lightning starts the further processes of a distributed run by this command line.
-    sys.argv = [str(Path(cli).with_name("__main__.py")), *arguments]
+    sys.argv = [str(Path(package).with_name("__main__.py")), *arguments]
     code: object = 3
     try:
         code = main(arguments)
