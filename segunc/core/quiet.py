@@ -24,7 +24,9 @@ def quiet_stderr() -> Iterator[None]:
 
 
 def quiet_lightning() -> None:
-    """Keep Lightning to warnings and errors."""
+    """Keep Lightning to warnings and errors; imports it, because that sets the levels anew."""
+    import lightning.pytorch  # noqa: F401
+
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for message in (

@@ -110,7 +110,7 @@ def succeed(*words: object) -> Finished:
     """Run ``segunc``; it must end with 0 and print nothing but progress on standard error."""
     done = segunc(*words)
     assert done.code == 0, done.stderr
-    assert done.error_lines == []
+    assert done.error_lines == [], done.error_lines
     return done
 
 
