@@ -1,12 +1,13 @@
-"""Files that appear whole or not at all, and JSON objects from disk."""
+"""Files that appear whole or not at all, JSON objects from disk, and the names that files may give to other files."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from segunc.errors import InputError
 
@@ -14,10 +15,57 @@ PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; whoever finds one may remove it while no run is under way."""
 
 
+LONGEST_PART = 255
+"""Bytes of one part of a name, as file systems allow them."""
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
+"""What is no part of a name: control characters, the separator and the drive letters of another system."""
+
+
+def safe_name(name: Any, what: str, *, single: bool = False) -> str:
+    """A name that came out of a file, where it can be nothing but a name: a relative path of plain parts, with ``/``.
+
+    Args:
+        name: what the file holds.
+        what: whose name it is, for the message.
+        single: only one part is allowed, as for scores.
+
+    Raises:
+        InputError: anything else (absolute, ``..``, an empty part, a backslash, control characters, no text at all).
+    """
+    try:
+        parts = name.split("/") if isinstance(name, str) and not _UNSAFE.search(name) else [""]
+        safe = all(part not in ("", ".", "..") and len(part.encode()) <= LONGEST_PART for part in parts)
+    except UnicodeEncodeError:  # bytes of a file name that are no UTF-8
+        safe = False
+    if safe and (len(parts) == 1 or not single):
+        return str(name)
+    kind = "a name without slashes" if single else "a relative path without '..', backslashes and control characters"
+    raise InputError(f"{what} is named {ascii(name)[:80]}", kind, "use no files of unknown origin, or make them again")
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of a name in a folder, which no link leads out of.
+
+    Raises:
+        InputError: the name is not safe, or what lies there is a link to another place.
+    """
+    path = folder / safe_name(name, f"a file of {folder}")
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise InputError(f"{path} leads out of {folder}", "a file of its own", "put the file in the place of the link")
+    return path
+
+
+def open_new(path: Path) -> BinaryIO:
+    """A file to write, new whatever was there: what an old one is linked to stays as it is."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that it is either absent, as before, or whole: to a hidden neighbour, then renamed."""
     partial = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
-    partial.write_bytes(data)
+    with open_new(partial) as file:
+        file.write(data)
     os.replace(partial, path)
 
 

@@ -3,7 +3,7 @@
     python tools/bench_predict.py --model runs/camvid-abnn --input drive.mp4 --draws 20 --json predict.json
 
 Entropy, epistemic and prediction are written, unless --scores says otherwise; every other option of `segunc predict` may
-be given too (--size, --compile, --frames-at-once, --store, --device, --end, ...). Rows, in frames per second, the best of
+be given too (--size, --compile, --frames-at-once, --device, --end, ...). Rows, in frames per second, the best of
 --repeats:
 
 alone      the sampler over frames that lie in memory as the network takes them, in the groups of the run, its maps left
@@ -42,7 +42,6 @@ from segunc.commands.provenance import provenance
 from segunc.errors import InputError
 from segunc.files import write_json
 from segunc.maps.frame_files import PNG_LEVEL
-from segunc.maps.hdf5_files import Hdf5Files
 from segunc.maps.manifest import build_manifest
 from segunc.maps.selection import Selection, parse_time
 from segunc.maps.sources import Frame, FrameSource, open_source
@@ -147,7 +146,7 @@ class Bench:
         manifest = build_manifest(
             {}, self.scores, device=str(self.sampler.device), classes=description.classes, palette=description.palette
         )
-        return MapsWriter(out, manifest, files=Hdf5Files(out) if self.arguments.store == "hdf5" else None)
+        return MapsWriter(out, manifest)
 
     def _wait(self) -> None:
         if self.sampler.device.type == "cuda":

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -42,42 +41,22 @@ def png(level: int, strategy: int) -> Encode:
     return encode
 
 
-def hdf5(compression: str | None, level: int | None = None) -> Encode:
-    """An HDF5 file of one data set in one chunk."""
-
-    def encode(values: Array) -> bytes:
-        with h5py.File("frame", "w", driver="core", backing_store=False) as file:
-            filters = {} if compression is None else {"shuffle": True, "compression": compression}
-            file.create_dataset("map", data=values, chunks=values.shape, compression_opts=level, **filters)
-            file.flush()
-            return bytes(file.id.get_file_image())
-
-    return encode
-
-
 def decode(data: bytes) -> Array:
     """The array of any of the encodings."""
     if data[:4] == b"\x89PNG":
         decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
         assert decoded is not None
         return np.asarray(decoded)
-    if data[:6] == b"\x93NUMPY":
-        return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
-    with h5py.File(io.BytesIO(data), "r") as file:
-        return np.asarray(file["map"][()])
+    return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
 
 
 WAYS: dict[str, Encode] = {
     "raw .npy": encode_npy,
-    "PNG level 1, run lengths (--store png)": lambda v: encode_npy(v) if v.dtype == np.float16 else encode_png(v),
+    "PNG level 1, run lengths, as stored": lambda v: encode_npy(v) if v.dtype == np.float16 else encode_png(v),
     "PNG level 1": png(1, cv2.IMWRITE_PNG_STRATEGY_DEFAULT),
     "PNG level 3": png(3, cv2.IMWRITE_PNG_STRATEGY_DEFAULT),
     "PNG level 6": png(6, cv2.IMWRITE_PNG_STRATEGY_DEFAULT),
     "PNG level 9": png(9, cv2.IMWRITE_PNG_STRATEGY_DEFAULT),
-    "HDF5 shuffle + lzf": hdf5("lzf"),
-    "HDF5 shuffle + gzip 1 (--store hdf5)": hdf5("gzip", 1),
-    "HDF5 shuffle + gzip 4": hdf5("gzip", 4),
-    "HDF5 shuffle + gzip 9": hdf5("gzip", 9),
 }
 
 

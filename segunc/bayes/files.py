@@ -24,7 +24,7 @@ from segunc.bayes.posterior import Deterministic, Posterior
 from segunc.bayes.registry import restore
 from segunc.bayes.tta import TestTimeAugmentation
 from segunc.errors import InputError
-from segunc.files import link_or_copy, read_json, write_atomically, write_json
+from segunc.files import inside, link_or_copy, read_json, write_atomically, write_json
 from segunc.networks.files import (
     DESCRIPTION,
     POSTERIOR,
@@ -224,7 +224,7 @@ def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
 def _load_ensemble(folder: Path, record: dict[str, Any]) -> Model:
     models = []
     for part in record["parts"]:
-        member = folder / part["folder"]
+        member = inside(folder, part["folder"])
         model = _load_posterior(member)
         if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
             raise InputError(

@@ -15,7 +15,6 @@ from segunc.commands.device import describe_device, make_sampler
 from segunc.commands.execution import Execution, choose_execution, writer_threads
 from segunc.commands.run_overlays import overlay_drawer, write_overlay_video
 from segunc.errors import InputError, PartialFailure
-from segunc.maps.hdf5_files import Hdf5Files
 from segunc.maps.inputs import Input, plan_inputs
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
@@ -174,14 +173,16 @@ def predict_shard(
     execution = execution or execution_of(arguments, job, given, source)
     manifest = run_manifest(arguments, job, source, execution)
     overlay = overlay_drawer(arguments.overlay_score, manifest) if arguments.overlay else None
-    files = Hdf5Files(given.out) if arguments.store == "hdf5" else None
-    writer = MapsWriter(given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=job.region, files=files)
+    smoother = _smoother(arguments, given, source)
+    writer = MapsWriter(
+        given.out, manifest, overwrite=arguments.overwrite, shard=shard, region=job.region, source=source
+    )
     process = FrameProcess(
         job.sampler,
         job.scores,
         size=arguments.size,
         tiling=_tiling(arguments),
-        smoother=_smoother(arguments, given, source),
+        smoother=smoother,
         redraw=arguments.redraw,
     )
     return predict_frames(process, source, writer, group=execution.group, draw_overlay=overlay, label=given.label)
@@ -261,7 +262,7 @@ def _run_settings(
         "size": None if arguments.size is None else list(arguments.size),
         "tile": None if (tiling := _tiling(arguments)) is None else [*tiling.size, tiling.overlap],
         "smooth": arguments.smooth,
-        "store": arguments.store,
+        "store": "png",  # of earlier versions, which knew another one
         "redraw": arguments.redraw,
         "precision": sampler.precision,
         "compiled": execution.compilation.compiled,

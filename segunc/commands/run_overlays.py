@@ -9,6 +9,7 @@ import numpy as np
 
 from segunc.data.images import Image
 from segunc.errors import InputError
+from segunc.files import inside
 from segunc.maps.encoding import UNIT_SCORES
 from segunc.maps.folder import OVERLAY
 from segunc.maps.pipeline import DrawOverlay
@@ -42,6 +43,5 @@ def write_overlay_video(out: Path, source: FrameSource) -> Path:
     """``overlay.webm`` of the overlays of a finished video, at the rate of the frames that were taken."""
     from segunc.review.video import write_video
 
-    return write_video(
-        sorted((out / OVERLAY).glob("*.jpg")), out / f"{OVERLAY}.webm", (source.fps or 25.0) / source.selection.every
-    )
+    pictures = [inside(out, f"{OVERLAY}/{path.name}") for path in sorted((out / OVERLAY).glob("*.jpg"))]
+    return write_video(pictures, out / f"{OVERLAY}.webm", (source.fps or 25.0) / source.selection.every)

@@ -1,4 +1,4 @@
-"""Options of ``segunc predict`` for video, scale and storage, and those of ``segunc summary``; nothing heavy is imported."""
+"""Options of ``segunc predict`` for video and scale, and those of ``segunc summary``; nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def add_video_options(parser: argparse.ArgumentParser, image_size: Callable[[str], tuple[int, int]]) -> None:
-    """Which frames are taken, by which shard, how they are computed and how their maps are stored.
+    """Which frames are taken, by which shard, and how they are computed.
 
     Args:
         parser: of the verb.
@@ -24,12 +24,6 @@ def add_video_options(parser: argparse.ArgumentParser, image_size: Callable[[str
         type=int,
         metavar="N",
         help="consecutive frames of one size in a batch (default: by their size; one on a CPU)",
-    )
-    parser.add_argument(
-        "--store",
-        choices=("png", "hdf5"),
-        default="png",
-        help="a file for each map, or HDF5 files of 64 frames each (default png)",
     )
     parser.add_argument(
         "--smooth",

@@ -18,7 +18,7 @@ import numpy as np
 from segunc.errors import InputError
 from segunc.exchange.export import ExportSummary
 from segunc.exchange.viewer_frames import ViewerFrame, ViewerMaps
-from segunc.files import read_json, write_json
+from segunc.files import inside, read_json, write_json
 from segunc.maps.frame_files import encode_jpeg, encode_png, write_file
 from segunc.maps.statistics import STATISTICS
 from segunc.review.colormap import DisplayRange, levels
@@ -121,11 +121,11 @@ def fiftyone_samples(folder: Path) -> tuple[list[fiftyone.Sample], dict[int, str
     root = folder.resolve()
     samples = []
     for entry in index["samples"]:
-        sample = fiftyone.Sample(filepath=str(root / entry["image"]), frame=entry["frame"], time=entry["time"])
+        sample = fiftyone.Sample(filepath=str(inside(root, entry["image"])), frame=entry["frame"], time=entry["time"])
         if entry["prediction"]:
-            sample["prediction"] = fiftyone.Segmentation(mask_path=str(root / entry["prediction"]))
+            sample["prediction"] = fiftyone.Segmentation(mask_path=str(inside(root, entry["prediction"])))
         for score, path in entry["heatmaps"].items():
-            sample[_field(score)] = fiftyone.Heatmap(map_path=str(root / path), range=[0, 255])
+            sample[_field(score)] = fiftyone.Heatmap(map_path=str(inside(root, path)), range=[0, 255])
         for score, statistics in entry["statistics"].items():
             for statistic, value in statistics.items():
                 sample[f"{_field(score)}_{statistic}"] = value

@@ -62,7 +62,7 @@ class ViewerMaps:
         if unknown:
             known = ", ".join(self.reader.scores) or "(there is none)"
             raise InputError(f"score '{unknown[0]}' has no maps in {maps}", f"one of {known}", "check the name")
-        self._source, missing = open_images(self.reader, images)
+        self._source, missing = open_images(self.reader, images, self.reader.frames)
         self.notes = [text for text in (missing, self.reader.unfinished) if text]
 
     def __len__(self) -> int:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from segunc.errors import InputError
 from segunc.files import PARTIAL_SUFFIX
+from segunc.maps.frame_files import holds_maps
 from segunc.maps.frame_log import Record
-from segunc.maps.hdf5_files import STORE_FOLDER
 from segunc.maps.locks import START_SECONDS
 from segunc.maps.manifest import MANIFEST_NAME, Manifest
+from segunc.maps.records import FrameRecords
 from segunc.maps.region import MASK_NAME
-from segunc.maps.shards import LOCK_STEM, SHARD_FRAMES, all_shards
+from segunc.maps.shards import LOCK_STEM, all_shards
 from segunc.maps.sources import FrameSource
 from segunc.maps.table import TABLE_NAME
 
@@ -26,11 +28,10 @@ START_LOCK = f"{LOCK_STEM}-start"
 """Held while a run reads and writes the manifest, so that shards that start at once make one folder."""
 SMOOTHING_FOLDER = "smoothing"
 """Where a run that smooths along the video keeps the states that it would go on from."""
+SMOOTHING_STATE = re.compile(r"\d{12}\.npz")
 
 
-def place_finder(
-    out: Path, source: FrameSource | None, holds: Callable[[Record], bool]
-) -> Callable[[Record], int | None]:
+def place_finder(out: Path, source: FrameSource | None) -> Callable[[Record], int | None]:
     """Says of a record that an earlier run left where its frame stands now, None where it has to be computed again.
 
     Computed again are frames whose maps are gone or empty and frames whose image file was replaced. Without a source
@@ -41,7 +42,7 @@ def place_finder(
     """
 
     def place_of(record: Record) -> int | None:
-        if not holds(record):
+        if not holds_maps(out, record):
             return None
         if source is None:
             return int(record["index"])
@@ -95,18 +96,60 @@ def remove_partial_files(out: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def clear_folder(out: Path, manifest: Manifest) -> None:
-    """Remove the maps of an earlier run; the lines go first, so that a kill in between leaves no false claim."""
-    for path in out.iterdir():
-        if SHARD_FRAMES.fullmatch(path.name):
-            path.unlink()
-    for folder in (*manifest.get("maps", {}), PREDICTION, OVERLAY, SMOOTHING_FOLDER, STORE_FOLDER):
-        if folder == Path(folder).name:  # never outside of the maps folder
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(out / folder)
-    for name in (f"{OVERLAY}.webm", MASK_NAME, TABLE_NAME):
+def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = None) -> None:
+    """Remove the maps of an earlier run; the lines go first, so that a kill in between leaves no false claim.
+
+    Removed are files of fixed names, and of each map of the manifest those of the frames that the log, or the source of
+    the run about to start, names; then what is empty of the folders that held them.
+
+    Raises:
+        InputError: the folder holds anything else; then nothing was removed.
+    """
+    shards = all_shards(manifest)
+    logs = [shard.frames_name for shard in shards]
+    fixed = {MANIFEST_NAME, TABLE_NAME, MASK_NAME, f"{OVERLAY}.webm", LOCK_STEM, START_LOCK, *logs}
+    fixed |= {name for shard in shards for name in (shard.record_name, shard.lock_name)}
+    records = FrameRecords(out, shards)
+    maps = {*manifest.get("maps", {}), PREDICTION}
+
+    def is_ours(file: str) -> bool:
+        folder, _, rest = file.partition("/")
+        name, ending = os.path.splitext(rest)
+        last = os.path.basename(file)
+        frame = name in records or (source is not None and bool(name) and source.position(name) is not None)
+        return (
+            file in fixed
+            or (last.startswith(".") and PARTIAL_SUFFIX in last)
+            or (folder in maps and frame and ending in (".png", ".npy"))
+            or (folder == OVERLAY and frame and ending == ".jpg")
+            or (folder == SMOOTHING_FOLDER and SMOOTHING_STATE.fullmatch(rest) is not None)
+        )
+
+    stranger = next((file for file, plain in _files(out) if not (plain and is_ours(file))), None)
+    if stranger is not None:
+        raise InputError(
+            f"{out} holds {stranger}, which is no file of the run that --overwrite would remove",
+            "only files of that run",
+            "move it away, or give another --out",
+        )
+    for name in logs:
         (out / name).unlink(missing_ok=True)
-    remove_partial_files(out)
-    for shard in all_shards(manifest):
-        (out / shard.record_name).unlink(missing_ok=True)
-    (out / MANIFEST_NAME).unlink(missing_ok=True)
+    states = {MANIFEST_NAME, *(shard.record_name for shard in shards)}
+    for file, plain in _files(out):
+        if plain and is_ours(file) and file not in states and not file.startswith(LOCK_STEM):
+            (out / file).unlink(missing_ok=True)
+    for folder in (*maps, OVERLAY, SMOOTHING_FOLDER):
+        for path, _, _ in os.walk(out / folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+    for name in sorted(states):
+        (out / name).unlink(missing_ok=True)
+
+
+def _files(out: Path) -> Iterator[tuple[str, bool]]:
+    """Everything below a folder but folders, as relative path, and whether it is a plain file; no link is followed."""
+    for folder, folders, files in os.walk(out):
+        for name in (*files, *folders):
+            path = Path(folder, name)
+            if name in files or path.is_symlink():
+                yield path.relative_to(out).as_posix(), path.is_file() and not path.is_symlink()

@@ -1,18 +1,18 @@
-"""The files of a frame's maps: one PNG or ``.npy`` a map, or segments of HDF5; and the pictures' encodings."""
+"""The files of a frame's maps, one PNG or ``.npy`` a map, and the pictures' encodings."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.data.images import Image
-from segunc.files import write_atomically
+from segunc.files import inside, write_atomically
 from segunc.maps.frame_log import Record
 
 # Measured on three uint16 maps of 960 x 540 (a noisy, a smooth and a real one), process time of one core: run lengths
@@ -25,60 +25,27 @@ _JPEG = [cv2.IMWRITE_JPEG_QUALITY, 90]
 Array = npt.NDArray[Any]
 
 
-class FrameFiles(Protocol):
-    """Where the maps of frames are stored; safe from several threads for different frames.
+def write_maps(out: Path, name: str, maps: Mapping[str, Array]) -> dict[str, str]:
+    """Store the maps of a frame in their stored types: ``MAP/FRAME.png``, and ``.npy`` for float16, by atomic rename.
 
-    Attributes:
-        block: consecutive frames that one process must write; shards are dealt out in such blocks.
+    Returns:
+        map -> file relative to the folder.
+
+    Raises:
+        InputError: the frame's name can be no file of the folder.
+        OSError: a file cannot be written.
     """
-
-    block: int
-
-    def write(self, name: str, place: int, maps: Mapping[str, Array]) -> dict[str, str]:
-        """Store the maps of a frame in their stored types; returns map -> file relative to the folder.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
-
-    def commit(self, place: int) -> None:
-        """The frame at a place, and with it all before it, is in ``frames.jsonl``; called from one thread, in order."""
-
-    def close(self) -> None:
-        """Bring what is stored into its final form."""
-
-    def holds(self, record: Record) -> bool:
-        """Whether every map of a record is there and not empty."""
+    files = {}
+    for score, stored in maps.items():
+        floats = stored.dtype == np.float16
+        files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
+        write_file(inside(out, files[score]), encode_npy(stored) if floats else encode_png(stored))
+    return files
 
 
-class SingleFiles:
-    """``MAP/FRAME.png``, and ``.npy`` for float16; each appears by atomic rename.
-
-    Args:
-        out: the maps folder.
-    """
-
-    block = 1
-
-    def __init__(self, out: Path) -> None:
-        self._out = out
-
-    def write(self, name: str, place: int, maps: Mapping[str, Array]) -> dict[str, str]:
-        files = {}
-        for score, stored in maps.items():
-            floats = stored.dtype == np.float16
-            files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
-            write_file(self._out / files[score], encode_npy(stored) if floats else encode_png(stored))
-        return files
-
-    def commit(self, place: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def holds(self, record: Record) -> bool:
-        return all(is_whole(self._out / file) for file in record["files"].values())
+def holds_maps(out: Path, record: Record) -> bool:
+    """Whether every file of a record is there and not empty."""
+    return all(is_whole(inside(out, file)) for file in record["files"].values())
 
 
 def is_whole(path: Path) -> bool:

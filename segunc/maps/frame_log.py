@@ -14,17 +14,41 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from segunc.errors import InputError
-from segunc.files import PARTIAL_SUFFIX
+from segunc.files import PARTIAL_SUFFIX, open_new, safe_name
 
 Record = dict[str, Any]
 """One line of ``frames.jsonl``."""
+PLACES = 1 << 31
+"""Frames that a source may have; a byte is held for each."""
+
+
+def parse_record(line: bytes, where: str) -> Record:
+    """The record of a line; its name and those of its scores and files are safe, its place is a whole number.
+
+    Raises:
+        InputError: the line is no record, or holds a name that is none.
+    """
+    try:
+        record: Record = json.loads(line)
+        name, files, place = record["name"], record["files"].items(), record.get("index", 0)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"{where}, is no record of a frame", "JSON with a name and files", "predict again into a new folder"
+        ) from error
+    safe_name(name, f"{where}, the frame")
+    for score, file in files:
+        safe_name(score, f"{where}, a map", single=True)
+        safe_name(file, f"{where}, the file of {score}")
+    if type(place) is not int or not 0 <= place < PLACES:
+        raise InputError(f"{where}, has the index {ascii(place)[:80]}", "a place in the source", "predict again")
+    return record
 
 
 def iterate_lines(path: Path) -> Iterator[tuple[bytes, Record]]:
     """The complete lines of a file and their records, one at a time; a torn last line is left out.
 
     Raises:
-        InputError: a line that is not torn is no record.
+        InputError: a line that is not torn is no record, see :func:`parse_record`.
     """
     if not path.exists():
         return
@@ -32,14 +56,7 @@ def iterate_lines(path: Path) -> Iterator[tuple[bytes, Record]]:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                record = json.loads(line)
-                record["name"], record["files"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise InputError(
-                    f"{path}, line {number}, is no record of a frame", "JSON with a name and files", "--overwrite"
-                ) from error
-            yield line, record
+            yield line, parse_record(line, f"{path}, line {number}")
 
 
 def encode_record(record: Record) -> bytes:
@@ -85,7 +102,7 @@ class FrameLog:
             return True
         partial = self.path.with_name(f".{self.path.name}{PARTIAL_SUFFIX}")
         whole, moved, kept = True, False, 0
-        with partial.open("wb") as file:
+        with open_new(partial) as file:
             for line, record in iterate_lines(self.path):
                 place = place_of(record)
                 if place is None or place in self:
@@ -140,7 +157,7 @@ class FrameLog:
             places.append(record["index"])
             starts.append(end)
         partial = self.path.with_name(f".{self.path.name}{PARTIAL_SUFFIX}")
-        with self.path.open("rb") as old, partial.open("wb") as new:
+        with self.path.open("rb") as old, open_new(partial) as new:
             for number in np.argsort(np.array(places), kind="stable"):
                 old.seek(starts[number])
                 new.write(old.read(starts[number + 1] - starts[number]))

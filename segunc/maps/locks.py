@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,8 @@ except ImportError:  # Windows
 
 START_SECONDS = 30.0
 """How long a run waits for another one that is making the same folder."""
+_HOLDER = re.compile(rb"(\d+ \S+\n)?")
+"""What a lock holds: nothing yet, or a process and its host."""
 
 
 class HeldError(InputError):
@@ -38,6 +42,7 @@ class Lock:
 
     Raises:
         HeldError: another run holds it.
+        InputError: what lies there is no lock but a link, or a file of another content.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -58,7 +63,7 @@ class Lock:
     def _lock_file(self) -> int | None:
         """A locked handle, None where the file system knows no locks."""
         while True:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = self._open()
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -79,6 +84,24 @@ class Lock:
                 return handle
             os.close(handle)
 
+    def _open(self) -> int:
+        """The file, made where it is missing. Its content will be replaced, so it must be a lock and nothing else: a folder
+        from elsewhere may hold a link under this name."""
+        try:
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.EMLINK, errno.EISDIR):
+                raise
+            raise self._no_lock() from error
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _HOLDER.fullmatch(os.pread(handle, 1024, 0)):
+            os.close(handle)
+            raise self._no_lock()
+        return handle
+
+    def _no_lock(self) -> InputError:
+        return InputError(f"{self.path} is no lock of a run", "a file of segunc, or none", "remove it")
+
     def _make_file(self) -> None:
         for _ in range(2):
             try:
@@ -96,7 +119,7 @@ class Lock:
 
     def _is_current(self, handle: int) -> bool:
         try:
-            return os.path.samestat(os.fstat(handle), self.path.stat())
+            return os.path.samestat(os.fstat(handle), self.path.lstat())
         except FileNotFoundError:
             return False
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import segunc
 from segunc.errors import InputError
-from segunc.files import write_json
+from segunc.files import inside, safe_name, write_json
 from segunc.maps.encoding import UNIT_SCORES
-from segunc.maps.shards import Shard, joined_state
+from segunc.maps.shards import Shard, all_shards, joined_state
 from segunc.maps.statistics import COMPONENT_THRESHOLDS
 
 MANIFEST_NAME = "manifest.json"
@@ -138,9 +138,9 @@ def read_manifest(folder: Path) -> Manifest | None:
     Raises:
         InputError: the file is there but is no manifest of this tool, or of another version of the format.
     """
-    path = folder / MANIFEST_NAME
+    path = inside(folder, MANIFEST_NAME)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
@@ -157,7 +157,28 @@ def read_manifest(folder: Path) -> Manifest | None:
             f"version {FORMAT_VERSION}",
             "use the segunc that wrote it, or predict again",
         )
+    _check_parts(path, manifest)
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
+
+
+def _check_parts(path: Path, manifest: Manifest) -> None:
+    """Raise InputError where a part of a manifest is none, so that what is read can be used without a look."""
+    for part in ("run", "model", "source", "classes", "maps"):
+        if not isinstance(manifest.get(part, {}), dict):
+            raise InputError(
+                f"{path} holds {part} of type {type(manifest[part]).__name__}", "an object", "predict again"
+            )
+    for score, described in manifest.get("maps", {}).items():
+        safe_name(score, f"{path}: a map", single=True)
+        if not isinstance(described, dict):
+            raise InputError(f"{path} does not describe map {score}", "an object", "predict again")
+    all_shards(manifest)
+    if manifest.get("run", {}).get("store") == "hdf5":
+        raise InputError(
+            f"{path.parent} was written as HDF5 by an earlier version",
+            "files for each frame",
+            "predict again into a new folder, or use that version",
+        )
 
 
 def is_ours(folder: Path) -> bool:
@@ -213,7 +234,7 @@ def refuse_other_run(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any
 
 def refuse_other_shards(folder: Path, before: Manifest, shard: Shard) -> None:
     """Raise InputError where a folder was begun in another number of shards."""
-    count = int(before.get("shards", 1))
+    count = len(all_shards(before))
     if count == shard.count:
         return
     if count == 1:

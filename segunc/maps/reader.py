@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.errors import InputError
-from segunc.maps import hdf5_files
+from segunc.files import inside
 from segunc.maps.folder import OVERLAY, PREDICTION
 from segunc.maps.frame_log import Record
 from segunc.maps.layouts import FoundMaps, find_maps
@@ -64,7 +64,7 @@ class MapsReader:
         else:
             found = find_maps(folder)
         masked = self.manifest is not None and "mask" in self.manifest
-        self.region = Region(folder / MASK_NAME) if masked else None
+        self.region = Region(inside(folder, MASK_NAME)) if masked else None
         self._files, self.skipped = found.files, found.skipped
         self.unfinished = self._why_unfinished()
         self.scores = [score for score in self._files if score != PREDICTION]
@@ -117,29 +117,20 @@ class MapsReader:
             raise InputError(f"the prediction of frame {name} is {stored.dtype}", "class ids 0..255", "convert it")
         return stored.astype(np.uint8)
 
-    def overlay(self, name: str) -> Path | None:
-        """The overlay picture of a frame, None where there is none."""
-        path = self.folder / OVERLAY / f"{name}.jpg"
-        return path if path.is_file() else None
-
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
-        path = self._path(name, score)
-        if self.manifest is not None and path.suffix == hdf5_files.SUFFIX:
-            return hdf5_files.read_map(path, self.records[name]["index"], name, score)
-        return read_score_file(path)
-
-    def _path(self, name: str, score: str) -> Path:
-        path = self._find(name, score)
-        if path is None:
+        file = self._find(name, score)
+        if file is None:
             known = ", ".join(self._files)
             raise InputError(f"frame {name} has no map '{score}' in {self.folder}", f"one of {known}", "check the name")
-        return path
+        return read_score_file(inside(self.folder, file))
 
-    def _find(self, name: str, score: str) -> Path | None:
+    def _find(self, name: str, score: str) -> str | None:
+        """The file of a map, relative to the folder."""
         if self.manifest is None:
-            return self._files.get(score, {}).get(name)
-        relative = self.records[name]["files"].get(score) if name in self.records and score != OVERLAY else None
-        return None if relative is None else self.folder / relative
+            path = self._files.get(score, {}).get(name)
+            return None if path is None else path.relative_to(self.folder).as_posix()
+        file: str | None = self.records[name]["files"].get(score) if name in self.records and score != OVERLAY else None
+        return file
 
     def _why_unfinished(self) -> str | None:
         if self.manifest is None or self.manifest.get("status") == "finished":

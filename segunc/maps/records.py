@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from segunc.maps.frame_log import Record, iterate_lines
+from segunc.files import inside
+from segunc.maps.frame_log import Record, iterate_lines, parse_record
 from segunc.maps.shards import Shard
 
 
@@ -26,7 +26,7 @@ class FrameRecords(Mapping[str, Record]):
     """
 
     def __init__(self, folder: Path, shards: list[Shard]) -> None:
-        self._paths = [folder / shard.frames_name for shard in shards]
+        self._paths = [inside(folder, shard.frames_name) for shard in shards]
         self._lines: dict[str, int] = {}
         self._file, self._start, self._length = array("H"), array("Q"), array("L")
         places = array("q")
@@ -49,7 +49,8 @@ class FrameRecords(Mapping[str, Record]):
             line = self._lines[name]
             with self._paths[self._file[line]].open("rb") as file:
                 file.seek(self._start[line])
-                self._last = name, json.loads(file.read(self._length[line]))
+                record = parse_record(file.read(self._length[line]), f"{file.name}, frame {name}")
+            self._last = name, record
         return self._last[1]
 
     def __iter__(self) -> Iterator[str]:

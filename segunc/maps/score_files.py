@@ -16,6 +16,11 @@ from segunc.data.images import find_damage
 from segunc.errors import InputError
 from segunc.maps.encoding import decode_unit
 
+_FILTERS = {1, 2, 3}
+"""Of HDF5: deflation, shuffling, checksums. Others are loaded as libraries of any origin."""
+_MOST_DEFLATION = 1032
+"""No deflated byte stands for more."""
+
 Array = npt.NDArray[Any]
 Form = Literal["unit-code", "linear"]
 """How the whole numbers of a stored score map become values. ``unit-code``: (code / 65535)^2, this tool's encoding of
@@ -31,7 +36,7 @@ def read_score_file(path: Path) -> Array:
     """A single-channel map ``[H, W]`` in the type it is stored in.
 
     A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value`` or as its only data
-    set.
+    set, in itself (links to other files are not followed) and uncompressed or deflated.
 
     Raises:
         InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
@@ -117,12 +122,26 @@ def _read_hdf5(data: bytes) -> Array:
     with h5py.File(io.BytesIO(data), "r") as file:
         found: dict[str, Any] = {}
         file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-        if HDF5_KEY in found:
-            return np.asarray(found[HDF5_KEY][()])
-        if len(found) != 1:
+        if HDF5_KEY not in found and len(found) != 1:
             names = ", ".join(sorted(found)) or "none"
             raise InputError(f"holds {len(found)} data sets ({names})", f"one, or one named '{HDF5_KEY}'")
-        return np.asarray(next(iter(found.values()))[()])
+        dataset = found.get(HDF5_KEY, next(iter(found.values())))
+        _check_dataset(dataset, len(data))
+        return np.asarray(dataset[()])
+
+
+def _check_dataset(dataset: Any, length: int) -> None:
+    """Raise InputError for a data set that is not held by its file of so many bytes, before anything of it is read."""
+    plan = dataset.id.get_create_plist()
+    filters = {plan.get_filter(number)[0] for number in range(plan.get_nfilters())}
+    if dataset.external or dataset.is_virtual:
+        raise InputError("takes its values from other files", "a file that holds them")
+    if filters - _FILTERS:
+        raise InputError(f"is encoded by the HDF5 filter {max(filters - _FILTERS)}", "no filter, gzip or shuffle")
+    if dataset.dtype.kind not in "biuf":
+        raise InputError(f"is of type {dataset.dtype}", "floats or whole numbers")
+    if dataset.size is None or dataset.size * dataset.dtype.itemsize > _MOST_DEFLATION * length:
+        raise InputError(f"claims the shape {dataset.shape} in {length} bytes", "a file that can hold its map")
 
 
 IMAGE_SUFFIXES = (".png", ".tif", ".tiff")

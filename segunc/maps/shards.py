@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from segunc.errors import InputError
-from segunc.files import read_json, write_json
+from segunc.files import inside, read_json, write_json
 from segunc.maps.frame_log import Record, iterate_lines
 
 FORMAT = "segunc-maps-shard"
 FRAMES_STEM, MANIFEST_STEM, LOCK_STEM = "frames", "manifest", ".lock"
-SHARD_FRAMES = re.compile(rf"{FRAMES_STEM}(\.\d+-of-\d+)?\.jsonl")
+MOST_SHARDS = 4096
+"""Parts of one folder: each has a log of its own that every reader opens."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,16 @@ class Shard:
     """Shard ``number`` of ``count``, counted from 1; 1 of 1 is everything.
 
     Raises:
-        InputError: a count below 1, or a number outside of 1..count.
+        InputError: a count below 1 or above 4096, or a number outside of 1..count.
     """
 
     number: int = 1
     count: int = 1
 
     def __post_init__(self) -> None:
-        if self.count < 1 or not 1 <= self.number <= self.count:
-            raise InputError(f"shard {self.number}/{self.count}", "1/N to N/N", "number the shards from 1")
+        if not 1 <= self.number <= self.count <= MOST_SHARDS:
+            given = f"shard {self.number}/{self.count}"
+            raise InputError(given, f"1/N to N/N, N up to {MOST_SHARDS}", "number the shards from 1")
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
@@ -81,15 +83,21 @@ def parse_shard(text: str) -> Shard:
     Raises:
         InputError: another form, or numbers out of range.
     """
-    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
     if match is None:
         raise InputError(f"a shard of '{text}'", "i/n, e.g. 2/4", "number the shards from 1")
     return Shard(int(match[1]), int(match[2]))
 
 
 def all_shards(manifest: dict[str, Any] | None) -> list[Shard]:
-    """The shards of a maps folder by its manifest."""
-    count = int((manifest or {}).get("shards", 1))
+    """The shards of a maps folder by its manifest.
+
+    Raises:
+        InputError: a number of shards that is none.
+    """
+    count = (manifest or {}).get("shards", 1)
+    if type(count) is not int or not 1 <= count <= MOST_SHARDS:
+        raise InputError(f"a manifest of {ascii(count)[:80]} shards", f"1 to {MOST_SHARDS}", "predict again")
     return [Shard(number, count) for number in range(1, count + 1)]
 
 
@@ -99,11 +107,11 @@ def iterate_records(folder: Path, shards: list[Shard]) -> Iterator[Record]:
     Raises:
         InputError: a line that is not torn is no record.
     """
-    streams = [(record for _, record in iterate_lines(folder / shard.frames_name)) for shard in shards]
+    streams = [(record for _, record in iterate_lines(inside(folder, shard.frames_name))) for shard in shards]
     if len(streams) == 1:
         yield from streams[0]
     else:
-        yield from heapq.merge(*streams, key=lambda record: record["index"])
+        yield from heapq.merge(*streams, key=lambda record: record.get("index", 0))
 
 
 def write_shard_record(folder: Path, shard: Shard, content: dict[str, Any]) -> None:
@@ -112,9 +120,19 @@ def write_shard_record(folder: Path, shard: Shard, content: dict[str, Any]) -> N
 
 
 def read_shard_record(folder: Path, shard: Shard) -> dict[str, Any] | None:
-    """How a shard's run stands, None where it was never started."""
-    path = folder / shard.record_name
-    return read_json(path, "a shard's record") if path.exists() else None
+    """How a shard's run stands, None where it was never started.
+
+    Raises:
+        InputError: the file is no record of a shard.
+    """
+    path = inside(folder, shard.record_name)
+    if not path.exists():
+        return None
+    record = read_json(path, "a shard's record")
+    kinds = {"status": str, "finished": int, "failed": list}
+    if not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
+        raise InputError(f"{path} is no record of a shard", f"{', '.join(kinds)}", "predict again")
+    return record
 
 
 def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import bisect
 import glob
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -239,14 +239,28 @@ def _open_folder(path: Path, out: Path | None, selection: Selection) -> FrameSou
     return ImageSource("folder", root, root, files, selection)
 
 
+def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
+    """The images of frames at the place that a manifest records, without listing a folder, or None where there is none.
+
+    A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have the
+    stamp that was recorded of the frame: whoever wrote that has had the image.
+
+    Args:
+        spec: the recorded input.
+        stamps: frame name -> its stamp, None where none is recorded.
+    """
+    path = Path(spec)
+    root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
+    files = []
+    for name, stamp in stamps.items():
+        spellings = (root / f"{name}{cased}" for ending in IMAGE_SUFFIXES for cased in (ending, ending.upper()))
+        files += [file for file in spellings if stamp and file.is_file() and _stamp(file) == stamp][:1]
+    return ImageSource("folder", root, root, files) if files else None
+
+
 def _open_glob(pattern: Path, out: Path | None, selection: Selection) -> FrameSource:
     absolute = pattern.absolute()
-    fixed = [part for part in absolute.parts]
-    for count, part in enumerate(fixed):
-        if glob.has_magic(part):
-            fixed = fixed[:count]
-            break
-    root = Path(*fixed)
+    root = _fixed_part(absolute)
     matches = [Path(match) for match in glob.glob(str(absolute), recursive=True)]
     files = list({match for match in matches if match.suffix.lower() in IMAGE_SUFFIXES and match.is_file()})
     if not files:
@@ -259,6 +273,10 @@ def _open_glob(pattern: Path, out: Path | None, selection: Selection) -> FrameSo
     if "**" in absolute.parts:
         _refuse_inside(root, out)
     return ImageSource("glob", absolute, root, files, selection)
+
+
+def _fixed_part(pattern: Path) -> Path:
+    return Path(*takewhile(lambda part: not glob.has_magic(part), pattern.parts))
 
 
 def _refuse_inside(root: Path, out: Path | None) -> None:

@@ -7,13 +7,13 @@ again. The state of a run is those lines and nothing else.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from segunc.data.images import Image
 from segunc.errors import InputError
+from segunc.files import inside
 from segunc.maps.folder import (
     OVERLAY,
     PREDICTION,
@@ -24,7 +24,7 @@ from segunc.maps.folder import (
     refuse_foreign,
     remove_partial_files,
 )
-from segunc.maps.frame_files import Array, FrameFiles, SingleFiles, encode_jpeg, encode_npy, encode_png, write_file
+from segunc.maps.frame_files import Array, encode_jpeg, encode_npy, encode_png, write_file, write_maps
 from segunc.maps.frame_log import FrameLog, Record
 from segunc.maps.locks import Lock, short_lock
 from segunc.maps.manifest import (
@@ -56,10 +56,11 @@ class MapsWriter:
     Args:
         out: the folder; made if missing.
         manifest: :func:`segunc.maps.manifest.build_manifest`; its ``run`` part must equal that of an existing folder.
-        overwrite: remove the maps of an existing maps folder first. A folder without a manifest is never cleared.
+        overwrite: remove the maps of an existing maps folder first. A folder without a manifest, or with anything that
+            the run did not write, is never cleared.
+        source: of the frames; with ``overwrite``, its frames' files are the run's own even where they have no line yet.
         shard: which part of the frames is written here; the others may be written at the same time.
         region: pixels that count; the others are stored as 0 and no statistic knows them.
-        files: how maps are stored; as single files where None.
 
     Attributes:
         out: the folder.
@@ -80,13 +81,12 @@ class MapsWriter:
         overwrite: bool = False,
         shard: Shard = WHOLE,
         region: Region | None = None,
-        files: FrameFiles | None = None,
+        source: FrameSource | None = None,
     ) -> None:
         self.out, self.shard, self._region = out, shard, region
-        self._files: FrameFiles = SingleFiles(out) if files is None else files
         self.failed: dict[str, str] = {}
         self.was_complete = False
-        self._log = FrameLog(out / shard.frames_name)
+        self._log = FrameLog(inside(out, shard.frames_name))
         self._begun = self._closed = False
         if overwrite and not shard.whole:
             raise InputError("--overwrite of one shard", "a whole folder", f"remove {out} before the first shard")
@@ -101,7 +101,7 @@ class MapsWriter:
         self._lock = Lock(out / shard.lock_name, f"output {out}" if shard.whole else f"shard {shard} of output {out}")
         try:
             with short_lock(out / START_LOCK, f"output {out}"):
-                self._start(manifest, overwrite)
+                self._start(manifest, overwrite, source)
         except BaseException:
             self._lock.release()
             raise
@@ -131,18 +131,18 @@ class MapsWriter:
             InputError: ``frames.jsonl`` is damaged, or the source lacks a finished frame.
         """
         self._begun = True
-        place_of = place_finder(self.out, source, self._files.holds)
+        place_of = place_finder(self.out, source)
         whole = self._log.recover(place_of, in_sequence=in_sequence)
         self.was_complete = self.was_complete and whole
         self._log.open()
 
     def owns(self, place: int, group: int = 1) -> bool:
         """Whether the frame at a place is written here, where frames are computed in groups of so many."""
-        return self.shard.owns(place, math.lcm(group, self._files.block))
+        return self.shard.owns(place, group)
 
     def share(self, frames: int, group: int = 1) -> int:
         """How many of the first so many frames are written here."""
-        return self.shard.share(frames, math.lcm(group, self._files.block))
+        return self.shard.share(frames, group)
 
     @property
     def next_place(self) -> int:
@@ -194,10 +194,10 @@ class MapsWriter:
         kept = None if self._region is None else self._region.at(height, width)
         found = {score: map_statistics(score, stored[score], self._thresholds[score], kept) for score in self._scores}
         place = self.next_place if place is None else place
-        files = self._files.write(name, place, stored)
+        files = write_maps(self.out, name, stored)
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
-            write_file(self.out / files[OVERLAY], encode_jpeg(overlay))
+            write_file(inside(self.out, files[OVERLAY]), encode_jpeg(overlay))
         return {
             "name": name,
             "index": place,
@@ -216,7 +216,6 @@ class MapsWriter:
         """
         self._ensure_begun()
         self._log.append(record)
-        self._files.commit(record["index"])
         self.failed.pop(record["name"], None)
 
     def write(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
@@ -241,7 +240,6 @@ class MapsWriter:
         self._closed = True
         try:
             self._ensure_begun()
-            self._files.close()
             self._log.close()
             self._write_state(status, self._log.count)
             self._write_table()
@@ -254,10 +252,10 @@ class MapsWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close("finished" if kind is None else "interrupted")
 
-    def _start(self, manifest: Mapping[str, Any], overwrite: bool) -> None:
+    def _start(self, manifest: Mapping[str, Any], overwrite: bool, source: FrameSource | None) -> None:
         before = read_manifest(self.out)
         if before is not None and overwrite:
-            clear_folder(self.out, before)
+            clear_folder(self.out, before, source)
             before = None
         if before is not None:
             refuse_other_shards(self.out, before, self.shard)

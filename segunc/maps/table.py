@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from segunc.files import PARTIAL_SUFFIX
+from segunc.files import PARTIAL_SUFFIX, open_new
 from segunc.maps.shards import Shard, iterate_records
 from segunc.maps.statistics import STATISTICS
 
@@ -26,7 +27,7 @@ def write_frame_table(folder: Path, shards: list[Shard], scores: Sequence[str]) 
     columns = [(score, statistic) for score in scores for statistic in STATISTICS]
     path = folder / TABLE_NAME
     partial = path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
-    with partial.open("w", newline="", encoding="utf-8") as file:
+    with io.TextIOWrapper(open_new(partial), encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["name", "index", "time", "height", "width", *(".".join(column) for column in columns)])
         for record in iterate_records(folder, shards):

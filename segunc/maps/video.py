@@ -18,6 +18,11 @@ HASH_STRETCHES, HASH_LENGTH = 32, 1 << 16
 """How many stretches of a video, of how many bytes, its hash reads."""
 
 
+def video_hash(path: Path) -> str:
+    """What tells a video from another one under its name."""
+    return sampled_hash(path, HASH_STRETCHES, HASH_LENGTH)
+
+
 def video_frame_name(number: int) -> str:
     """Six-digit name of a video frame, from ``000000`` (longer beyond a million frames)."""
     return f"{number:06d}"
@@ -88,7 +93,7 @@ class VideoSource(FrameSource):
         return {**super().describe(), "decoder": self._decoder.name}
 
     def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "input_hash": sampled_hash(self.path, HASH_STRETCHES, HASH_LENGTH)}
+        return {**super().identity(), "input_hash": video_hash(self.path)}
 
     def _time_of(self, number: int, stated: float | None) -> float:
         return stated if stated is not None else round(number / (self.fps or 25.0), 6)

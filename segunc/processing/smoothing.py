@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from segunc.errors import InputError
-from segunc.files import write_atomically
-from segunc.maps.folder import SMOOTHING_FOLDER
+from segunc.files import inside, write_atomically
+from segunc.maps.folder import SMOOTHING_FOLDER, SMOOTHING_STATE
 from segunc.maps.sources import Frame
 from segunc.processing.means import FrameMeans
 
@@ -55,13 +55,13 @@ class Smoother:
         interval: seconds between two frames where time stamps do not advance.
 
     Raises:
-        InputError: a time constant that is not positive.
+        InputError: a time constant that is not positive, or states elsewhere, behind a link.
     """
 
     def __init__(self, tau: float, out: Path, interval: float = 1.0) -> None:
         check_time_constant(tau)
         self.tau, self.interval = tau, interval
-        self._folder = out / SMOOTHING_FOLDER
+        self._folder = inside(out, SMOOTHING_FOLDER)
         self._state: _State | None = None
 
     def update(self, frame: Frame, means: FrameMeans) -> FrameMeans:
@@ -79,7 +79,7 @@ class Smoother:
 
     def resume(self, place: int) -> int:
         """Take up the last state before a place; returns the first place to compute from there, 0 without a state."""
-        states = sorted(self._folder.glob("*.npz")) if self._folder.is_dir() else []
+        states = self._states()
         older = [path for path in states if int(path.stem) < place]
         for path in states:
             if path not in older:  # made from frames that are computed again now
@@ -98,7 +98,10 @@ class Smoother:
 
     def finish(self) -> None:
         """Remove the states; call it when the run has finished."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for path in self._states():
+            path.unlink()
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
 
     def _passed(self, state: _State, frame: Frame) -> float:
         if frame.time is None or state.time is None:
@@ -117,5 +120,9 @@ class Smoother:
             aleatoric=state.aleatoric.cpu().numpy(),
         )
         write_atomically(self._folder / f"{state.place:012d}.npz", buffer.getvalue())
-        for path in sorted(self._folder.glob("*.npz"))[:-2]:
+        for path in self._states()[:-2]:
             path.unlink()
+
+    def _states(self) -> list[Path]:
+        found = sorted(self._folder.glob("*.npz")) if self._folder.is_dir() else []
+        return [path for path in found if SMOOTHING_STATE.fullmatch(path.name)]

@@ -10,7 +10,8 @@ from segunc.data.images import Image
 from segunc.errors import InputError
 from segunc.maps.manifest import MANIFEST_NAME, is_ours
 from segunc.maps.reader import MapsReader
-from segunc.maps.sources import FrameSource, open_source
+from segunc.maps.sources import VIDEO_SUFFIXES, FrameSource, open_source, recorded_images
+from segunc.maps.video import video_hash
 from segunc.review.frame_files import FrameRow
 
 
@@ -29,17 +30,40 @@ def open_maps(folder: Path) -> MapsReader:
     return MapsReader(folder)
 
 
-def open_images(reader: MapsReader, images: str | Path | None) -> tuple[FrameSource | None, str | None]:
-    """The source of images and, where it is gone, one line for the page. A source that was asked for must open."""
+def open_images(
+    reader: MapsReader, images: str | Path | None, names: Sequence[str]
+) -> tuple[FrameSource | None, str | None]:
+    """The source of images and, where some are missing, one line for the page.
+
+    A source that was asked for must open, and is shown as it is. The one that the manifest records is shown only where it
+    has the recorded bytes (the stamp of an image, the hash of a video): the maps of a stranger name any place of this disk.
+
+    Args:
+        reader: the maps.
+        images: what was asked for, None for the recorded source.
+        names: the frames to show.
+    """
     if images is not None:
         return open_source(images), None
-    recorded = (reader.manifest or {}).get("run", {}).get("input")
-    if not recorded:
+    run = (reader.manifest or {}).get("run", {})
+    recorded = run.get("input")
+    if not isinstance(recorded, str) or not recorded or "\0" in recorded:
         return None, "The maps do not say where their images are, so only maps are shown; --images gives their place."
     try:
-        return open_source(recorded), None
-    except InputError as error:
-        return None, f"The source images could not be opened, so only maps are shown: {error}."
+        if Path(recorded).suffix.lower() in VIDEO_SUFFIXES:
+            same = Path(recorded).is_file() and video_hash(Path(recorded)) == run.get("input_hash")
+            source: FrameSource | None = open_source(recorded) if same else None
+        else:
+            source = recorded_images(recorded, {name: reader.records[name].get("stamp") for name in names})
+    except (InputError, OSError) as error:
+        return None, f"The source images could not be opened, so only maps are shown: {error}; see --images."
+    found = 0 if source is None else len(names) if source.length is None else source.length
+    if found == len(names):
+        return source, None
+    return source, (
+        f"{len(names) - found} of {len(names)} frames have no image at the recorded place with the bytes that were "
+        "predicted; their maps are shown alone, and --images gives the place of the images."
+    )
 
 
 def with_images(

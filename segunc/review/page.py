@@ -12,7 +12,7 @@ from typing import Any
 from segunc.data.anomaly_labels import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
 from segunc.errors import InputError
-from segunc.files import read_json, write_json
+from segunc.files import inside, read_json, write_json
 from segunc.maps.class_check import check_classes
 from segunc.maps.folder import OVERLAY
 from segunc.maps.reader import MapsReader
@@ -69,7 +69,7 @@ def write_review(
         anomaly_labels: folder of anomaly masks.
         anomaly_encoding: what their values mean.
         compare: maps of a second model on the same frames.
-        images: the source images; the input that the manifest records when not given.
+        images: the source images; where not given, the recorded ones, see :func:`segunc.review.inputs.open_images`.
         metrics: a metrics.json to show.
         scores: the scores to carry; None is all.
         ranges: display ranges of your own, score -> (low, high).
@@ -102,7 +102,7 @@ def write_review(
             check_classes(model, label_map)
     notices = [*maps_notices(reader, names), *label_notices(found, names), *compare_notices(reader, other, names)]
     tables = metrics_tables(read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None)
-    source, missing = open_images(reader, images)
+    source, missing = open_images(reader, images, names)
     run, tool = run_id(reader), describe_tool()
     head = {
         "format": PAGE_FORMAT,
@@ -128,7 +128,7 @@ def write_review(
     notices += [missing] if missing else image_notices(rows)
     video = next((name for name in _VIDEOS if (maps / name).is_file()), None)
     if video is not None:
-        shutil.copyfile(maps / video, out / video)
+        shutil.copyfile(inside(maps, video), out / video)
     page = {
         "run": run,
         **describe_model(reader),

@@ -109,9 +109,9 @@ def write_pictures(
     labels = find_review_labels(
         names, anomaly=request.anomaly_labels, anomaly_encoding=request.anomaly_encoding, region=reader.region
     )
-    source, missing = open_images(reader, request.images)
+    source, missing = open_images(reader, request.images, names)
     if source is None and not request.panel:
-        raise InputError(f"overlays of {maps} without images", "the source images", "--images PATH, or --panel")
+        raise InputError(f"overlays of {maps} without images ({missing})", "--images PATH, or --panel")
     written = WrittenPictures(notes=[text for text in (missing, reader.unfinished) if text])
     written.pictures = {name: [] for name in ([PANEL] if request.panel else [f"overlay-{score}" for score in scores])}
     rows = [FrameRow(name, place) for place, name in enumerate(names)]

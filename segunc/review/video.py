@@ -93,6 +93,7 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, *, maximum_widt
         raise InputError(f"a frame rate of {fps} for the video {out}", "frames a second above 0", "give the rate")
     partial = out.with_name(f".{out.stem}{PARTIAL_SUFFIX}{out.suffix}")
     out.parent.mkdir(parents=True, exist_ok=True)
+    partial.unlink(missing_ok=True)  # the encoders would write through a link
     try:
         width, height = _size(pictures[0], maximum_width)
         frames = (_fit(_read(path), width, height) for path in pictures)

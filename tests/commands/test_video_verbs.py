@@ -123,7 +123,7 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
     mask = np.full((64, 128), 255, np.uint8)
     mask[48:] = 0
     cv2.imwrite(str(tmp_path / "mask.png"), mask)
-    words = ("--tile", "64x64", "--overlap", 32, "--smooth", 0.2, "--store", "hdf5", "--redraw", "--overlay")
+    words = ("--tile", "64x64", "--overlap", 32, "--smooth", 0.2, "--redraw", "--overlay")
     words = (*words, "--mask", tmp_path / "mask.png", "--component-threshold", "entropy=0.2")
     command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *FAST, *words)
     succeed(*command, "--out", tmp_path / "whole")
@@ -138,19 +138,7 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
     for score in ("prediction", "entropy", "aleatoric", "epistemic"):
         assert not reader.read_stored("000005", score)[48:].any()
     run = json.loads((tmp_path / "whole/manifest.json").read_text())["run"]
-    assert (run["tile"], run["smooth"], run["store"], run["redraw"]) == ([64, 64, 32], 0.2, "hdf5", True)
+    assert (run["tile"], run["smooth"], run["redraw"]) == ([64, 64, 32], 0.2, True)
     assert run["component_thresholds"]["entropy"] == 0.2
     assert "is smoothed along the video" in succeed("summary", "--maps", tmp_path / "whole").stdout
     assert "redraw = True (now False)" in refuse(*(w for w in command if w != "--redraw"), "--out", tmp_path / "whole")
-
-
-def test_maps_in_hdf5_give_the_same_metrics_and_page(predicted: Job, tmp_path: Path) -> None:
-    words = ("--draws", 4, "--precision", "float32", "--device", "cpu", "--store", "hdf5")
-    succeed("predict", "--model", predicted.abnn, "--input", predicted.frames, "--out", tmp_path / "maps", *words)
-    results = []
-    for maps in (predicted.maps, tmp_path / "maps"):
-        out = tmp_path / f"{len(results)}.json"
-        succeed("evaluate", "--maps", maps, "--anomaly-labels", predicted.masks, "--out", out)
-        results.append(json.loads(out.read_text())["scores"])
-    assert results[0] == results[1]
-    succeed("review", "--maps", tmp_path / "maps", "--out", tmp_path / "review")

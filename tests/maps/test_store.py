@@ -144,14 +144,18 @@ def test_differing_keys_are_dotted_and_ignore_tuples() -> None:
 
 def test_overwrite_removes_our_maps_and_nothing_else(tmp_path: Path) -> None:
     out = written(tmp_path / "maps")
-    (out / "notes.txt").write_text("mine")
+    (out / "entropy" / "notes.txt").write_text("mine")
     (out / "overlay.webm").write_bytes(b"old")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=r"holds entropy/notes\.txt, which is no file of the run"):
+        MapsWriter(out, manifest(draws=8), overwrite=True)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    (out / "entropy" / "notes.txt").unlink()
     with MapsWriter(out, manifest(draws=8), overwrite=True) as writer:
         assert writer.finished == 0
         assert not (out / "entropy").exists()
         assert not (out / "overlay.webm").exists()
         writer.write("new", maps())
-    assert (out / "notes.txt").read_text() == "mine"
     assert MapsReader(out).frames == ["new"]
     assert read_run(out) == manifest(draws=8)["run"]
 

@@ -60,7 +60,8 @@ def write_maps(images: Path, out: Path, *, seed: int = 0, shift: float = 0.0, sk
             prediction = np.where(grey > 0.5, 2, 0).astype(np.uint8)
             prediction[-6:] = 1
             scores = score_maps(grey, frame.index + 100 * seed, shift=shift)
-            writer.write(frame.name, {"prediction": prediction, **scores})
+            record = writer.store(frame.name, {"prediction": prediction, **scores}, place=frame.index)
+            writer.commit(record | {"stamp": frame.stamp})
     return out
 
 
