@@ -62,7 +62,7 @@ def open_images(
         return source, None
     return source, (
         f"{len(names) - found} of {len(names)} frames have no image at the recorded place with the bytes that were "
-        "predicted; their maps are shown alone, and --images gives the place of the images."
+        "predicted, so only maps are shown of them; --images gives their place."
     )
 
 

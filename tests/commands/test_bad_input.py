@@ -315,3 +315,21 @@ def test_a_frame_without_a_label_is_no_failure(predicted: Job, tmp_path: Path) -
     done = segunc("evaluate", "--maps", predicted.maps, "--anomaly-labels", some, "--out", tmp_path / "metrics.json")
     assert done.code == 0
     assert json.loads((tmp_path / "metrics.json").read_text())["counts"]["frames_left_out"] == 1
+
+
+@pytest.mark.parametrize("words", [(), ("--overwrite",)])
+@pytest.mark.parametrize("name", ["..", "", "../x"])
+def test_predict_removes_nothing_by_a_name_that_is_none(
+    predicted: Job, tmp_path: Path, name: str, words: tuple[str, ...]
+) -> None:
+    out = tmp_path / "home" / "maps"
+    shutil.copytree(predicted.maps, out)
+    (tmp_path / "home" / "thesis.tex").write_text("all of it")
+    (out / "notes.txt").write_text("mine")
+    content = json.loads((out / "manifest.json").read_text())
+    content["maps"][name] = {}
+    (out / "manifest.json").write_text(json.dumps(content))
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    command = ("predict", "--model", predicted.abnn, "--input", predicted.frames, "--out", out, "--device", "cpu")
+    assert "a map is named" in refuse(*command, *words)
+    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before

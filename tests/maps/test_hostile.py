@@ -1,0 +1,325 @@
+"""A maps folder from a stranger: whatever it says, nothing outside of ``--out`` is written, removed or shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+
+from segunc.cli import main
+from segunc.errors import InputError
+from segunc.exchange.fiftyone import fiftyone_samples
+from segunc.files import inside, safe_name
+from segunc.maps import sources
+from segunc.maps.pipeline import run_pipeline
+from segunc.maps.reader import MapsReader
+from segunc.maps.score_files import read_score_file
+from segunc.maps.shards import parse_shard
+from segunc.maps.sources import open_source
+from segunc.maps.store import MapsWriter
+from segunc.processing.smoothing import Smoother
+from segunc.review.inputs import open_images
+from tests.maps.fakes import manifest, process, write_pictures, write_video
+
+NAMES = ("", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", "a\\b", "C:x", "a\0b", "a\nb", "x" * 256, "\udcff")
+VERBS = {
+    "overlay": ("overlay", "--maps", "MAPS", "--out", "OUT", "--images", "IN"),
+    "panel": ("overlay", "--panel", "--maps", "MAPS", "--out", "OUT"),
+    "review": ("review", "--maps", "MAPS", "--out", "OUT"),
+    "compare": ("review", "--maps", "HONEST", "--compare", "MAPS", "--out", "OUT"),
+    "smiyc": ("export", "--to", "smiyc", "--method=M", "--dataset=D", "--score=entropy", "--maps", "MAPS", "--out=OUT"),
+    "fiftyone": ("export", "--to", "fiftyone", "--maps", "MAPS", "--out", "OUT", "--images", "IN"),
+    "evaluate": ("evaluate", "--maps", "MAPS", "--anomaly-labels", "IN", "--out", "OUT/metrics.json"),
+    "summary": ("summary", "--maps", "MAPS", "--out", "OUT/moments.csv"),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """What must stay as it is, with the maps of a stranger in it."""
+    home = tmp_path / "home"
+    (home / "maps").mkdir(parents=True)
+    (home / "thesis.tex").write_text("all of it")
+    (home / "x").mkdir()
+    (home / "x" / "000000000001.npz").write_text("precious")
+    cv2.imwrite(str(home / "secret.png"), np.full((24, 32), 77, np.uint8))
+    write_pictures(home / "in", 2)
+    for folder in ("maps", "honest"):
+        run_pipeline(open_source(home / "in"), process, MapsWriter(home / folder, manifest()))
+    return home
+
+
+def tree(home: Path) -> dict[str, Any]:
+    """Everything below a folder: content of files, targets of links."""
+    return {
+        str(path.relative_to(home)): os.readlink(path) if path.is_symlink() else path.is_dir() or path.read_bytes()
+        for path in home.rglob("*")
+    }
+
+
+def edit_manifest(maps: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    content = json.loads((maps / "manifest.json").read_text())
+    change(content)
+    (maps / "manifest.json").write_text(json.dumps(content))
+
+
+def edit_log(maps: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    first, *others = (maps / "frames.jsonl").read_text().splitlines(keepends=True)
+    record = json.loads(first)
+    change(record)
+    (maps / "frames.jsonl").write_text("".join([json.dumps(record) + "\n", *others]))
+
+
+def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str) -> None:
+    """Every verb ends with 2 and one line, and ``predict`` with its error, before anything is touched."""
+    before = tree(home)
+    for verb, words in VERBS.items():
+        out = home.parent / "out"
+        places = {"MAPS": home / "maps", "HONEST": home / "honest", "IN": home / "in"}
+        assert main([str(places.get(word, word)).replace("OUT", str(out)) for word in words]) == 2, verb
+        lines = capsys.readouterr().err.splitlines()
+        assert len([line for line in lines if said in line]) == len(lines) == 1, (verb, lines)
+        assert tree(home) == before, verb
+        shutil.rmtree(out, ignore_errors=True)
+    with pytest.raises(InputError, match=said):
+        MapsWriter(home / "maps", manifest(), overwrite=True)
+    assert tree(home) == before
+    with pytest.raises(InputError, match=said):
+        run_pipeline(open_source(home / "in"), process, MapsWriter(home / "maps", manifest()))
+    after = tree(home).items()
+    assert {n: s for n, s in after if n[:5] != "maps/"} == {n: s for n, s in before.items() if n[:5] != "maps/"}
+
+
+@pytest.mark.parametrize("place", ["score", "frame", "file"])
+@pytest.mark.parametrize("name", [*NAMES, 5, None, ["x"]], ids=repr)
+def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str], place: str, name: Any) -> None:
+    if name == "/x":
+        name = str(home / "x")
+    if place == "score" and isinstance(name, str):
+        edit_manifest(home / "maps", lambda content: content["maps"].update({name: {}}))
+    elif place == "frame":
+        edit_log(home / "maps", lambda record: record.update(name=name))
+    else:
+        edit_log(home / "maps", lambda record: record["files"].update(entropy=name))
+    refused_everywhere(home, capsys, "is named")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        *(({"shards": count}, "shards; expected 1 to 4096") for count in (0, -1, 4097, 10**12, "2", 1.5, None, [])),
+        ({"run": {"store": "hdf5"}}, "was written as HDF5 by an earlier version; expected files for each frame"),
+        ({"maps": ["entropy"]}, "holds maps of type list"),
+        ({"maps": {"a/b": {}}}, "expected a name without slashes"),
+        ({"maps": {"entropy": 3}}, "does not describe map entropy"),
+        ({"run": None}, "holds run of type NoneType"),
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(
+    home: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], said: str
+) -> None:
+    edit_manifest(home / "maps", lambda content: content.update(change))
+    refused_everywhere(home, capsys, said)
+
+
+@pytest.mark.parametrize("index", [-1, 1 << 31, "0", 0.5, None])
+def test_a_place_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixture[str], index: Any) -> None:
+    edit_log(home / "maps", lambda record: record.update(index=index))
+    refused_everywhere(home, capsys, "has the index")
+
+
+def test_good_names_stay_good(tmp_path: Path) -> None:
+    for name in ("a", "a/b c/d.e", "..a/...", "ü/%20 'x'", "12:30", "x" * 255):
+        assert safe_name(name, "it") == name
+        assert inside(tmp_path, name) == tmp_path / name
+    with pytest.raises(InputError, match="4096"):
+        parse_shard("1/4097")
+
+
+@pytest.mark.parametrize(
+    "stranger", ["notes.txt", "entropy/notes.txt", "entropy/a/other.png", "prediction/a/frame_000.jpg", "link", "b/c"]
+)
+def test_overwrite_refuses_what_the_run_did_not_write(home: Path, stranger: str) -> None:
+    path = home / "maps" / stranger
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(home / "x") if stranger == "link" else path.write_text("mine")
+    before = tree(home)
+    with pytest.raises(InputError, match=rf"holds {stranger}, which is no file of the run") as error:
+        MapsWriter(home / "maps", manifest(), overwrite=True)
+    assert "\n" not in str(error.value)
+    assert tree(home) == before
+
+
+def test_overwrite_removes_what_a_killed_run_left_without_a_line(home: Path) -> None:
+    lines = (home / "maps/frames.jsonl").read_bytes().splitlines(keepends=True)
+    (home / "maps/frames.jsonl").write_bytes(lines[0] + lines[1][:20])
+    (home / "maps/entropy/.x.png.segunc-partial").write_bytes(b"")
+    with pytest.raises(InputError, match="no file of the run"):
+        MapsWriter(home / "maps", manifest(), overwrite=True)
+    source = open_source(home / "in")
+    with MapsWriter(home / "maps", manifest(), overwrite=True, source=source):
+        assert sorted(path.name for path in (home / "maps").iterdir()) == [".lock", "manifest.json"]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        *("manifest.json", "frames.jsonl", "entropy", "entropy/a/frame_000.png", "smoothing", ".lock", ".lock-start"),
+        *(f"{place}.segunc-partial" for place in (".manifest.json", "entropy/a/.frame_000.png", ".frames.csv")),
+    ],
+)
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_predict_writes_and_removes_nothing_behind_a_link(home: Path, link: str, hard: bool, overwrite: bool) -> None:
+    path, moved = home / "maps" / link, home / "moved"
+    if path.exists():
+        path.rename(moved)
+    elif link == "smoothing":
+        shutil.copytree(home / "x", moved)
+    else:
+        moved.write_text("precious")
+    if hard and moved.is_dir():
+        pytest.skip("folders have no hard links")
+    path.hardlink_to(moved) if hard else path.symlink_to(moved)
+    before = {name: state for name, state in tree(home).items() if not name.startswith("maps")}
+    try:
+        Smoother(1.0, home / "maps").finish()
+        writer = MapsWriter(home / "maps", manifest(), overwrite=overwrite)
+        run_pipeline(open_source(home / "in"), process, writer)
+    except InputError:
+        pass  # a link is replaced where that is safe, else refused
+    assert {name: state for name, state in tree(home).items() if not name.startswith("maps")} == before
+
+
+@pytest.mark.parametrize("link", ["manifest.json", "frames.jsonl", "mask.png", "overlay.webm"])
+def test_no_verb_reads_behind_a_link(home: Path, capsys: pytest.CaptureFixture[str], link: str) -> None:
+    path = home / "maps" / link
+    path.rename(home / "moved") if path.exists() else shutil.copy(home / "secret.png", home / "moved")
+    path.symlink_to(home / "moved")
+    if link == "mask.png":
+        edit_manifest(home / "maps", lambda content: content.update(mask={}))
+    assert main(["review", "--maps", str(home / "maps"), "--out", str(home.parent / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert "leads out of" in line
+    assert not (home.parent / "out" / link).exists()
+
+
+@pytest.mark.parametrize("ours", [False, True])
+@pytest.mark.parametrize("folder", [False, True])
+def test_no_map_is_read_behind_a_link(home: Path, ours: bool, folder: bool) -> None:
+    if not ours:
+        (home / "maps/manifest.json").unlink()
+        (home / "maps/frames.jsonl").unlink()
+    path = home / "maps/entropy" / ("a" if folder else "a/frame_000.png")
+    path.rename(home / "moved")
+    path.symlink_to(home / "moved")
+    reader = MapsReader(home / "maps")
+    if ours or not folder:  # the folders of other tools are listed, and no listing follows a link
+        with pytest.raises(InputError, match="leads out of"):
+            reader.read_stored("a/frame_000", "entropy")
+    else:
+        assert not reader.has("a/frame_000", "entropy")
+
+
+def shown(maps: Path, images: Path | None = None) -> tuple[list[str], str | None]:
+    """Names of the images that a page shows, and its line on those that it does not."""
+    reader = MapsReader(maps)
+    source, missing = open_images(reader, images, reader.frames)
+    return [] if source is None else [frame.name for frame in source if frame.image is not None], missing
+
+
+def test_only_images_of_the_recorded_bytes_are_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps, names = home / "maps", ["a/frame_000", "b/frame_001"]
+    edit_manifest(maps, lambda content: content["run"].update(input=str(home / "in")))
+    with monkeypatch.context() as patched:
+        patched.setattr(sources, "list_images", lambda folder: pytest.fail(f"{folder} was listed"))
+        assert shown(maps) == (names, None)
+        edit_manifest(maps, lambda content: content["run"].update(input=str(home / "in/*/*.png")))
+        assert shown(maps) == (names, None)
+        edit_manifest(maps, lambda content: content["run"].update(input="/"))
+        assert shown(maps)[0] == []
+        edit_manifest(maps, lambda content: content["run"].update(input=str(home)))
+        edit_log(maps, lambda record: record.update(name="secret"))
+        assert shown(maps)[0] == []
+        edit_log(maps, lambda record: record.pop("stamp"))
+        found, missing = shown(maps)
+    assert found == []
+    assert missing is not None
+    assert missing.startswith("2 of 2 frames have no image at the recorded place")
+    assert "--images" in missing
+    assert "secret" in shown(maps, home)[0]
+    for damaged in (7, None, "", "\0", {"a": 1}):
+        edit_manifest(maps, lambda content, damaged=damaged: content["run"].update(input=damaged))  # type: ignore[misc]
+        assert shown(maps)[0] == []
+
+
+def test_only_a_video_of_the_recorded_bytes_is_shown(home: Path) -> None:
+    write_video(home / "drive.avi", 3)
+    source = open_source(home / "drive.avi")
+    run_pipeline(source, process, MapsWriter(home / "video", manifest(**source.identity())))
+    assert shown(home / "video") == (["000000", "000001", "000002"], None)
+    edit_manifest(home / "video", lambda content: content["run"].update(input_hash="0" * 32))
+    assert shown(home / "video")[0] == []
+    edit_manifest(home / "video", lambda content: content["run"].pop("input_hash"))
+    found, missing = shown(home / "video")
+    assert found == []
+    assert missing is not None
+    assert "--images" in missing
+
+
+def _vlen(file: Any) -> None:
+    file.create_dataset("value", data=["text"], dtype=h5py.string_dtype())
+
+
+def _virtual(file: Any) -> None:
+    layout = h5py.VirtualLayout((4, 4), "f4")
+    layout[:] = h5py.VirtualSource("other.h5", "value", (4, 4))
+    file.create_virtual_dataset("value", layout)
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda f: f.__setitem__("value", h5py.ExternalLink("secret.h5", "value")), "holds 0 data sets"),
+        (lambda f: f.create_dataset("value", (4, 4), "u1", external=[("secret.raw", 0, 16)]), "from other files"),
+        (_virtual, "from other files"),
+        (lambda f: f.create_dataset("value", data=np.ones((4, 4)), compression="lzf"), "by the HDF5 filter 32000"),
+        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4"), "claims the shape"),
+        (lambda f: f.create_dataset("value", (1 << 20, 1 << 20), "f4", chunks=(8, 8)), "claims the shape"),
+        (lambda f: f.create_dataset("value", dtype="f4", data=h5py.Empty("f4")), "claims the shape"),
+        (_vlen, "is of type object"),
+    ],
+)
+def test_an_hdf5_map_is_held_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Any], Any], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("secret.raw").write_bytes(b"root:x:0:0:root:")
+    with h5py.File("secret.h5", "w") as file:
+        file["value"] = np.ones((4, 4))
+    with h5py.File("map.hdf5", "w") as file:
+        write(file)
+    with pytest.raises(InputError, match=said):
+        read_score_file(Path("map.hdf5"))
+
+
+def test_a_whole_map_of_one_value_is_no_bomb(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "map.hdf5", "w") as file:
+        file.create_dataset("value", data=np.zeros((1080, 1920), np.float16), compression=9, chunks=(1080, 1920))
+    assert read_score_file(tmp_path / "map.hdf5").shape == (1080, 1920)
+
+
+def test_a_record_of_an_export_names_files_of_its_folder(tmp_path: Path) -> None:
+    pytest.importorskip("fiftyone")
+    entry = {"frame": "x", "time": None, "image": "../secret.jpg", "prediction": None, "heatmaps": {}, "statistics": {}}
+    (tmp_path / "segunc.json").write_text(json.dumps({"format": "segunc-fiftyone", "classes": {}, "samples": [entry]}))
+    with pytest.raises(InputError, match="is named"):
+        fiftyone_samples(tmp_path)
