@@ -16,8 +16,9 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.webm import open_webm
 from segunc.toyroads.anomalies import sample_anomaly
+from segunc.toyroads.canvas import Thing
 from segunc.toyroads.objects import Car, Person
-from segunc.toyroads.scene import Scene, Thing, check_size, render_layout, render_scene, sample_layout
+from segunc.toyroads.scene import Scene, check_size, render_layout, render_scene, sample_layout
 
 VERSION = 1
 """Raised whenever the same configuration would give other files."""
@@ -240,7 +241,7 @@ def video_frames(
     for i in range(frames):
         time = i / frames_per_second
         share = i / max(1, frames - 1)
-        odd = animal.moved(start + (end - start) * share, animal.phase + 7.0 * time)
+        odd = replace(animal, lateral=start + (end - start) * share, phase=animal.phase + 7.0 * time)
         now = replace(layout, things=[*(_advance(thing, time) for thing in things), odd])
         yield render_layout(now, size, np.random.default_rng((*seed, i + 1)), speed * time)
 
