@@ -145,16 +145,19 @@ def _sofa(it: Anomaly, stage: Stage) -> None:
         arm.draw(stage, block(0.95 * s, 0.62 * s, 0.06 * s), 0.24 * s, colour, ANOMALY, patches[0])
 
 
+def _bands(it: Anomaly, stage: Stage, halves: Points, heights: Points, marked: tuple[int, ...]) -> None:
+    """Bands from the ground up between widths at some heights; the marked ones are in the second colour."""
+    for i, (a, b, low, high) in enumerate(zip(halves, halves[1:], heights, heights[1:], strict=False)):
+        it.part(stage, [(-a, low), (a, low), (b, high), (-b, high)], int(i in marked))
+
+
 def _cone(it: Anomaly, stage: Stage) -> None:
     """A cone or a striped pylon on a foot plate."""
     wide, thin = 0.36, 0.05 + 0.12 * it.shape[0]
     it.part(stage, [(-0.5, 0.0), (0.5, 0.0), (0.46, 0.09), (-0.46, 0.09)], 0, 0.7)
-    bands = 3 + int(3.99 * it.shape[1])
-    for i in range(bands):
-        low, high = i / bands, (i + 1) / bands
-        a, b = wide + (thin - wide) * low, wide + (thin - wide) * high
-        y0, y1 = 0.08 + 1.05 * low, 0.08 + 1.05 * high
-        it.part(stage, [(-a, y0), (a, y0), (b, y1), (-b, y1)], i % 2)
+    count = 3 + int(3.99 * it.shape[1])
+    shares = np.arange(count + 1) / count
+    _bands(it, stage, wide + (thin - wide) * shares, 0.08 + 1.05 * shares, (1, 3, 5))
 
 
 def _drum(it: Anomaly, stage: Stage) -> None:
@@ -162,9 +165,7 @@ def _drum(it: Anomaly, stage: Stage) -> None:
     belly = 0.4 + 0.1 * it.shape[0]
     heights = np.linspace(0, 1.05, 7)
     widths = 0.38 + (belly - 0.38) * np.sin(np.pi * heights / 1.05)
-    for i in range(6):
-        a, b, low, high = widths[i], widths[i + 1], heights[i], heights[i + 1]
-        it.part(stage, [(-a, low), (a, low), (b, high), (-b, high)], int(i in (1, 4)), 1.0)
+    _bands(it, stage, widths, heights, (1, 4))
     it.blob(stage, (0.0, 1.05), (0.38, 0.07), 1, 1.1)
     it.blob(stage, (0.0, 0.0), (0.37, 0.05), 0, 0.8)
 

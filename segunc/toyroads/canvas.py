@@ -5,7 +5,7 @@ Whatever is drawn writes all three from the same polygon, so labels follow the d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, sin
 
 import cv2
@@ -22,6 +22,7 @@ ANOMALY = 5
 # Ties of the majority vote go to the first: thin things first, or they would fade with distance.
 VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
 Window = tuple[slice, slice]
+Mask = npt.NDArray[np.bool_]
 _SHIFT = 3  # polygons are drawn with 1/8 pixel
 
 
@@ -47,7 +48,7 @@ class Canvas:
             depth: metres, one for all or one for each corner (then 1/depth is interpolated as on a plane).
             colour: RGB.
             label: raw label id.
-            patch: factors that multiply the colour, stretched over the polygon's bounding box.
+            patch: factors ``[h, w]`` that multiply the colour, stretched over the polygon's bounding box.
         """
         columns = self.labels.shape[1]
         # On a handful of numbers Python's own min and max are several times faster than numpy's.
@@ -62,19 +63,16 @@ class Canvas:
         fixed = _fixed(outline - (where[1].start + 0.5, where[0].start + 0.5))
         plane = _plane(outline, depth, where)
         if patch is None and plane is None:
-            for target, value in (
-                (self.colours, tuple(map(float, colour))),
-                (self.labels, (label,)),
-                (self.depth, (float(depth.mean()),)),
-            ):
-                cv2.fillPoly(target[where], fixed, value, shift=_SHIFT)
+            cv2.fillPoly(self.colours[where], fixed, tuple(map(float, colour)), shift=_SHIFT)
+            cv2.fillPoly(self.labels[where], fixed, (label,), shift=_SHIFT)
+            cv2.fillPoly(self.depth[where], fixed, (float(depth.mean()),), shift=_SHIFT)
             return
         inside = _inside(where, fixed)
+        painted: Points | Floats = colour
         if patch is not None:
             # One row of factors for each pixel inside: cheaper than the whole window.
-            chosen = _stretch(patch, low, high, where)[inside]
-            colour = (chosen[:, None] if chosen.ndim == 1 else chosen) * colour.astype(np.float32)
-        self._put(where, inside, colour, label, depth, plane)
+            painted = _stretch(patch, low, high, where)[inside][:, None] * colour.astype(np.float32)
+        self._put(where, inside, painted, label, depth if plane is None else plane)
 
     def warp(self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int) -> None:
         """Draw a texture ``[h, w, 3]`` over a quadrilateral.
@@ -101,8 +99,9 @@ class Canvas:
         inside = _inside(where, _fixed(np.clip(target, -8 * columns, 9 * columns) - half))
         window = inside.shape[::-1]
         shown = cv2.warpPerspective(small, matrix, window, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        colours = shown[inside] * factor.astype(np.float32)
-        self._put(where, inside, colours, label, depth, _plane(corners, depth, where))
+        colours = np.asarray(shown[inside] * factor.astype(np.float32), np.float32)
+        plane = _plane(corners, depth, where)
+        self._put(where, inside, colours, label, depth if plane is None else plane)
 
     def _window(self, low: Corner | Points, high: Corner | Points) -> Window | None:
         """The part of the canvas around a box of pixel coordinates; None where they do not meet."""
@@ -111,20 +110,18 @@ class Canvas:
         right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
         return None if right <= left or bottom <= top else (slice(top, bottom), slice(left, right))
 
-    def _put(
-        self, where: Window, inside: npt.NDArray[np.bool_], colours: Points | Floats, label: int, depth: Points,
-        plane: Floats | None,
-    ) -> None:  # fmt: skip
+    def _put(self, where: Window, inside: Mask, colours: Points | Floats, label: int, depth: Points | Floats) -> None:
+        """Set the pixels inside; ``depth`` of each pixel of the window, or of corners that are about as far."""
         self.colours[where][inside] = colours
         self.labels[where][inside] = label
-        self.depth[where][inside] = depth.mean() if plane is None else plane[inside]
+        self.depth[where][inside] = depth[inside] if depth.ndim == 2 else depth.mean()
 
 
 def _fixed(points: Points | Floats) -> list[npt.NDArray[np.int32]]:
     return [np.rint(points * (1 << _SHIFT)).astype(np.int32)]
 
 
-def _inside(where: Window, fixed: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.bool_]:
+def _inside(where: Window, fixed: list[npt.NDArray[np.int32]]) -> Mask:
     mask = np.zeros([axis.stop - axis.start for axis in where], np.uint8)
     cv2.fillPoly(mask, fixed, (255,), shift=_SHIFT)
     return mask > 0
@@ -250,8 +247,7 @@ class Placement:
 
     def turn(self, normal: Points) -> Points:
         """A local direction in street axes."""
-        cosine, sine = cos(self.yaw), sin(self.yaw)
-        return np.array([cosine * normal[0] + sine * normal[2], normal[1], -sine * normal[0] + cosine * normal[2]])
+        return replace(self, lateral=0.0, station=0.0).place(normal[None])[0]
 
     def visible(self, profile: Points, width: float, stage: Stage) -> list[tuple[int, Points, Points]]:
         """The faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).

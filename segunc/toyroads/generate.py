@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -26,14 +27,11 @@ SPLITS = ("train", "val", "test", "anomaly")
 VIDEO_SPLIT = len(SPLITS)
 """The video's place in the seeds, after the splits."""
 FRAMES_PER_SECOND = 12.5
-_CITIES = {
-    "train": ("alderton", "birkenau"),
-    "val": ("corvalle",),
-    "test": ("dunmoor",),
-    "anomaly": ("elsewhere",),
-}
-# Scenes are numbered as sequences; the frame number is the one that Cityscapes labels.
-_FRAME = 19
+_CITIES = {"train": ("alderton", "birkenau"), "val": ("corvalle",), "test": ("dunmoor",), "anomaly": ("elsewhere",)}
+SPEED = 4.5
+"""Of the video's camera, m/s."""
+CROSSING = 24.0
+"""Station of the crossing animal, metres ahead of the first frame's camera."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +84,25 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         PartialFailure: a file could not be written.
     """
     config.check()
-    if _is_finished(root, config):
-        if progress:
-            progress(f"toy road scenes in {root} are complete")
+    settings = {**asdict(config), "size": [*config.size]}
+    description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
+    tell = progress or (lambda line: None)
+    if _is_finished(root, description, settings):
+        tell(f"toy road scenes in {root} are complete")
         return
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
     try:
         unfinished.mkdir(parents=True)
-        for line in _write_all(unfinished, config):
-            if progress:
-                progress(line)
-        (unfinished / "toy.json").write_text(json.dumps(_description(config), indent=2) + "\n", encoding="utf-8")
+        for index, split in enumerate(SPLITS):
+            count = settings[split]
+            for i in range(count):
+                _write_scene(unfinished, split, frame_name(split, i), (config.seed, index, i), config.size)
+                if (i + 1) % 32 == 0 or i + 1 == count:
+                    tell(f"toy road scenes: {split} {i + 1}/{count}")
+        if config.video_frames:
+            _write_video(unfinished / "video", config)
+            tell(f"toy road scenes: video of {config.video_frames} frames")
+        (unfinished / "toy.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         if root.is_dir():
             root.rmdir()  # empty, or _is_finished had refused it
         unfinished.rename(root.absolute())
@@ -106,15 +112,7 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _description(config: ToyConfig) -> dict[str, object]:
-    return {
-        "content": "segunc toy road scenes",
-        "version": VERSION,
-        "config": {**asdict(config), "size": [*config.size]},
-    }
-
-
-def _is_finished(root: Path, config: ToyConfig) -> bool:
+def _is_finished(root: Path, description: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether the folder holds this set; False where nothing is there yet."""
     if not root.exists():
         return False
@@ -122,68 +120,45 @@ def _is_finished(root: Path, config: ToyConfig) -> bool:
         raise InputError(f"{root} is a file", "a new or empty folder for the toy scenes", "choose another path")
     marker = root / "toy.json"
     if not marker.is_file():
-        if any(root.iterdir()):
-            raise InputError(
-                f"folder {root} holds other files (no toy.json)",
-                "a new or empty folder, or a finished set of toy scenes",
-                "choose another folder",
-            )
-        return False
+        if not any(root.iterdir()):
+            return False
+        expected = "a new or empty folder, or a finished set of toy scenes"
+        raise InputError(f"folder {root} holds other files (no toy.json)", expected, "choose another folder")
     try:
         found = json.loads(marker.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(
-            f"{marker} is not JSON ({error})", "the file of a finished set", "remove the folder"
-        ) from error
-    if found != _description(config):
-        raise InputError(
-            f"folder {root} holds toy scenes of another configuration: {_differences(found, config)}",
-            "the same configuration or a new folder",
-            "choose another folder or remove this one",
-        )
-    return True
-
-
-def _differences(found: object, config: ToyConfig) -> str:
-    wanted = _description(config)
+        expected = "the file of a finished set"
+        raise InputError(f"{marker} is not JSON ({error})", expected, "remove the folder") from error
+    if found == description:
+        return True
     if not isinstance(found, dict) or not isinstance(found.get("config"), dict):
-        return "its toy.json is not from this tool"
-    if found.get("version") != VERSION:
-        return f"version {found.get('version')}, this is version {VERSION}"
-    theirs, ours = found["config"], wanted["config"]
-    assert isinstance(ours, dict)
-    return ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in ours.items() if theirs.get(k) != v)
-
-
-def _write_all(root: Path, config: ToyConfig) -> Iterator[str]:
-    """Write every split and the video; yields lines of progress."""
-    for index, split in enumerate(SPLITS):
-        count = int(getattr(config, split))
-        for i in range(count):
-            _write_scene(root, config, index, i)
-            if (i + 1) % 32 == 0 or i + 1 == count:
-                yield f"toy road scenes: {split} {i + 1}/{count}"
-    if config.video_frames:
-        _write_video(root / "video", config)
-        yield f"toy road scenes: video of {config.video_frames} frames"
+        what = "its toy.json is not from this tool"
+    elif found.get("version") != VERSION:
+        what = f"version {found.get('version')}, this is version {VERSION}"
+    else:
+        theirs = found["config"]
+        what = ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in settings.items() if theirs.get(k) != v)
+    raise InputError(
+        f"folder {root} holds toy scenes of another configuration: {what}",
+        "the same configuration or a new folder",
+        "choose another folder or remove this one",
+    )
 
 
 def frame_name(split: str, index: int) -> str:
     """The path of a frame below its split's folder, without its ending: ``CITY/CITY_000003_000019``."""
     cities = _CITIES[split]
     city = cities[index % len(cities)]
-    return f"{city}/{city}_{index:06d}_{_FRAME:06d}"
+    # Scenes are numbered as sequences; the frame number is the one that Cityscapes labels.
+    return f"{city}/{city}_{index:06d}_000019"
 
 
-def _write_scene(root: Path, config: ToyConfig, split: int, index: int) -> None:
-    name = SPLITS[split]
-    odd = name == "anomaly"
-    scene = render_scene((config.seed, split, index), config.size, odd)
-    frame = frame_name(name, index)
-    _write_png(root / "leftImg8bit" / name / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
-    _write_png(root / "gtFine" / name / f"{frame}_gtFine_labelIds.png", scene.labels)
-    if odd:
-        _write_png(root / "gtAnomaly" / name / f"{frame}_anomaly.png", scene.anomaly)
+def _write_scene(root: Path, split: str, frame: str, seed: tuple[int, int, int], size: tuple[int, int]) -> None:
+    scene = render_scene(seed, size, split == "anomaly")
+    _write_png(root / "leftImg8bit" / split / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
+    _write_png(root / "gtFine" / split / f"{frame}_gtFine_labelIds.png", scene.labels)
+    if split == "anomaly":
+        _write_png(root / "gtAnomaly" / split / f"{frame}_anomaly.png", scene.anomaly)
 
 
 def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
@@ -209,12 +184,6 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
             _write_png(folder / "crossing_anomaly" / f"{i:06d}.png", scene.anomaly)
     finally:
         writer.release()
-
-
-SPEED = 4.5
-"""Of the camera, m/s."""
-CROSSING = 24.0
-"""Station of the crossing animal, metres ahead of the first frame's camera."""
 
 
 def video_frames(

@@ -186,7 +186,8 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout) -> list[Anomaly]:
         reach = 0.8 * station * float(np.tan(layout.camera.field_of_view / 2))
         lateral = rng.uniform(max(left + 0.8, -reach), min(right - 0.8, reach))
         if rng.random() < 0.5:  # beside the kerb, where no car stands
-            lateral = float(np.clip(rng.uniform(*sorted(layout.side(int(rng.choice((-1, 1)))))), -reach, reach))
+            low, high = sorted(layout.side(int(rng.choice((-1, 1)))))
+            lateral = float(np.clip(rng.uniform(low, high), -reach, reach))
         one = sample_anomaly(rng, lateral, station)
         if layout.take(lateral, station, one.half_width + 0.2, 0.8):
             placed.append(one)

@@ -22,7 +22,7 @@ class Ground:
         road: left and right kerb.
         sidewalk: outer edges of the left and right sidewalk.
         lines: (lateral, dashed) of the lane lines; zebra: station of a crossing, or None.
-        asphalt, paving, verge, mark: RGB colours.
+        colours: RGB of road, sidewalk and verge; mark: of the lines.
         wear: of the marks, 0..1; rough: contrast of stains and repairs; slab: metres between slab joints.
         offset: where the noise begins.
     """
@@ -31,9 +31,7 @@ class Ground:
     sidewalk: tuple[float, float]
     lines: tuple[tuple[float, bool], ...]
     zebra: float | None
-    asphalt: Points
-    paving: Points
-    verge: Points
+    colours: tuple[Points, Points, Points]
     mark: Points
     wear: float
     rough: float
@@ -50,12 +48,10 @@ class Ground:
         paved = (lateral > self.sidewalk[0]) & (lateral < self.sidewalk[1])
         label = np.where(on_road, ROAD, np.where(paved, SIDEWALK, VEGETATION)).astype(np.uint8)
         table = np.zeros((256, 3), np.float32)
-        table[ROAD], table[SIDEWALK], table[VEGETATION] = self.asphalt, self.paving, self.verge
-        colour = table[label]
-        grass = label == VEGETATION
-        factor = self._grain(lateral, station, slope, grass)
-        factor *= self._joints(lateral, station, slope, paved & ~on_road)
-        colour = colour * factor[..., None]
+        table[[ROAD, SIDEWALK, VEGETATION]] = self.colours
+        factor = self._grain(lateral, station, slope, label == VEGETATION)
+        factor *= self._joints(lateral, station, slope, label == SIDEWALK)
+        colour = table[label] * factor[..., None]
         kerb = _stripe(lateral, self.road[0] - 0.09, 0.09, slope) + _stripe(lateral, self.road[1] + 0.09, 0.09, slope)
         colour += (np.float32(0.55) * np.minimum(kerb, 1))[..., None] * (np.float32(0.62) - colour)
         marks = self._marks(lateral, station, slope, factor) * on_road
@@ -124,16 +120,14 @@ def sample_ground(rng: np.random.Generator) -> Ground:
     lines: list[tuple[float, bool]] = [(middle, rng.random() < 0.6)]
     lines += [(middle + i * lane, True) for i in range(1, ours)] + [(middle - i * lane, True) for i in range(1, theirs)]
     if rng.random() < 0.6:
-        lines += [(edges[0], False), (edges[1], False)]
+        lines += [(edge, False) for edge in edges]
     road = (edges[0] - parking[0], edges[1] + parking[1])
     return Ground(
         road=road,
         sidewalk=(road[0] - rng.uniform(2.2, 5.0), road[1] + rng.uniform(2.2, 5.0)),
         lines=tuple(lines),
         zebra=rng.uniform(8, 40) if rng.random() < 0.25 else None,
-        asphalt=paint.colour(rng, "asphalt"),
-        paving=paint.colour(rng, "paving"),
-        verge=paint.colour(rng, "foliage"),
+        colours=(paint.colour(rng, "asphalt"), paint.colour(rng, "paving"), paint.colour(rng, "foliage")),
         mark=np.array([0.85, 0.85, 0.82]) if rng.random() < 0.85 else np.array([0.85, 0.68, 0.25]),
         wear=rng.uniform(0.1, 0.9),
         rough=rng.uniform(0.02, 0.14),
@@ -158,8 +152,7 @@ def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floa
         fallen[:, 2] -= points[:, 1] * slide[1]
         fallen[:, 1] = 0
         _fill_hull(cast, camera.project(fallen), light.shadow)
-        foot = points[points[:, 1] < 0.05].copy()
-        _fill_hull(contact, camera.project(foot), 0.55)
+        _fill_hull(contact, camera.project(points[points[:, 1] < 0.05]), 0.55)
     sigma = 0.004 * camera.columns
     soft = np.asarray(cv2.GaussianBlur(contact, (0, 0), sigma), np.float32)
     return np.asarray(cv2.GaussianBlur(cast, (0, 0), 0.3 * sigma), np.float32) * soft
