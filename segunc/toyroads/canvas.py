@@ -247,7 +247,7 @@ class Placement:
 
     def turn(self, normal: Points) -> Points:
         """A local direction in street axes."""
-        return replace(self, lateral=0.0, station=0.0).place(normal[None])[0]
+        return replace(self, lateral=0.0, station=0.0).place(normal[None]).reshape(3)
 
     def visible(self, profile: Points, width: float, stage: Stage) -> list[tuple[int, Points, Points]]:
         """The faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).

@@ -69,8 +69,8 @@ class Ground:
         fade = 1 / (1 + (12 * slope) ** 2)
         strength = np.where(grass, np.float32(0.2), np.float32(0.05 + 0.2 * self.rough))
         tyre_tracks = 1 - np.float32(0.06) * np.cos(np.float32(2 * np.pi / 1.7) * lateral)
-        grain: Floats = np.clip((1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks, 0.35, 1.7)
-        return grain
+        grain = (1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks
+        return np.asarray(np.clip(grain, 0.35, 1.7), np.float32)
 
     def _joints(self, lateral: Floats, station: Floats, slope: Floats, paved: npt.NDArray[np.bool_]) -> Floats:
         reach = (_phase(station, self.slab) < 0.06) | (_phase(lateral, self.slab) < 0.06)
@@ -86,21 +86,20 @@ class Ground:
         if self.zebra is not None:
             bars = (_phase(lateral - np.float32(self.road[0]), 1.0) > 0.5) & (np.abs(station - self.zebra) < 1.6)
             marks = np.maximum(marks, bars.astype(np.float32))
-        worn: Floats = marks * np.clip(1 - np.float32(self.wear) * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
-        return worn
+        worn = np.clip(1 - np.float32(self.wear) * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
+        return np.asarray(marks * worn, np.float32)
 
 
 def _stripe(lateral: Floats, place: float, half: float, slope: Floats) -> Floats:
     """How much of each pixel a stripe along the street covers, 0..1; thin far stripes fade as in a real picture."""
-    inner = (np.float32(half) - np.abs(lateral - np.float32(place))) / np.maximum(slope, 1e-4) + np.float32(0.5)
-    cover: Floats = np.clip(inner, 0, np.minimum(1, 2 * np.float32(half) / np.maximum(slope, 1e-4)))
-    return cover
+    pixel = np.maximum(slope, 1e-4)
+    inner = (np.float32(half) - np.abs(lateral - np.float32(place))) / pixel + np.float32(0.5)
+    return np.asarray(np.clip(inner, 0, np.minimum(1, 2 * np.float32(half) / pixel)), np.float32)
 
 
 def _phase(values: Floats, period: float) -> Floats:
     """``values`` modulo ``period`` (several times faster than np.mod)."""
-    phase: Floats = values - np.float32(period) * np.floor(values * np.float32(1 / period))
-    return phase
+    return np.asarray(values - np.float32(period) * np.floor(values * np.float32(1 / period)), np.float32)
 
 
 def _noise(grain: str, lateral: Floats, station: Floats, per_metre: float) -> Floats:
@@ -171,35 +170,32 @@ def _corners(laterals: Corner, height: float, stations: Corner) -> Points:
 
 @dataclass(frozen=True)
 class House(Thing):
-    """A house beside the street: its front is the plane ``lateral`` from ``start`` to ``station``, ``depth`` m deep.
+    """A house beside the street: its front is the plane ``lateral`` from ``start`` to ``station``, its back at the lateral ``back``.
 
     What stands beside the front is nearer than the far end, ``station``, and so drawn later.
     """
 
     start: float
     height: float
-    depth: float
+    back: float
     front: Floats
     side: Floats
 
     def footprint(self) -> Points:
-        return _corners((self.lateral, self._back()), self.height, (self.start, self.station))
+        return _corners((self.lateral, self.back), self.height, (self.start, self.station))
 
     def draw(self, stage: Stage) -> None:
         near = stage.camera.station + 1.2
         if self.station <= near:
             return
         if self.start > near:
-            self._wall(stage, self.side, (self.lateral, self.start), (self._back(), self.start), (0.0, 0.0, -1.0))
+            self._wall(stage, self.side, (self.lateral, self.start), (self.back, self.start), (0.0, 0.0, -1.0))
         start = max(self.start, near)
         cut = int((start - self.start) / (self.station - self.start) * self.front.shape[1])
         front = self.front[:, cut:]
         if front.shape[1] >= 2:
             normal = (-float(np.sign(self.lateral)), 0.0, 0.0)
             self._wall(stage, front, (self.lateral, start), (self.lateral, self.station), normal)
-
-    def _back(self) -> float:
-        return self.lateral + float(np.sign(self.lateral)) * self.depth
 
     def _wall(
         self, stage: Stage, texture: Floats, left: Corner, right: Corner, normal: tuple[float, float, float]
@@ -223,7 +219,8 @@ def sample_house(rng: np.random.Generator, lateral: float, start: float, length:
         side = paint.house_front(rng, wall, storeys=storeys, bays=max(1, round(depth / 3)), lit=lit, shops=False)
     else:
         side = (paint.speckle(rng, 0.07, "cloud")[..., None] * wall).astype(np.float32)
-    return House(lateral, start + length, start, storeys * storey, depth, front, side)
+    back = lateral + float(np.sign(lateral)) * depth
+    return House(lateral, start + length, start, storeys * storey, back, front, side)
 
 
 @dataclass(frozen=True)
