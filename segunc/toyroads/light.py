@@ -58,14 +58,12 @@ class Light:
         """RGB factors of a surface with this unit normal (right, up, ahead)."""
         direct = max(0.0, float(np.dot(np.asarray(normal), self.sun)))
         # Surfaces that face the ground see less sky.
-        sky = 0.8 + 0.2 * float(normal[1])
-        return self.ambient * sky + self.sun_colour * direct
+        return self.ambient * (0.8 + 0.2 * float(normal[1])) + self.sun_colour * direct
 
     @property
     def shadow(self) -> float:
         """The factor by which a cast shadow darkens the ground, 0..1."""
-        lit = self.shade((0.0, 1.0, 0.0)).mean()
-        return float(self.ambient.mean() / max(lit, 1e-6))
+        return float(self.ambient.mean() / max(self.shade((0.0, 1.0, 0.0)).mean(), 1e-6))
 
     @property
     def side(self) -> float:
@@ -76,8 +74,8 @@ class Light:
 
 def sample_light(rng: np.random.Generator, weather: str | None = None) -> Light:
     """A random time of day and weather; ``weather`` fixes the latter."""
-    drawn = str(rng.choice([*_WEATHERS], p=[row[0] for row in _WEATHERS.values()]))
-    weather = weather or drawn
+    drawn = rng.choice([*_WEATHERS], p=[row[0] for row in _WEATHERS.values()])
+    weather = weather or str(drawn)
     _, strength, level, extinction = _WEATHERS[weather]
     dusk, rain = weather == "dusk", weather == "rain"
     azimuth = rng.uniform(-np.pi, np.pi)

@@ -20,6 +20,24 @@ from segunc.toyroads.surroundings import Ground, Skyline, draw_shadows
 
 REACH = 110.0
 """Metres of street that are furnished."""
+SUPERSAMPLING = 2
+"""Canvas pixels along each side of a final pixel."""
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A drawn scene.
+
+    Attributes:
+        image: RGB uint8 ``[H, W, 3]``.
+        labels: raw label ids of the label map ``toy``, uint8 ``[H, W]``; anomalies are 5 ('dynamic', ignored).
+        anomaly: uint8 ``[H, W]``: 0 normal, 1 anomaly, 255 ignored (the rim of one pixel around an anomaly).
+    """
+
+    image: Bytes
+    labels: Bytes
+    anomaly: Bytes
 
 
 @dataclass
@@ -133,8 +151,9 @@ def _traffic(rng: np.random.Generator, layout: Layout) -> None:
     """Parked cars, cars ahead, oncoming cars, at times one that turns across."""
     road, lines = layout.ground.road, [lateral for lateral, _ in layout.ground.lines]
 
-    def add(lateral: float, station: float, half: Corner, yaw: float, speed: float = 0.0) -> None:
+    def add(lateral: float, station: float, half: Corner, yaw: float | None, speed: float = 0.0) -> None:
         if layout.take(lateral, station, *half):
+            yaw = rng.uniform(0.7, 2.4) * float(rng.choice((-1, 1))) if yaw is None else yaw
             layout.things.append(sample_car(rng, lateral, station, yaw, speed))
 
     for side in (-1, 1):
@@ -152,10 +171,7 @@ def _traffic(rng: np.random.Generator, layout: Layout) -> None:
         lateral, place = rng.uniform(min(lanes), max(lanes)), 9 + 32 * rng.beta(1, 1.7)
         add(lateral, place, (1.2, 4.0), np.pi if oncoming else 0.0, -5.0 if oncoming else 5.0)
     if rng.random() < 0.15:
-        lateral, place = rng.uniform(*road), rng.uniform(12, 30)
-        if layout.take(lateral, place, 2.6, 2.6):
-            yaw = rng.uniform(0.7, 2.4) * rng.choice((-1, 1))
-            layout.things.append(sample_car(rng, lateral, place, yaw))
+        add(rng.uniform(*road), rng.uniform(12, 30), (2.6, 2.6), None)
 
 
 def _people(rng: np.random.Generator, layout: Layout) -> None:
@@ -204,26 +220,6 @@ def _hides(thing: Thing, odd: Anomaly) -> bool:
     return abs(thing.lateral * scale - odd.lateral) < odd.half_width + half * scale
 
 
-SUPERSAMPLING = 2
-"""Canvas pixels along each side of a final pixel."""
-Bytes = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A drawn scene.
-
-    Attributes:
-        image: RGB uint8 ``[H, W, 3]``.
-        labels: raw label ids of the label map ``toy``, uint8 ``[H, W]``; anomalies are 5 ('dynamic', ignored).
-        anomaly: uint8 ``[H, W]``: 0 normal, 1 anomaly, 255 ignored (the rim of one pixel around an anomaly).
-    """
-
-    image: Bytes
-    labels: Bytes
-    anomaly: Bytes
-
-
 def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool) -> Scene:
     """Draw the scene of a seed.
 
@@ -239,8 +235,7 @@ def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple
     """
     check_size(size)
     rng = np.random.default_rng(seed)
-    layout = sample_layout(rng, anomaly)
-    return render_layout(layout, size, rng)
+    return render_layout(sample_layout(rng, anomaly), size, rng)
 
 
 def check_size(size: tuple[int, int]) -> None:
@@ -300,7 +295,6 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
     corners = [labels[i::step, j::step] for i in range(step) for j in range(step)]
     winner = np.zeros_like(corners[0])
     best = np.zeros_like(winner)
-    touched = np.zeros(winner.shape, bool)
     for label in VOTE_ORDER:
         count = np.zeros_like(winner)
         for corner in corners:
@@ -308,8 +302,7 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
         better = count > best
         winner[better] = label
         np.maximum(best, count, out=best)
-        if label == ANOMALY:
-            touched = count > 0
+    touched = np.any([corner == ANOMALY for corner in corners], axis=0)
     anomaly = (winner == ANOMALY).astype(np.uint8)
     ring = (cv2.dilate(anomaly, np.ones((3, 3), np.uint8)) > 0) | touched
     anomaly[ring & (anomaly == 0)] = 255

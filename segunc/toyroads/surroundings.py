@@ -146,10 +146,8 @@ def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floa
     contact = cast.copy()
     slide = light.sun[[0, 2]] / max(float(light.sun[1]), 0.25)
     for points in footprints:
-        fallen = points.copy()
-        fallen[:, 0] -= points[:, 1] * slide[0]
-        fallen[:, 2] -= points[:, 1] * slide[1]
-        fallen[:, 1] = 0
+        fallen = points * (1, 0, 1)
+        fallen[:, [0, 2]] -= points[:, 1:2] * slide
         _fill_hull(cast, camera.project(fallen), light.shadow)
         _fill_hull(contact, camera.project(points[points[:, 1] < 0.05]), 0.55)
     sigma = 0.004 * camera.columns
@@ -328,12 +326,11 @@ class Skyline:
 def sample_skyline(rng: np.random.Generator, woods: float) -> Skyline:
     """A random skyline; ``woods`` is the share of trees in it (0..1)."""
     distance = rng.uniform(160, 240)
-    blocks: list[tuple[Points, Points, int, Floats]] = []
-    left = -distance
     ridge = np.linspace(-distance, distance, 80)
     tops = 5 + 3 * woods + 1.5 * paint.crop(rng, "coarse", 1, 80)[0] + 3 * paint.crop(rng, "cloud", 1, 80)[0]
     wood = np.vstack([np.column_stack([ridge, np.maximum(tops, 2)]), [[distance, -1.5], [-distance, -1.5]]])
-    blocks.append((wood, paint.colour(rng, "foliage"), VEGETATION, paint.leaves(rng)))
+    blocks = [(wood, paint.colour(rng, "foliage"), VEGETATION, paint.leaves(rng))]
+    left = -distance
     while left < distance:
         width = rng.uniform(10, 35)
         if rng.random() > woods:
