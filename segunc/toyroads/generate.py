@@ -186,30 +186,27 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
         writer.release()
 
 
-def video_frames(
-    seed: tuple[int, int], size: tuple[int, int], frames: int, frames_per_second: float
-) -> Iterator[Scene]:
+def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float) -> Iterator[Scene]:
     """Draw the frames of the video one after the other.
 
     Args:
         seed: (seed of the data set, place of the video after the splits).
         size: (height, width) in pixels.
         frames: how many; the crossing takes this long.
-        frames_per_second: with SPEED, how far the camera moves between frames.
+        rate: frames per second; with SPEED, how far the camera moves between frames.
     """
     rng = np.random.default_rng((*seed, 0))
-    layout = sample_layout(rng, straight=True, weather="clear")
+    layout = sample_layout(rng, film=True)
     animal = sample_anomaly(rng, 0.0, CROSSING, "animal")
     animal = replace(animal, mirror=1, size=max(animal.size, 1.15))
     # It starts at the left kerb and ends near the right one.
     start, end = layout.ground.road[0] + 0.3, layout.ground.road[1] - 0.8
     # The camera stops short of it, as a driver would.
-    speed = min(SPEED, (CROSSING - 6.5) * frames_per_second / max(1, frames))
-    duration = frames / frames_per_second
+    speed = min(SPEED, (CROSSING - 6.5) * rate / max(1, frames))
+    duration = frames / rate
     things = [moved for thing in layout.things if (moved := _give_way(thing, duration)) is not None]
     for i in range(frames):
-        time = i / frames_per_second
-        share = i / max(1, frames - 1)
+        time, share = i / rate, i / max(1, frames - 1)
         odd = replace(animal, lateral=start + (end - start) * share, phase=animal.phase + 7.0 * time)
         now = replace(layout, things=[*(_advance(thing, time) for thing in things), odd])
         yield render_layout(now, size, np.random.default_rng((*seed, i + 1)), speed * time)

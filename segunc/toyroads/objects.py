@@ -51,10 +51,8 @@ def sample_post(rng: np.random.Generator, lateral: float, station: float) -> Pos
     if kind < 0.7:
         arm = rng.uniform(0.8, 2.0) * (1 if lateral < 0 else -1)
         heights, widths = (5.0, 8.0), (0.16, 0.26)
-    elif kind < 0.85:
-        heights, widths = (3.0, 7.0), (0.12, 0.22)
     else:
-        heights, widths = (0.8, 1.1), (0.13, 0.2)
+        heights, widths = ((3.0, 7.0), (0.12, 0.22)) if kind < 0.85 else ((0.8, 1.1), (0.13, 0.2))
     return Post(lateral, station, rng.uniform(*heights), rng.uniform(*widths), arm, colour, patch)
 
 
@@ -178,11 +176,8 @@ class Person(Thing):
             self.fill(stage, ellipse((hand[0], hand[1] - 0.01), (0.05, 0.06)), self.skin * shade, PERSON)
             if self.bag == sign:
                 low = hand[1] - 0.02
-                above, below = (
-                    [(hand[0] + x, low) for x in (-0.13, 0.13)],
-                    [(hand[0] + x, low - 0.3) for x in (0.15, -0.15)],
-                )
-                part(above + below, self.hair)
+                bag = ((-0.13, low), (0.13, low), (0.15, low - 0.3), (-0.15, low - 0.3))
+                part([(hand[0] + x, y) for x, y in bag], self.hair)
         self.fill(stage, ellipse((0, 0.86 * h), (0.045, 0.07)), self.skin * shade * 0.9, PERSON)
         self.fill(stage, ellipse((0, 0.925 * h), (0.052 * h * 0.95, 0.072 * h)), self.hair * shade, PERSON)
         if self.turn > 0.7 or self.bag != 0:

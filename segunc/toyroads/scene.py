@@ -68,18 +68,15 @@ class Layout:
         return self.ground.road[which], self.ground.sidewalk[which]
 
 
-def sample_layout(
-    rng: np.random.Generator, anomalies: bool = False, straight: bool = False, weather: str | None = None
-) -> Layout:
+def sample_layout(rng: np.random.Generator, anomalies: bool = False, film: bool = False) -> Layout:
     """A random street scene.
 
     Args:
         rng: where the scene is drawn from.
         anomalies: put one to three anomalies on the road or sidewalk.
-        straight: a straight street without roll (for a camera that moves along it).
-        weather: a weather of :class:`Light`, or any of them.
+        film: for a camera that moves along it: a straight street without roll, in clear weather.
     """
-    light = sample_light(rng, weather)
+    light = sample_light(rng, "clear" if film else None)
     ground = surroundings.sample_ground(rng)
     woods = rng.uniform(0, 1)
     skyline = surroundings.sample_skyline(rng, woods)
@@ -89,8 +86,8 @@ def sample_layout(
         field_of_view=float(np.deg2rad(rng.uniform(50, 68))),
         horizon=rng.uniform(0.40, 0.52),
         height=rng.uniform(1.25, 1.75),
-        curvature=0.0 if straight else rng.normal(0, 0.0016),
-        roll=0.0 if straight else rng.normal(0, 0.008),
+        curvature=0.0 if film else rng.normal(0, 0.0016),
+        roll=0.0 if film else rng.normal(0, 0.008),
     )
     layout = Layout(light, ground, skyline, camera)
     odd = _place_anomalies(rng, layout) if anomalies else []

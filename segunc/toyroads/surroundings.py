@@ -187,17 +187,17 @@ class House(Thing):
         if self.station <= near:
             return
         if self.start > near:
-            self._wall(stage, self.side, (self.lateral, self.start), (self.back, self.start), (0.0, 0.0, -1.0))
+            self._wall(
+                stage, self.side, (self.lateral, self.start), (self.back, self.start), np.array([0.0, 0.0, -1.0])
+            )
         start = max(self.start, near)
         cut = int((start - self.start) / (self.station - self.start) * self.front.shape[1])
         front = self.front[:, cut:]
         if front.shape[1] >= 2:
-            normal = (-float(np.sign(self.lateral)), 0.0, 0.0)
+            normal = np.array([-np.sign(self.lateral), 0.0, 0.0])
             self._wall(stage, front, (self.lateral, start), (self.lateral, self.station), normal)
 
-    def _wall(
-        self, stage: Stage, texture: Floats, left: Corner, right: Corner, normal: tuple[float, float, float]
-    ) -> None:
+    def _wall(self, stage: Stage, texture: Floats, left: Corner, right: Corner, normal: Points) -> None:
         """Warp a texture over the wall between two places (lateral, station)."""
         high, low = self.height, 0.0
         corners = np.array([(x, y, z) for (x, z), y in ((left, high), (right, high), (right, low), (left, low))])
