@@ -87,7 +87,7 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
     settings = {**asdict(config), "size": [*config.size]}
     description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
     tell = progress or (lambda line: None)
-    if _is_finished(root, description, settings):
+    if _is_finished(root, description):
         tell(f"toy road scenes in {root} are complete")
         return
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
@@ -112,7 +112,7 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _is_finished(root: Path, description: dict[str, Any], settings: dict[str, Any]) -> bool:
+def _is_finished(root: Path, description: dict[str, Any]) -> bool:
     """Whether the folder holds this set; False where nothing is there yet."""
     if not root.exists():
         return False
@@ -136,8 +136,8 @@ def _is_finished(root: Path, description: dict[str, Any], settings: dict[str, An
     elif found.get("version") != VERSION:
         what = f"version {found.get('version')}, this is version {VERSION}"
     else:
-        theirs = found["config"]
-        what = ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in settings.items() if theirs.get(k) != v)
+        theirs, ours = found["config"], description["config"]
+        what = ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in ours.items() if theirs.get(k) != v)
     raise InputError(
         f"folder {root} holds toy scenes of another configuration: {what}",
         "the same configuration or a new folder",

@@ -11,7 +11,6 @@ from segunc.toyroads.camera import Floats, Outline, Points
 from segunc.toyroads.canvas import CAR, LEFT, PERSON, POLE, RIGHT, SIGN, Placement, Stage, Thing, ellipse, limb, on_face
 
 _FACING = (0.0, 0.1, -0.995)
-_ROUNDED = (0.0, 0.25, -0.97)
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class Person(Thing):
     def draw(self, stage: Stage) -> None:
         """Legs first, then the far arm, the trunk, the near arm and the head."""
         h, light = self.height, stage.light
-        shade = light.shade(_ROUNDED) * 1.05
+        shade = light.shade((0.0, 0.25, -0.97)) * 1.05
         patch = paint.rounded(self.patch, light.side)
         wide = 0.125 * h * self.build * self.turn
         hip, shoulder = 0.5 * h, 0.82 * h

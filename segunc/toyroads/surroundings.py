@@ -49,8 +49,7 @@ class Ground:
         label = np.where(on_road, ROAD, np.where(paved, SIDEWALK, VEGETATION)).astype(np.uint8)
         table = np.zeros((256, 3), np.float32)
         table[[ROAD, SIDEWALK, VEGETATION]] = self.colours
-        factor = self._grain(lateral, station, slope, label == VEGETATION)
-        factor *= self._joints(lateral, station, slope, label == SIDEWALK)
+        factor = self._grain(lateral, station, slope, label)
         colour = table[label] * factor[..., None]
         kerb = _stripe(lateral, self.road[0] - 0.09, 0.09, slope) + _stripe(lateral, self.road[1] + 0.09, 0.09, slope)
         colour += (np.float32(0.55) * np.minimum(kerb, 1))[..., None] * (np.float32(0.62) - colour)
@@ -62,19 +61,18 @@ class Ground:
         canvas.labels[first:][ground] = label[ground]
         canvas.depth[first:][ground] = near[ground]
 
-    def _grain(self, lateral: Floats, station: Floats, slope: Floats, grass: npt.NDArray[np.bool_]) -> Floats:
+    def _grain(self, lateral: Floats, station: Floats, slope: Floats, label: npt.NDArray[np.uint8]) -> Floats:
+        """Factors of stains, grass, tyre tracks, and joints between slabs."""
         fine = _noise("medium", lateral + self.offset, station, 22.0)
         broad = _noise("cloud", lateral + self.offset, station, 5.0)
         # Grain finer than a pixel averages out.
         fade = 1 / (1 + (12 * slope) ** 2)
-        strength = np.where(grass, np.float32(0.2), np.float32(0.05 + 0.2 * self.rough))
+        strength = np.where(label == VEGETATION, np.float32(0.2), np.float32(0.05 + 0.2 * self.rough))
         tyre_tracks = 1 - np.float32(0.06) * np.cos(np.float32(2 * np.pi / 1.7) * lateral)
         grain = (1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks
-        return np.asarray(np.clip(grain, 0.35, 1.7), np.float32)
-
-    def _joints(self, lateral: Floats, station: Floats, slope: Floats, paved: npt.NDArray[np.bool_]) -> Floats:
-        reach = (_phase(station, self.slab) < 0.06) | (_phase(lateral, self.slab) < 0.06)
-        return 1 - np.float32(0.2) * (reach & paved) / (1 + (25 * slope) ** 2)
+        joints = ((_phase(station, self.slab) < 0.06) | (_phase(lateral, self.slab) < 0.06)) & (label == SIDEWALK)
+        worn = np.clip(grain, 0.35, 1.7) * (1 - np.float32(0.2) * joints / (1 + (25 * slope) ** 2))
+        return np.asarray(worn, np.float32)
 
     def _marks(self, lateral: Floats, station: Floats, slope: Floats, factor: Floats) -> Floats:
         marks = np.zeros_like(lateral)
