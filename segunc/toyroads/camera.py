@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 Points = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
+Corner = tuple[float, float]
+Outline = list[Corner] | Points
 
 NEAR = 1.0
 """Metres in front of the camera; what is nearer is not drawn."""
@@ -48,10 +50,6 @@ class Camera:
     def focal(self) -> float:
         """Focal length in canvas pixels."""
         return self.columns / 2 / tan(self.field_of_view / 2)
-
-    def distance(self, station: float) -> float:
-        """Metres from the camera along the street."""
-        return station - self.station
 
     def project(self, points: Points) -> Points:
         """Canvas positions (column, row) ``[N, 2]`` of street points ``[N, 3]``; distances are held at NEAR or more."""

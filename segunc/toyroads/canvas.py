@@ -5,14 +5,14 @@ Whatever is drawn writes all three from the same polygon, so labels follow the d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, sin
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.toyroads.camera import Camera, Floats, Points
+from segunc.toyroads.camera import Camera, Corner, Floats, Outline, Points
 from segunc.toyroads.light import Light
 
 ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 20, 21, 23, 24, 26
@@ -21,7 +21,8 @@ ANOMALY = 5
 """Raw id 'dynamic' (ignored in training) of anomaly pixels."""
 # Ties of the majority vote go to the first: thin things first, or they would fade with distance.
 VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
-Corner = tuple[float, float]
+Window = tuple[slice, slice]
+Mask = npt.NDArray[np.bool_]
 _SHIFT = 3  # polygons are drawn with 1/8 pixel
 
 
@@ -36,14 +37,10 @@ class Canvas:
     @classmethod
     def over(cls, sky: Floats) -> Canvas:
         """A canvas that shows nothing but a sky."""
-        rows, columns = sky.shape[:2]
-        return cls(
-            np.ascontiguousarray(sky), np.full((rows, columns), SKY, np.uint8), np.zeros((rows, columns), np.float32)
-        )
+        size = sky.shape[:2]
+        return cls(np.ascontiguousarray(sky), np.full(size, SKY, np.uint8), np.zeros(size, np.float32))
 
-    def fill(
-        self, outline: Points, depth: float | Points, colour: Points, label: int, patch: Floats | None = None
-    ) -> None:
+    def fill(self, outline: Points, depth: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
         """Fill a polygon.
 
         Args:
@@ -51,55 +48,31 @@ class Canvas:
             depth: metres, one for all or one for each corner (then 1/depth is interpolated as on a plane).
             colour: RGB.
             label: raw label id.
-            patch: factors that multiply the colour, stretched over the polygon's bounding box.
+            patch: factors ``[h, w]`` that multiply the colour, stretched over the polygon's bounding box.
         """
-        rows, columns = self.labels.shape
+        columns = self.labels.shape[1]
         # On a handful of numbers Python's own min and max are several times faster than numpy's.
         xs, ys = outline[:, 0].tolist(), outline[:, 1].tolist()
         low, high = (min(xs), min(ys)), (max(xs), max(ys))
-        left, top = max(0, int(low[0]) - 1), max(0, int(low[1]) - 1)
-        right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
-        if right <= left or bottom <= top or len(outline) < 3:
+        where = self._window(low, high)
+        if where is None:
             return
         # Far outside the canvas OpenCV's fixed-point numbers would overflow.
-        if min(low[0], low[1]) < -8 * columns or max(high[0], high[1]) > 9 * columns:
+        if min(low) < -8 * columns or max(high) > 9 * columns:
             outline = outline.clip(-8 * columns, 9 * columns)
-        fixed = [np.rint((outline - (left + 0.5, top + 0.5)) * (1 << _SHIFT)).astype(np.int32)]
-        where = (slice(top, bottom), slice(left, right))
-        plane = None if isinstance(depth, float) else self._plane(outline, depth, where)
+        fixed = _fixed(outline - (where[1].start + 0.5, where[0].start + 0.5))
+        plane = _plane(outline, depth, where)
         if patch is None and plane is None:
             cv2.fillPoly(self.colours[where], fixed, tuple(map(float, colour)), shift=_SHIFT)
             cv2.fillPoly(self.labels[where], fixed, (label,), shift=_SHIFT)
-            cv2.fillPoly(
-                self.depth[where], fixed, (depth if isinstance(depth, float) else float(depth.mean()),), shift=_SHIFT
-            )
+            cv2.fillPoly(self.depth[where], fixed, (float(depth.mean()),), shift=_SHIFT)
             return
-        mask = np.zeros((bottom - top, right - left), np.uint8)
-        cv2.fillPoly(mask, fixed, (255,), shift=_SHIFT)
-        inside = mask > 0
-        if patch is None:
-            self.colours[where][inside] = colour
-        else:
-            factors = _stretch(patch, low, high, left, top, right, bottom)
+        inside = _inside(where, fixed)
+        painted: Points | Floats = colour
+        if patch is not None:
             # One row of factors for each pixel inside: cheaper than the whole window.
-            chosen = factors[inside]
-            self.colours[where][inside] = (chosen[:, None] if chosen.ndim == 1 else chosen) * colour.astype(np.float32)
-        self.labels[where][inside] = label
-        self.depth[where][inside] = np.mean(depth) if plane is None else plane[inside]
-
-    @staticmethod
-    def _plane(outline: Points, depth: Points, where: tuple[slice, slice]) -> Floats | None:
-        """Depth over a window, from the plane through the corners; None where the corners are about as far."""
-        distances = depth.tolist()
-        if max(distances) < 1.05 * min(distances):
-            return None
-        system = np.column_stack([outline, np.ones(len(outline))])
-        slope = np.linalg.lstsq(system, 1 / depth, rcond=None)[0]
-        row = np.arange(where[0].start, where[0].stop) + 0.5
-        column = np.arange(where[1].start, where[1].stop) + 0.5
-        inverse = slope[0] * column[None] + slope[1] * row[:, None] + slope[2]
-        plane: Floats = (1 / np.clip(inverse, 1 / depth.max(), 1 / depth.min())).astype(np.float32)
-        return plane
+            painted = _stretch(patch, low, high, where)[inside][:, None] * colour.astype(np.float32)
+        self._put(where, inside, painted, label, depth if plane is None else plane)
 
     def warp(self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int) -> None:
         """Draw a texture ``[h, w, 3]`` over a quadrilateral.
@@ -109,11 +82,9 @@ class Canvas:
             depth: metres at the four corners.
             factor: RGB light that multiplies the texture.
         """
-        rows, columns = self.labels.shape
-        low, high = corners.min(axis=0), corners.max(axis=0)
-        left, top = max(0, int(low[0]) - 1), max(0, int(low[1]) - 1)
-        right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
-        if right <= left or bottom <= top:
+        columns = self.labels.shape[1]
+        where = self._window(corners.min(axis=0), corners.max(axis=0))
+        if where is None:
             return
         # Shrunk to about its size in the picture first: warping alone would skip pixels and flicker.
         spans = np.linalg.norm(np.roll(corners, -1, axis=0) - corners, axis=1)
@@ -121,47 +92,69 @@ class Canvas:
         height = int(np.clip(max(spans[1], spans[3]), 2, texture.shape[0]))
         small = cv2.resize(texture, (width, height), interpolation=cv2.INTER_AREA)
         source = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
-        target = (corners - (left, top)).astype(np.float32)
+        target = (corners - (where[1].start, where[0].start)).astype(np.float32)
         # OpenCV samples at pixel corners, our coordinates are of areas: half a pixel on both sides.
-        matrix = cv2.getPerspectiveTransform(source - np.float32(0.5), target - np.float32(0.5))
-        window = (right - left, bottom - top)
+        half = np.float32(0.5)
+        matrix = cv2.getPerspectiveTransform(source - half, target - half)
+        inside = _inside(where, _fixed(np.clip(target, -8 * columns, 9 * columns) - half))
+        window = inside.shape[::-1]
         shown = cv2.warpPerspective(small, matrix, window, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        mask = np.zeros((bottom - top, right - left), np.uint8)
-        bounded = np.clip(target, -8 * columns, 9 * columns) - np.float32(0.5)
-        cv2.fillPoly(mask, [np.rint(bounded * (1 << _SHIFT)).astype(np.int32)], (255,), shift=_SHIFT)
-        inside = mask > 0
-        where = (slice(top, bottom), slice(left, right))
-        plane = self._plane(corners, depth, where)
-        self.colours[where][inside] = shown[inside] * factor.astype(np.float32)
+        colours = np.asarray(shown[inside] * factor.astype(np.float32), np.float32)
+        plane = _plane(corners, depth, where)
+        self._put(where, inside, colours, label, depth if plane is None else plane)
+
+    def _window(self, low: Corner | Points, high: Corner | Points) -> Window | None:
+        """The part of the canvas around a box of pixel coordinates; None where they do not meet."""
+        rows, columns = self.labels.shape
+        left, top = max(0, int(low[0]) - 1), max(0, int(low[1]) - 1)
+        right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
+        return None if right <= left or bottom <= top else (slice(top, bottom), slice(left, right))
+
+    def _put(self, where: Window, inside: Mask, colours: Points | Floats, label: int, depth: Points | Floats) -> None:
+        """Set the pixels inside; ``depth`` of each pixel of the window, or of corners that are about as far."""
+        self.colours[where][inside] = colours
         self.labels[where][inside] = label
-        self.depth[where][inside] = plane[inside] if plane is not None else np.float32(depth.mean())
+        self.depth[where][inside] = depth[inside] if depth.ndim == 2 else depth.mean()
 
 
-def _stretch(patch: Floats, low: Corner, high: Corner, left: int, top: int, right: int, bottom: int) -> Floats:
+def _fixed(points: Points | Floats) -> list[npt.NDArray[np.int32]]:
+    return [np.rint(points * (1 << _SHIFT)).astype(np.int32)]
+
+
+def _inside(where: Window, fixed: list[npt.NDArray[np.int32]]) -> Mask:
+    mask = np.zeros([axis.stop - axis.start for axis in where], np.uint8)
+    cv2.fillPoly(mask, fixed, (255,), shift=_SHIFT)
+    return mask > 0
+
+
+def _plane(outline: Points, depth: Points, where: Window) -> Floats | None:
+    """Depth over a window, from the plane through the corners; None where the corners are about as far."""
+    distances = depth.tolist()
+    if max(distances) < 1.05 * min(distances):
+        return None
+    system = np.column_stack([outline, np.ones(len(outline))])
+    slope = np.linalg.lstsq(system, 1 / depth, rcond=None)[0]
+    row, column = (np.arange(axis.start, axis.stop) + 0.5 for axis in where)
+    inverse = slope[0] * column[None] + slope[1] * row[:, None] + slope[2]
+    plane: Floats = (1 / np.clip(inverse, 1 / depth.max(), 1 / depth.min())).astype(np.float32)
+    return plane
+
+
+def _stretch(patch: Floats, low: Corner, high: Corner, where: Window) -> Floats:
     """The part of a patch, stretched over the box low..high, that the window shows."""
-    width, height = max(1.0, float(high[0] - low[0])), max(1.0, float(high[1] - low[1]))
+    width, height = max(1.0, high[0] - low[0]), max(1.0, high[1] - low[1])
     small = patch
     if width < patch.shape[1] or height < patch.shape[0]:
         size = (int(min(np.ceil(width), patch.shape[1])), int(min(np.ceil(height), patch.shape[0])))
         small = np.asarray(cv2.resize(patch, size, interpolation=cv2.INTER_AREA), np.float32)
     scale_x, scale_y = small.shape[1] / width, small.shape[0] / height
+    (top, bottom), (left, right) = ((axis.start, axis.stop) for axis in where)
     # From window pixels to patch pixels, pixel centre to pixel centre.
-    matrix = np.array(
-        [
-            [scale_x, 0, (left + 0.5 - low[0]) * scale_x - 0.5],
-            [0, scale_y, (top + 0.5 - low[1]) * scale_y - 0.5],
-        ]
-    )
-    return np.asarray(
-        cv2.warpAffine(
-            small,
-            matrix,
-            (right - left, bottom - top),
-            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-            borderMode=cv2.BORDER_REPLICATE,
-        ),
-        np.float32,
-    )
+    shift_x, shift_y = (left + 0.5 - low[0]) * scale_x - 0.5, (top + 0.5 - low[1]) * scale_y - 0.5
+    matrix = np.array([[scale_x, 0, shift_x], [0, scale_y, shift_y]])
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    window = (right - left, bottom - top)
+    return np.asarray(cv2.warpAffine(small, matrix, window, flags=flags, borderMode=cv2.BORDER_REPLICATE), np.float32)
 
 
 @dataclass(frozen=True)
@@ -176,54 +169,63 @@ class Stage:
         self, corners: Points, colour: Points, label: int, patch: Floats | None = None, one_depth: bool = True
     ) -> None:
         """Fill a polygon of street points ``[N, 3]`` with an already lit colour."""
-        visible = self.camera.clip(corners)
-        if len(visible) < 3:
+        shown = self.camera.clip(corners)
+        if len(shown) < 3:
             return
-        depth: float | Points = visible[:, 2] - self.camera.station
+        depth = shown[:, 2] - self.camera.station
         if one_depth:
-            depth = sum(visible[:, 2].tolist()) / len(visible) - self.camera.station
-        self.canvas.fill(self.camera.project(visible), depth, colour, label, patch)
+            depth = np.array([sum(shown[:, 2].tolist()) / len(shown) - self.camera.station])
+        self.canvas.fill(self.camera.project(shown), depth, colour, label, patch)
 
-    def disc(
-        self, centre: tuple[float, float, float], radii: tuple[float, float], colour: Points, label: int,
-        patch: Floats | None = None, tilt: float = 0.0,
-    ) -> None:  # fmt: skip
-        """Fill an upright ellipse (metres) facing the camera, turned by ``tilt`` radians."""
-        self.flat(ellipse(centre, radii, tilt), colour, label, patch)
+
+@dataclass(frozen=True)
+class Thing:
+    """Something that stands on the street; things are drawn from the farthest ``station`` to the nearest."""
+
+    lateral: float
+    station: float
+
+    def footprint(self) -> Points:
+        """Street points ``[N, 3]`` of foot and top, for shadows."""
+        raise NotImplementedError
+
+    def draw(self, stage: Stage) -> None:
+        raise NotImplementedError
+
+    def fill(self, stage: Stage, outline: Outline, colour: Points, label: int, patch: Floats | None = None) -> None:
+        """Fill a polygon (right, up) in metres from the foot, facing the camera, with an already lit colour."""
+        points = np.empty((len(outline), 3))
+        points[:, :2] = outline
+        points[:, 0] += self.lateral
+        points[:, 2] = self.station
+        stage.flat(points, colour, label, patch)
+
+    def upright(self, half: float, depths: Corner, height: float, top: float) -> Points:
+        """A footprint of four points at the foot, ``half`` m to both sides, and two ``height`` m above it."""
+        foot = [(self.lateral + x, 0.0, self.station + z) for x in (-half, half) for z in depths]
+        return np.array([*foot, *((self.lateral + x, height, self.station) for x in (-top, top))])
 
 
 _ANGLES = np.linspace(0, 2 * np.pi, 16, endpoint=False)
 
 
-def ellipse(centre: tuple[float, float, float], radii: tuple[float, float], tilt: float = 0.0) -> Points:
-    """Street points ``[16, 3]`` of an upright ellipse at one station."""
+def ellipse(centre: Corner, radii: Corner, tilt: float = 0.0) -> Points:
+    """The outline ``[16, 2]`` (right, up) of an ellipse turned by ``tilt`` radians."""
     x, y = radii[0] * np.cos(_ANGLES), radii[1] * np.sin(_ANGLES)
     cosine, sine = np.cos(tilt), np.sin(tilt)
-    return np.column_stack(
-        [centre[0] + cosine * x - sine * y, centre[1] + sine * x + cosine * y, np.full(16, centre[2])]
-    )
+    return np.column_stack([centre[0] + cosine * x - sine * y, centre[1] + sine * x + cosine * y])
 
 
-def upright(corners: list[tuple[float, float]], lateral: float, station: float) -> Points:
-    """Street points of a polygon (right, up) in metres that stands at a place, facing the camera."""
-    points = np.empty((len(corners), 3))
-    points[:, :2] = corners
-    points[:, 0] += lateral
-    points[:, 2] = station
-    return points
-
-
-def limb(start: tuple[float, float], end: tuple[float, float], thick: float, thin: float) -> list[tuple[float, float]]:
+def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
     """A tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are its widths in metres."""
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = max(1e-6, float(np.hypot(dx, dy)))
     nx, ny = -dy / length / 2, dx / length / 2
-    return [
-        (start[0] + nx * thick, start[1] + ny * thick),
-        (end[0] + nx * thin, end[1] + ny * thin),
-        (end[0] - nx * thin, end[1] - ny * thin),
-        (start[0] - nx * thick, start[1] - ny * thick),
-    ]
+    ends = ((start, thick), (end, thin), (end, -thin), (start, -thick))
+    return [(x + nx * width, y + ny * width) for (x, y), width in ends]
+
+
+LEFT, RIGHT = -2, -1
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ class Placement:
 
     lateral: float
     station: float
-    yaw: float = 0.0
+    yaw: float
 
     def place(self, local: Points) -> Points:
         """Street points ``[N, 3]`` of local ones (right, up, forward)."""
@@ -245,72 +247,47 @@ class Placement:
 
     def turn(self, normal: Points) -> Points:
         """A local direction in street axes."""
-        cosine, sine = cos(self.yaw), sin(self.yaw)
-        return np.array([cosine * normal[0] + sine * normal[2], normal[1], -sine * normal[0] + cosine * normal[2]])
+        return replace(self, lateral=0.0, station=0.0).place(normal[None]).reshape(3)
+
+    def visible(self, profile: Points, width: float, stage: Stage) -> list[tuple[int, Points, Points]]:
+        """The faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).
+
+        The solid is ``width`` m wide; its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the
+        right. Face i runs from profile corner i to i + 1, its first two corners on the left; the sides are LEFT, RIGHT.
+        """
+        count, half = len(profile), width / 2
+        left, right = (np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]]) for x in (-half, half))
+        faces = [(LEFT, left, np.array([-1.0, 0, 0])), (RIGHT, right, np.array([1.0, 0, 0]))]
+        for i in range(count):
+            j = (i + 1) % count
+            along = profile[j] - profile[i]
+            outward = np.array([0.0, -along[0], along[1]]) / max(1e-9, float(np.hypot(*along)))
+            faces.append((i, np.stack([left[i], left[j], right[j], right[i]]), outward))
+        shown = []
+        camera = stage.camera
+        for number, local, outward in faces:
+            corners, normal = self.place(local), self.turn(outward)
+            x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
+            x, y, z = x, y - camera.height, z - camera.station
+            x += camera.curvature / 2 * max(1.0, z) ** 2
+            if x * normal[0] + y * normal[1] + z * normal[2] < 0:
+                shown.append((x * x + y * y + z * z, number, corners, normal))
+        return [face[1:] for face in sorted(shown, key=lambda face: -face[0])]
+
+    def draw(self, stage: Stage, profile: Points, width: float, colour: Points, label: int, patch: Floats) -> None:
+        """Draw a solid, each face in the colour lit by its own direction."""
+        for _, corners, normal in self.visible(profile, width, stage):
+            stage.flat(corners, colour * stage.light.shade(normal), label, patch, one_depth=False)
 
 
-@dataclass(frozen=True)
-class Face:
-    """One flat face in local coordinates: corners ``[N, 3]``, outward normal, and its name (``left``, ``edge 3``)."""
-
-    name: str
-    corners: Points
-    normal: Points
-
-
-def prism(profile: Points, width: float) -> list[Face]:
-    """Faces of a side profile ``[N, 2]`` (forward, up), counter-clockwise seen from the right, ``width`` m wide.
-
-    ``edge i`` runs from profile corner i to i + 1; its first two corners are on the left.
-    """
-    count = len(profile)
-    half = width / 2
-    sides = {x: np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]]) for x in (-half, half)}
-    faces = [Face("left", sides[-half], np.array([-1.0, 0, 0])), Face("right", sides[half], np.array([1.0, 0, 0]))]
-    for i in range(count):
-        j = (i + 1) % count
-        along = profile[j] - profile[i]
-        outward = np.array([0.0, -along[0], along[1]]) / max(1e-9, float(np.hypot(*along)))
-        corners = np.stack([sides[-half][i], sides[-half][j], sides[half][j], sides[half][i]])
-        faces.append(Face(f"edge {i}", corners, outward))
-    return faces
-
-
-def box(width: float, height: float, length: float, base: float = 0.0) -> list[Face]:
-    """A box centred over its place, its foot ``base`` m above the ground."""
+def block(length: float, height: float, base: float = 0.0) -> Points:
+    """The side profile of a box centred over its place, its foot ``base`` m above the ground."""
     half = length / 2
-    return prism(np.array([[half, base], [half, base + height], [-half, base + height], [-half, base]]), width)
-
-
-def visible(faces: list[Face], placement: Placement, stage: Stage) -> list[tuple[Face, Points, Points]]:
-    """Faces that look at the camera, farthest first: (face, street corners, street normal)."""
-    shown = []
-    camera = stage.camera
-    for face in faces:
-        corners = placement.place(face.corners)
-        normal = placement.turn(face.normal)
-        x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
-        x, y, z = x, y - camera.height, z - camera.station
-        x += camera.curvature / 2 * max(1.0, z) ** 2
-        if x * normal[0] + y * normal[1] + z * normal[2] < 0:
-            shown.append((x * x + y * y + z * z, face, corners, normal))
-    return [(face, corners, normal) for _, face, corners, normal in sorted(shown, key=lambda item: -item[0])]
-
-
-def draw_solid(
-    faces: list[Face], placement: Placement, stage: Stage, colour: Points, label: int, patch: Floats | None = None
-) -> None:
-    """Draw the faces that look at the camera, each in the colour lit by its own direction."""
-    for _, corners, normal in visible(faces, placement, stage):
-        stage.flat(corners, colour * stage.light.shade(normal), label, patch, one_depth=False)
+    return np.array([[half, base], [half, base + height], [-half, base + height], [-half, base]])
 
 
 def on_face(corners: Points, left: float, right: float, low: float, high: float) -> Points:
-    """A rectangle on a four-cornered face of :func:`prism`, as shares (0..1) across it and up along its edge."""
+    """A rectangle on a four-cornered face of :meth:`Placement.visible`, as shares (0..1) across it and up along its edge."""
     a, b, c, d = corners
-
-    def at(across: float, along: float) -> Points:
-        point: Points = (1 - along) * ((1 - across) * a + across * d) + along * ((1 - across) * b + across * c)
-        return point
-
-    return np.stack([at(left, low), at(left, high), at(right, high), at(right, low)])
+    shares = ((left, low), (left, high), (right, high), (right, low))
+    return np.stack([(1 - v) * ((1 - u) * a + u * d) + v * ((1 - u) * b + u * c) for u, v in shares])

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -16,8 +17,9 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.webm import open_webm
 from segunc.toyroads.anomalies import sample_anomaly
+from segunc.toyroads.canvas import Thing
 from segunc.toyroads.objects import Car, Person
-from segunc.toyroads.scene import Scene, Thing, check_size, render_layout, render_scene, sample_layout
+from segunc.toyroads.scene import Scene, check_size, render_layout, render_scene, sample_layout
 
 VERSION = 1
 """Raised whenever the same configuration would give other files."""
@@ -25,14 +27,11 @@ SPLITS = ("train", "val", "test", "anomaly")
 VIDEO_SPLIT = len(SPLITS)
 """The video's place in the seeds, after the splits."""
 FRAMES_PER_SECOND = 12.5
-_CITIES = {
-    "train": ("alderton", "birkenau"),
-    "val": ("corvalle",),
-    "test": ("dunmoor",),
-    "anomaly": ("elsewhere",),
-}
-# Scenes are numbered as sequences; the frame number is the one that Cityscapes labels.
-_FRAME = 19
+_CITIES = {"train": ("alderton", "birkenau"), "val": ("corvalle",), "test": ("dunmoor",), "anomaly": ("elsewhere",)}
+SPEED = 4.5
+"""Of the video's camera, m/s."""
+CROSSING = 24.0
+"""Station of the crossing animal, metres ahead of the first frame's camera."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +84,25 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         PartialFailure: a file could not be written.
     """
     config.check()
-    if _is_finished(root, config):
-        if progress:
-            progress(f"toy road scenes in {root} are complete")
+    settings = {**asdict(config), "size": [*config.size]}
+    description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
+    tell = progress or (lambda line: None)
+    if _is_finished(root, description):
+        tell(f"toy road scenes in {root} are complete")
         return
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
     try:
         unfinished.mkdir(parents=True)
-        for line in _write_all(unfinished, config):
-            if progress:
-                progress(line)
-        (unfinished / "toy.json").write_text(json.dumps(_description(config), indent=2) + "\n", encoding="utf-8")
+        for index, split in enumerate(SPLITS):
+            count = settings[split]
+            for i in range(count):
+                _write_scene(unfinished, split, frame_name(split, i), (config.seed, index, i), config.size)
+                if (i + 1) % 32 == 0 or i + 1 == count:
+                    tell(f"toy road scenes: {split} {i + 1}/{count}")
+        if config.video_frames:
+            _write_video(unfinished / "video", config)
+            tell(f"toy road scenes: video of {config.video_frames} frames")
+        (unfinished / "toy.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         if root.is_dir():
             root.rmdir()  # empty, or _is_finished had refused it
         unfinished.rename(root.absolute())
@@ -105,15 +112,7 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _description(config: ToyConfig) -> dict[str, object]:
-    return {
-        "content": "segunc toy road scenes",
-        "version": VERSION,
-        "config": {**asdict(config), "size": [*config.size]},
-    }
-
-
-def _is_finished(root: Path, config: ToyConfig) -> bool:
+def _is_finished(root: Path, description: dict[str, Any]) -> bool:
     """Whether the folder holds this set; False where nothing is there yet."""
     if not root.exists():
         return False
@@ -121,68 +120,45 @@ def _is_finished(root: Path, config: ToyConfig) -> bool:
         raise InputError(f"{root} is a file", "a new or empty folder for the toy scenes", "choose another path")
     marker = root / "toy.json"
     if not marker.is_file():
-        if any(root.iterdir()):
-            raise InputError(
-                f"folder {root} holds other files (no toy.json)",
-                "a new or empty folder, or a finished set of toy scenes",
-                "choose another folder",
-            )
-        return False
+        if not any(root.iterdir()):
+            return False
+        expected = "a new or empty folder, or a finished set of toy scenes"
+        raise InputError(f"folder {root} holds other files (no toy.json)", expected, "choose another folder")
     try:
         found = json.loads(marker.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(
-            f"{marker} is not JSON ({error})", "the file of a finished set", "remove the folder"
-        ) from error
-    if found != _description(config):
-        raise InputError(
-            f"folder {root} holds toy scenes of another configuration: {_differences(found, config)}",
-            "the same configuration or a new folder",
-            "choose another folder or remove this one",
-        )
-    return True
-
-
-def _differences(found: object, config: ToyConfig) -> str:
-    wanted = _description(config)
+        expected = "the file of a finished set"
+        raise InputError(f"{marker} is not JSON ({error})", expected, "remove the folder") from error
+    if found == description:
+        return True
     if not isinstance(found, dict) or not isinstance(found.get("config"), dict):
-        return "its toy.json is not from this tool"
-    if found.get("version") != VERSION:
-        return f"version {found.get('version')}, this is version {VERSION}"
-    theirs, ours = found["config"], wanted["config"]
-    assert isinstance(ours, dict)
-    return ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in ours.items() if theirs.get(k) != v)
-
-
-def _write_all(root: Path, config: ToyConfig) -> Iterator[str]:
-    """Write every split and the video; yields lines of progress."""
-    for index, split in enumerate(SPLITS):
-        count = int(getattr(config, split))
-        for i in range(count):
-            _write_scene(root, config, index, i)
-            if (i + 1) % 32 == 0 or i + 1 == count:
-                yield f"toy road scenes: {split} {i + 1}/{count}"
-    if config.video_frames:
-        _write_video(root / "video", config)
-        yield f"toy road scenes: video of {config.video_frames} frames"
+        what = "its toy.json is not from this tool"
+    elif found.get("version") != VERSION:
+        what = f"version {found.get('version')}, this is version {VERSION}"
+    else:
+        theirs, ours = found["config"], description["config"]
+        what = ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in ours.items() if theirs.get(k) != v)
+    raise InputError(
+        f"folder {root} holds toy scenes of another configuration: {what}",
+        "the same configuration or a new folder",
+        "choose another folder or remove this one",
+    )
 
 
 def frame_name(split: str, index: int) -> str:
     """The path of a frame below its split's folder, without its ending: ``CITY/CITY_000003_000019``."""
     cities = _CITIES[split]
     city = cities[index % len(cities)]
-    return f"{city}/{city}_{index:06d}_{_FRAME:06d}"
+    # Scenes are numbered as sequences; the frame number is the one that Cityscapes labels.
+    return f"{city}/{city}_{index:06d}_000019"
 
 
-def _write_scene(root: Path, config: ToyConfig, split: int, index: int) -> None:
-    name = SPLITS[split]
-    odd = name == "anomaly"
-    scene = render_scene((config.seed, split, index), config.size, odd)
-    frame = frame_name(name, index)
-    _write_png(root / "leftImg8bit" / name / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
-    _write_png(root / "gtFine" / name / f"{frame}_gtFine_labelIds.png", scene.labels)
-    if odd:
-        _write_png(root / "gtAnomaly" / name / f"{frame}_anomaly.png", scene.anomaly)
+def _write_scene(root: Path, split: str, frame: str, seed: tuple[int, int, int], size: tuple[int, int]) -> None:
+    scene = render_scene(seed, size, split == "anomaly")
+    _write_png(root / "leftImg8bit" / split / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
+    _write_png(root / "gtFine" / split / f"{frame}_gtFine_labelIds.png", scene.labels)
+    if split == "anomaly":
+        _write_png(root / "gtAnomaly" / split / f"{frame}_anomaly.png", scene.anomaly)
 
 
 def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
@@ -210,37 +186,28 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
         writer.release()
 
 
-SPEED = 4.5
-"""Of the camera, m/s."""
-CROSSING = 24.0
-"""Station of the crossing animal, metres ahead of the first frame's camera."""
-
-
-def video_frames(
-    seed: tuple[int, int], size: tuple[int, int], frames: int, frames_per_second: float
-) -> Iterator[Scene]:
+def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float) -> Iterator[Scene]:
     """Draw the frames of the video one after the other.
 
     Args:
         seed: (seed of the data set, place of the video after the splits).
         size: (height, width) in pixels.
         frames: how many; the crossing takes this long.
-        frames_per_second: with SPEED, how far the camera moves between frames.
+        rate: frames per second; with SPEED, how far the camera moves between frames.
     """
     rng = np.random.default_rng((*seed, 0))
-    layout = sample_layout(rng, straight=True, weather="clear")
+    layout = sample_layout(rng, film=True)
     animal = sample_anomaly(rng, 0.0, CROSSING, "animal")
     animal = replace(animal, mirror=1, size=max(animal.size, 1.15))
     # It starts at the left kerb and ends near the right one.
     start, end = layout.ground.road[0] + 0.3, layout.ground.road[1] - 0.8
     # The camera stops short of it, as a driver would.
-    speed = min(SPEED, (CROSSING - 6.5) * frames_per_second / max(1, frames))
-    duration = frames / frames_per_second
+    speed = min(SPEED, (CROSSING - 6.5) * rate / max(1, frames))
+    duration = frames / rate
     things = [moved for thing in layout.things if (moved := _give_way(thing, duration)) is not None]
     for i in range(frames):
-        time = i / frames_per_second
-        share = i / max(1, frames - 1)
-        odd = animal.moved(start + (end - start) * share, animal.phase + 7.0 * time)
+        time, share = i / rate, i / max(1, frames - 1)
+        odd = replace(animal, lateral=start + (end - start) * share, phase=animal.phase + 7.0 * time)
         now = replace(layout, things=[*(_advance(thing, time) for thing in things), odd])
         yield render_layout(now, size, np.random.default_rng((*seed, i + 1)), speed * time)
 

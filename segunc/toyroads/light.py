@@ -11,8 +11,14 @@ import numpy.typing as npt
 from segunc.toyroads.camera import Camera, Floats, Points
 from segunc.toyroads.paint import TILE, noise_tile
 
-WEATHERS = ("clear", "overcast", "haze", "rain", "dusk")
-_SHARES = (0.42, 0.28, 0.1, 0.1, 0.1)
+# How often; strength of the direct and of the sky's light; extinction of the air (1/m).
+_WEATHERS = {
+    "clear": (0.42, 0.95, 0.6, 0.0022),
+    "overcast": (0.28, 0.06, 0.85, 0.004),
+    "haze": (0.1, 0.3, 0.72, 0.018),
+    "rain": (0.1, 0.03, 0.68, 0.009),
+    "dusk": (0.1, 0.4, 0.42, 0.005),
+}
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class Light:
     """What lights a scene and what lies between it and the sensor.
 
     Attributes:
-        weather: one of WEATHERS.
+        weather: clear, overcast, haze, rain or dusk.
         sun: unit vector towards the sun (right, up, ahead).
         sun_colour, ambient: RGB factors of direct and of sky light.
         zenith, skyline: RGB of the sky above and at the horizon; the skyline is the haze's colour too.
@@ -52,14 +58,12 @@ class Light:
         """RGB factors of a surface with this unit normal (right, up, ahead)."""
         direct = max(0.0, float(np.dot(np.asarray(normal), self.sun)))
         # Surfaces that face the ground see less sky.
-        sky = 0.8 + 0.2 * float(normal[1])
-        return self.ambient * sky + self.sun_colour * direct
+        return self.ambient * (0.8 + 0.2 * float(normal[1])) + self.sun_colour * direct
 
     @property
     def shadow(self) -> float:
         """The factor by which a cast shadow darkens the ground, 0..1."""
-        lit = self.shade((0.0, 1.0, 0.0)).mean()
-        return float(self.ambient.mean() / max(lit, 1e-6))
+        return float(self.ambient.mean() / max(self.shade((0.0, 1.0, 0.0)).mean(), 1e-6))
 
     @property
     def side(self) -> float:
@@ -70,49 +74,42 @@ class Light:
 
 def sample_light(rng: np.random.Generator, weather: str | None = None) -> Light:
     """A random time of day and weather; ``weather`` fixes the latter."""
-    drawn = str(rng.choice(WEATHERS, p=_SHARES))
-    weather = weather or drawn
+    drawn = rng.choice([*_WEATHERS], p=[row[0] for row in _WEATHERS.values()])
+    weather = weather or str(drawn)
+    _, strength, level, extinction = _WEATHERS[weather]
+    dusk, rain = weather == "dusk", weather == "rain"
     azimuth = rng.uniform(-np.pi, np.pi)
-    elevation = np.deg2rad(rng.uniform(8, 18) if weather == "dusk" else rng.uniform(22, 62))
-    sun = np.array([np.cos(elevation) * np.sin(azimuth), np.sin(elevation), np.cos(elevation) * np.cos(azimuth)])
-    direct = {"clear": 0.95, "overcast": 0.06, "haze": 0.3, "rain": 0.03, "dusk": 0.4}[weather] * rng.uniform(0.75, 1.2)
-    warmth = np.array([1.0, 0.62, 0.38]) if weather == "dusk" else np.array([1.0, 0.96, 0.88])
-    level = {"clear": 0.6, "overcast": 0.85, "haze": 0.72, "rain": 0.68, "dusk": 0.42}[weather] * rng.uniform(
-        0.88, 1.12
-    )
-    tint = np.array([0.94, 0.99, 1.08]) if weather in ("clear", "dusk") else np.ones(3)
+    elevation = np.deg2rad(rng.uniform(8, 18) if dusk else rng.uniform(22, 62))
+    strength *= rng.uniform(0.75, 1.2)
+    level *= rng.uniform(0.88, 1.12)
     grey = rng.uniform(0.62, 0.9)
+    # All are drawn and one is taken: zenith, skyline, clouds.
     zenith, skyline, clouds = {
-        "clear": (
-            np.array([0.28, 0.47, 0.78]) * rng.uniform(0.8, 1.15),
-            np.array([0.72, 0.82, 0.93]),
-            rng.uniform(0, 0.6),
-        ),
-        "overcast": (np.full(3, grey) * [0.95, 0.98, 1.02], np.full(3, min(0.95, grey + 0.08)), rng.uniform(0.3, 1)),
-        "haze": (np.full(3, grey) * [0.97, 1.0, 1.03], np.full(3, min(0.92, grey + 0.05)), rng.uniform(0, 0.3)),
-        "rain": (np.full(3, 0.85 * grey), np.full(3, 0.9 * grey), rng.uniform(0.4, 1)),
+        "clear": (np.array([0.28, 0.47, 0.78]) * rng.uniform(0.8, 1.15), [0.72, 0.82, 0.93], rng.uniform(0, 0.6)),
+        "overcast": (grey * np.array([0.95, 0.98, 1.02]), [min(0.95, grey + 0.08)] * 3, rng.uniform(0.3, 1)),
+        "haze": (grey * np.array([0.97, 1.0, 1.03]), [min(0.92, grey + 0.05)] * 3, rng.uniform(0, 0.3)),
+        "rain": (np.full(3, 0.85 * grey), [0.9 * grey] * 3, rng.uniform(0.4, 1)),
         "dusk": (
             np.array([0.2, 0.26, 0.45]) * rng.uniform(0.7, 1.3),
             np.array([0.85, 0.6, 0.45]) * rng.uniform(0.7, 1.05),
             rng.uniform(0, 0.7),
         ),
     }[weather]
-    extinction = {"clear": 0.0022, "overcast": 0.004, "haze": 0.018, "rain": 0.009, "dusk": 0.005}[weather]
     return Light(
         weather=weather,
-        sun=sun,
-        sun_colour=direct * warmth,
-        ambient=level * tint,
+        sun=np.array([np.cos(elevation) * np.sin(azimuth), np.sin(elevation), np.cos(elevation) * np.cos(azimuth)]),
+        sun_colour=strength * np.array([1.0, 0.62, 0.38] if dusk else [1.0, 0.96, 0.88]),
+        ambient=level * np.array([0.94, 0.99, 1.08] if dusk or weather == "clear" else [1.0, 1.0, 1.0]),
         zenith=zenith,
-        skyline=skyline,
-        clouds=float(clouds),
-        extinction=extinction * float(rng.uniform(0.5, 1.3)),
-        exposure=float(rng.uniform(0.9, 1.3)),
+        skyline=np.array(skyline),
+        clouds=clouds,
+        extinction=extinction * rng.uniform(0.5, 1.3),
+        exposure=rng.uniform(0.9, 1.3),
         balance=1 + rng.uniform(-0.05, 0.05, 3),
-        noise=float(rng.uniform(0.005, 0.014)) * (1.4 if weather == "dusk" else 1.0),
-        blur=float(rng.uniform(0.25, 0.55)),
-        rain=float(rng.uniform(0.3, 1.0)) if weather == "rain" else 0.0,
-        wet=float(rng.uniform(0.15, 0.4)) if weather == "rain" else 0.0,
+        noise=rng.uniform(0.005, 0.014) * (1.4 if dusk else 1.0),
+        blur=rng.uniform(0.25, 0.55),
+        rain=rng.uniform(0.3, 1.0) if rain else 0.0,
+        wet=rng.uniform(0.15, 0.4) if rain else 0.0,
         offsets=(int(rng.integers(TILE)), int(rng.integers(TILE))),
     )
 

@@ -1,14 +1,13 @@
 """Colours and textures.
 
 An anomaly draws from the very distributions of the known things, so its colour alone gives nothing away.
+A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour.
 """
 
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
-from typing import TypeVar
+from functools import cache
 
 import cv2
 import numpy as np
@@ -16,159 +15,77 @@ import numpy as np
 from segunc.toyroads.camera import Floats, Points
 
 Random = np.random.Generator
-T = TypeVar("T")
 
-# (hue, saturation, value, spread of each), chosen by weight.
-Tone = tuple[float, float, float, float, float, float]
-
-
-def _choose(rng: Random, weighted: Sequence[tuple[float, T]]) -> T:
-    left = rng.random() * sum(weight for weight, _ in weighted)
-    for weight, choice in weighted:
-        left -= weight
-        if left < 0:
-            return choice
-    return weighted[-1][1]
-
-
-def _draw(rng: Random, tones: tuple[tuple[float, Tone], ...]) -> Points:
-    hue, saturation, value, *spread = _choose(rng, tones)
-    a, b, c = (2 * rng.random() - 1 for _ in range(3))
-    return np.array(
-        colorsys.hsv_to_rgb(
-            (hue + a * spread[0]) % 1.0,
-            min(max(saturation + b * spread[1], 0.0), 1.0),
-            min(max(value + c * spread[2], 0.03), 0.97),
-        )
-    )
-
-
-def car(rng: Random) -> Points:
-    """Car paint: mostly grey, black and white, some blue and red, few others."""
-    return _draw(
-        rng,
-        (
-            (3, (0.60, 0.05, 0.55, 0.1, 0.05, 0.15)),
-            (2, (0.60, 0.10, 0.12, 0.1, 0.10, 0.07)),
-            (2, (0.12, 0.04, 0.85, 0.1, 0.04, 0.10)),
-            (2, (0.60, 0.60, 0.45, 0.05, 0.25, 0.2)),
-            (1.5, (0.00, 0.70, 0.55, 0.03, 0.2, 0.2)),
-            (1, (0.35, 0.40, 0.40, 0.2, 0.3, 0.2)),
-            (0.7, (0.11, 0.55, 0.65, 0.04, 0.3, 0.2)),
-        ),
-    )
-
-
-def clothing(rng: Random) -> Points:
-    """Clothes: dark and muted mostly, any hue at times."""
-    return _draw(
-        rng,
-        (
-            (3, (0.62, 0.30, 0.22, 0.1, 0.25, 0.14)),
-            (2, (0.08, 0.25, 0.40, 0.06, 0.2, 0.25)),
-            (2, (0.50, 0.55, 0.50, 0.5, 0.35, 0.3)),
-            (1, (0.10, 0.05, 0.80, 0.1, 0.05, 0.15)),
-        ),
-    )
-
-
-def facade(rng: Random) -> Points:
-    """Walls: plaster, brick, concrete."""
-    return _draw(
-        rng,
-        (
-            (3, (0.10, 0.18, 0.68, 0.04, 0.12, 0.18)),
-            (2, (0.03, 0.40, 0.46, 0.03, 0.18, 0.16)),
-            (2, (0.58, 0.06, 0.52, 0.15, 0.05, 0.2)),
-            (1, (0.13, 0.35, 0.70, 0.03, 0.15, 0.12)),
-            (0.6, (0.45, 0.18, 0.55, 0.12, 0.12, 0.15)),
-        ),
-    )
-
-
-def foliage(rng: Random) -> Points:
-    """Leaves and grass: greens, some autumn."""
-    return _draw(rng, ((5, (0.27, 0.50, 0.34, 0.06, 0.2, 0.12)), (1, (0.12, 0.55, 0.42, 0.04, 0.2, 0.12))))
-
-
-def bark(rng: Random) -> Points:
-    return _draw(rng, ((1, (0.08, 0.30, 0.26, 0.03, 0.15, 0.1)),))
-
-
-def asphalt(rng: Random) -> Points:
-    return _draw(rng, ((3, (0.60, 0.05, 0.36, 0.1, 0.04, 0.1)), (1, (0.08, 0.08, 0.42, 0.04, 0.06, 0.1))))
-
-
-def paving(rng: Random) -> Points:
-    """Sidewalks: concrete slabs, reddish or yellowish bricks."""
-    return _draw(
-        rng,
-        (
-            (4, (0.10, 0.08, 0.56, 0.06, 0.06, 0.12)),
-            (1, (0.03, 0.28, 0.50, 0.02, 0.12, 0.1)),
-            (1, (0.60, 0.06, 0.48, 0.08, 0.05, 0.1)),
-        ),
-    )
-
-
-def metal(rng: Random) -> Points:
-    """Lamp posts and sign posts: galvanised, dark green, black."""
-    return _draw(
-        rng,
-        (
-            (3, (0.58, 0.04, 0.48, 0.1, 0.04, 0.14)),
-            (1, (0.40, 0.3, 0.22, 0.06, 0.2, 0.08)),
-            (1, (0.6, 0.1, 0.14, 0.1, 0.1, 0.06)),
-        ),
-    )
-
-
-def skin(rng: Random) -> Points:
-    return _draw(rng, ((1, (0.06, 0.42, 0.60, 0.02, 0.15, 0.25)),))
-
-
-def sign(rng: Random) -> Points:
-    """Sign faces and lettering: red, blue, white, yellow."""
-    return _draw(
-        rng,
-        (
-            (3, (0.99, 0.80, 0.65, 0.02, 0.12, 0.14)),
-            (3, (0.60, 0.75, 0.55, 0.03, 0.15, 0.15)),
-            (2, (0.12, 0.05, 0.85, 0.1, 0.05, 0.1)),
-            (2, (0.13, 0.75, 0.78, 0.02, 0.15, 0.12)),
-        ),
-    )
-
-
-_KNOWN: tuple[tuple[float, Callable[[Random], Points]], ...] = (
-    (3, facade),
-    (1, paving),
-    (1, car),
-    (2, foliage),
-    (2, clothing),
-    (0.7, bark),
-    (1, sign),
+# Which thing, how often, then hue, saturation, value, and the spread of each.
+_TONES = (
+    ("car", 3, 0.60, 0.05, 0.55, 0.1, 0.05, 0.15),  # mostly grey, black and white, some blue and red, few others
+    ("car", 2, 0.60, 0.10, 0.12, 0.1, 0.10, 0.07),
+    ("car", 2, 0.12, 0.04, 0.85, 0.1, 0.04, 0.10),
+    ("car", 2, 0.60, 0.60, 0.45, 0.05, 0.25, 0.2),
+    ("car", 1.5, 0.00, 0.70, 0.55, 0.03, 0.2, 0.2),
+    ("car", 1, 0.35, 0.40, 0.40, 0.2, 0.3, 0.2),
+    ("car", 0.7, 0.11, 0.55, 0.65, 0.04, 0.3, 0.2),
+    ("clothing", 3, 0.62, 0.30, 0.22, 0.1, 0.25, 0.14),  # dark and muted mostly, any hue at times
+    ("clothing", 2, 0.08, 0.25, 0.40, 0.06, 0.2, 0.25),
+    ("clothing", 2, 0.50, 0.55, 0.50, 0.5, 0.35, 0.3),
+    ("clothing", 1, 0.10, 0.05, 0.80, 0.1, 0.05, 0.15),
+    ("facade", 3, 0.10, 0.18, 0.68, 0.04, 0.12, 0.18),  # plaster, brick, concrete
+    ("facade", 2, 0.03, 0.40, 0.46, 0.03, 0.18, 0.16),
+    ("facade", 2, 0.58, 0.06, 0.52, 0.15, 0.05, 0.2),
+    ("facade", 1, 0.13, 0.35, 0.70, 0.03, 0.15, 0.12),
+    ("facade", 0.6, 0.45, 0.18, 0.55, 0.12, 0.12, 0.15),
+    ("foliage", 5, 0.27, 0.50, 0.34, 0.06, 0.2, 0.12),  # greens, some autumn
+    ("foliage", 1, 0.12, 0.55, 0.42, 0.04, 0.2, 0.12),
+    ("bark", 1, 0.08, 0.30, 0.26, 0.03, 0.15, 0.1),
+    ("asphalt", 3, 0.60, 0.05, 0.36, 0.1, 0.04, 0.1),
+    ("asphalt", 1, 0.08, 0.08, 0.42, 0.04, 0.06, 0.1),
+    ("paving", 4, 0.10, 0.08, 0.56, 0.06, 0.06, 0.12),  # concrete slabs, reddish or yellowish bricks
+    ("paving", 1, 0.03, 0.28, 0.50, 0.02, 0.12, 0.1),
+    ("paving", 1, 0.60, 0.06, 0.48, 0.08, 0.05, 0.1),
+    ("metal", 3, 0.58, 0.04, 0.48, 0.1, 0.04, 0.14),  # of posts: galvanised, dark green, black
+    ("metal", 1, 0.40, 0.3, 0.22, 0.06, 0.2, 0.08),
+    ("metal", 1, 0.6, 0.1, 0.14, 0.1, 0.1, 0.06),
+    ("skin", 1, 0.06, 0.42, 0.60, 0.02, 0.15, 0.25),
+    ("sign", 3, 0.99, 0.80, 0.65, 0.02, 0.12, 0.14),  # red, blue, white, yellow
+    ("sign", 3, 0.60, 0.75, 0.55, 0.03, 0.15, 0.15),
+    ("sign", 2, 0.12, 0.05, 0.85, 0.1, 0.05, 0.1),
+    ("sign", 2, 0.13, 0.75, 0.78, 0.02, 0.15, 0.12),
 )
+_WEIGHTS: dict[str, float] = {"facade": 3, "paving": 1, "car": 1, "foliage": 2, "clothing": 2, "bark": 0.7, "sign": 1}
 _ROAD_GREY = 0.37
 
 
-def anomaly(rng: Random) -> Points:
-    """The colour of an anomaly: one of the known things' distributions, but none that hides it on a grey road.
+def _choose(rng: Random, weights: list[float]) -> int:
+    left = rng.random() * sum(weights)
+    for i, weight in enumerate(weights):
+        left -= weight
+        if left < 0:
+            return i
+    return len(weights) - 1
+
+
+def colour(rng: Random, thing: str) -> Points:
+    """The RGB of a known thing, by its name in the table of tones."""
+    tones = [tone[1:] for tone in _TONES if tone[0] == thing]
+    _, hue, saturation, value, *spread = tones[_choose(rng, [tone[0] for tone in tones])]
+    a, b, c = ((2 * rng.random() - 1) * width for width in spread)
+    saturation, value = min(max(saturation + b, 0.0), 1.0), min(max(value + c, 0.03), 0.97)
+    return np.array(colorsys.hsv_to_rgb((hue + a) % 1.0, saturation, value))
+
+
+def odd_colour(rng: Random) -> Points:
+    """The RGB of an anomaly: one of the known things' distributions, but none that hides it on a grey road.
 
     A grey lump on grey asphalt is road to every network, without a doubt; nothing could be learned from it.
     """
     while True:
-        colour = _choose(rng, _KNOWN)(rng)
-        if np.abs(colour - _ROAD_GREY).max() > 0.27:
-            return colour
+        found = colour(rng, [*_WEIGHTS][_choose(rng, [*_WEIGHTS.values()])])
+        if np.abs(found - _ROAD_GREY).max() > 0.27:
+            return found
 
-
-# Procedural textures: noise of several grains, leaves, fabrics and house fronts.
-#
-# A texture is a float32 patch ``[h, w]`` or ``[h, w, 3]`` of factors around 1 that multiplies a colour.
 
 TILE = 256
-GRAINS = ("fine", "medium", "coarse", "cloud")
+_GRAINS = {"fine": 0.5, "medium": 5.0, "coarse": 14.0, "cloud": 0.0}
 
 
 @cache
@@ -177,43 +94,40 @@ def noise_tile(grain: str) -> Floats:
 
     Grains: ``fine`` (pixel noise), ``medium`` and ``coarse`` (blobs of 2 and 6 pixels), ``cloud`` (1/f).
     """
-    rng = np.random.default_rng([20240617, GRAINS.index(grain)])
+    rng = np.random.default_rng([20240617, [*_GRAINS].index(grain)])
     spectrum = np.fft.rfft2(rng.standard_normal((TILE, TILE)))
     frequency = np.hypot(np.fft.fftfreq(TILE)[:, None], np.fft.rfftfreq(TILE)[None])
     if grain == "cloud":
         spectrum *= 1 / np.maximum(frequency, 1 / TILE) ** 1.5
     else:
-        spectrum *= np.exp(-((frequency * {"fine": 0.5, "medium": 5.0, "coarse": 14.0}[grain]) ** 2))
+        spectrum *= np.exp(-((frequency * _GRAINS[grain]) ** 2))
     spectrum[0, 0] = 0
     tile = np.fft.irfft2(spectrum, s=(TILE, TILE))
     return np.ascontiguousarray(tile / tile.std(), dtype=np.float32)
 
 
-def crop(rng: np.random.Generator, grain: str, height: int = 48, width: int = 48) -> Floats:
+def crop(rng: Random, grain: str, height: int = 48, width: int = 48) -> Floats:
     """A random piece of a noise tile, at most 256 pixels high and wide."""
     top, left = (int(v) for v in rng.integers(0, (TILE - height + 1, TILE - width + 1)))
-    piece: Floats = noise_tile(grain)[top : top + height, left : left + width]
-    return piece
+    return noise_tile(grain)[top : top + height, left : left + width]
 
 
-def speckle(rng: np.random.Generator, strength: float, grain: str = "medium") -> Floats:
+def speckle(rng: Random, strength: float, grain: str = "medium") -> Floats:
     """Noise factors ``[48, 48]`` around 1 with standard deviation ``strength``, held within 0.2..1.8."""
-    patch: Floats = np.clip(1 + np.float32(strength) * crop(rng, grain), 0.2, 1.8)
-    return patch
+    return np.asarray(np.clip(1 + np.float32(strength) * crop(rng, grain), 0.2, 1.8), np.float32)
 
 
-def leaves(rng: np.random.Generator) -> Floats:
+def leaves(rng: Random) -> Floats:
     """Clumps of leaves ``[64, 64]``: dark gaps between lit clumps, lighter towards the top."""
     patch = 1 + 0.22 * crop(rng, "medium", 64, 64) + 0.24 * crop(rng, "coarse", 64, 64)
     patch = patch * np.linspace(1.2, 0.75, 64, dtype=np.float32)[:, None]
-    clumps: Floats = np.clip(patch, 0.25, 1.9).astype(np.float32)
-    return clumps
+    return np.asarray(np.clip(patch, 0.25, 1.9), np.float32)
 
 
-def fabric(rng: np.random.Generator) -> Floats:
+def fabric(rng: Random) -> Floats:
     """Any surface of made things ``[48, 48]``: plain, speckled, striped, checked, patched or shaded."""
     kind = int(rng.integers(6))
-    strength = float(rng.uniform(0.05, 0.3))
+    strength = rng.uniform(0.05, 0.3)
     axis = np.arange(48, dtype=np.float32) * np.float32(2 * np.pi * rng.uniform(2, 7) / 48)
     waves = np.sign(np.sin(axis + np.float32(rng.uniform(0, 6))))
     patch = speckle(rng, 0.5 * strength, "fine" if rng.random() < 0.5 else "medium")
@@ -232,18 +146,14 @@ def fabric(rng: np.random.Generator) -> Floats:
 
 def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
     """A patch shaded as a round body: lit from ``side`` (-1 left .. 1 right), darker at its foot."""
-    return patch * _round_shade(patch.shape[0], patch.shape[1], side, strength)
-
-
-@lru_cache(maxsize=64)
-def _round_shade(height: int, width: int, side: float, strength: float) -> Floats:
+    height, width = patch.shape
     across = np.linspace(-1, 1, width, dtype=np.float32)[None]
     down = np.linspace(0.12, -0.18, height, dtype=np.float32)[:, None]
     shade: Floats = 1 + np.float32(strength * side) * across - np.float32(0.15) * across**2 + down
-    return shade
+    return patch * shade
 
 
-def house_front(rng: np.random.Generator, wall: Points, *, storeys: int, bays: int, lit: float, shops: bool) -> Floats:
+def house_front(rng: Random, wall: Points, *, storeys: int, bays: int, lit: float, shops: bool) -> Floats:
     """The colours of a house front, float32 ``[16 * storeys, 12 * bays, 3]`` in 0..1.
 
     Args:
@@ -254,26 +164,21 @@ def house_front(rng: np.random.Generator, wall: Points, *, storeys: int, bays: i
     front = np.empty((16 * storeys, 12 * bays, 3), np.float32)
     front[:] = wall
     rows, columns = front.shape[:2]
-    grain = crop(rng, "fine", min(rows, 256), min(columns, 256))
-    stain = crop(rng, "cloud", min(rows, 256), min(columns, 256))
+    grain, stain = (crop(rng, kind, min(rows, TILE), min(columns, TILE)) for kind in ("fine", "cloud"))
     mottle = 1 + np.float32(rng.uniform(0.02, 0.08)) * grain + np.float32(rng.uniform(0.02, 0.1)) * stain
     front *= cv2.resize(mottle, (columns, rows))[..., None]
     if rng.random() < 0.4:  # courses of brick or panels
         front[:: int(rng.integers(3, 9))] *= np.float32(rng.uniform(0.8, 0.93))
-    top, bottom = int(rng.integers(2, 5)), int(rng.integers(11, 14))
-    left = int(rng.integers(1, 4))
+    top, bottom, left = int(rng.integers(2, 5)), int(rng.integers(11, 14)), int(rng.integers(1, 4))
     right = 12 - left + int(rng.integers(-1, 1))
     frame = np.clip(wall * rng.uniform(0.7, 1.5), 0, 0.95)
     glass = np.array([0.16, 0.2, 0.26]) * rng.uniform(0.5, 1.8)
     ribbon = rng.random() < 0.2  # window bands without piers
-    for storey in range(storeys):
-        ground = storey == storeys - 1
-        y = 16 * storey
-        for bay in range(bays):
-            x = 12 * bay
+    for y in range(0, rows, 16):
+        for x in range(0, columns, 12):
             light = rng.random() < lit
             pane = np.array([0.95, 0.78, 0.45]) * rng.uniform(0.5, 1.0) if light else glass * rng.uniform(0.6, 1.6)
-            if ground and shops:
+            if shops and y + 16 == rows:
                 front[y + 3 : y + 15, x + 1 : x + 11] = pane
                 front[y + 1 : y + 4, x : x + 12] *= np.float32(0.75)
                 continue

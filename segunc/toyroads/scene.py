@@ -3,247 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.toyroads import objects as furniture
-from segunc.toyroads import objects as people
-from segunc.toyroads import objects as vehicles
 from segunc.toyroads import surroundings
 from segunc.toyroads.anomalies import Anomaly, sample_anomaly
-from segunc.toyroads.camera import Camera, Floats, Points
-from segunc.toyroads.canvas import ANOMALY, ROAD, VOTE_ORDER, Canvas, Stage
+from segunc.toyroads.camera import Camera, Corner, Floats
+from segunc.toyroads.canvas import ANOMALY, ROAD, VOTE_ORDER, Canvas, Stage, Thing
 from segunc.toyroads.light import Light, add_rain, apply_air, draw_sky, expose, sample_light
-from segunc.toyroads.surroundings import Ground, Skyline, draw_shadows, sample_ground
+from segunc.toyroads.objects import Car, Person, sample_car, sample_person, sample_post, sample_sign
+from segunc.toyroads.surroundings import Ground, Skyline, draw_shadows
 
 REACH = 110.0
 """Metres of street that are furnished."""
-
-
-class Thing(Protocol):
-    """Something that stands on the street; things are drawn from the farthest ``station`` to the nearest."""
-
-    @property
-    def station(self) -> float: ...
-
-    def footprint(self) -> Points: ...
-
-    def draw(self, stage: Stage) -> None: ...
-
-
-@dataclass
-class Layout:
-    """A whole street scene before it is drawn; nothing in it depends on the size of the picture.
-
-    ``field_of_view``, ``horizon``, ``height``, ``curvature``, ``roll``: see :class:`Camera`.
-    """
-
-    light: Light
-    ground: Ground
-    skyline: Skyline
-    field_of_view: float
-    horizon: float
-    height: float
-    curvature: float
-    roll: float
-    things: list[Thing] = field(default_factory=list)
-
-    def camera(self, rows: int, columns: int, station: float = 0.0) -> Camera:
-        """The camera at a place along the street, for a canvas of this size."""
-        return Camera(rows, columns, self.field_of_view, self.horizon, self.height, self.curvature, self.roll, station)
-
-
-class _Free:
-    """Which rectangles of the street are taken already."""
-
-    def __init__(self) -> None:
-        self._taken: list[tuple[float, float, float, float]] = []
-
-    def take(self, lateral: float, station: float, half_width: float, half_length: float) -> bool:
-        """Take a rectangle around a place; False, and nothing is taken, where it meets another one."""
-        for x, z, w, d in self._taken:
-            if abs(lateral - x) < half_width + w and abs(station - z) < half_length + d:
-                return False
-        self._taken.append((lateral, station, half_width, half_length))
-        return True
-
-
-def sample_layout(
-    rng: np.random.Generator, anomalies: bool = False, straight: bool = False, weather: str | None = None
-) -> Layout:
-    """A random street scene.
-
-    Args:
-        rng: where the scene is drawn from.
-        anomalies: put one to three anomalies on the road or sidewalk.
-        straight: a straight street without roll (for a camera that moves along it).
-        weather: one of WEATHERS, or any of them.
-    """
-    light = sample_light(rng, weather)
-    ground = sample_ground(rng)
-    woods = float(rng.uniform(0, 1))
-    layout = Layout(
-        light=light,
-        ground=ground,
-        skyline=surroundings.sample_skyline(rng, woods),
-        field_of_view=float(np.deg2rad(rng.uniform(50, 68))),
-        horizon=float(rng.uniform(0.40, 0.52)),
-        height=float(rng.uniform(1.25, 1.75)),
-        curvature=0.0 if straight else float(rng.normal(0, 0.0016)),
-        roll=0.0 if straight else float(rng.normal(0, 0.008)),
-    )
-    free = _Free()
-    odd = _place_anomalies(rng, layout, free) if anomalies else []
-    for side in (-1, 1):
-        _line_side(rng, layout, side, woods, free)
-    _furnish(rng, layout)
-    _traffic(rng, layout, free)
-    _people(rng, layout, free)
-    # Nobody drives with a car's tail in the windscreen.
-    layout.things = [thing for thing in layout.things if not _blocks_view(thing)]
-    if odd:
-        layout.things = [thing for thing in layout.things if not any(_hides(thing, one) for one in odd)]
-        layout.things += odd
-    return layout
-
-
-def _edge(ground: Ground, side: int, outer: bool) -> float:
-    return (ground.sidewalk if outer else ground.road)[(side + 1) // 2]
-
-
-def _line_side(rng: np.random.Generator, layout: Layout, side: int, woods: float, free: _Free) -> None:
-    """Houses, or hedges and trees, behind one sidewalk."""
-    outer = _edge(layout.ground, side, outer=True)
-    lit = 0.35 if layout.light.weather == "dusk" else 0.04
-    built = rng.random() > 0.1 + 0.4 * woods
-    setback = float(rng.uniform(0.0, 2.5))
-    station = float(rng.uniform(-12, -2))
-    while station < REACH:
-        length = float(rng.uniform(8, 24))
-        if built and rng.random() < 0.85:
-            layout.things.append(surroundings.sample_house(rng, outer + side * (0.1 + setback), station, length, lit))
-        elif rng.random() < 0.6:
-            layout.things.append(surroundings.sample_hedge(rng, outer + side * 0.6, station, length))
-        if not built or rng.random() < 0.15:
-            for _ in range(int(rng.integers(1, 4))):
-                place = (outer + side * float(rng.uniform(1.2, 12)), station + float(rng.uniform(0, length)))
-                layout.things.append(surroundings.sample_tree(rng, *place, bush=bool(rng.random() < 0.3)))
-        station += length + (float(rng.uniform(2, 9)) if rng.random() < 0.3 else 0.0)
-    if rng.random() < 0.2:  # an avenue
-        lateral = _edge(layout.ground, side, outer=False) + side * 0.8
-        for trunk in np.arange(rng.uniform(4, 12), REACH, rng.uniform(7, 13)):
-            if free.take(lateral, float(trunk), 0.5, 0.5):
-                layout.things.append(surroundings.sample_tree(rng, lateral, float(trunk)))
-
-
-def _furnish(rng: np.random.Generator, layout: Layout) -> None:
-    """Lamp posts and traffic signs along the kerbs."""
-    for side in (-1, 1):
-        kerb = _edge(layout.ground, side, outer=False) + side * float(rng.uniform(0.35, 0.7))
-        if rng.random() < 0.6:
-            for place in np.arange(rng.uniform(4, 18), 45, rng.uniform(14, 30)):
-                layout.things.append(furniture.sample_post(rng, kerb, float(place)))
-    for _ in range(int(rng.integers(1, 5))):
-        side = 1 if rng.random() < 0.65 else -1
-        lateral = _edge(layout.ground, side, outer=False) + side * float(rng.uniform(0.25, 1.0))
-        layout.things.append(furniture.sample_sign(rng, lateral, 5 + 22 * float(rng.beta(1, 1.8))))
-
-
-def _traffic(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
-    """Parked cars, cars ahead, oncoming cars, at times one that turns across."""
-    ground = layout.ground
-    for side in (-1, 1):
-        lane = next((p for p in sorted((p for p, _ in ground.lines), key=lambda p: -side * p)), 0.0)
-        if abs(_edge(ground, side, outer=False) - lane) < 2.0:
-            continue
-        busy = rng.uniform(0.1, 0.6)
-        place = float(rng.uniform(3, 9))
-        while place < 50:
-            lateral = _edge(ground, side, outer=False) - side * 1.1
-            if rng.random() < busy and free.take(lateral, place, 1.0, 2.6):
-                layout.things.append(vehicles.sample_car(rng, lateral, place, 0.0 if side > 0 else np.pi))
-            place += float(rng.uniform(5.4, 8))
-    for _ in range(int(rng.integers(1, 4))):
-        oncoming = rng.random() < 0.45
-        low, high = (
-            (ground.road[0] + 2.6, ground.lines[0][0] - 1.2)
-            if oncoming
-            else (ground.lines[0][0] + 1.2, ground.road[1] - 2.6)
-        )
-        lateral = float(rng.uniform(min(low, high), max(low, high)))
-        place = 9 + 32 * float(rng.beta(1, 1.7))
-        if free.take(lateral, place, 1.2, 4.0):
-            layout.things.append(
-                vehicles.sample_car(rng, lateral, place, np.pi if oncoming else 0.0, -5.0 if oncoming else 5.0)
-            )
-    if rng.random() < 0.15:
-        lateral, place = float(rng.uniform(*ground.road)), float(rng.uniform(12, 30))
-        if free.take(lateral, place, 2.6, 2.6):
-            layout.things.append(
-                vehicles.sample_car(rng, lateral, place, float(rng.uniform(0.7, 2.4)) * rng.choice((-1, 1)))
-            )
-
-
-def _people(rng: np.random.Generator, layout: Layout, free: _Free) -> None:
-    """Persons on the sidewalks, alone or together, and some who cross."""
-    ground = layout.ground
-    for _ in range(int(rng.poisson(4.0))):
-        side = int(rng.choice((-1, 1)))
-        low, high = sorted(
-            (_edge(ground, side, outer=False) + side * 0.4, _edge(ground, side, outer=True) - side * 0.3)
-        )
-        lateral, place = float(rng.uniform(low, high)), 4.5 + 18 * float(rng.beta(1, 1.6))
-        for i in range(int(rng.choice((1, 1, 2, 3)))):
-            at = (lateral + 0.6 * i * side, place + 0.3 * i)
-            if free.take(*at, 0.25, 0.3):
-                layout.things.append(people.sample_person(rng, *at))
-    # Enough who cross that a network cannot take whatever stands on the road for a car.
-    for _ in range(int(rng.choice((0, 1, 2, 3)))):
-        lateral, place = float(rng.uniform(*ground.road)), float(rng.uniform(6, 20))
-        if free.take(lateral, place, 0.3, 0.5):
-            layout.things.append(people.sample_person(rng, lateral, place))
-
-
-def _place_anomalies(rng: np.random.Generator, layout: Layout, free: _Free) -> list[Anomaly]:
-    """One to three anomalies on road or sidewalk, within the picture."""
-    placed: list[Anomaly] = []
-    ground = layout.ground
-    for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
-        station = 10.5 * float(np.exp(rng.uniform(0, 0.55)))
-        reach = 0.8 * station * np.tan(layout.field_of_view / 2)
-        low, high = max(ground.sidewalk[0] + 0.8, -reach), min(ground.sidewalk[1] - 0.8, reach)
-        # The street bends away from under the camera's axis.
-        lateral = float(rng.uniform(low, high))
-        if rng.random() < 0.5:  # beside the kerb, where no car stands
-            side = int(rng.choice((-1, 1)))
-            inner, outer = _edge(ground, side, outer=False), _edge(ground, side, outer=True)
-            lateral = float(np.clip(rng.uniform(min(inner, outer), max(inner, outer)), -reach, reach))
-        one = sample_anomaly(rng, lateral, station)
-        if free.take(lateral, station, one.half_width + 0.2, 0.8):
-            placed.append(one)
-    return placed
-
-
-def _blocks_view(thing: Thing) -> bool:
-    return isinstance(thing, vehicles.Car) and abs(thing.lateral) < 2.1 and thing.station < 8.5
-
-
-def _hides(thing: Thing, odd: Anomaly) -> bool:
-    """Whether a car or person stands in the line of sight of an anomaly."""
-    if not isinstance(thing, vehicles.Car | people.Person) or not 0 < thing.station < odd.station + 0.5:
-        return False
-    half = 2.4 if isinstance(thing, vehicles.Car) and abs(np.sin(thing.yaw)) > 0.5 else 1.0
-    half = 0.3 if isinstance(thing, people.Person) else half
-    # A car's rear is nearer than its middle and so looks wider.
-    scale = odd.station / max(1.0, thing.station - (2.2 if half > 0.5 else 0.0))
-    return abs(thing.lateral * scale - odd.lateral) < odd.half_width + half * scale
-
-
 SUPERSAMPLING = 2
 """Canvas pixels along each side of a final pixel."""
 Bytes = npt.NDArray[np.uint8]
@@ -264,6 +40,183 @@ class Scene:
     anomaly: Bytes
 
 
+@dataclass
+class Layout:
+    """A whole street scene before it is drawn; its ``camera`` has no rows and columns yet.
+
+    ``taken`` are rectangles of the street: lateral and station of the middle, half width, half length.
+    """
+
+    light: Light
+    ground: Ground
+    skyline: Skyline
+    camera: Camera
+    things: list[Thing] = field(default_factory=list)
+    taken: list[tuple[float, float, float, float]] = field(default_factory=list)
+
+    def take(self, lateral: float, station: float, half_width: float, half_length: float) -> bool:
+        """Take a rectangle around a place; False, and nothing is taken, where it meets another one."""
+        for x, z, w, d in self.taken:
+            if abs(lateral - x) < half_width + w and abs(station - z) < half_length + d:
+                return False
+        self.taken.append((lateral, station, half_width, half_length))
+        return True
+
+    def side(self, side: int) -> Corner:
+        """Laterals of the kerb and of the sidewalk's outer edge, to the left (-1) or right (1)."""
+        which = (side + 1) // 2
+        return self.ground.road[which], self.ground.sidewalk[which]
+
+
+def sample_layout(rng: np.random.Generator, anomalies: bool = False, film: bool = False) -> Layout:
+    """A random street scene.
+
+    Args:
+        rng: where the scene is drawn from.
+        anomalies: put one to three anomalies on the road or sidewalk.
+        film: for a camera that moves along it: a straight street without roll, in clear weather.
+    """
+    light = sample_light(rng, "clear" if film else None)
+    ground = surroundings.sample_ground(rng)
+    woods = rng.uniform(0, 1)
+    skyline = surroundings.sample_skyline(rng, woods)
+    camera = Camera(
+        rows=0,
+        columns=0,
+        field_of_view=float(np.deg2rad(rng.uniform(50, 68))),
+        horizon=rng.uniform(0.40, 0.52),
+        height=rng.uniform(1.25, 1.75),
+        curvature=0.0 if film else rng.normal(0, 0.0016),
+        roll=0.0 if film else rng.normal(0, 0.008),
+    )
+    layout = Layout(light, ground, skyline, camera)
+    odd = _place_anomalies(rng, layout) if anomalies else []
+    for side in (-1, 1):
+        _line_side(rng, layout, side, woods)
+    _furnish(rng, layout)
+    _traffic(rng, layout)
+    _people(rng, layout)
+
+    def stays(thing: Thing) -> bool:
+        # Nobody drives with a car's tail in the windscreen.
+        blocks_view = isinstance(thing, Car) and abs(thing.lateral) < 2.1 and thing.station < 8.5
+        return not blocks_view and not any(_hides(thing, one) for one in odd)
+
+    layout.things = [*filter(stays, layout.things), *odd]
+    return layout
+
+
+def _line_side(rng: np.random.Generator, layout: Layout, side: int, woods: float) -> None:
+    """Houses, or hedges and trees, behind one sidewalk."""
+    kerb, outer = layout.side(side)
+    add = layout.things.append
+    lit = 0.35 if layout.light.weather == "dusk" else 0.04
+    built = rng.random() > 0.1 + 0.4 * woods
+    setback, station = rng.uniform(0.0, 2.5), rng.uniform(-12, -2)
+    while station < REACH:
+        length = rng.uniform(8, 24)
+        if built and rng.random() < 0.85:
+            add(surroundings.sample_house(rng, outer + side * (0.1 + setback), station, length, lit))
+        elif rng.random() < 0.6:
+            add(surroundings.sample_hedge(rng, outer + side * 0.6, station, length))
+        if not built or rng.random() < 0.15:
+            for _ in range(int(rng.integers(1, 4))):
+                place = (outer + side * rng.uniform(1.2, 12), station + rng.uniform(0, length))
+                add(surroundings.sample_tree(rng, *place, bush=rng.random() < 0.3))
+        station += length + (rng.uniform(2, 9) if rng.random() < 0.3 else 0.0)
+    if rng.random() < 0.2:  # an avenue
+        lateral = kerb + side * 0.8
+        for trunk in np.arange(rng.uniform(4, 12), REACH, rng.uniform(7, 13)).tolist():
+            if layout.take(lateral, trunk, 0.5, 0.5):
+                add(surroundings.sample_tree(rng, lateral, trunk))
+
+
+def _furnish(rng: np.random.Generator, layout: Layout) -> None:
+    """Lamp posts and traffic signs along the kerbs."""
+    for side in (-1, 1):
+        lateral = layout.side(side)[0] + side * rng.uniform(0.35, 0.7)
+        if rng.random() < 0.6:
+            for place in np.arange(rng.uniform(4, 18), 45, rng.uniform(14, 30)).tolist():
+                layout.things.append(sample_post(rng, lateral, place))
+    for _ in range(int(rng.integers(1, 5))):
+        side = 1 if rng.random() < 0.65 else -1
+        lateral = layout.side(side)[0] + side * rng.uniform(0.25, 1.0)
+        layout.things.append(sample_sign(rng, lateral, 5 + 22 * rng.beta(1, 1.8)))
+
+
+def _traffic(rng: np.random.Generator, layout: Layout) -> None:
+    """Parked cars, cars ahead, oncoming cars, at times one that turns across."""
+    road, lines = layout.ground.road, [lateral for lateral, _ in layout.ground.lines]
+
+    def add(lateral: float, station: float, half: Corner, yaw: float | None, speed: float = 0.0) -> None:
+        if layout.take(lateral, station, *half):
+            yaw = rng.uniform(0.7, 2.4) * float(rng.choice((-1, 1))) if yaw is None else yaw
+            layout.things.append(sample_car(rng, lateral, station, yaw, speed))
+
+    for side in (-1, 1):
+        kerb = layout.side(side)[0]
+        if abs(kerb - max(lines, key=lambda lateral: side * lateral)) < 2.0:
+            continue
+        busy, place = rng.uniform(0.1, 0.6), rng.uniform(3, 9)
+        while place < 50:
+            if rng.random() < busy:
+                add(kerb - side * 1.1, place, (1.0, 2.6), 0.0 if side > 0 else np.pi)
+            place += rng.uniform(5.4, 8)
+    for _ in range(int(rng.integers(1, 4))):
+        oncoming = rng.random() < 0.45
+        lanes = (road[0] + 2.6, lines[0] - 1.2) if oncoming else (lines[0] + 1.2, road[1] - 2.6)
+        lateral, place = rng.uniform(min(lanes), max(lanes)), 9 + 32 * rng.beta(1, 1.7)
+        add(lateral, place, (1.2, 4.0), np.pi if oncoming else 0.0, -5.0 if oncoming else 5.0)
+    if rng.random() < 0.15:
+        add(rng.uniform(*road), rng.uniform(12, 30), (2.6, 2.6), None)
+
+
+def _people(rng: np.random.Generator, layout: Layout) -> None:
+    """Persons on the sidewalks, alone or together, and some who cross."""
+    for _ in range(int(rng.poisson(4.0))):
+        side = int(rng.choice((-1, 1)))
+        kerb, outer = layout.side(side)
+        low, high = sorted((kerb + side * 0.4, outer - side * 0.3))
+        lateral, place = rng.uniform(low, high), 4.5 + 18 * rng.beta(1, 1.6)
+        for i in range(int(rng.choice((1, 1, 2, 3)))):
+            at = (lateral + 0.6 * i * side, place + 0.3 * i)
+            if layout.take(*at, 0.25, 0.3):
+                layout.things.append(sample_person(rng, *at))
+    # Enough who cross that a network cannot take whatever stands on the road for a car.
+    for _ in range(int(rng.choice((0, 1, 2, 3)))):
+        at = (rng.uniform(*layout.ground.road), rng.uniform(6, 20))
+        if layout.take(*at, 0.3, 0.5):
+            layout.things.append(sample_person(rng, *at))
+
+
+def _place_anomalies(rng: np.random.Generator, layout: Layout) -> list[Anomaly]:
+    """One to three anomalies on road or sidewalk, within the picture."""
+    placed: list[Anomaly] = []
+    left, right = layout.ground.sidewalk
+    for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
+        station = 10.5 * float(np.exp(rng.uniform(0, 0.55)))
+        # The street bends away from under the camera's axis.
+        reach = 0.8 * station * float(np.tan(layout.camera.field_of_view / 2))
+        lateral = rng.uniform(max(left + 0.8, -reach), min(right - 0.8, reach))
+        if rng.random() < 0.5:  # beside the kerb, where no car stands
+            low, high = sorted(layout.side(int(rng.choice((-1, 1)))))
+            lateral = float(np.clip(rng.uniform(low, high), -reach, reach))
+        one = sample_anomaly(rng, lateral, station)
+        if layout.take(lateral, station, one.half_width + 0.2, 0.8):
+            placed.append(one)
+    return placed
+
+
+def _hides(thing: Thing, odd: Anomaly) -> bool:
+    """Whether a car or person stands in the line of sight of an anomaly."""
+    if not isinstance(thing, Car | Person) or not 0 < thing.station < odd.station + 0.5:
+        return False
+    half = 0.3 if isinstance(thing, Person) else 2.4 if abs(np.sin(thing.yaw)) > 0.5 else 1.0
+    # A car's rear is nearer than its middle and so looks wider.
+    scale = odd.station / max(1.0, thing.station - (2.2 if half > 0.5 else 0.0))
+    return abs(thing.lateral * scale - odd.lateral) < odd.half_width + half * scale
+
+
 def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool) -> Scene:
     """Draw the scene of a seed.
 
@@ -279,8 +232,7 @@ def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple
     """
     check_size(size)
     rng = np.random.default_rng(seed)
-    layout = sample_layout(rng, anomaly)
-    return render_layout(layout, size, rng)
+    return render_layout(sample_layout(rng, anomaly), size, rng)
 
 
 def check_size(size: tuple[int, int]) -> None:
@@ -292,7 +244,7 @@ def check_size(size: tuple[int, int]) -> None:
 def render_layout(layout: Layout, size: tuple[int, int], rng: np.random.Generator, station: float = 0.0) -> Scene:
     """Draw a layout as the camera at ``station`` (metres along the street) sees it; ``rng`` drives rain and noise."""
     height, width = size
-    camera = layout.camera(SUPERSAMPLING * height, SUPERSAMPLING * width, station)
+    camera = replace(layout.camera, rows=SUPERSAMPLING * height, columns=SUPERSAMPLING * width, station=station)
     canvas = draw_canvas(layout, camera)
     colours = apply_air(canvas.colours, canvas.depth, layout.light)
     if layout.light.wet:
@@ -340,7 +292,6 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
     corners = [labels[i::step, j::step] for i in range(step) for j in range(step)]
     winner = np.zeros_like(corners[0])
     best = np.zeros_like(winner)
-    touched = np.zeros(winner.shape, bool)
     for label in VOTE_ORDER:
         count = np.zeros_like(winner)
         for corner in corners:
@@ -348,8 +299,7 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
         better = count > best
         winner[better] = label
         np.maximum(best, count, out=best)
-        if label == ANOMALY:
-            touched = count > 0
+    touched = np.any([corner == ANOMALY for corner in corners], axis=0)
     anomaly = (winner == ANOMALY).astype(np.uint8)
     ring = (cv2.dilate(anomaly, np.ones((3, 3), np.uint8)) > 0) | touched
     anomaly[ring & (anomaly == 0)] = 255

@@ -8,24 +8,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.toyroads import paint as palette
-from segunc.toyroads import paint as textures
-from segunc.toyroads.camera import Camera, Floats, Points
-from segunc.toyroads.canvas import (
-    BUILDING,
-    ROAD,
-    SIDEWALK,
-    VEGETATION,
-    Canvas,
-    Placement,
-    Stage,
-    box,
-    draw_solid,
-    limb,
-    upright,
-)
+from segunc.toyroads import paint
+from segunc.toyroads.camera import Camera, Corner, Floats, Points
+from segunc.toyroads.canvas import BUILDING, ROAD, SIDEWALK, VEGETATION, Canvas, Placement, Stage, Thing, block, limb
 from segunc.toyroads.light import Light
-from segunc.toyroads.paint import noise_tile
 
 
 @dataclass(frozen=True)
@@ -36,7 +22,7 @@ class Ground:
         road: left and right kerb.
         sidewalk: outer edges of the left and right sidewalk.
         lines: (lateral, dashed) of the lane lines; zebra: station of a crossing, or None.
-        asphalt, paving, verge, paint: RGB colours.
+        colours: RGB of road, sidewalk and verge; mark: of the lines.
         wear: of the marks, 0..1; rough: contrast of stains and repairs; slab: metres between slab joints.
         offset: where the noise begins.
     """
@@ -45,10 +31,8 @@ class Ground:
     sidewalk: tuple[float, float]
     lines: tuple[tuple[float, bool], ...]
     zebra: float | None
-    asphalt: Points
-    paving: Points
-    verge: Points
-    paint: Points
+    colours: tuple[Points, Points, Points]
+    mark: Points
     wear: float
     rough: float
     slab: float
@@ -64,35 +48,31 @@ class Ground:
         paved = (lateral > self.sidewalk[0]) & (lateral < self.sidewalk[1])
         label = np.where(on_road, ROAD, np.where(paved, SIDEWALK, VEGETATION)).astype(np.uint8)
         table = np.zeros((256, 3), np.float32)
-        table[ROAD], table[SIDEWALK], table[VEGETATION] = self.asphalt, self.paving, self.verge
-        colour = table[label]
-        grass = label == VEGETATION
-        factor = self._grain(lateral, station, slope, grass)
-        factor *= self._joints(lateral, station, slope, paved & ~on_road)
-        colour = colour * factor[..., None]
+        table[[ROAD, SIDEWALK, VEGETATION]] = self.colours
+        factor = self._grain(lateral, station, slope, label)
+        colour = table[label] * factor[..., None]
         kerb = _stripe(lateral, self.road[0] - 0.09, 0.09, slope) + _stripe(lateral, self.road[1] + 0.09, 0.09, slope)
         colour += (np.float32(0.55) * np.minimum(kerb, 1))[..., None] * (np.float32(0.62) - colour)
         marks = self._marks(lateral, station, slope, factor) * on_road
-        colour += marks[..., None] * (self.paint.astype(np.float32) - colour)
+        colour += marks[..., None] * (self.mark.astype(np.float32) - colour)
         lit = light.shade((0.0, 1.0, 0.0)).astype(np.float32) * np.float32(1 - 0.35 * light.wet)
         colour = colour * lit * shadows[first:, :, None]
         canvas.colours[first:][ground] = colour[ground]
         canvas.labels[first:][ground] = label[ground]
         canvas.depth[first:][ground] = near[ground]
 
-    def _grain(self, lateral: Floats, station: Floats, slope: Floats, grass: npt.NDArray[np.bool_]) -> Floats:
+    def _grain(self, lateral: Floats, station: Floats, slope: Floats, label: npt.NDArray[np.uint8]) -> Floats:
+        """Factors of stains, grass, tyre tracks, and joints between slabs."""
         fine = _noise("medium", lateral + self.offset, station, 22.0)
         broad = _noise("cloud", lateral + self.offset, station, 5.0)
         # Grain finer than a pixel averages out.
         fade = 1 / (1 + (12 * slope) ** 2)
-        strength = np.where(grass, np.float32(0.2), np.float32(0.05 + 0.2 * self.rough))
+        strength = np.where(label == VEGETATION, np.float32(0.2), np.float32(0.05 + 0.2 * self.rough))
         tyre_tracks = 1 - np.float32(0.06) * np.cos(np.float32(2 * np.pi / 1.7) * lateral)
-        grain: Floats = np.clip((1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks, 0.35, 1.7)
-        return grain
-
-    def _joints(self, lateral: Floats, station: Floats, slope: Floats, paved: npt.NDArray[np.bool_]) -> Floats:
-        reach = (_phase(station, self.slab) < 0.06) | (_phase(lateral, self.slab) < 0.06)
-        return 1 - np.float32(0.2) * (reach & paved) / (1 + (25 * slope) ** 2)
+        grain = (1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks
+        joints = ((_phase(station, self.slab) < 0.06) | (_phase(lateral, self.slab) < 0.06)) & (label == SIDEWALK)
+        worn = np.clip(grain, 0.35, 1.7) * (1 - np.float32(0.2) * joints / (1 + (25 * slope) ** 2))
+        return np.asarray(worn, np.float32)
 
     def _marks(self, lateral: Floats, station: Floats, slope: Floats, factor: Floats) -> Floats:
         marks = np.zeros_like(lateral)
@@ -104,56 +84,52 @@ class Ground:
         if self.zebra is not None:
             bars = (_phase(lateral - np.float32(self.road[0]), 1.0) > 0.5) & (np.abs(station - self.zebra) < 1.6)
             marks = np.maximum(marks, bars.astype(np.float32))
-        worn: Floats = marks * np.clip(1 - np.float32(self.wear) * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
-        return worn
+        worn = np.clip(1 - np.float32(self.wear) * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
+        return np.asarray(marks * worn, np.float32)
 
 
 def _stripe(lateral: Floats, place: float, half: float, slope: Floats) -> Floats:
     """How much of each pixel a stripe along the street covers, 0..1; thin far stripes fade as in a real picture."""
-    inner = (np.float32(half) - np.abs(lateral - np.float32(place))) / np.maximum(slope, 1e-4) + np.float32(0.5)
-    cover: Floats = np.clip(inner, 0, np.minimum(1, 2 * np.float32(half) / np.maximum(slope, 1e-4)))
-    return cover
+    pixel = np.maximum(slope, 1e-4)
+    inner = (np.float32(half) - np.abs(lateral - np.float32(place))) / pixel + np.float32(0.5)
+    return np.asarray(np.clip(inner, 0, np.minimum(1, 2 * np.float32(half) / pixel)), np.float32)
 
 
 def _phase(values: Floats, period: float) -> Floats:
     """``values`` modulo ``period`` (several times faster than np.mod)."""
-    phase: Floats = values - np.float32(period) * np.floor(values * np.float32(1 / period))
-    return phase
+    return np.asarray(values - np.float32(period) * np.floor(values * np.float32(1 / period)), np.float32)
 
 
 def _noise(grain: str, lateral: Floats, station: Floats, per_metre: float) -> Floats:
     map_x, map_y = lateral * np.float32(per_metre), station * np.float32(per_metre)
-    return np.asarray(
-        cv2.remap(noise_tile(grain), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP), np.float32
-    )
+    tile = paint.noise_tile(grain)
+    return np.asarray(cv2.remap(tile, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP), np.float32)
 
 
 def sample_ground(rng: np.random.Generator) -> Ground:
     """A random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
-    lane = float(rng.uniform(2.9, 3.6))
+    lane = rng.uniform(2.9, 3.6)
     ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
-    parking = [2.2 if rng.random() < 0.5 else float(rng.uniform(0.2, 0.6)) for _ in range(2)]
+    parking = [2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6) for _ in range(2)]
     shift = lane * (ours - 1) * int(rng.integers(0, 2))  # which of our lanes the camera drives in
-    middle = -lane / 2 - shift + float(rng.normal(0, 0.2))
+    middle = -lane / 2 - shift + rng.normal(0, 0.2)
     edges = (middle - theirs * lane, middle + ours * lane)
-    lines: list[tuple[float, bool]] = [(middle, bool(rng.random() < 0.6))]
+    lines: list[tuple[float, bool]] = [(middle, rng.random() < 0.6)]
     lines += [(middle + i * lane, True) for i in range(1, ours)] + [(middle - i * lane, True) for i in range(1, theirs)]
     if rng.random() < 0.6:
-        lines += [(edges[0], False), (edges[1], False)]
+        lines += [(edge, False) for edge in edges]
     road = (edges[0] - parking[0], edges[1] + parking[1])
     return Ground(
         road=road,
-        sidewalk=(road[0] - float(rng.uniform(2.2, 5.0)), road[1] + float(rng.uniform(2.2, 5.0))),
+        sidewalk=(road[0] - rng.uniform(2.2, 5.0), road[1] + rng.uniform(2.2, 5.0)),
         lines=tuple(lines),
-        zebra=float(rng.uniform(8, 40)) if rng.random() < 0.25 else None,
-        asphalt=palette.asphalt(rng),
-        paving=palette.paving(rng),
-        verge=palette.foliage(rng),
-        paint=np.array([0.85, 0.85, 0.82]) if rng.random() < 0.85 else np.array([0.85, 0.68, 0.25]),
-        wear=float(rng.uniform(0.1, 0.9)),
-        rough=float(rng.uniform(0.02, 0.14)),
-        slab=float(rng.uniform(0.5, 1.4)),
-        offset=float(rng.uniform(0, 50)),
+        zebra=rng.uniform(8, 40) if rng.random() < 0.25 else None,
+        colours=(paint.colour(rng, "asphalt"), paint.colour(rng, "paving"), paint.colour(rng, "foliage")),
+        mark=np.array([0.85, 0.85, 0.82]) if rng.random() < 0.85 else np.array([0.85, 0.68, 0.25]),
+        wear=rng.uniform(0.1, 0.9),
+        rough=rng.uniform(0.02, 0.14),
+        slab=rng.uniform(0.5, 1.4),
+        offset=rng.uniform(0, 50),
     )
 
 
@@ -168,13 +144,10 @@ def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floa
     contact = cast.copy()
     slide = light.sun[[0, 2]] / max(float(light.sun[1]), 0.25)
     for points in footprints:
-        fallen = points.copy()
-        fallen[:, 0] -= points[:, 1] * slide[0]
-        fallen[:, 2] -= points[:, 1] * slide[1]
-        fallen[:, 1] = 0
+        fallen = points * (1, 0, 1)
+        fallen[:, [0, 2]] -= points[:, 1:2] * slide
         _fill_hull(cast, camera.project(fallen), light.shadow)
-        foot = points[points[:, 1] < 0.05].copy()
-        _fill_hull(contact, camera.project(foot), 0.55)
+        _fill_hull(contact, camera.project(points[points[:, 1] < 0.05]), 0.55)
     sigma = 0.004 * camera.columns
     soft = np.asarray(cv2.GaussianBlur(contact, (0, 0), sigma), np.float32)
     return np.asarray(cv2.GaussianBlur(cast, (0, 0), 0.3 * sigma), np.float32) * soft
@@ -186,88 +159,70 @@ def _fill_hull(target: Floats, outline: Points, value: float) -> None:
     cv2.fillConvexPoly(target, cv2.convexHull(fixed), (value,), shift=3)
 
 
-@dataclass(frozen=True)
-class House:
-    """A house beside the street: its front is the plane ``lateral`` from ``start`` to ``end``, ``depth`` m deep."""
+def _corners(laterals: Corner, height: float, stations: Corner) -> Points:
+    """The eight corners of a box on the ground along the street."""
+    return np.array([(x, y, z) for x in laterals for y in (0.0, height) for z in stations])
 
-    lateral: float
+
+@dataclass(frozen=True)
+class House(Thing):
+    """A house beside the street: its front is the plane ``lateral`` from ``start`` to ``station``, its back at the lateral ``back``.
+
+    What stands beside the front is nearer than the far end, ``station``, and so drawn later.
+    """
+
     start: float
-    end: float
     height: float
-    depth: float
+    back: float
     front: Floats
     side: Floats
 
-    @property
-    def station(self) -> float:
-        """The far end: what stands beside the front is nearer and drawn later."""
-        return self.end
-
     def footprint(self) -> Points:
-        """Street points of foot and eaves, for shadows."""
-        back = self.lateral + np.sign(self.lateral) * self.depth
-        return np.array(
-            [(x, y, z) for x in (self.lateral, back) for y in (0.0, self.height) for z in (self.start, self.end)]
-        )
+        return _corners((self.lateral, self.back), self.height, (self.start, self.station))
 
     def draw(self, stage: Stage) -> None:
-        camera, sign = stage.camera, float(np.sign(self.lateral))
-        near = camera.station + 1.2
-        if self.end <= near:
+        near = stage.camera.station + 1.2
+        if self.station <= near:
             return
-        back = self.lateral + sign * self.depth
         if self.start > near:
-            corners = np.array(
-                [
-                    (self.lateral, self.height, self.start),
-                    (back, self.height, self.start),
-                    (back, 0, self.start),
-                    (self.lateral, 0, self.start),
-                ]
+            self._wall(
+                stage, self.side, (self.lateral, self.start), (self.back, self.start), np.array([0.0, 0.0, -1.0])
             )
-            self._warp(stage, corners, self.side, (0.0, 0.0, -1.0))
         start = max(self.start, near)
-        cut = int((start - self.start) / (self.end - self.start) * self.front.shape[1])
+        cut = int((start - self.start) / (self.station - self.start) * self.front.shape[1])
         front = self.front[:, cut:]
-        if front.shape[1] < 2:
-            return
-        corners = np.array(
-            [
-                (self.lateral, self.height, start),
-                (self.lateral, self.height, self.end),
-                (self.lateral, 0, self.end),
-                (self.lateral, 0, start),
-            ]
-        )
-        self._warp(stage, corners, front, (-sign, 0.0, 0.0))
+        if front.shape[1] >= 2:
+            normal = np.array([-np.sign(self.lateral), 0.0, 0.0])
+            self._wall(stage, front, (self.lateral, start), (self.lateral, self.station), normal)
 
-    def _warp(self, stage: Stage, corners: Points, texture: Floats, normal: tuple[float, float, float]) -> None:
+    def _wall(self, stage: Stage, texture: Floats, left: Corner, right: Corner, normal: Points) -> None:
+        """Warp a texture over the wall between two places (lateral, station)."""
+        high, low = self.height, 0.0
+        corners = np.array([(x, y, z) for (x, z), y in ((left, high), (right, high), (right, low), (left, low))])
         depth = np.maximum(corners[:, 2] - stage.camera.station, 0.5)
         stage.canvas.warp(stage.camera.project(corners), depth, texture, stage.light.shade(normal), BUILDING)
 
 
 def sample_house(rng: np.random.Generator, lateral: float, start: float, length: float, lit: float) -> House:
     """A random house whose front begins at ``start`` and is ``length`` m long."""
-    storeys = int(rng.integers(2, 7))
-    storey = float(rng.uniform(2.9, 3.6))
-    wall = palette.facade(rng)
-    bays = max(1, round(length / float(rng.uniform(2.2, 3.6))))
-    depth = float(rng.uniform(9, 14))
-    front = textures.house_front(rng, wall, storeys=storeys, bays=bays, lit=lit, shops=bool(rng.random() < 0.5))
+    storeys, storey = int(rng.integers(2, 7)), rng.uniform(2.9, 3.6)
+    wall = paint.colour(rng, "facade")
+    bays = max(1, round(length / rng.uniform(2.2, 3.6)))
+    depth = rng.uniform(9, 14)
+    front = paint.house_front(rng, wall, storeys=storeys, bays=bays, lit=lit, shops=rng.random() < 0.5)
     # Gable ends often have no windows.
     if rng.random() < 0.5:
-        side = textures.house_front(rng, wall, storeys=storeys, bays=max(1, round(depth / 3)), lit=lit, shops=False)
+        side = paint.house_front(rng, wall, storeys=storeys, bays=max(1, round(depth / 3)), lit=lit, shops=False)
     else:
-        side = (textures.speckle(rng, 0.07, "cloud")[..., None] * wall).astype(np.float32)
-    return House(lateral, start, start + length, storeys * storey, depth, front, side)
+        side = (paint.speckle(rng, 0.07, "cloud")[..., None] * wall).astype(np.float32)
+    back = lateral + float(np.sign(lateral)) * depth
+    return House(lateral, start + length, start, storeys * storey, back, front, side)
 
 
 @dataclass(frozen=True)
-class Tree:
-    """A tree: a trunk and clumps of leaves (right, up, radius, brightness), or a conifer's layers, or a bush."""
+class Tree(Thing):
+    """A tree: a trunk and clumps of leaves (outline ``[N, 2]``, brightness), or a conifer's layers, or a bush."""
 
-    lateral: float
-    station: float
     trunk: float
     clumps: tuple[tuple[Points, float], ...]
     leaf: Points
@@ -276,96 +231,78 @@ class Tree:
     crown: float
 
     def footprint(self) -> Points:
-        """Street points of the crown's middle and of the foot, for shadows."""
-        half, low = 0.8 * self.crown, self.trunk
+        """The crown's middle and the foot."""
+        half, top = 0.8 * self.crown, self.trunk + self.crown
         foot = [(self.lateral + x, 0.0, self.station + z) for x in (-0.2, 0.2) for z in (-0.2, 0.2)]
-        top = [
-            (self.lateral + half * np.cos(a), low + self.crown, self.station + half * np.sin(a))
-            for a in np.linspace(0, 6.28, 8, endpoint=False)
-        ]
-        return np.array(foot + top)
+        ring = np.linspace(0, 6.28, 8, endpoint=False)
+        crown = [(self.lateral + half * np.cos(a), top, self.station + half * np.sin(a)) for a in ring]
+        return np.array(foot + crown)
 
     def draw(self, stage: Stage) -> None:
-        light = stage.light
-        shade = light.shade((0.0, 0.45, -0.89))
+        shade = stage.light.shade((0.0, 0.45, -0.89))
         if self.trunk > 0.3:
             wide = 0.07 * self.trunk + 0.12
             trunk = limb((0, 0), (0, self.trunk + 0.8 * self.crown), wide, 0.5 * wide)
-            stage.flat(upright(trunk, self.lateral, self.station), self.bark * shade, VEGETATION, self.patch)
-        patch = textures.rounded(self.patch, light.side, 0.4)
+            self.fill(stage, trunk, self.bark * shade, VEGETATION, self.patch)
+        patch = paint.rounded(self.patch, stage.light.side, 0.4)
         for outline, bright in self.clumps:
-            corners = np.column_stack(
-                [outline[:, 0] + self.lateral, outline[:, 1], np.full(len(outline), self.station)]
-            )
-            stage.flat(corners, self.leaf * shade * bright, VEGETATION, patch)
+            self.fill(stage, outline, self.leaf * shade * bright, VEGETATION, patch)
 
 
-def _clump(rng: np.random.Generator, centre: tuple[float, float], radii: tuple[float, float]) -> Points:
+def _clump(rng: np.random.Generator, centre: Corner, radii: Corner) -> Points:
     """A ragged outline ``[22, 2]`` around a centre."""
     angles = np.linspace(0, 2 * np.pi, 22, endpoint=False)
     ragged = 1 + rng.uniform(-0.16, 0.16, 22)
-    return np.column_stack(
-        [centre[0] + radii[0] * ragged * np.cos(angles), np.maximum(0, centre[1] + radii[1] * ragged * np.sin(angles))]
-    )
+    up = centre[1] + radii[1] * ragged * np.sin(angles)
+    return np.column_stack([centre[0] + radii[0] * ragged * np.cos(angles), np.maximum(0, up)])
 
 
 def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: bool = False) -> Tree:
     """A random broad-leaved tree or conifer, or a bush."""
     clumps: list[tuple[Points, float]] = []
     if bush:
-        trunk, crown = 0.0, float(rng.uniform(0.5, 1.3))
+        trunk, crown = 0.0, rng.uniform(0.5, 1.3)
         for _ in range(int(rng.integers(2, 5))):
-            centre = (float(rng.normal(0, 0.7 * crown)), float(rng.uniform(0.3, 0.8)) * crown)
-            clumps.append((_clump(rng, centre, (crown, 0.8 * crown)), float(rng.uniform(0.7, 1.15))))
+            centre = (rng.normal(0, 0.7 * crown), rng.uniform(0.3, 0.8) * crown)
+            clumps.append((_clump(rng, centre, (crown, 0.8 * crown)), rng.uniform(0.7, 1.15)))
     elif rng.random() < 0.18:
-        trunk, crown = float(rng.uniform(0.5, 1.2)), float(rng.uniform(1.2, 2.0))
-        height = float(rng.uniform(6, 11))
+        trunk, crown, height = rng.uniform(0.5, 1.2), rng.uniform(1.2, 2.0), rng.uniform(6, 11)
         for low in np.linspace(trunk, 0.75 * height, 5):
             wide = crown * (1.1 - low / height)
             layer = [(-wide, low), (wide, low), (0.15 * wide, low + 0.3 * height), (-0.15 * wide, low + 0.3 * height)]
-            clumps.append((np.array(layer) + rng.normal(0, 0.08, (4, 2)), float(rng.uniform(0.75, 1.05))))
+            clumps.append((np.array(layer) + rng.normal(0, 0.08, (4, 2)), rng.uniform(0.75, 1.05)))
     else:
-        trunk, crown = float(rng.uniform(1.8, 3.4)), float(rng.uniform(1.5, 3.1))
+        trunk, crown = rng.uniform(1.8, 3.4), rng.uniform(1.5, 3.1)
         for _ in range(int(rng.integers(4, 8))):
-            centre = (float(rng.normal(0, 0.5 * crown)), trunk + crown * float(rng.uniform(0.5, 1.5)))
-            radius = crown * float(rng.uniform(0.5, 0.85))
-            clumps.append((_clump(rng, centre, (radius, 0.9 * radius)), float(rng.uniform(0.7, 1.2))))
-    return Tree(
-        lateral, station, trunk, tuple(clumps), palette.foliage(rng), palette.bark(rng), textures.leaves(rng), crown
-    )
+            centre = (rng.normal(0, 0.5 * crown), trunk + crown * rng.uniform(0.5, 1.5))
+            radius = crown * rng.uniform(0.5, 0.85)
+            clumps.append((_clump(rng, centre, (radius, 0.9 * radius)), rng.uniform(0.7, 1.2)))
+    leaf, bark = paint.colour(rng, "foliage"), paint.colour(rng, "bark")
+    return Tree(lateral, station, trunk, tuple(clumps), leaf, bark, paint.leaves(rng), crown)
 
 
 @dataclass(frozen=True)
-class Hedge:
-    """A clipped hedge or overgrown fence along the street from ``start`` to ``end``."""
+class Hedge(Thing):
+    """A clipped hedge or overgrown fence along the street from ``start`` to its far end, ``station``."""
 
-    lateral: float
     start: float
-    end: float
     height: float
     leaf: Points
     patch: Floats
 
-    @property
-    def station(self) -> float:
-        return self.end
-
     def footprint(self) -> Points:
-        """Street points of foot and top, for shadows."""
-        return np.array(
-            [(self.lateral + x, y, z) for x in (-0.4, 0.4) for y in (0.0, self.height) for z in (self.start, self.end)]
-        )
+        return _corners((self.lateral - 0.4, self.lateral + 0.4), self.height, (self.start, self.station))
 
     def draw(self, stage: Stage) -> None:
-        length = self.end - self.start
-        place = Placement(self.lateral, (self.start + self.end) / 2)
-        draw_solid(box(0.8, self.height, length), place, stage, self.leaf, VEGETATION, self.patch)
+        place = Placement(self.lateral, (self.start + self.station) / 2, 0.0)
+        profile = block(self.station - self.start, self.height)
+        place.draw(stage, profile, 0.8, self.leaf, VEGETATION, self.patch)
 
 
 def sample_hedge(rng: np.random.Generator, lateral: float, start: float, length: float) -> Hedge:
     """A random hedge."""
-    height = float(rng.uniform(0.8, 2.2))
-    return Hedge(lateral, start, start + length, height, palette.foliage(rng), textures.leaves(rng))
+    height = rng.uniform(0.8, 2.2)
+    return Hedge(lateral, start + length, start, height, paint.colour(rng, "foliage"), paint.leaves(rng))
 
 
 @dataclass(frozen=True)
@@ -386,19 +323,18 @@ class Skyline:
 
 def sample_skyline(rng: np.random.Generator, woods: float) -> Skyline:
     """A random skyline; ``woods`` is the share of trees in it (0..1)."""
-    distance = float(rng.uniform(160, 240))
-    blocks: list[tuple[Points, Points, int, Floats]] = []
-    left = -distance
+    distance = rng.uniform(160, 240)
     ridge = np.linspace(-distance, distance, 80)
-    tops = 5 + 3 * woods + 1.5 * textures.crop(rng, "coarse", 1, 80)[0] + 3 * textures.crop(rng, "cloud", 1, 80)[0]
+    tops = 5 + 3 * woods + 1.5 * paint.crop(rng, "coarse", 1, 80)[0] + 3 * paint.crop(rng, "cloud", 1, 80)[0]
     wood = np.vstack([np.column_stack([ridge, np.maximum(tops, 2)]), [[distance, -1.5], [-distance, -1.5]]])
-    blocks.append((wood, palette.foliage(rng), VEGETATION, textures.leaves(rng)))
+    blocks = [(wood, paint.colour(rng, "foliage"), VEGETATION, paint.leaves(rng))]
+    left = -distance
     while left < distance:
-        width = float(rng.uniform(10, 35))
+        width = rng.uniform(10, 35)
         if rng.random() > woods:
-            height = float(rng.uniform(7, 26))
+            height = rng.uniform(7, 26)
             outline = np.array([(left, -1.5), (left, height), (left + width, height), (left + width, -1.5)])
-            front = textures.fabric(rng)
-            blocks.append((outline, palette.facade(rng), BUILDING, front))
-        left += width * float(rng.uniform(0.8, 1.6))
+            front = paint.fabric(rng)
+            blocks.append((outline, paint.colour(rng, "facade"), BUILDING, front))
+        left += width * rng.uniform(0.8, 1.6)
     return Skyline(distance, tuple(blocks))
