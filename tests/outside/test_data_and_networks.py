@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-import tests.outside.data_set
-import tests.outside.network  # noqa: F401
 from segunc import NetworkDescription, build_network, load_network, save_network
 from segunc.cli.main import main
 from segunc.data.datasets import DATASETS
@@ -23,6 +23,12 @@ from segunc.networks.build import KINDS
 
 @pytest.fixture(autouse=True, scope="module")
 def theirs_for_a_while() -> Iterator[None]:
+    for name in (
+        "tests.outside.data_set",
+        "tests.outside.network",
+    ):  # not on import, which every worker does for every file
+        sys.modules.pop(name, None)
+        importlib.import_module(name)
     yield
     del DATASETS._entries["side-by-side"], KINDS._entries["tiny"]
 
