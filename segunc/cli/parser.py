@@ -43,7 +43,9 @@ def command_line(options: Any, *, but: str) -> str:
     words: list[str] = []
     for field in _fields(type(options)):
         value = getattr(options, field.name)
-        if field.name != but and value != field.default:
+        made = field.default_factory
+        default = field.default if made is dataclasses.MISSING else made()
+        if field.name != but and value != default:
             words += _flags(field)[:1] if value is True else [*_flags(field)[:1], str(value)]
     for key, value in getattr(options, "settings", {}).items():
         words += [f"--{key}", value]
