@@ -52,7 +52,12 @@ class Visit:
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("requestfailed", lambda request: self.complaints.append(f"{request.url}: {request.failure}"))
+        self.page.on("requestfailed", self._on_failed)
+
+    def _on_failed(self, request: Any) -> None:
+        # A picture that is still on its way when the visitor leaves or reloads the page is given up, not missing.
+        if request.failure != "net::ERR_ABORTED":
+            self.complaints.append(f"{request.url}: {request.failure}")
 
     def _on_console(self, message: Any) -> None:
         if message.type in ("error", "warning"):
@@ -97,6 +102,6 @@ class Visit:
     def close(self) -> None:
         """End the visit; the page must have been silent and must have asked for nothing but its own files."""
         self._context.close()
-        assert self.complaints == []
+        assert not self.complaints, self.complaints
         strangers = [url for url in self.requests if not url.startswith(("file://", "blob:", "about:blank"))]
-        assert strangers == []
+        assert not strangers, strangers
