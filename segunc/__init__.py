@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from segunc.options import EvaluateOptions as EvaluateOptions
     from segunc.options import ExportOptions as ExportOptions
     from segunc.options import FinetuneOptions as FinetuneOptions
+    from segunc.options import ImportOptions as ImportOptions
     from segunc.options import OverlayOptions as OverlayOptions
     from segunc.options import PredictOptions as PredictOptions
     from segunc.options import ReviewOptions as ReviewOptions
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from segunc.verbs.evaluate import evaluate as evaluate
     from segunc.verbs.export import export as export
     from segunc.verbs.finetune import finetune as finetune
+    from segunc.verbs.import_network import import_network as import_network
     from segunc.verbs.overlay import overlay as overlay
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.review import review as review
@@ -73,12 +75,13 @@ _NAMES = {
     "segunc.core.errors": ["InputError", "PartialFailure"],
     "segunc.maps.encoding": ["decode_unit", "encode_unit"],
     "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
-    "segunc.options": [f"{verb.capitalize()}Options" for verb in _VERBS],
+    "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in _VERBS)],
     "segunc.posteriors.abnn": ["ABNN"],
     "segunc.posteriors.abnn_task": ["ABNNTask"],
     "segunc.posteriors.files": ["load_model"],
     "segunc.sampling": ["Prediction", "Sampler"],
     "segunc.training.data": ["OwnData"],
+    "segunc.verbs.import_network": ["import_network"],
     **{f"segunc.verbs.{verb}": [verb] for verb in _VERBS},
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

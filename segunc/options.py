@@ -5,6 +5,7 @@ Nothing here imports more than the standard library.
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,27 @@ def thresholds(text: str) -> dict[str, float]:
         except ValueError:
             raise ArgumentTypeError(f"'{part}' is not SCORE=VALUE, e.g. entropy=0.5") from None
     return found
+
+
+def colour_triple(text: str) -> tuple[float, float, float]:
+    """``R,G,B`` as three numbers."""
+    try:
+        red, green, blue = map(float, text.split(","))
+    except ValueError:
+        raise ArgumentTypeError(f"'{text}' is not R,G,B, e.g. 0.485,0.456,0.406") from None
+    return red, green, blue
+
+
+def arguments(text: str) -> dict[str, Any]:
+    """A JSON object, or ``name=value,...`` with values in JSON, as a dictionary."""
+    try:
+        if text.startswith("{"):
+            return dict(json.loads(text))
+        return {
+            name.strip(): json.loads(value) for name, _, value in (part.partition("=") for part in comma_list(text))
+        }
+    except ValueError:
+        raise ArgumentTypeError(f"'{text}' is not NAME=VALUE,... or a JSON object, e.g. width=32") from None
 
 
 def score_ranges(text: str) -> dict[str, tuple[float, float]]:
@@ -147,6 +169,35 @@ class TrainOptions(DeviceOptions):
         type=whole_numbers,
     )
     settings: Settings = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """A network that others trained, as a model folder."""
+
+    source: str = option(
+        "smp:DIR_OR_HUB_ID, torchvision:NAME, transformers:DIR_OR_HUB_ID or python:package.module:function",
+        metavar="SOURCE:NAME",
+        flags=("source",),
+    )
+    out: PathLike = option("the model folder", metavar="DIR")
+    weights: PathLike | None = option("a file with the state dict, where the source holds none", None, metavar="FILE")
+    classes: str | None = option(
+        "a label map (cityscapes, ...), a CSV of one, or the names of the classes in the order of the logits",
+        None,
+        metavar="NAME|CSV|A,B,...",
+    )
+    mean: tuple[float, float, float] | None = option(
+        "mean of the input normalisation, of images in 0..1", None, metavar="R,G,B", type=colour_triple
+    )
+    std: tuple[float, float, float] | None = option(
+        "standard deviation of the input normalisation", None, metavar="R,G,B", type=colour_triple
+    )
+    size: Size | None = option("size of frames that the network was made for", None, metavar="HxW", type=image_size)
+    arguments: Mapping[str, Any] = option(
+        "for the network's factory, values in JSON", {}, metavar="NAME=VALUE,...", type=arguments
+    )
+    trust: bool = option("run the code of a python: network, now and when it is loaded on this machine", False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.maps.encoding import encode_unit
 from segunc.networks import SegmentationNetwork
-from segunc.networks.files import load_weights
+from segunc.networks.weights import load_weights
 from segunc.sampling.frames import network_input, sample_frames
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
 

@@ -12,7 +12,8 @@ from segunc.affine.convert import ConversionReport
 from segunc.affine.draws import AffineLayout
 from segunc.affine.posterior import Posterior
 from segunc.core.files import link_or_copy, read_json, write_atomically, write_json
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, check_finite
+from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
+from segunc.networks.weights import check_finite
 
 FORMAT = 1
 TENSORS = "posterior.safetensors"

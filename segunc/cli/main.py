@@ -34,6 +34,14 @@ VERBS = {
         "toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes",
         "segunc demo --out demo",
     ),
+    "import": Verb(
+        options.ImportOptions,
+        "take over a network from torchvision, transformers, smp or code of your own",
+        "segunc import torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab\n"
+        "  segunc import transformers:nvidia/segformer-b0-finetuned-cityscapes-768-768 --out runs/segformer\n"
+        "  segunc import python:my_networks.unet:build --trust --weights unet.pt --classes road,car,sky --mean 0,0,0 --std 1,1,1 "
+        "--out runs/unet",
+    ),
     "train": Verb(
         options.TrainOptions,
         "train a deterministic segmentation network",
@@ -139,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     try:
-        getattr(importlib.import_module("segunc.cli.run"), arguments.verb)(asked)
+        importlib.import_module("segunc.cli.run").RUN[arguments.verb](asked)
     except InputError as error:
         return _fail(arguments, error, 2)
     except PartialFailure as error:

@@ -14,6 +14,7 @@ from segunc.options import (
     EvaluateOptions,
     ExportOptions,
     FinetuneOptions,
+    ImportOptions,
     OverlayOptions,
     PredictOptions,
     ReviewOptions,
@@ -39,6 +40,22 @@ def demo(options: DemoOptions) -> None:
     print("anomaly AUROC, pooled: " + ", ".join(f"{name} {value:.3f}" for name, value in done.auroc.items()))
     print(f"overlay video: {done.video}")
     print(f"open {done.page} in a browser")
+
+
+def import_network(options: ImportOptions) -> None:
+    from segunc.verbs import import_network as verb
+
+    result = verb.import_network(options)
+    description = result.description
+    _notes(result.notes)
+    print(
+        f"{description.kind}:{description.architecture}, {description.num_classes} classes: {', '.join(description.classes)}"
+    )
+    print(
+        f"input: mean {description.mean}, std {description.std}, size {description.inference_size or 'of each frame'}"
+    )
+    print(result.sites)
+    print(f"wrote {result.out}")
 
 
 def train(options: TrainOptions) -> None:
@@ -185,7 +202,7 @@ def doctor(options: DoctorOptions) -> None:
     print("the uncertainty is alive")
 
 
-RUN = {
+RUN = {"import": import_network} | {
     verb.__name__: verb
     for verb in (demo, train, finetune, predict, evaluate, review, summary, overlay, export, compare, doctor)
 }

@@ -13,7 +13,16 @@ from segunc.networks.network import SegmentationNetwork
 Build = Callable[[NetworkDescription], tuple[nn.Module, int]]
 """Makes the body with random weights (normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and says what height
 and width must be divisible by (1: nothing). It loads no weights and opens no connection."""
-KINDS: Registry[Build] = Registry("kind of network", "segunc.networks", {SMP: "segunc.networks.smp:build"})
+KINDS: Registry[Build] = Registry(
+    "kind of network",
+    "segunc.networks",
+    {
+        SMP: "segunc.networks.smp:build",
+        "torchvision": "segunc.networks.torchvision:build",
+        "transformers": "segunc.networks.transformers:build",
+        "python": "segunc.networks.python:build",
+    },
+)
 """What :attr:`NetworkDescription.kind` can name."""
 
 

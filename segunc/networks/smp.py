@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import segmentation_models_pytorch as smp
+from huggingface_hub import snapshot_download
 from torch import nn
 
 from segunc.core.errors import InputError
-from segunc.networks.description import NetworkDescription
+from segunc.core.files import read_json
+from segunc.networks.description import SMP, NetworkDescription
+from segunc.networks.encoders import encoder_normalisation
+from segunc.networks.sources import Found, Wishes
+from segunc.networks.weights import read_state
 
 RESERVED = ("encoder_name", "encoder_weights", "classes", "in_channels", "aux_params")
 """Arguments of an architecture that the description itself decides."""
@@ -74,3 +80,32 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     if isinstance(body, smp.DPT):
         stride *= 2  # its coarsest level halves the grid of patches once more
     return body, stride
+
+
+def read(name: str, wishes: Wishes) -> Found:
+    """A network that smp's ``save_pretrained`` wrote, from its folder or from the hub.
+
+    The normalisation is that of the encoder's pretrained weights where the network was made with such.
+    """
+    folder = Path(name)
+    if not folder.is_dir():
+        try:
+            folder = Path(snapshot_download(name, allow_patterns=["config.json", "model.safetensors"]))
+        except Exception as error:  # the hub's client and its HTTP library have no common exception
+            reason = next(iter(str(error).splitlines()), type(error).__name__)[:150]
+            raise InputError(
+                f"'{name}' is no folder, and cannot be downloaded ({reason})",
+                "a folder that smp's save_pretrained wrote, or the hub's name of a network and a connection",
+                "check the path",
+            ) from error
+    config = read_json(folder / "config.json", "what smp's save_pretrained writes")
+    architecture, encoder = str(config.pop("_model_class", "")), str(config.get("encoder_name", ""))
+    if config.get("in_channels", 3) != 3:
+        raise InputError(f"{folder}: a network for {config['in_channels']} channels", "three, of colour images")
+    if architecture not in architectures():
+        raise InputError(f"{folder}: smp network '{architecture}'", f"one of {', '.join(architectures())}", "")
+    accepted = inspect.signature(architectures()[architecture]).parameters
+    options = {k: v for k, v in config.items() if k in accepted and k not in RESERVED} | dict(wishes.arguments)
+    mean, std = encoder_normalisation(encoder) if config.get("encoder_weights") else (None, None)
+    description = wishes.description(SMP, architecture, encoder=encoder, options=options, mean=mean, std=std)
+    return Found(description, read_state(folder / "model.safetensors"))

@@ -22,8 +22,9 @@ from segunc.affine.files import FORMAT, TENSORS, file_sha256
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.errors import InputError
 from segunc.core.files import inside, link_or_copy, read_json
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, check_finite, load_network, state_sha256
+from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, state_sha256
 from segunc.networks.network import SegmentationNetwork
+from segunc.networks.weights import check_finite
 from segunc.posteriors.ensemble import Ensemble, EnsembleMember
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.mc_dropout import OwnDropout

@@ -22,10 +22,11 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
-from segunc.networks.files import load_weights
+from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
+from segunc.networks.weights import load_weights
 from segunc.training.config import TrainConfig, save_config
 from segunc.training.losses import SegmentationLoss, balanced_weights
-from segunc.training.progress import interactive, is_first_process
+from segunc.training.progress import interactive, is_first_process, say
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
 from segunc.training.task import SegmentationTask
 
@@ -140,9 +141,18 @@ def train_network(
         options=dict(config.network.options),
         inference_size=config.network.inference_size,
     )
+    # Pretrained weights expect the input that they were made with.
+    mean, std = encoder_normalisation(description.encoder) if config.network.encoder_weights else (None, None)
+    description = replace(
+        description,
+        mean=config.network.mean or mean or description.mean,
+        std=config.network.std or std or description.std,
+    )
     network = build_network(description)
     if config.network.encoder_weights:
-        load_weights(cast(nn.Module, network.body.encoder), Path(config.network.encoder_weights))
+        encoder = cast(nn.Module, network.body.encoder)
+        for note in load_encoder_weights(encoder, config.network.encoder, config.network.encoder_weights):
+            say(f"note: {note}")
     if config.network.weights:
         load_weights(network.body, Path(config.network.weights))
     settings = trainer_settings(dict(config.trainer), out, device)

@@ -26,7 +26,8 @@ class NetworkConfig(Settings):
         encoder: an smp encoder.
         options: further keyword arguments of the architecture.
         weights: path of a checkpoint to start from (state dict of the whole network), or none.
-        encoder_weights: path of a checkpoint of the encoder alone, or none.
+        encoder_weights: of the encoder alone: a name of smp's (imagenet), or a file of smp, timm or torchvision; or none.
+        mean, std: input normalisation of images in 0..1; none for that of the encoder's weights, or ImageNet's.
         inference_size: (height, width) the network is meant for; none for each frame's own.
     """
 
@@ -36,6 +37,8 @@ class NetworkConfig(Settings):
     options: dict[str, Any] = field(default_factory=dict)
     weights: str | None = None
     encoder_weights: str | None = None
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
     inference_size: tuple[int, int] | None = None
 
 

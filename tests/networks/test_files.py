@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
-from segunc.networks.files import load_weights, read_state, state_sha256
+from segunc.networks.files import state_sha256
+from segunc.networks.weights import load_weights, read_state
 
 DESCRIPTION = NetworkDescription(
     "FPN",

@@ -1,0 +1,89 @@
+"""Pretrained weights of encoders, by smp's names for them or from files of smp, timm and torchvision."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import segmentation_models_pytorch as smp
+import timm
+from torch import nn
+
+from segunc.core.errors import InputError
+from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
+from segunc.networks.weights import COUNTER, flat_name, load_state, match_names, read_state
+
+Triple = tuple[float, float, float]
+
+
+def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[str]:
+    """Load pretrained weights into an encoder; returns what a user should know, a line each.
+
+    Args:
+        encoder: of smp.
+        name: smp's for it, e.g. ``resnet50`` or ``tu-tf_efficientnet_lite0``.
+        weights: a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a file in the names of smp, timm or
+            torchvision. What a file holds beside the encoder (a classifier, a decoder) is left out.
+
+    Raises:
+        InputError: no such weights, no connection, or a file of another encoder.
+    """
+    if not Path(weights).suffix:
+        encoder.load_state_dict(_downloaded(name, weights).state_dict())
+        return []
+    own = encoder.state_dict()
+    found, others = match_names(read_state(Path(weights)), own)
+    # A deeper encoder's file has more blocks in the stages of this one; a classifier is a part that this one has not at all.
+    wrapper = "model." if all(key.startswith("model.") for key in own) else ""
+    left = set()
+    for key, tensor in others.items():
+        part = key.removeprefix(wrapper).partition(".")[0]
+        if not any(flat_name(mine).startswith(flat_name(f"{wrapper}{part}.")) for mine in own):
+            left.add(part)
+        elif not key.endswith(COUNTER):
+            found[key] = tensor
+    load_state(encoder, found, weights)
+    notes = [f"{weights}: left out {', '.join(sorted(left))}, which the encoder {name} has not"] if left else []
+    if name.startswith("timm-") and timm.is_model(name[5:]) and type(encoder) is not type(_built(f"tu-{name[5:]}")):
+        notes.append(
+            f"the encoder {name} computes otherwise than timm's network of these weights; tu-{name[5:]} is that one"
+        )
+    return notes
+
+
+def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
+    """(mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by smp's name for it.
+
+    That of timm's record for the network; ImageNet's for encoders that timm does not know, which are all trained so.
+    """
+    bare = name.removeprefix("tu-").removeprefix("timm-")
+    known = timm.get_pretrained_cfg(bare) if timm.is_model(bare) else None
+    return (IMAGENET_MEAN, IMAGENET_STD) if known is None else (_triple(known.mean), _triple(known.std))
+
+
+def _triple(values: tuple[float, ...]) -> Triple:
+    red, green, blue = (float(value) for value in values)
+    return red, green, blue
+
+
+def _built(name: str, weights: str | None = None) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # smp warns of names that it renames and of weights that come with a name
+        encoder: nn.Module = smp.encoders.get_encoder(name, weights=weights)
+    return encoder
+
+
+def _downloaded(name: str, weights: str) -> nn.Module:
+    try:
+        return _built(name, weights)
+    except KeyError as error:
+        raise InputError(
+            f"encoder weights '{weights}' ({error.args[0]})", "weights that smp knows, or a file"
+        ) from error
+    except Exception as error:  # the hub's client, its HTTP library and timm have no common exception
+        reason = next(iter(str(error).splitlines()), type(error).__name__)[:150]
+        raise InputError(
+            f"encoder weights '{weights}' of {name} cannot be downloaded ({reason})",
+            "a connection to the hub, or a file",
+            "--network.encoder_weights FILE, of smp, timm or torchvision",
+        ) from error

@@ -1,0 +1,131 @@
+"""Where networks come from that others trained: what ``segunc import SOURCE:NAME`` reads.
+
+A source makes a description and, where the place holds them, the weights; nothing is guessed that it does not say. Another
+package adds one with ``SOURCES.register`` or an entry point of the group ``segunc.sources``, beside its
+:data:`segunc.networks.build.KINDS` entry, which builds what the description says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from segunc.core.errors import InputError
+from segunc.core.registry import Registry
+from segunc.networks.description import NetworkDescription
+from segunc.networks.network import SegmentationNetwork
+
+PROBE = (128, 192)
+"""(height, width) of the probe where no inference size is known; strides of 64 divide it."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user says about a network; None where they leave it to the source.
+
+    Attributes:
+        classes, palette: names in the order of the logits, and their colours 0..255 (or no colours).
+        mean, std: input normalisation of images in 0..1.
+        inference_size: (height, width).
+        arguments: for the factory.
+        state: the weights of a file, by name.
+        trust: whether a factory of the user's own may be run.
+    """
+
+    classes: tuple[str, ...] | None = None
+    palette: tuple[tuple[int, int, int], ...] = ()
+    mean: tuple[float, float, float] | None = None
+    std: tuple[float, float, float] | None = None
+    inference_size: tuple[int, int] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Tensor] | None = None
+    trust: bool = False
+
+    def description(self, kind: str, architecture: str, **found: Any) -> NetworkDescription:
+        """The description, of what the source found wherever the user says nothing.
+
+        Args:
+            kind: the name in :data:`segunc.networks.build.KINDS`.
+            architecture: see :class:`NetworkDescription`.
+            found: its other attributes, None where the source has none.
+
+        Raises:
+            InputError: neither the user nor the source knows the classes or the input normalisation.
+        """
+        wished = {
+            "classes": self.classes,
+            "palette": self.palette or None,
+            "mean": self.mean,
+            "std": self.std,
+            "inference_size": self.inference_size,
+        }
+        known = found | {name: value for name, value in wished.items() if value is not None}
+        if self.classes is not None and not self.palette:
+            known["palette"] = None  # the source's colours are those of its own classes
+        for name, option in (("classes", "--classes NAME|CSV"), ("mean", "--mean R,G,B"), ("std", "--std R,G,B")):
+            if known.get(name) is None:
+                what = "class names" if name == "classes" else f"{name} of the input normalisation"
+                raise InputError(
+                    f"{kind}:{architecture} says nothing about its {what}", "what it was trained with", option
+                )
+        known = {name: value for name, value in known.items() if value is not None}
+        return NetworkDescription(architecture, known.pop("encoder", ""), kind=kind, **known)
+
+
+class Found(NamedTuple):
+    """A network as its source describes it; ``state`` is None where the source holds no weights."""
+
+    description: NetworkDescription
+    state: Mapping[str, Tensor] | None = None
+
+
+Source = Callable[[str, Wishes], Found]
+"""From what stands behind the colon and what the user says, to the network; raises InputError."""
+SOURCES: Registry[Source] = Registry(
+    "source of networks",
+    "segunc.sources",
+    {
+        "smp": "segunc.networks.smp:read",
+        "torchvision": "segunc.networks.torchvision:read",
+        "transformers": "segunc.networks.transformers:read",
+        "python": "segunc.networks.python:read",
+    },
+)
+
+
+@torch.inference_mode()
+def check_network(network: SegmentationNetwork) -> None:
+    """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
+
+    Raises:
+        InputError: it fails on two frames of its inference size, returns something else or not finite, or what it says of
+            one frame depends on the other.
+    """
+    size = network.description.inference_size or PROBE
+    frames = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
+    network.eval()
+    try:
+        both = network(frames)
+        single = network(frames[1:])
+    except InputError:
+        raise
+    except Exception as error:  # whatever somebody else's forward raises
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"the network fails on two frames of {size[0]} x {size[1]} ({reason})",
+            "a forward pass on this machine, without kernels that are not there",
+            "give the size it was made for as --size HxW, or repair the network",
+        ) from error
+    if not torch.isfinite(both).all():
+        raise InputError("the network gives logits that are not finite", "finite logits", "check its weights")
+    difference = float((both[1:] - single).abs().max() / single.abs().max().clamp_min(1e-12))
+    if difference > 1e-2:  # kernels for another batch size differ by rounding, the more the deeper the network
+        raise InputError(
+            f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)",
+            "a network that treats every frame alone",
+            "put it into eval mode inside its factory, or remove what mixes the batch",
+        )

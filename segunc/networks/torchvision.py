@@ -1,0 +1,81 @@
+"""Segmentation networks of ``torchvision.models.segmentation``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import torchvision.models as zoo
+from torch import Tensor, nn
+from torchvision.models import segmentation
+
+from segunc.core.errors import InputError
+from segunc.networks.description import NetworkDescription
+from segunc.networks.sources import Found, Wishes
+
+KIND = "torchvision"
+
+
+class Logits(nn.Module):
+    """A torchvision network, of whose dictionary the logits are taken; its keys are the network's own."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return cast(Tensor, self.network(images)["out"])
+
+
+def names() -> list[str]:
+    """The segmentation networks of the installed torchvision."""
+    found: list[str] = zoo.list_models(module=segmentation)
+    return found
+
+
+def build(description: NetworkDescription) -> tuple[nn.Module, int]:
+    """The body with random weights (nothing is downloaded); see :mod:`segunc.networks.build`."""
+    _check(description.architecture)
+    try:
+        network = zoo.get_model(
+            description.architecture,
+            weights=None,
+            weights_backbone=None,
+            num_classes=description.num_classes,
+            **description.options,
+        )
+    except TypeError as error:
+        raise InputError(
+            f"torchvision's {description.architecture} with {description.options} ({error})", "its own arguments"
+        ) from error
+    return Logits(network), 1
+
+
+def read(name: str, wishes: Wishes) -> Found:
+    """A network by torchvision's name for it; the weights come from the user's file.
+
+    Normalisation is that of torchvision's own weights for the network, and so are the classes where the file has as many.
+    """
+    _check(name)
+    if wishes.state is None:
+        raise InputError(f"torchvision:{name} without weights", "a file with a state dict", "--weights FILE")
+    options = dict(wishes.arguments)
+    # The auxiliary head serves training alone, but it is in the files of networks that were trained with one.
+    options.setdefault("aux_loss", any("aux_classifier." in key for key in wishes.state))
+    weights = zoo.get_model_weights(name).DEFAULT
+    transform = weights.transforms()
+    categories = tuple(weights.meta["categories"])
+    found = {"mean": tuple(transform.mean), "std": tuple(transform.std), "options": options}
+    if len(categories) == _classes(wishes.state):
+        found["classes"] = categories
+    return Found(wishes.description(KIND, name, **found))
+
+
+def _classes(state: Mapping[str, Tensor]) -> int:
+    """C of the last layer of the classifier: its parameters come last in every one of these networks."""
+    return next((len(v) for k, v in reversed(list(state.items())) if ".classifier." in f".{k}" and v.ndim), 0)
+
+
+def _check(name: str) -> None:
+    if name not in names():
+        raise InputError(f"torchvision network '{name}'", f"one of {', '.join(names())}", "check the spelling")

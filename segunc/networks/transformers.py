@@ -1,0 +1,207 @@
+"""Networks of Hugging Face transformers: semantic segmentation with logits, and mask classification with queries.
+
+A mask-classification network gives for each query q the probabilities of the classes (and of "no object") and of each pixel
+belonging to the query's mask. The score of a class at a pixel is ``s_c = sum_q softmax(class)_qc * sigmoid(mask)_q`` (Cheng et
+al., NeurIPS 2021, arXiv 2107.06278, section 3.4), made and resized as transformers' own post-processing does. The logits here
+are ``ln s_c``, so that the softmax normalises the scores (``s_c / sum s``) in everything that takes logits; scores which are
+defined on ``s`` itself (:mod:`segunc.scores`) take the exponential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import transformers
+from torch import Tensor, nn
+from transformers.models.auto import modeling_auto
+
+from segunc.core.errors import InputError
+from segunc.networks.description import NetworkDescription
+from segunc.networks.sources import Found, Wishes
+
+KIND = "transformers"
+SMALLEST_SCORE = 1e-6
+"""Added to scores of queries before the logarithm; sums of sigmoids are rarely below."""
+MASK_SIZES = {"Mask2FormerForUniversalSegmentation": (384, 384)}
+"""To what masks are resized before they become scores, in transformers' post-processing."""
+TASK = "the task is semantic"
+"""What OneFormer is told."""
+
+
+class Logits(nn.Module):
+    """A network of transformers from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
+
+    Args:
+        network: its output has ``logits``, or ``class_queries_logits`` and ``masks_queries_logits``.
+        options: ``size``: (height, width) to which images are resized, for networks that take no other; ``mask_size``: to
+            which masks are resized before they become scores; ``bgr``: whether the channels are swapped; ``task_inputs``: the
+            tokens of OneFormer's task.
+    """
+
+    def __init__(self, network: nn.Module, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.size, self.mask_size = options.get("size"), options.get("mask_size")
+        self.bgr, self.task = bool(options.get("bgr")), options.get("task_inputs")
+
+    def forward(self, images: Tensor) -> Tensor:
+        full = images.shape[-2:]
+        if self.bgr:
+            images = images.flip(1)
+        if self.size is not None:
+            images = _resized(images, self.size)
+        further = {}
+        if self.task is not None:
+            further["task_inputs"] = torch.tensor([self.task], device=images.device).expand(len(images), -1)
+        output = self.network(images, **further)
+        if "logits" in output:
+            return _resized(output["logits"], full)
+        masks = output["masks_queries_logits"]
+        if self.mask_size is not None:
+            masks = _resized(masks, self.mask_size)
+        classes = output["class_queries_logits"].softmax(-1)[..., :-1]
+        scores = torch.einsum("nqc,nqhw->nchw", classes, masks.sigmoid())
+        return _resized(scores, full).add(SMALLEST_SCORE).log()
+
+
+def _resized(values: Tensor, size: Any) -> Tensor:
+    return F.interpolate(values, tuple(size), mode="bilinear", align_corners=False)
+
+
+def names() -> tuple[str, ...]:
+    """The classes of the installed transformers that segment: semantic ones, and mask classification."""
+    tables = (
+        modeling_auto.MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES,
+        modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
+    )
+    return tuple(sorted({name for table in tables for name in table.values()}))
+
+
+def build(description: NetworkDescription) -> tuple[nn.Module, int]:
+    """The body with random weights (nothing is downloaded, no code but transformers' own is run) and its stride.
+
+    Raises:
+        InputError: no such class in the installed transformers, or a configuration that it does not take.
+    """
+    cls = _class(description.architecture)
+    options = description.options
+    try:
+        config = cls.config_class.from_dict(_offline(options["config"]))
+        config.num_labels = description.num_classes
+        network = cls._from_config(config)
+    except Exception as error:  # what configurations and constructors raise has no common type
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"transformers {transformers.__version__} cannot build {description.architecture} ({reason})",
+            "a configuration of this version",
+            "import the network with this version again",
+        ) from error
+    return Logits(network, options), _stride(config) if options.get("size") is None else 1
+
+
+def read(name: str, wishes: Wishes) -> Found:
+    """A network from a folder that ``save_pretrained`` wrote, or from the hub, with the metadata of its image processor."""
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        config = transformers.AutoConfig.from_pretrained(name)
+        architecture = (config.architectures or [""])[0]
+        cls = _class(architecture)
+        network = cls.from_pretrained(name)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+        raise InputError(
+            f"transformers cannot read '{name}' ({reason})",
+            "a folder that save_pretrained wrote, or the hub's name of a network and a connection",
+            "check the path; a network that needs code of its own is imported as python:",
+        ) from error
+    kept = {key: value for key, value in config.to_dict().items() if key != "_name_or_path"}
+    options: dict[str, Any] = {"config": kept} | dict(wishes.arguments)
+    found: dict[str, Any] = {"classes": _classes(config)}
+    processor = _processor(name)
+    if processor is not None:
+        found |= _normalisation(processor)
+        size = processor.size or {}
+        if size.get("height") and size.get("width"):
+            found["inference_size"] = (size["height"], size["width"])
+        if getattr(processor, "do_flip_channel_order", False):
+            options["bgr"] = True
+    if architecture in MASK_SIZES:
+        options["mask_size"] = MASK_SIZES[architecture]
+    if architecture.startswith("OneFormer"):
+        options["task_inputs"] = _task(name, config)
+    state = {f"network.{key}": value for key, value in network.state_dict().items()}
+    found["options"] = options
+    return Found(wishes.description(KIND, architecture, **found), state)
+
+
+def _class(name: str) -> Any:
+    if name not in names():
+        raise InputError(
+            f"'{name}' of transformers {transformers.__version__}",
+            f"one of {', '.join(names())}",
+            "a network that segments",
+        )
+    return getattr(transformers, name)
+
+
+def _offline(config: Any) -> Any:
+    """The configuration without what makes a constructor download weights of a backbone."""
+    if isinstance(config, dict):
+        return {k: False if k == "use_pretrained_backbone" else _offline(v) for k, v in config.items()}
+    return config
+
+
+def _stride(config: Any) -> int:
+    """What heights and widths must be divisible by: the patch of a transformer where 32 is no multiple of it."""
+    sizes = [value for value in _values(config.to_dict(), "patch_size") if isinstance(value, int) and value > 0]
+    return next((size for size in sizes if 32 % size), 32)
+
+
+def _values(config: Any, name: str) -> Iterator[Any]:
+    if isinstance(config, dict):
+        for key, value in config.items():
+            if key == name:
+                yield value
+            yield from _values(value, name)
+
+
+def _classes(config: Any) -> tuple[str, ...] | None:
+    """The names of the classes, unless transformers made them up."""
+    classes = tuple(config.id2label[i] for i in sorted(config.id2label))
+    return None if classes == tuple(f"LABEL_{i}" for i in range(len(classes))) else classes
+
+
+def _processor(name: str) -> Any:
+    try:
+        return transformers.AutoImageProcessor.from_pretrained(name)  # type: ignore[no-untyped-call]
+    except Exception:  # a network without a processor; what it would say is asked of the user
+        return None
+
+
+def _normalisation(processor: Any) -> dict[str, tuple[float, ...]]:
+    """Mean and standard deviation of images in 0..1."""
+    # A processor may leave the images in 0..255, or scale them otherwise.
+    scale = 1.0 if not processor.do_rescale else 255.0 * processor.rescale_factor
+    mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
+    scale = scale if processor.do_rescale else 255.0
+    return {"mean": tuple(m / scale for m in mean), "std": tuple(s / scale for s in std)}
+
+
+def _task(name: str, config: Any) -> list[int]:
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+    except Exception as error:
+        raise InputError(
+            f"'{name}' has no tokenizer, which OneFormer's task is told with",
+            "its tokenizer beside it",
+            "save it there",
+        ) from error
+    tokens: list[int] = tokenizer(TASK, padding="max_length", max_length=config.task_seq_len, truncation=True)[
+        "input_ids"
+    ]
+    return tokens

@@ -1,0 +1,92 @@
+"""``segunc import``: a network that others trained, as a model folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from segunc.affine.convert import convert
+from segunc.core.errors import InputError
+from segunc.data.labels import label_map
+from segunc.networks import NetworkDescription, build_network, save_network
+from segunc.networks.files import DESCRIPTION
+from segunc.networks.sources import SOURCES, Wishes, check_network
+from segunc.networks.weights import load_foreign, read_state
+from segunc.options import ImportOptions
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """What was imported.
+
+    Attributes:
+        out: the model folder.
+        description: of the network.
+        sites: which normalisation layers a posterior can draw, or why none.
+        notes: what a user should know.
+    """
+
+    out: Path
+    description: NetworkDescription
+    sites: str
+    notes: tuple[str, ...]
+
+
+def import_network(options: ImportOptions) -> ImportResult:
+    """Write the model folder of a network that another library, a hub or a function of your own provides.
+
+    The network is built and tried on two frames first; nothing is written when anything is wrong.
+
+    Raises:
+        InputError: an unknown source, weights that do not fit, classes or a normalisation that nobody says, a network that is
+            not a function of each frame alone, or a model folder that exists.
+
+    >>> result = import_network(ImportOptions(source="torchvision:lraspp_mobilenet_v3_large", weights=lraspp,
+    ...     classes="cityscapes", size=(64, 128), out=folder / "imported"))
+    >>> result.description.kind, result.description.num_classes
+    ('torchvision', 19)
+    """
+    kind, colon, name = options.source.partition(":")
+    if not colon or not name:
+        raise InputError(f"source '{options.source}'", "SOURCE:NAME", f"SOURCE is one of {', '.join(SOURCES)}")
+    out = Path(options.out)
+    if (out / DESCRIPTION).exists():
+        raise InputError(f"{out} holds a network already", "a new folder", "another --out")
+    state = None if options.weights is None else read_state(Path(options.weights))
+    classes, palette = _classes(options.classes) if options.classes is not None else (None, ())
+    found = SOURCES[kind](
+        name,
+        Wishes(classes, palette, options.mean, options.std, options.size, options.arguments, state, options.trust),
+    )
+    description = replace(
+        found.description,
+        provenance={"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
+        | _file(options.weights),
+    )
+    network = build_network(description)
+    weights = found.state if state is None else state
+    if weights is None:
+        raise InputError(f"{options.source} without weights", "a file with a state dict", "--weights FILE")
+    load_foreign(network.body, weights, str(options.weights or options.source))
+    check_network(network)
+    save_network(network, out)
+    notes: tuple[str, ...] = ()
+    if description.inference_size is None:
+        notes = ("the source names no size: frames keep their own; --size HxW sets one",)
+    try:
+        sites = str(convert(network))
+    except InputError as error:
+        sites = str(error)
+    return ImportResult(out, description, sites, notes)
+
+
+def _classes(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, int, int], ...]]:
+    """Names and colours: of a label map, or names alone."""
+    if "," in text:
+        return tuple(name.strip() for name in text.split(",")), ()
+    found = label_map(text)
+    return found.classes, found.palette
+
+
+def _file(weights: object) -> dict[str, str]:
+    return {} if weights is None else {"weights": Path(str(weights)).name}
