@@ -54,6 +54,13 @@ class SegmentationNetwork(nn.Module):
                 "one tensor of logits",
                 "build it without a classification head",
             )
+        if logits.ndim != 4 or logits.shape[-2:] != images.shape[-2:]:
+            size, given = (" x ".join(map(str, tensor.shape[2:])) for tensor in (logits, images))
+            raise InputError(
+                f"a network that gives logits of {size or tuple(logits.shape)} for frames of {given}",
+                "[N, C, H, W] of the size of its input",
+                "interpolate them inside the network",
+            )
         if logits.shape[1] != self.description.num_classes:
             raise InputError(
                 f"a network with {logits.shape[1]} output channels",

@@ -27,6 +27,8 @@ SMALLEST_SCORE = 1e-6
 """Added to scores of queries before the logarithm; sums of sigmoids are rarely below."""
 MASK_SIZES = {"Mask2FormerForUniversalSegmentation": (384, 384)}
 """To what masks are resized before they become scores, in transformers' post-processing."""
+QUERIES = (("class_queries_logits", "masks_queries_logits"), ("logits", "pred_masks"))
+"""Names under which networks return what they say of their queries: ``[N, Q, C + 1]`` and ``[N, Q, h, w]``."""
 TASK = "the task is semantic"
 """What OneFormer is told."""
 
@@ -57,12 +59,13 @@ class Logits(nn.Module):
         if self.task is not None:
             further["task_inputs"] = torch.tensor([self.task], device=images.device).expand(len(images), -1)
         output = self.network(images, **further)
-        if "logits" in output:
+        queries = next((pair for pair in QUERIES if pair[1] in output), None)
+        if queries is None:
             return _resized(output["logits"], full)
-        masks = output["masks_queries_logits"]
+        classes, masks = (output[name] for name in queries)
         if self.mask_size is not None:
             masks = _resized(masks, self.mask_size)
-        classes = output["class_queries_logits"].softmax(-1)[..., :-1]
+        classes = classes.softmax(-1)[..., :-1]  # the last is "no object"
         scores = torch.einsum("nqc,nqhw->nchw", classes, masks.sigmoid())
         return _resized(scores, full).add(SMALLEST_SCORE).log()
 
@@ -77,7 +80,8 @@ def names() -> tuple[str, ...]:
         modeling_auto.MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES,
         modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES,
     )
-    return tuple(sorted({name for table in tables for name in table.values()}))
+    # Those for video take clips of frames.
+    return tuple(sorted({name for table in tables for name in table.values() if not name.startswith("Video")}))
 
 
 def build(description: NetworkDescription) -> tuple[nn.Module, int]:
@@ -134,6 +138,7 @@ def read(name: str, wishes: Wishes) -> Found:
         options["mask_size"] = MASK_SIZES[architecture]
     if architecture.startswith("OneFormer"):
         options["task_inputs"] = _task(name, config)
+    options["size"] = _fixed_size(network, config, options)
     state = {f"network.{key}": value for key, value in network.state_dict().items()}
     found["options"] = options
     return Found(wishes.description(KIND, architecture, **found), state)
@@ -160,6 +165,19 @@ def _stride(config: Any) -> int:
     """What heights and widths must be divisible by: the patch of a transformer where 32 is no multiple of it."""
     sizes = [value for value in _values(config.to_dict(), "patch_size") if isinstance(value, int) and value > 0]
     return next((size for size in sizes if 32 % size), 32)
+
+
+def _fixed_size(network: nn.Module, config: Any, options: Mapping[str, Any]) -> list[int] | None:
+    """(height, width) that the network takes where it fails on every other: that of its configuration."""
+    size = getattr(config, "image_size", None)
+    pair = [size, size] if isinstance(size, int) else size and list(size)
+    stride = _stride(config)
+    try:
+        with torch.inference_mode():
+            Logits(network.eval(), options)(torch.zeros(1, 3, 4 * stride, 6 * stride))
+    except Exception:  # the shapes that do not fit together raise whatever they meet first
+        return pair
+    return None
 
 
 def _values(config: Any, name: str) -> Iterator[Any]:

@@ -1,0 +1,272 @@
+"""Networks of others become model folders that compute the same, or are refused in one line with nothing written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+import torchvision
+from torch import nn
+
+from segunc import ImportOptions, InputError, import_network, load_network
+from segunc.networks.python import TRUST
+
+SIZE = (64, 96)
+IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
+CLASSES = "road,car,sky"
+NORMAL: dict[str, Any] = {"mean": (0.4, 0.5, 0.6), "std": (0.2, 0.25, 0.3)}
+
+
+def normalised(images: torch.Tensor) -> torch.Tensor:
+    mean, std = (torch.tensor(NORMAL[name]).view(3, 1, 1) for name in ("mean", "std"))
+    return (images - mean) / std
+
+
+def imported(tmp_path: Path, source: str, **options: Any) -> Any:
+    given = {"classes": CLASSES, "size": SIZE, "out": tmp_path / "imported"} | NORMAL | options
+    import_network(ImportOptions(source=source, **given))
+    return load_network(tmp_path / "imported")
+
+
+def logits(network: nn.Module, images: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        return network.eval()(images)
+
+
+def resnet_file(path: Path, wrapper: str = "") -> nn.Module:
+    torch.manual_seed(0)
+    network: nn.Module = torchvision.models.get_model(
+        "lraspp_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=3
+    )
+    torch.save({f"{wrapper}{name}": value for name, value in network.state_dict().items()}, path)
+    return network
+
+
+@pytest.mark.parametrize("wrapper", ["", "module.", "student.network."])
+def test_torchvision_by_name_with_a_file_of_any_prefix(tmp_path: Path, wrapper: str) -> None:
+    theirs = resnet_file(tmp_path / "weights.pth", wrapper)
+    ours = imported(tmp_path, "torchvision:lraspp_mobilenet_v3_large", weights=tmp_path / "weights.pth")
+    assert torch.equal(logits(ours, IMAGES), logits(theirs, normalised(IMAGES))["out"])
+    assert ours.description.classes == ("road", "car", "sky")
+
+
+def test_torchvision_knows_its_normalisation_and_the_classes_of_its_own_weights(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = torchvision.models.get_model(
+        "deeplabv3_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=21, aux_loss=True
+    )
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    ours = imported(
+        tmp_path,
+        "torchvision:deeplabv3_mobilenet_v3_large",
+        weights=tmp_path / "weights.pth",
+        classes=None,
+        mean=None,
+        std=None,
+    )
+    assert ours.description.mean == (0.485, 0.456, 0.406)
+    assert ours.description.classes[15] == "person"
+    assert ours.description.options == {"aux_loss": True}
+
+
+def test_smp_reads_what_save_pretrained_wrote(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    theirs = smp.FPN("resnet18", encoder_weights=None, classes=3, decoder_pyramid_channels=32)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = imported(tmp_path, f"smp:{tmp_path / 'theirs'}")
+    assert torch.equal(logits(ours, IMAGES), logits(theirs, normalised(IMAGES)))
+    config = json.loads((tmp_path / "theirs/config.json").read_text())
+    (tmp_path / "theirs/config.json").write_text(json.dumps(config | {"encoder_weights": "imagenet"}))
+    imported(tmp_path, f"smp:{tmp_path / 'theirs'}", mean=None, std=None, out=tmp_path / "again")
+    assert load_network(tmp_path / "again").description.mean == (0.485, 0.456, 0.406)
+
+
+MODULE = """
+import torch
+from torch import nn
+
+class Body(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.Conv2d(width, 3, 1))
+
+    def forward(self, images):
+        return {result}
+
+def build(width=4):
+    {before}
+    return Body(width)
+
+nothing = 3
+"""
+
+
+def write_module(folder: Path, result: str = "self.layers(images)", before: str = "torch.manual_seed(0)") -> None:
+    (folder / "their_networks").mkdir(exist_ok=True)
+    (folder / "their_networks/__init__.py").write_text("")
+    (folder / "their_networks/one.py").write_text(MODULE.format(result=result, before=before))
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a module of the user's, and a note of trusted factories of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv(TRUST, raising=False)
+    for name in ("their_networks", "their_networks.one"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    write_module(tmp_path)
+    return tmp_path
+
+
+PYTHON = "python:their_networks.one:build"
+
+
+def test_a_factory_of_ones_own_is_run_where_its_user_agreed(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = imported(theirs, PYTHON, trust=True, arguments={"width": 5})
+    assert ours.body.layers[0].out_channels == 5
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(theirs / "of another user"))
+    with pytest.raises(InputError, match=r"nobody agreed.*--trust"):
+        load_network(theirs / "imported")
+    monkeypatch.setenv(TRUST, "other:build, their_networks.one:build")
+    assert torch.equal(logits(load_network(theirs / "imported"), IMAGES), logits(ours, IMAGES))
+    write_module(theirs, "2 * self.layers(images)")
+    with pytest.raises(InputError, match=r"has changed since the network was imported"):
+        load_network(theirs / "imported")
+
+
+def test_nothing_runs_without_trust(theirs: Path) -> None:
+    write_module(theirs, before="raise SystemExit")
+    with pytest.raises(InputError, match=r"runs code of yours.*--trust"):
+        imported(theirs, PYTHON)
+    assert not (theirs / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"source": "resnet50"}, "SOURCE is one of smp, torchvision, transformers, python"),
+        ({"source": "hub:resnet50"}, "source of networks 'hub'"),
+        ({"source": "torchvision:resnet50"}, "torchvision network 'resnet50'.*deeplabv3_resnet50"),
+        ({"source": "torchvision:fcn_resnet50", "weights": None}, "without weights.*--weights FILE"),
+        ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
+        ({"source": "transformers:nowhere"}, "transformers cannot read 'nowhere'"),
+        ({"source": "python:their_networks.one"}, r"package\.module:function"),
+        ({"source": "python:their_networks.two:build", "trust": True}, r"no source of the module their_networks\.two"),
+        ({"source": "python:their_networks.one:nothing", "trust": True}, "is no function of its module"),
+        ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
+        ({"trust": True, "mean": None}, "says nothing about its mean.*--mean"),
+        ({"trust": True, "classes": None}, "says nothing about its class names.*--classes"),
+        ({"trust": True, "classes": "road,car"}, "3 output channels; expected 2"),
+        ({"trust": True, "result": "self.layers(images)[..., ::2]"}, "of 64 x 48 for frames of 64 x 96"),
+        ({"trust": True, "result": "[images]"}, "returns list"),
+        ({"trust": True, "result": "self.layers(images) * float('nan')"}, "not finite"),
+        ({"trust": True, "result": "self.layers(images) - self.layers(images).mean(0)"}, "depend on the other frames"),
+        ({"trust": True, "result": "torch.ops.their.kernel(images)"}, "fails on two frames.*kernel"),
+        ({"trust": True, "before": "raise OSError('no\\nlicence')"}, "raises OSError: no licence"),
+        ({"trust": True, "before": "return 3"}, "makes int"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(theirs: Path, change: dict[str, Any], said: str) -> None:
+    module = {name: change.pop(name) for name in ("result", "before") if name in change}
+    write_module(theirs, **module)
+    resnet_file(theirs / "weights.pth")
+    change = {"source": PYTHON} | change
+    if change["source"].startswith("torchvision"):
+        change.setdefault("weights", theirs / "weights.pth")
+    with pytest.raises(InputError, match=said) as caught:
+        imported(theirs, **change)
+    assert "\n" not in str(caught.value)
+    assert not (theirs / "imported").exists()
+
+
+def test_a_model_folder_is_not_overwritten(theirs: Path) -> None:
+    imported(theirs, PYTHON, trust=True)
+    with pytest.raises(InputError, match="holds a network already"):
+        imported(theirs, PYTHON, trust=True)
+
+
+def segformer(folder: Path, *, processor: bool = True) -> Any:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.SegformerConfig(
+        depths=[1] * 4, hidden_sizes=[8, 8, 16, 16], num_attention_heads=[1] * 4, decoder_hidden_size=16
+    )
+    config.id2label = dict(enumerate(CLASSES.split(",")))
+    network = transformers.SegformerForSemanticSegmentation(config).eval()
+    network.save_pretrained(folder)
+    if processor:
+        transformers.SegformerImageProcessor(
+            size={"height": 64, "width": 96}, image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6]
+        ).save_pretrained(folder)
+    return network
+
+
+def test_transformers_says_its_classes_size_and_normalisation(tmp_path: Path) -> None:
+    theirs = segformer(tmp_path / "theirs")
+    source = f"transformers:{tmp_path / 'theirs'}"
+    ours = imported(tmp_path, source, classes=None, size=None, mean=None, std=None)
+    description = ours.description
+    assert (description.classes, description.inference_size) == (("road", "car", "sky"), (64, 96))
+    assert (description.mean, description.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    import transformers
+
+    processor = transformers.SegformerImageProcessor.from_pretrained(tmp_path / "theirs")
+    frame = (IMAGES[0] * 255).round().byte()
+    output = logits(theirs, processor(frame, return_tensors="pt")["pixel_values"])
+    expected = processor.post_process_semantic_segmentation(output, target_sizes=[SIZE])[0]
+    assert len(expected.unique()) > 1
+    assert torch.equal(logits(ours, frame[None] / 255).argmax(1)[0], expected)
+
+
+def test_transformers_without_a_processor_asks_for_the_normalisation(tmp_path: Path) -> None:
+    segformer(tmp_path / "theirs", processor=False)
+    with pytest.raises(InputError, match="says nothing about its mean"):
+        imported(tmp_path, f"transformers:{tmp_path / 'theirs'}", mean=None)
+
+
+def test_a_folder_of_a_network_that_does_not_segment_is_refused(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.SegformerConfig(depths=[1] * 4, hidden_sizes=[8] * 4, num_attention_heads=[1] * 4)
+    transformers.SegformerForImageClassification(config).save_pretrained(tmp_path / "theirs")
+    with pytest.raises(InputError, match="'SegformerForImageClassification' of transformers"):
+        imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
+
+
+def test_queries_become_scores_as_transformers_makes_them(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    vit = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "image_size": 64}
+    config = transformers.EomtConfig(**vit, num_blocks=2, mlp_ratio=2, num_queries=6)
+    config.id2label = dict(enumerate(CLASSES.split(",")))
+    theirs = transformers.EomtForUniversalSegmentation(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = imported(tmp_path, f"transformers:{tmp_path / 'theirs'}", size=None)
+    assert ours.description.options["size"] == [64, 64]  # its positions fit no other
+    images = IMAGES[..., :64]
+    output = logits(theirs, normalised(images))
+    classes, masks = output.class_queries_logits.softmax(-1), output.masks_queries_logits.sigmoid()
+    scores = (classes[:, :, :3, None, None] * masks[:, :, None]).sum(1)
+    expected = nn.functional.interpolate(scores, (64, 64), mode="bilinear")
+    assert torch.allclose(logits(ours, images).exp(), expected, atol=1e-5)
+    share = expected / expected.sum(1, keepdim=True)
+    assert torch.allclose(logits(ours, images).softmax(1), share, atol=1e-5)
+
+
+def test_the_command_line_says_what_it_took(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from segunc.cli.main import main
+
+    words = f"import {PYTHON} --trust --classes {CLASSES} --mean 0,0,0 --std 1,1,1 --arguments width=6 --out imported"
+    assert main(words.split()) == 0
+    said = capsys.readouterr().out
+    assert "python:their_networks.one:build, 3 classes: road, car, sky" in said
+    assert "1 norm sites with 6 channels" in said
+    assert "frames keep their own" in said
+    with pytest.raises(SystemExit, match="2"):
+        main(["import", PYTHON, "--mean", "x", "--out", "other"])
+    assert "'x' is not R,G,B" in capsys.readouterr().err

@@ -1,0 +1,244 @@
+"""Networks of every source through `segunc import`: what is converted, how exactly, and how long a draw takes.
+
+    python -m tools.network_table [--only transformers] [--markdown]
+
+torchvision: all its segmentation networks. transformers: every class for semantic or universal segmentation that a small
+configuration builds. smp: a folder of its own. python: a function of this file. All with random weights, float32, one thread:
+
+sites      normalisation layers that a posterior draws
+alpha 0    largest difference of logits of draws without noise from the unconverted network, of the largest logit
+batch      the same of two draws (alpha 0.1) as a batch against one by one; above 1e-4 the sampler takes them one by one
+again      whether `segunc predict` writes the same bytes after the folder was saved and loaded
+argmax     share of the pixels with the class of transformers' own post_process_semantic_segmentation
+s a draw   of the sampler at 128 x 192, the best of three
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import segmentation_models_pytorch as smp
+import torch
+from torch import nn
+
+from segunc import (
+    ABNN,
+    AffineLayout,
+    ImportOptions,
+    InputError,
+    PredictOptions,
+    Sampler,
+    convert,
+    import_network,
+    load_network,
+    predict,
+    save_network,
+)
+from segunc.networks import torchvision as torchvision_kind
+from segunc.networks import transformers as transformers_kind
+from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
+from tools.identity_table import randomise
+from tools.measuring import provenance
+
+SIZE = (128, 192)
+CLASSES = ("road", "car", "sky", "person", "tree")
+VIT = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64, "image_size": 128}
+NECK = {"neck_hidden_sizes": [8, 16, 16, 16], "fusion_hidden_size": 16}
+NORMAL: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+QUERIES = {"num_queries": 8}
+SMALL: dict[str, dict[str, Any]] = {
+    "BeitForSemanticSegmentation": VIT | {"out_indices": [1, 2, 3, 4], "use_relative_position_bias": True},
+    "DPTForSemanticSegmentation": VIT | NECK | {"backbone_out_indices": [0, 1, 2, 3]},
+    "Data2VecVisionForSemanticSegmentation": VIT | {"out_indices": [0, 1, 2, 3]},
+    "EomtDinov3ForUniversalSegmentation": VIT | QUERIES | {"num_blocks": 2},
+    "EomtForUniversalSegmentation": VIT | QUERIES | {"num_blocks": 2, "mlp_ratio": 2},
+    "Sapiens2ForSemanticSegmentation": VIT
+    | {
+        "num_key_value_attention_heads": 2,
+        "head_config": {"upsample_out_channels": [16], "conv_out_channels": [16]},
+    },
+    "Tipsv2DptForSemanticSegmentation": NECK,
+}
+"""Where the default configuration is large, or does not build with fewer layers."""
+
+
+def plain() -> nn.Module:
+    """A hand-written network with one normalisation layer."""
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, len(CLASSES), 1))
+
+
+def _fewer(config: Any) -> Any:
+    """A configuration with few layers."""
+    if isinstance(config, dict):
+        layers = ("num_hidden_layers", "encoder_layers", "decoder_layers")
+        return {
+            name: min(value, 2)
+            if name in layers and isinstance(value, int)
+            else [1] * len(value)
+            if name == "depths"
+            else _fewer(value)
+            for name, value in config.items()
+        }
+    return config
+
+
+def of_torchvision(name: str, folder: Path) -> ImportOptions:
+    """A file with the weights of one of torchvision's networks."""
+    import torchvision
+
+    torch.manual_seed(0)
+    network = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=len(CLASSES))
+    randomise(network)
+    torch.save(network.state_dict(), folder / "weights.pth")
+    return _options(f"torchvision:{name}", folder, weights=folder / "weights.pth")
+
+
+def of_transformers(name: str, folder: Path) -> ImportOptions:
+    """A folder as ``save_pretrained`` writes it."""
+    import transformers
+
+    cls = getattr(transformers, name)
+    default = cls.config_class
+    config = default(**SMALL[name]) if name in SMALL else default.from_dict(_fewer(default().to_dict()))
+    config.id2label = dict(enumerate(CLASSES))
+    torch.manual_seed(0)
+    network = cls._from_config(config).eval()
+    randomise(network)
+    network.save_pretrained(folder / "source")
+    return _options(f"transformers:{folder / 'source'}", folder, **NORMAL)
+
+
+def of_smp(name: str, folder: Path) -> ImportOptions:
+    """A folder as ``save_pretrained`` writes it."""
+    network = smp.create_model(name, "resnet18", encoder_weights=None, classes=len(CLASSES))
+    randomise(network)
+    network.save_pretrained(folder / "source")
+    return _options(f"smp:{folder / 'source'}", folder, **NORMAL)
+
+
+def of_python(name: str, folder: Path) -> ImportOptions:
+    """A function of this file."""
+    return _options(f"python:tools.network_table:{name}", folder, trust=True, **NORMAL)
+
+
+def _options(source: str, folder: Path, **more: Any) -> ImportOptions:
+    return ImportOptions(source=source, classes=",".join(CLASSES), size=SIZE, out=folder / "network", **more)
+
+
+def sources(only: str | None) -> Iterator[tuple[str, Callable[[Path], ImportOptions]]]:
+    """Name of each row, and what makes its files in a folder and says how to import them."""
+    rows = (
+        ("torchvision", torchvision_kind.names(), of_torchvision),
+        ("transformers", transformers_kind.names(), of_transformers),
+        ("smp", ["upernet"], of_smp),
+        ("python", ["plain"], of_python),
+    )
+    for source, names, make in rows:
+        if only in (None, source):
+            yield from ((f"{source}: {name}", partial(make, name)) for name in names)
+
+
+def measure(options: ImportOptions, folder: Path) -> dict[str, Any]:
+    """The columns of one network."""
+    import_network(options)
+    network = load_network(options.out)
+    row: dict[str, Any] = {}
+    images = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
+    row["argmax"] = _argmax_share(network, images)
+    try:
+        report = convert(network)
+    except InputError as error:
+        return row | {"sites": str(error)}
+    row["sites"] = len(report.sites)
+    row["alpha 0"], row["batch"] = conversion_differences(network, images)
+    sampler = Sampler(network, ABNN.around(AffineLayout(network), 0.1), draws=4, seed=0, precision="float32")
+    sampler(images[:1])
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        sampler(images[:1])
+        times.append((time.perf_counter() - start) / 4)
+    row["s a draw"] = round(min(times), 4)
+    cv2.imwrite(str(folder / "frame.png"), (images[0].permute(1, 2, 0).numpy() * 255).astype(np.uint8))
+    save_network(load_network(options.out), folder / "again")
+    maps = []
+    for model in (Path(options.out), folder / "again"):
+        out = folder / f"maps-{model.name}"
+        predict(PredictOptions(model=model, input=folder / "frame.png", out=out, device="cpu", precision="float32"))
+        maps.append({p.relative_to(out): p.read_bytes() for p in out.rglob("*.png") if p.is_file()})
+    row["again"] = bool(maps[0]) and maps[0] == maps[1]
+    return row
+
+
+def _argmax_share(network: Any, images: torch.Tensor) -> float | None:
+    """See the module's text; None for networks of other sources."""
+    if network.description.kind != "transformers":
+        return None
+    import transformers
+
+    body = network.body
+    processor = transformers.AutoImageProcessor
+    names = {
+        "Mask2Former": "Mask2Former",
+        "MaskFormer": "MaskFormer",
+        "OneFormer": "OneFormer",
+        "Eomt": "Eomt",
+        "Detr": "Detr",
+    }
+    architecture = network.description.architecture
+    family = next((value for key, value in names.items() if architecture.startswith(key)), "Segformer")
+    processor = getattr(transformers, f"{family}ImageProcessor")()
+    with torch.inference_mode():
+        ours = network(images).argmax(1)
+        normalised = (images - network.mean) / network.std
+        if body.size is not None:
+            normalised = torch.nn.functional.interpolate(normalised, tuple(body.size), mode="bilinear")
+        further = {"task_inputs": torch.tensor([body.task] * len(images))} if body.task else {}
+        output = body.network(normalised, **further)
+        extra = {}
+        if family == "Eomt":
+            output.patch_offsets = None
+            extra["size"] = {"shortest_edge": body.size[0], "longest_edge": body.size[0]}
+        theirs = torch.stack(
+            processor.post_process_semantic_segmentation(output, target_sizes=[SIZE] * len(images), **extra)
+        )
+    return float((ours == theirs).float().mean())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("torchvision", "transformers", "smp", "python"))
+    parser.add_argument("--markdown", action="store_true", help="print a table for the documentation")
+    arguments = parser.parse_args()
+    print(json.dumps(provenance()))
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    columns = ("sites", "alpha 0", "batch", "again", "argmax", "s a draw")
+    print(f"| network | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}" if arguments.markdown else "")
+    bad = 0
+    for name, make in sources(arguments.only):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                row = measure(make(Path(folder)), Path(folder))
+            except Exception as error:  # a row of the table says so
+                row = {"sites": f"{type(error).__name__}: {error}"}
+        bad += not (row.get("alpha 0", 1) <= IDENTITY_BOUND and row.get("again"))
+        cells = [
+            f"{v:.1e}" if isinstance(v := row.get(c), float) and c in ("alpha 0", "batch") else str(v) for c in columns
+        ]
+        print(f"| {name} | {' | '.join(cells)} |" if arguments.markdown else f"{name}: {row}", flush=True)
+    return bad > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
