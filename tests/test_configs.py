@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torchvision
 import yaml
 
 from segunc.data.labels import label_map
@@ -108,6 +110,9 @@ def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> N
     small += ["--device", "cpu"]
     one_batch = ["--trainer.limit_train_batches", 1]
     train = ["--config", REPOSITORY / "configs" / f"{name}.yaml", "--out", tmp_path / "base", *small, *one_batch]
+    if name == "cityscapes":  # the file that everybody has, with its classifier
+        torch.save(torchvision.models.resnet50(weights=None).state_dict(), tmp_path / "resnet50.pth")
+        train += ["--network.encoder_weights", tmp_path / "resnet50.pth"]
     succeed("train", *train, "--trainer.max_epochs", 1, "--trainer.check_val_every_n_epoch", 1)
     for path in FINETUNE:
         if base_of(path) != REPOSITORY / "configs" / f"{name}.yaml":

@@ -1,0 +1,41 @@
+"""A network of torchvision's goes the whole way that one of smp's goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+import torchvision
+
+from tests.conftest import FINETUNE
+from tests.verbs.processes import succeed
+
+
+def test_an_imported_network_is_fine_tuned_examined_predicted_evaluated_and_reviewed(
+    toy_set: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    network = torchvision.models.get_model(
+        "lraspp_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=9
+    )
+    for layer in (network.classifier.low_classifier, network.classifier.high_classifier):
+        layer.weight.data *= 30  # fresh weights give logits that no noise moves
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    base, model, maps = tmp_path / "base", tmp_path / "abnn", tmp_path / "maps"
+    source = "torchvision:lraspp_mobilenet_v3_large"
+    succeed(
+        "import", source, "--weights", tmp_path / "weights.pth", "--classes", "toy", "--size", "64x128", "--out", base
+    )
+    (tmp_path / "tune.yaml").write_text(FINETUNE.format(root=toy_set), encoding="utf-8")
+    small = ("--abnn.alpha", 0.1, "--abnn.max_steps", 2, "--device", "cpu")
+    succeed("finetune", "--base", base, "--config", tmp_path / "tune.yaml", "--out", model, *small)
+    draws = ("--draws", 4, "--precision", "float32", "--device", "cpu")
+    assert "47 norm sites" in succeed("doctor", "--model", model, *draws).stdout
+    frames, masks = toy_set / "leftImg8bit" / "anomaly", toy_set / "gtAnomaly" / "anomaly"
+    succeed("predict", "--model", model, "--input", frames, "--out", maps, *draws, "--scope", "decoder")
+    metrics = tmp_path / "metrics.json"
+    succeed("evaluate", "--maps", maps, "--anomaly-labels", masks, "--out", metrics)
+    assert json.loads(metrics.read_text())["scores"]["entropy"]["pooled"]["auroc"] is not None
+    succeed("review", "--maps", maps, "--out", tmp_path / "review")
+    assert (tmp_path / "review" / "index.html").is_file()
