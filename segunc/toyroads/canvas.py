@@ -5,14 +5,14 @@ Whatever is drawn writes all three from the same polygon, so labels follow the d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import cos, sin
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.toyroads.camera import Camera, Corner, Floats, Outline, Points
+from segunc.toyroads.camera import LEFT, RIGHT, Camera, Corner, Floats, Outline, Points, turned
 from segunc.toyroads.light import Light
 
 ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 20, 21, 23, 24, 26
@@ -159,11 +159,12 @@ def _stretch(patch: Floats, low: Corner, high: Corner, where: Window) -> Floats:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a thing draws itself: the canvas, seen by a camera, lit by a light."""
+    """What things are drawn on: the canvas, seen by a camera, lit by a light, ``time`` seconds into a video."""
 
     canvas: Canvas
     camera: Camera
     light: Light
+    time: float = 0.0
 
     def flat(
         self, corners: Points, colour: Points, label: int, patch: Floats | None = None, one_depth: bool = True
@@ -179,77 +180,27 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Thing:
-    """Something that stands on the street; things are drawn from the farthest ``station`` to the nearest."""
+class Place:
+    """A place on a stage: lateral and station in metres, yaw in radians (0: a body there looks along the street)."""
 
+    stage: Stage
     lateral: float
     station: float
+    yaw: float = 0.0
 
-    def footprint(self) -> Points:
-        """Street points ``[N, 3]`` of foot and top, for shadows."""
-        raise NotImplementedError
-
-    def draw(self, stage: Stage) -> None:
-        raise NotImplementedError
-
-    def fill(self, stage: Stage, outline: Outline, colour: Points, label: int, patch: Floats | None = None) -> None:
-        """Fill a polygon (right, up) in metres from the foot, facing the camera, with an already lit colour."""
+    def fill(self, outline: Outline, colour: Points, label: int, patch: Floats | None = None) -> None:
+        """Fill a polygon (right, up) in metres from the place, facing the camera, with an already lit colour."""
         points = np.empty((len(outline), 3))
         points[:, :2] = outline
         points[:, 0] += self.lateral
         points[:, 2] = self.station
-        stage.flat(points, colour, label, patch)
+        self.stage.flat(points, colour, label, patch)
 
-    def upright(self, half: float, depths: Corner, height: float, top: float) -> Points:
-        """A footprint of four points at the foot, ``half`` m to both sides, and two ``height`` m above it."""
-        foot = [(self.lateral + x, 0.0, self.station + z) for x in (-half, half) for z in depths]
-        return np.array([*foot, *((self.lateral + x, height, self.station) for x in (-top, top))])
-
-
-_ANGLES = np.linspace(0, 2 * np.pi, 16, endpoint=False)
-
-
-def ellipse(centre: Corner, radii: Corner, tilt: float = 0.0) -> Points:
-    """The outline ``[16, 2]`` (right, up) of an ellipse turned by ``tilt`` radians."""
-    x, y = radii[0] * np.cos(_ANGLES), radii[1] * np.sin(_ANGLES)
-    cosine, sine = np.cos(tilt), np.sin(tilt)
-    return np.column_stack([centre[0] + cosine * x - sine * y, centre[1] + sine * x + cosine * y])
-
-
-def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
-    """A tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are its widths in metres."""
-    dx, dy = end[0] - start[0], end[1] - start[1]
-    length = max(1e-6, float(np.hypot(dx, dy)))
-    nx, ny = -dy / length / 2, dx / length / 2
-    ends = ((start, thick), (end, thin), (end, -thin), (start, -thick))
-    return [(x + nx * width, y + ny * width) for (x, y), width in ends]
-
-
-LEFT, RIGHT = -2, -1
-
-
-@dataclass(frozen=True)
-class Placement:
-    """A place on the street: lateral and station in metres, yaw in radians (0: the body looks along the street)."""
-
-    lateral: float
-    station: float
-    yaw: float
-
-    def place(self, local: Points) -> Points:
+    def street(self, local: Points) -> Points:
         """Street points ``[N, 3]`` of local ones (right, up, forward)."""
-        cosine, sine = cos(self.yaw), sin(self.yaw)
-        placed = np.empty_like(local)
-        placed[:, 0] = self.lateral + cosine * local[:, 0] + sine * local[:, 2]
-        placed[:, 1] = local[:, 1]
-        placed[:, 2] = self.station - sine * local[:, 0] + cosine * local[:, 2]
-        return placed
+        return turned(local, self.yaw, self.lateral, self.station)
 
-    def turn(self, normal: Points) -> Points:
-        """A local direction in street axes."""
-        return replace(self, lateral=0.0, station=0.0).place(normal[None]).reshape(3)
-
-    def visible(self, profile: Points, width: float, stage: Stage) -> list[tuple[int, Points, Points]]:
+    def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
         """The faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).
 
         The solid is ``width`` m wide; its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the
@@ -264,30 +215,47 @@ class Placement:
             outward = np.array([0.0, -along[0], along[1]]) / max(1e-9, float(np.hypot(*along)))
             faces.append((i, np.stack([left[i], left[j], right[j], right[i]]), outward))
         shown = []
-        camera = stage.camera
+        camera = self.stage.camera
         for number, local, outward in faces:
-            corners, normal = self.place(local), self.turn(outward)
+            corners, normal = self.street(local), turned(outward[None], self.yaw)[0]
             x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
-            x, y, z = x, y - camera.height, z - camera.station
+            y, z = y - camera.height, z - camera.station
             x += camera.curvature / 2 * max(1.0, z) ** 2
             if x * normal[0] + y * normal[1] + z * normal[2] < 0:
                 shown.append((x * x + y * y + z * z, number, corners, normal))
         return [face[1:] for face in sorted(shown, key=lambda face: -face[0])]
 
-    def draw(self, stage: Stage, profile: Points, width: float, colour: Points, label: int, patch: Floats) -> None:
+    def solid(self, profile: Points, width: float, colour: Points, label: int, patch: Floats) -> None:
         """Draw a solid, each face in the colour lit by its own direction."""
-        for _, corners, normal in self.visible(profile, width, stage):
-            stage.flat(corners, colour * stage.light.shade(normal), label, patch, one_depth=False)
+        for _, corners, normal in self.faces(profile, width):
+            self.stage.flat(corners, colour * self.stage.light.shade(normal), label, patch, one_depth=False)
 
 
-def block(length: float, height: float, base: float = 0.0) -> Points:
-    """The side profile of a box centred over its place, its foot ``base`` m above the ground."""
-    half = length / 2
-    return np.array([[half, base], [half, base + height], [-half, base + height], [-half, base]])
+@dataclass(frozen=True)
+class Thing:
+    """Something that stands on the street; things are drawn from the farthest ``station`` to the nearest.
 
+    Attributes:
+        lateral, station: where it stands, metres; of what is long, the far end.
+        label: raw label id.
+        reach: points ``[N, 3]`` (right, up, ahead) of foot and top from there, for shadows.
+        recipe: draws it at its place.
+        half_width: of what may stand before an anomaly, metres.
+        yaw: radians; speed: along the street, m/s.
+    """
 
-def on_face(corners: Points, left: float, right: float, low: float, high: float) -> Points:
-    """A rectangle on a four-cornered face of :meth:`Placement.visible`, as shares (0..1) across it and up along its edge."""
-    a, b, c, d = corners
-    shares = ((left, low), (left, high), (right, high), (right, low))
-    return np.stack([(1 - v) * ((1 - u) * a + u * d) + v * ((1 - u) * b + u * c) for u, v in shares])
+    lateral: float
+    station: float
+    label: int
+    reach: Points
+    recipe: Callable[[Place], None]
+    half_width: float = 0.0
+    yaw: float = 0.0
+    speed: float = 0.0
+
+    def footprint(self) -> Points:
+        """Street points of foot and top."""
+        return self.reach + np.array((self.lateral, 0.0, self.station))
+
+    def draw(self, stage: Stage) -> None:
+        self.recipe(Place(stage, self.lateral, self.station, self.yaw))

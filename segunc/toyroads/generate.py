@@ -17,8 +17,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.webm import open_webm
 from segunc.toyroads.anomalies import sample_anomaly
-from segunc.toyroads.canvas import Thing
-from segunc.toyroads.objects import Car, Person
+from segunc.toyroads.canvas import CAR, PERSON, Thing
 from segunc.toyroads.scene import Scene, check_size, render_layout, render_scene, sample_layout
 
 VERSION = 1
@@ -197,26 +196,25 @@ def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate
     """
     rng = np.random.default_rng((*seed, 0))
     layout = sample_layout(rng, film=True)
-    animal = sample_anomaly(rng, 0.0, CROSSING, "animal")
-    animal = replace(animal, mirror=1, size=max(animal.size, 1.15))
+    animal = sample_anomaly(rng, 0.0, CROSSING, "animal", mirror=1)
     # It starts at the left kerb and ends near the right one.
     start, end = layout.ground.road[0] + 0.3, layout.ground.road[1] - 0.8
     # The camera stops short of it, as a driver would.
     speed = min(SPEED, (CROSSING - 6.5) * rate / max(1, frames))
-    duration = frames / rate
-    things = [moved for thing in layout.things if (moved := _give_way(thing, duration)) is not None]
+    things = [moved for thing in layout.things if (moved := _give_way(thing, frames / rate)) is not None]
     for i in range(frames):
         time, share = i / rate, i / max(1, frames - 1)
-        odd = replace(animal, lateral=start + (end - start) * share, phase=animal.phase + 7.0 * time)
-        now = replace(layout, things=[*(_advance(thing, time) for thing in things), odd])
-        yield render_layout(now, size, np.random.default_rng((*seed, i + 1)), speed * time)
+        now = [replace(thing, station=thing.station + thing.speed * time) for thing in things]
+        now.append(replace(animal, lateral=start + (end - start) * share))
+        sensor = np.random.default_rng((*seed, i + 1))
+        yield render_layout(replace(layout, things=now), size, sensor, speed * time, time)
 
 
 def _give_way(thing: Thing, duration: float) -> Thing | None:
     """Traffic that lets the animal pass: cars before it are gone unless parked at the kerb, cars behind it keep their distance."""
-    if isinstance(thing, Person) and abs(thing.lateral) < 2.0 and thing.station < CROSSING + 2:
+    if thing.label == PERSON and abs(thing.lateral) < 2.0 and thing.station < CROSSING + 2:
         return None
-    if not isinstance(thing, Car):
+    if thing.label != CAR:
         return thing
     if thing.speed == 0:
         # A parked car stays at its kerb; one that stands in the camera's way, or turns across it, is left out.
@@ -224,14 +222,4 @@ def _give_way(thing: Thing, duration: float) -> Thing | None:
         return None if abs(thing.lateral) < reach and thing.station < CROSSING + 6 else thing
     if thing.station < CROSSING + 6:
         return None
-    if thing.speed < 0:
-        return replace(thing, speed=max(thing.speed, -(thing.station - CROSSING - 5) / duration))
-    return thing
-
-
-def _advance(thing: Thing, time: float) -> Thing:
-    if isinstance(thing, Car):
-        return replace(thing, station=thing.station + thing.speed * time)
-    if isinstance(thing, Person) and thing.stride > 0.04:
-        return replace(thing, stride=thing.stride * float(np.cos(6.0 * time)))
-    return thing
+    return replace(thing, speed=max(thing.speed, -(thing.station - CROSSING - 5) / duration))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import cv2
@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.toyroads import surroundings
-from segunc.toyroads.anomalies import Anomaly, sample_anomaly
+from segunc.toyroads.anomalies import sample_anomaly
 from segunc.toyroads.camera import Camera, Corner, Floats
-from segunc.toyroads.canvas import ANOMALY, ROAD, VOTE_ORDER, Canvas, Stage, Thing
+from segunc.toyroads.canvas import ANOMALY, CAR, PERSON, ROAD, VOTE_ORDER, Canvas, Stage, Thing
 from segunc.toyroads.light import Light, add_rain, apply_air, draw_sky, expose, sample_light
-from segunc.toyroads.objects import Car, Person, sample_car, sample_person, sample_post, sample_sign
-from segunc.toyroads.surroundings import Ground, Skyline, draw_shadows
+from segunc.toyroads.objects import sample_car, sample_person, sample_post, sample_sign
+from segunc.toyroads.surroundings import Ground, draw_shadows
 
 REACH = 110.0
 """Metres of street that are furnished."""
@@ -49,7 +49,7 @@ class Layout:
 
     light: Light
     ground: Ground
-    skyline: Skyline
+    skyline: Callable[[Stage], None]
     camera: Camera
     things: list[Thing] = field(default_factory=list)
     taken: list[tuple[float, float, float, float]] = field(default_factory=list)
@@ -99,7 +99,7 @@ def sample_layout(rng: np.random.Generator, anomalies: bool = False, film: bool 
 
     def stays(thing: Thing) -> bool:
         # Nobody drives with a car's tail in the windscreen.
-        blocks_view = isinstance(thing, Car) and abs(thing.lateral) < 2.1 and thing.station < 8.5
+        blocks_view = thing.label == CAR and abs(thing.lateral) < 2.1 and thing.station < 8.5
         return not blocks_view and not any(_hides(thing, one) for one in odd)
 
     layout.things = [*filter(stays, layout.things), *odd]
@@ -189,9 +189,9 @@ def _people(rng: np.random.Generator, layout: Layout) -> None:
             layout.things.append(sample_person(rng, *at))
 
 
-def _place_anomalies(rng: np.random.Generator, layout: Layout) -> list[Anomaly]:
+def _place_anomalies(rng: np.random.Generator, layout: Layout) -> list[Thing]:
     """One to three anomalies on road or sidewalk, within the picture."""
-    placed: list[Anomaly] = []
+    placed: list[Thing] = []
     left, right = layout.ground.sidewalk
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
         station = 10.5 * float(np.exp(rng.uniform(0, 0.55)))
@@ -207,14 +207,13 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout) -> list[Anomaly]:
     return placed
 
 
-def _hides(thing: Thing, odd: Anomaly) -> bool:
+def _hides(thing: Thing, odd: Thing) -> bool:
     """Whether a car or person stands in the line of sight of an anomaly."""
-    if not isinstance(thing, Car | Person) or not 0 < thing.station < odd.station + 0.5:
+    if thing.label not in (CAR, PERSON) or not 0 < thing.station < odd.station + 0.5:
         return False
-    half = 0.3 if isinstance(thing, Person) else 2.4 if abs(np.sin(thing.yaw)) > 0.5 else 1.0
     # A car's rear is nearer than its middle and so looks wider.
-    scale = odd.station / max(1.0, thing.station - (2.2 if half > 0.5 else 0.0))
-    return abs(thing.lateral * scale - odd.lateral) < odd.half_width + half * scale
+    scale = odd.station / max(1.0, thing.station - (2.2 if thing.label == CAR else 0.0))
+    return abs(thing.lateral * scale - odd.lateral) < odd.half_width + thing.half_width * scale
 
 
 def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool) -> Scene:
@@ -241,11 +240,16 @@ def check_size(size: tuple[int, int]) -> None:
         raise InputError(f"toy scenes of size {size}", "(height, width) of at least 32 pixels each", "ask for more")
 
 
-def render_layout(layout: Layout, size: tuple[int, int], rng: np.random.Generator, station: float = 0.0) -> Scene:
-    """Draw a layout as the camera at ``station`` (metres along the street) sees it; ``rng`` drives rain and noise."""
+def render_layout(
+    layout: Layout, size: tuple[int, int], rng: np.random.Generator, station: float = 0.0, time: float = 0.0
+) -> Scene:
+    """Draw a layout as the camera at ``station`` (metres along the street) sees it after ``time`` seconds of a video.
+
+    ``rng`` drives rain and noise.
+    """
     height, width = size
     camera = replace(layout.camera, rows=SUPERSAMPLING * height, columns=SUPERSAMPLING * width, station=station)
-    canvas = draw_canvas(layout, camera)
+    canvas = draw_canvas(layout, camera, time)
     colours = apply_air(canvas.colours, canvas.depth, layout.light)
     if layout.light.wet:
         colours = _mirror(colours, canvas.labels, camera, layout.light)
@@ -256,11 +260,11 @@ def render_layout(layout: Layout, size: tuple[int, int], rng: np.random.Generato
     return Scene(expose(picture, layout.light, rng), labels, anomaly)
 
 
-def draw_canvas(layout: Layout, camera: Camera) -> Canvas:
+def draw_canvas(layout: Layout, camera: Camera, time: float) -> Canvas:
     """Sky, skyline, shadowed ground, then all things from far to near."""
     canvas = Canvas.over(draw_sky(camera, layout.light))
-    stage = Stage(canvas, camera, layout.light)
-    layout.skyline.draw(stage)
+    stage = Stage(canvas, camera, layout.light, time)
+    layout.skyline(stage)
     ordered = sorted(layout.things, key=lambda thing: -thing.station)
     ahead = [thing for thing in ordered if thing.station > camera.station + 0.5]
     footprints = [thing.footprint() for thing in ahead]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.toyroads import paint
-from segunc.toyroads.camera import Camera, Corner, Floats, Points
-from segunc.toyroads.canvas import BUILDING, ROAD, SIDEWALK, VEGETATION, Canvas, Placement, Stage, Thing, block, limb
+from segunc.toyroads.camera import Camera, Corner, Floats, Points, block, boxed, limb
+from segunc.toyroads.canvas import BUILDING, ROAD, SIDEWALK, VEGETATION, Canvas, Place, Stage, Thing
 from segunc.toyroads.light import Light
 
 
@@ -159,52 +160,11 @@ def _fill_hull(target: Floats, outline: Points, value: float) -> None:
     cv2.fillConvexPoly(target, cv2.convexHull(fixed), (value,), shift=3)
 
 
-def _corners(laterals: Corner, height: float, stations: Corner) -> Points:
-    """The eight corners of a box on the ground along the street."""
-    return np.array([(x, y, z) for x in laterals for y in (0.0, height) for z in stations])
+def sample_house(rng: np.random.Generator, lateral: float, start: float, length: float, lit: float) -> Thing:
+    """A random house whose front begins at ``start`` and is ``length`` m long.
 
-
-@dataclass(frozen=True)
-class House(Thing):
-    """A house beside the street: its front is the plane ``lateral`` from ``start`` to ``station``, its back at the lateral ``back``.
-
-    What stands beside the front is nearer than the far end, ``station``, and so drawn later.
+    What stands beside the front is nearer than its far end, the house's station, and so drawn later.
     """
-
-    start: float
-    height: float
-    back: float
-    front: Floats
-    side: Floats
-
-    def footprint(self) -> Points:
-        return _corners((self.lateral, self.back), self.height, (self.start, self.station))
-
-    def draw(self, stage: Stage) -> None:
-        near = stage.camera.station + 1.2
-        if self.station <= near:
-            return
-        if self.start > near:
-            self._wall(
-                stage, self.side, (self.lateral, self.start), (self.back, self.start), np.array([0.0, 0.0, -1.0])
-            )
-        start = max(self.start, near)
-        cut = int((start - self.start) / (self.station - self.start) * self.front.shape[1])
-        front = self.front[:, cut:]
-        if front.shape[1] >= 2:
-            normal = np.array([-np.sign(self.lateral), 0.0, 0.0])
-            self._wall(stage, front, (self.lateral, start), (self.lateral, self.station), normal)
-
-    def _wall(self, stage: Stage, texture: Floats, left: Corner, right: Corner, normal: Points) -> None:
-        """Warp a texture over the wall between two places (lateral, station)."""
-        high, low = self.height, 0.0
-        corners = np.array([(x, y, z) for (x, z), y in ((left, high), (right, high), (right, low), (left, low))])
-        depth = np.maximum(corners[:, 2] - stage.camera.station, 0.5)
-        stage.canvas.warp(stage.camera.project(corners), depth, texture, stage.light.shade(normal), BUILDING)
-
-
-def sample_house(rng: np.random.Generator, lateral: float, start: float, length: float, lit: float) -> House:
-    """A random house whose front begins at ``start`` and is ``length`` m long."""
     storeys, storey = int(rng.integers(2, 7)), rng.uniform(2.9, 3.6)
     wall = paint.colour(rng, "facade")
     bays = max(1, round(length / rng.uniform(2.2, 3.6)))
@@ -212,41 +172,32 @@ def sample_house(rng: np.random.Generator, lateral: float, start: float, length:
     front = paint.house_front(rng, wall, storeys=storeys, bays=bays, lit=lit, shops=rng.random() < 0.5)
     # Gable ends often have no windows.
     if rng.random() < 0.5:
-        side = paint.house_front(rng, wall, storeys=storeys, bays=max(1, round(depth / 3)), lit=lit, shops=False)
+        gable = paint.house_front(rng, wall, storeys=storeys, bays=max(1, round(depth / 3)), lit=lit, shops=False)
     else:
-        side = (paint.speckle(rng, 0.07, "cloud")[..., None] * wall).astype(np.float32)
-    back = lateral + float(np.sign(lateral)) * depth
-    return House(lateral, start + length, start, storeys * storey, back, front, side)
+        gable = (paint.speckle(rng, 0.07, "cloud")[..., None] * wall).astype(np.float32)
+    end, height, side = start + length, storeys * storey, float(np.sign(lateral))
 
+    def draw(at: Place) -> None:
+        def face(texture: Floats, left: Corner, right: Corner, normal: tuple[float, float, float]) -> None:
+            """Warp a texture over the wall between two places (lateral, station)."""
+            ends = ((left, height), (right, height), (right, 0.0), (left, 0.0))
+            corners = np.array([(x, y, z) for (x, z), y in ends])
+            distances = np.maximum(corners[:, 2] - camera.station, 0.5)
+            light = at.stage.light.shade(normal)
+            at.stage.canvas.warp(camera.project(corners), distances, texture, light, BUILDING)
 
-@dataclass(frozen=True)
-class Tree(Thing):
-    """A tree: a trunk and clumps of leaves (outline ``[N, 2]``, brightness), or a conifer's layers, or a bush."""
+        camera = at.stage.camera
+        near = camera.station + 1.2
+        if end <= near:
+            return
+        if start > near:
+            face(gable, (lateral, start), (lateral + side * depth, start), (0.0, 0.0, -1.0))
+        shown = max(start, near)
+        cut = front[:, int((shown - start) / (end - start) * front.shape[1]) :]
+        if cut.shape[1] >= 2:
+            face(cut, (lateral, shown), (lateral, end), (-side, 0.0, 0.0))
 
-    trunk: float
-    clumps: tuple[tuple[Points, float], ...]
-    leaf: Points
-    bark: Points
-    patch: Floats
-    crown: float
-
-    def footprint(self) -> Points:
-        """The crown's middle and the foot."""
-        half, top = 0.8 * self.crown, self.trunk + self.crown
-        foot = [(self.lateral + x, 0.0, self.station + z) for x in (-0.2, 0.2) for z in (-0.2, 0.2)]
-        ring = np.linspace(0, 6.28, 8, endpoint=False)
-        crown = [(self.lateral + half * np.cos(a), top, self.station + half * np.sin(a)) for a in ring]
-        return np.array(foot + crown)
-
-    def draw(self, stage: Stage) -> None:
-        shade = stage.light.shade((0.0, 0.45, -0.89))
-        if self.trunk > 0.3:
-            wide = 0.07 * self.trunk + 0.12
-            trunk = limb((0, 0), (0, self.trunk + 0.8 * self.crown), wide, 0.5 * wide)
-            self.fill(stage, trunk, self.bark * shade, VEGETATION, self.patch)
-        patch = paint.rounded(self.patch, stage.light.side, 0.4)
-        for outline, bright in self.clumps:
-            self.fill(stage, outline, self.leaf * shade * bright, VEGETATION, patch)
+    return Thing(lateral, end, BUILDING, boxed((0.0, side * depth), height, (-length, 0.0)), draw)
 
 
 def _clump(rng: np.random.Generator, centre: Corner, radii: Corner) -> Points:
@@ -257,9 +208,9 @@ def _clump(rng: np.random.Generator, centre: Corner, radii: Corner) -> Points:
     return np.column_stack([centre[0] + radii[0] * ragged * np.cos(angles), np.maximum(0, up)])
 
 
-def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: bool = False) -> Tree:
-    """A random broad-leaved tree or conifer, or a bush."""
-    clumps: list[tuple[Points, float]] = []
+def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: bool = False) -> Thing:
+    """A random broad-leaved tree of clumps of leaves, a conifer of layers, or a bush."""
+    clumps: list[tuple[Points, float]] = []  # outline and brightness
     if bush:
         trunk, crown = 0.0, rng.uniform(0.5, 1.3)
         for _ in range(int(rng.integers(2, 5))):
@@ -277,52 +228,40 @@ def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: 
             centre = (rng.normal(0, 0.5 * crown), trunk + crown * rng.uniform(0.5, 1.5))
             radius = crown * rng.uniform(0.5, 0.85)
             clumps.append((_clump(rng, centre, (radius, 0.9 * radius)), rng.uniform(0.7, 1.2)))
-    leaf, bark = paint.colour(rng, "foliage"), paint.colour(rng, "bark")
-    return Tree(lateral, station, trunk, tuple(clumps), leaf, bark, paint.leaves(rng), crown)
+    leaf, bark, patch = paint.colour(rng, "foliage"), paint.colour(rng, "bark"), paint.leaves(rng)
+
+    def draw(at: Place) -> None:
+        light = at.stage.light
+        shade, leaves = light.shade((0.0, 0.45, -0.89)), paint.rounded(patch, light.side, 0.4)
+        if trunk > 0.3:
+            wide = 0.07 * trunk + 0.12
+            at.fill(limb((0, 0), (0, trunk + 0.8 * crown), wide, 0.5 * wide), bark * shade, VEGETATION, patch)
+        for outline, bright in clumps:
+            at.fill(outline, leaf * shade * bright, VEGETATION, leaves)
+
+    foot = [(x, 0.0, z) for x in (-0.2, 0.2) for z in (-0.2, 0.2)]
+    ring = 0.8 * crown * np.exp(1j * np.linspace(0, 6.28, 8, endpoint=False))
+    reach = np.array([*foot, *((a.real, trunk + crown, a.imag) for a in ring)])
+    return Thing(lateral, station, VEGETATION, reach, draw)
 
 
-@dataclass(frozen=True)
-class Hedge(Thing):
-    """A clipped hedge or overgrown fence along the street from ``start`` to its far end, ``station``."""
+def sample_hedge(rng: np.random.Generator, lateral: float, start: float, length: float) -> Thing:
+    """A random clipped hedge or overgrown fence along the street, ``length`` m from ``start``."""
+    height, leaf, patch = rng.uniform(0.8, 2.2), paint.colour(rng, "foliage"), paint.leaves(rng)
+    end = start + length
 
-    start: float
-    height: float
-    leaf: Points
-    patch: Floats
+    def draw(at: Place) -> None:
+        middle = replace(at, station=(start + end) / 2)
+        middle.solid(block(end - start, height), 0.8, leaf, VEGETATION, patch)
 
-    def footprint(self) -> Points:
-        return _corners((self.lateral - 0.4, self.lateral + 0.4), self.height, (self.start, self.station))
-
-    def draw(self, stage: Stage) -> None:
-        place = Placement(self.lateral, (self.start + self.station) / 2, 0.0)
-        profile = block(self.station - self.start, self.height)
-        place.draw(stage, profile, 0.8, self.leaf, VEGETATION, self.patch)
+    return Thing(lateral, end, VEGETATION, boxed((-0.4, 0.4), height, (-length, 0.0)), draw)
 
 
-def sample_hedge(rng: np.random.Generator, lateral: float, start: float, length: float) -> Hedge:
-    """A random hedge."""
-    height = rng.uniform(0.8, 2.2)
-    return Hedge(lateral, start + length, start, height, paint.colour(rng, "foliage"), paint.leaves(rng))
+def sample_skyline(rng: np.random.Generator, woods: float) -> Callable[[Stage], None]:
+    """What draws a random skyline: far houses and woods across the whole picture, which move with the camera.
 
-
-@dataclass(frozen=True)
-class Skyline:
-    """Far houses and woods across the whole picture; it moves with the camera, ``distance`` m away."""
-
-    distance: float
-    blocks: tuple[tuple[Points, Points, int, Floats], ...]
-
-    def draw(self, stage: Stage) -> None:
-        far = stage.camera.station + self.distance
-        for outline, colour, label, patch in self.blocks:
-            corners = np.column_stack([outline, np.full(len(outline), far)])
-            # The bend of the street must not carry the skyline away.
-            corners[:, 0] -= stage.camera.curvature / 2 * self.distance**2
-            stage.flat(corners, colour * stage.light.shade((0.0, 0.2, -0.98)), label, patch)
-
-
-def sample_skyline(rng: np.random.Generator, woods: float) -> Skyline:
-    """A random skyline; ``woods`` is the share of trees in it (0..1)."""
+    ``woods`` is the share of trees in it (0..1).
+    """
     distance = rng.uniform(160, 240)
     ridge = np.linspace(-distance, distance, 80)
     tops = 5 + 3 * woods + 1.5 * paint.crop(rng, "coarse", 1, 80)[0] + 3 * paint.crop(rng, "cloud", 1, 80)[0]
@@ -337,4 +276,12 @@ def sample_skyline(rng: np.random.Generator, woods: float) -> Skyline:
             front = paint.fabric(rng)
             blocks.append((outline, paint.colour(rng, "facade"), BUILDING, front))
         left += width * rng.uniform(0.8, 1.6)
-    return Skyline(distance, tuple(blocks))
+
+    def draw(stage: Stage) -> None:
+        # The bend of the street must not carry the skyline away.
+        bend = stage.camera.curvature / 2 * distance**2
+        at = Place(stage, -bend, stage.camera.station + distance)
+        for outline, colour, label, patch in blocks:
+            at.fill(outline, colour * stage.light.shade((0.0, 0.2, -0.98)), label, patch)
+
+    return draw
