@@ -23,7 +23,7 @@ ANOMALY = 5
 VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
 Window = tuple[slice, slice]
 Mask = npt.NDArray[np.bool_]
-_SHIFT = 3  # polygons are drawn with 1/8 pixel
+_SHIFT, _REPEAT = 3, cv2.BORDER_REPLICATE  # polygons are drawn with 1/8 pixel
 
 
 @dataclass
@@ -41,13 +41,10 @@ class Canvas:
         return cls(np.ascontiguousarray(sky), np.full(size, SKY, np.uint8), np.zeros(size, np.float32))
 
     def fill(self, outline: Points, depth: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
-        """Fill a polygon.
+        """Fill a polygon ``[N, 2]`` (column, row; continuous pixel coordinates).
 
         Args:
-            outline: ``[N, 2]`` (column, row), continuous pixel coordinates.
             depth: metres, one for all or one for each corner (then 1/depth is interpolated as on a plane).
-            colour: RGB.
-            label: raw label id.
             patch: factors ``[h, w]`` that multiply the colour, stretched over the polygon's bounding box.
         """
         columns = self.labels.shape[1]
@@ -61,26 +58,22 @@ class Canvas:
         if min(low) < -8 * columns or max(high) > 9 * columns:
             outline = outline.clip(-8 * columns, 9 * columns)
         fixed = _fixed(outline - (where[1].start + 0.5, where[0].start + 0.5))
-        plane = _plane(outline, depth, where)
-        if patch is None and plane is None:
-            cv2.fillPoly(self.colours[where], fixed, tuple(map(float, colour)), shift=_SHIFT)
-            cv2.fillPoly(self.labels[where], fixed, (label,), shift=_SHIFT)
-            cv2.fillPoly(self.depth[where], fixed, (float(depth.mean()),), shift=_SHIFT)
+        depths = _depths(outline, depth, where)
+        if patch is None and isinstance(depths, float):
+            for layer, value in ((self.colours, [*colour]), (self.labels, [label]), (self.depth, [depths])):
+                cv2.fillPoly(layer[where], fixed, value, shift=_SHIFT)
             return
         inside = _inside(where, fixed)
         painted: Points | Floats = colour
         if patch is not None:
             # One row of factors for each pixel inside: cheaper than the whole window.
             painted = _stretch(patch, low, high, where)[inside][:, None] * colour.astype(np.float32)
-        self._put(where, inside, painted, label, depth if plane is None else plane)
+        self._put(where, inside, painted, label, depths)
 
     def warp(self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int) -> None:
-        """Draw a texture ``[h, w, 3]`` over a quadrilateral.
+        """Draw a texture ``[h, w, 3]``, multiplied by an RGB light, over a quadrilateral.
 
-        Args:
-            corners: ``[4, 2]`` of the texture's top left, top right, bottom right, bottom left.
-            depth: metres at the four corners.
-            factor: RGB light that multiplies the texture.
+        ``corners`` ``[4, 2]`` are those of the texture's top left, top right, bottom right and bottom left.
         """
         columns = self.labels.shape[1]
         where = self._window(corners.min(axis=0), corners.max(axis=0))
@@ -97,11 +90,9 @@ class Canvas:
         half = np.float32(0.5)
         matrix = cv2.getPerspectiveTransform(source - half, target - half)
         inside = _inside(where, _fixed(np.clip(target, -8 * columns, 9 * columns) - half))
-        window = inside.shape[::-1]
-        shown = cv2.warpPerspective(small, matrix, window, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        shown = cv2.warpPerspective(small, matrix, inside.shape[::-1], flags=cv2.INTER_LINEAR, borderMode=_REPEAT)
         colours = np.asarray(shown[inside] * factor.astype(np.float32), np.float32)
-        plane = _plane(corners, depth, where)
-        self._put(where, inside, colours, label, depth if plane is None else plane)
+        self._put(where, inside, colours, label, _depths(corners, depth, where))
 
     def _window(self, low: Corner | Points, high: Corner | Points) -> Window | None:
         """The part of the canvas around a box of pixel coordinates; None where they do not meet."""
@@ -110,11 +101,11 @@ class Canvas:
         right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
         return None if right <= left or bottom <= top else (slice(top, bottom), slice(left, right))
 
-    def _put(self, where: Window, inside: Mask, colours: Points | Floats, label: int, depth: Points | Floats) -> None:
-        """Set the pixels inside; ``depth`` of each pixel of the window, or of corners that are about as far."""
+    def _put(self, where: Window, inside: Mask, colours: Points | Floats, label: int, depths: Floats | float) -> None:
+        """Set the pixels inside; the depths are of each pixel of the window, or of all."""
         self.colours[where][inside] = colours
         self.labels[where][inside] = label
-        self.depth[where][inside] = depth[inside] if depth.ndim == 2 else depth.mean()
+        self.depth[where][inside] = depths if isinstance(depths, float) else depths[inside]
 
 
 def _fixed(points: Points | Floats) -> list[npt.NDArray[np.int32]]:
@@ -127,17 +118,16 @@ def _inside(where: Window, fixed: list[npt.NDArray[np.int32]]) -> Mask:
     return mask > 0
 
 
-def _plane(outline: Points, depth: Points, where: Window) -> Floats | None:
-    """Depth over a window, from the plane through the corners; None where the corners are about as far."""
+def _depths(outline: Points, depth: Points, where: Window) -> Floats | float:
+    """Depth over a window, from the plane through the corners; their mean where they are about as far."""
     distances = depth.tolist()
     if max(distances) < 1.05 * min(distances):
-        return None
+        return float(depth.mean())
     system = np.column_stack([outline, np.ones(len(outline))])
     slope = np.linalg.lstsq(system, 1 / depth, rcond=None)[0]
     row, column = (np.arange(axis.start, axis.stop) + 0.5 for axis in where)
     inverse = slope[0] * column[None] + slope[1] * row[:, None] + slope[2]
-    plane: Floats = (1 / np.clip(inverse, 1 / depth.max(), 1 / depth.min())).astype(np.float32)
-    return plane
+    return np.asarray(1 / np.clip(inverse, 1 / depth.max(), 1 / depth.min()), np.float32)
 
 
 def _stretch(patch: Floats, low: Corner, high: Corner, where: Window) -> Floats:
@@ -152,9 +142,8 @@ def _stretch(patch: Floats, low: Corner, high: Corner, where: Window) -> Floats:
     # From window pixels to patch pixels, pixel centre to pixel centre.
     shift_x, shift_y = (left + 0.5 - low[0]) * scale_x - 0.5, (top + 0.5 - low[1]) * scale_y - 0.5
     matrix = np.array([[scale_x, 0, shift_x], [0, scale_y, shift_y]])
-    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    window = (right - left, bottom - top)
-    return np.asarray(cv2.warpAffine(small, matrix, window, flags=flags, borderMode=cv2.BORDER_REPLICATE), np.float32)
+    size, flags = (right - left, bottom - top), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    return np.asarray(cv2.warpAffine(small, matrix, size, flags=flags, borderMode=_REPEAT), np.float32)
 
 
 @dataclass(frozen=True)
@@ -214,8 +203,7 @@ class Place:
             along = profile[j] - profile[i]
             outward = np.array([0.0, -along[0], along[1]]) / max(1e-9, float(np.hypot(*along)))
             faces.append((i, np.stack([left[i], left[j], right[j], right[i]]), outward))
-        shown = []
-        camera = self.stage.camera
+        shown, camera = [], self.stage.camera
         for number, local, outward in faces:
             corners, normal = self.street(local), turned(outward[None], self.yaw)[0]
             x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
@@ -252,10 +240,6 @@ class Thing:
     half_width: float = 0.0
     yaw: float = 0.0
     speed: float = 0.0
-
-    def footprint(self) -> Points:
-        """Street points of foot and top."""
-        return self.reach + np.array((self.lateral, 0.0, self.station))
 
     def draw(self, stage: Stage) -> None:
         self.recipe(Place(stage, self.lateral, self.station, self.yaw))

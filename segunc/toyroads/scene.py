@@ -27,12 +27,10 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Scene:
-    """A drawn scene.
+    """A drawn scene, all uint8: RGB ``[H, W, 3]``, and two of ``[H, W]``.
 
-    Attributes:
-        image: RGB uint8 ``[H, W, 3]``.
-        labels: raw label ids of the label map ``toy``, uint8 ``[H, W]``; anomalies are 5 ('dynamic', ignored).
-        anomaly: uint8 ``[H, W]``: 0 normal, 1 anomaly, 255 ignored (the rim of one pixel around an anomaly).
+    ``labels`` are raw ids of the label map ``toy`` (anomalies are 5: 'dynamic', ignored); ``anomaly`` is 0 normal,
+    1 anomaly, 255 ignored (the rim of one pixel around an anomaly).
     """
 
     image: Bytes
@@ -56,11 +54,10 @@ class Layout:
 
     def take(self, lateral: float, station: float, half_width: float, half_length: float) -> bool:
         """Take a rectangle around a place; False, and nothing is taken, where it meets another one."""
-        for x, z, w, d in self.taken:
-            if abs(lateral - x) < half_width + w and abs(station - z) < half_length + d:
-                return False
-        self.taken.append((lateral, station, half_width, half_length))
-        return True
+        meets = (abs(lateral - x) < half_width + w and abs(station - z) < half_length + d for x, z, w, d in self.taken)
+        if free := not any(meets):
+            self.taken.append((lateral, station, half_width, half_length))
+        return free
 
     def side(self, side: int) -> Corner:
         """Laterals of the kerb and of the sidewalk's outer edge, to the left (-1) or right (1)."""
@@ -72,8 +69,7 @@ def sample_layout(rng: np.random.Generator, anomalies: bool = False, film: bool 
     """A random street scene.
 
     Args:
-        rng: where the scene is drawn from.
-        anomalies: put one to three anomalies on the road or sidewalk.
+        anomalies: put one to three on the road or sidewalk.
         film: for a camera that moves along it: a straight street without roll, in clear weather.
     """
     light = sample_light(rng, "clear" if film else None)
@@ -96,13 +92,9 @@ def sample_layout(rng: np.random.Generator, anomalies: bool = False, film: bool 
     _furnish(rng, layout)
     _traffic(rng, layout)
     _people(rng, layout)
-
-    def stays(thing: Thing) -> bool:
-        # Nobody drives with a car's tail in the windscreen.
-        blocks_view = thing.label == CAR and abs(thing.lateral) < 2.1 and thing.station < 8.5
-        return not blocks_view and not any(_hides(thing, one) for one in odd)
-
-    layout.things = [*filter(stays, layout.things), *odd]
+    # Nobody drives with a car's tail in the windscreen.
+    seen = [one for one in layout.things if not (one.label == CAR and abs(one.lateral) < 2.1 and one.station < 8.5)]
+    layout.things = [*(thing for thing in seen if not any(_hides(thing, one) for one in odd)), *odd]
     return layout
 
 
@@ -155,7 +147,7 @@ def _traffic(rng: np.random.Generator, layout: Layout) -> None:
 
     for side in (-1, 1):
         kerb = layout.side(side)[0]
-        if abs(kerb - max(lines, key=lambda lateral: side * lateral)) < 2.0:
+        if abs(kerb - (max if side > 0 else min)(lines)) < 2.0:
             continue
         busy, place = rng.uniform(0.1, 0.6), rng.uniform(3, 9)
         while place < 50:
@@ -217,14 +209,10 @@ def _hides(thing: Thing, odd: Thing) -> bool:
 
 
 def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool) -> Scene:
-    """Draw the scene of a seed.
+    """Draw the scene of a seed (of a data set: seed, split and frame), with one to three anomalies or none.
 
-    The street depends on the seed alone; ``size`` only changes the resolution (and the sensor noise).
-
-    Args:
-        seed: whatever :func:`numpy.random.default_rng` takes as a seed; the data set uses (seed, split, frame).
-        size: (height, width) in pixels, at least 32 each.
-        anomaly: put one to three anomalies into the scene.
+    The street depends on the seed alone; ``size``, (height, width) in pixels, at least 32 each, only changes the
+    resolution (and the sensor noise).
 
     Raises:
         InputError: the size is too small.
@@ -249,7 +237,17 @@ def render_layout(
     """
     height, width = size
     camera = replace(layout.camera, rows=SUPERSAMPLING * height, columns=SUPERSAMPLING * width, station=station)
-    canvas = draw_canvas(layout, camera, time)
+    canvas = Canvas.over(draw_sky(camera, layout.light))
+    stage = Stage(canvas, camera, layout.light, time)
+    layout.skyline(stage)
+    ordered = sorted(layout.things, key=lambda thing: -thing.station)
+    ahead = [thing for thing in ordered if thing.station > camera.station + 0.5]
+    footprints = [thing.reach + np.array((thing.lateral, 0.0, thing.station)) for thing in ahead]
+    layout.ground.draw(stage, draw_shadows(camera, layout.light, footprints))
+    for thing, points in zip(ahead, footprints, strict=True):
+        # Crowns and lamp arms reach beyond the points that make the shadow.
+        if not camera.misses(points, 2.5):
+            thing.draw(stage)
     colours = apply_air(canvas.colours, canvas.depth, layout.light)
     if layout.light.wet:
         colours = _mirror(colours, canvas.labels, camera, layout.light)
@@ -258,22 +256,6 @@ def render_layout(
     picture = add_rain(picture, layout.light, rng)
     labels, anomaly = vote(canvas.labels)
     return Scene(expose(picture, layout.light, rng), labels, anomaly)
-
-
-def draw_canvas(layout: Layout, camera: Camera, time: float) -> Canvas:
-    """Sky, skyline, shadowed ground, then all things from far to near."""
-    canvas = Canvas.over(draw_sky(camera, layout.light))
-    stage = Stage(canvas, camera, layout.light, time)
-    layout.skyline(stage)
-    ordered = sorted(layout.things, key=lambda thing: -thing.station)
-    ahead = [thing for thing in ordered if thing.station > camera.station + 0.5]
-    footprints = [thing.footprint() for thing in ahead]
-    layout.ground.draw(canvas, camera, layout.light, draw_shadows(camera, layout.light, footprints))
-    for thing, points in zip(ahead, footprints, strict=True):
-        # Crowns and lamp arms reach beyond the points that make the shadow.
-        if not camera.misses(points, 2.5):
-            thing.draw(stage)
-    return canvas
 
 
 def _mirror(colours: Floats, labels: Bytes, camera: Camera, light: Light) -> Floats:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from segunc.toyroads import paint
 from segunc.toyroads.camera import Camera, Corner, Floats, Points, block, boxed, limb
-from segunc.toyroads.canvas import BUILDING, ROAD, SIDEWALK, VEGETATION, Canvas, Place, Stage, Thing
+from segunc.toyroads.canvas import BUILDING, ROAD, SIDEWALK, VEGETATION, Place, Stage, Thing
 from segunc.toyroads.light import Light
 
 
@@ -20,8 +20,7 @@ class Ground:
     """The cross-section of a street; laterals in metres from the camera's path.
 
     Attributes:
-        road: left and right kerb.
-        sidewalk: outer edges of the left and right sidewalk.
+        road, sidewalk: left and right kerb, and the outer edges of the sidewalks.
         lines: (lateral, dashed) of the lane lines; zebra: station of a crossing, or None.
         colours: RGB of road, sidewalk and verge; mark: of the lines.
         wear: of the marks, 0..1; rough: contrast of stains and repairs; slab: metres between slab joints.
@@ -39,8 +38,9 @@ class Ground:
     slab: float
     offset: float
 
-    def draw(self, canvas: Canvas, camera: Camera, light: Light, shadows: Floats) -> None:
+    def draw(self, stage: Stage, shadows: Floats) -> None:
         """Draw all of the ground, darkened by ``shadows`` (factors, ``[rows, columns]``)."""
+        canvas, camera, light = stage.canvas, stage.camera, stage.light
         first, lateral, distance, slope = camera.ground_grid()
         ground = distance < 600
         near = np.minimum(distance, np.float32(600))
@@ -58,9 +58,8 @@ class Ground:
         colour += marks[..., None] * (self.mark.astype(np.float32) - colour)
         lit = light.shade((0.0, 1.0, 0.0)).astype(np.float32) * np.float32(1 - 0.35 * light.wet)
         colour = colour * lit * shadows[first:, :, None]
-        canvas.colours[first:][ground] = colour[ground]
-        canvas.labels[first:][ground] = label[ground]
-        canvas.depth[first:][ground] = near[ground]
+        for layer, drawn in ((canvas.colours, colour), (canvas.labels, label), (canvas.depth, near)):
+            layer[first:][ground] = drawn[ground]
 
     def _grain(self, lateral: Floats, station: Floats, slope: Floats, label: npt.NDArray[np.uint8]) -> Floats:
         """Factors of stains, grass, tyre tracks, and joints between slabs."""
