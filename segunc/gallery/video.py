@@ -19,8 +19,7 @@ import numpy as np
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import PARTIAL_SUFFIX
-from segunc.data.images import Image, read_image
-from segunc.data.webm import open_webm
+from segunc.data.images import Image, open_webm, read_image
 from segunc.gallery.overlay import blank, resize
 from segunc.maps.manifest import is_ours, read_manifest
 

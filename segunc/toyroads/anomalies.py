@@ -72,36 +72,34 @@ def _animal(it: Figure) -> None:
 
 def _tyre(it: Figure) -> None:
     """A big tyre: lying on the ground, or standing with its hole towards the camera."""
-    if it.shape[0] < 0.5:
-        outer, tall = 0.62 * it.size, 0.34 * it.size
-        angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
-
-        def ring(radius: float, height: float) -> Points:
-            x, z = it.at.lateral + radius * np.cos(angles), it.at.station + radius * np.sin(angles)
-            return np.column_stack([x, np.full(24, height), z])
-
-        lower, upper = ring(outer, 0.0), ring(outer, tall)
-        front = np.concatenate([lower[12:], lower[:1], upper[:1], upper[:11:-1]])
-        for face, which, factor in ((front, 0, 0.75), (upper, 0, 1.0), (ring(0.5 * outer, tall), 1, 0.45)):
-            it.at.stage.flat(face, *it.surface(which, factor))
+    if it.shape[0] >= 0.5:
+        for x, radius, which, factor in ((0.0, 0.55, 0, 0.85), (0.03, 0.5, 0, 1.0), (0.02, 0.27, 1, 0.55)):
+            it.blob((x, 0.55), (radius, radius), which, factor)
         return
-    it.blob((0.0, 0.55), (0.55, 0.55), 0, 0.85)
-    it.blob((0.03, 0.55), (0.5, 0.5), 0, 1.0)
-    it.blob((0.02, 0.55), (0.27, 0.27), 1, 0.55)
+    outer, tall = 0.62 * it.size, 0.34 * it.size
+    angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+
+    def ring(radius: float, height: float) -> Points:
+        x, z = it.at.lateral + radius * np.cos(angles), it.at.station + radius * np.sin(angles)
+        return np.column_stack([x, np.full(24, height), z])
+
+    lower, upper = ring(outer, 0.0), ring(outer, tall)
+    front = np.concatenate([lower[12:], lower[:1], upper[:1], upper[:11:-1]])
+    for face, which, factor in ((front, 0, 0.75), (upper, 0, 1.0), (ring(0.5 * outer, tall), 1, 0.45)):
+        it.at.stage.flat(face, *it.surface(which, factor))
 
 
 def _boulder(it: Figure) -> None:
     """A rock of flat facets around a ridge."""
-    count = 9
-    angles = np.linspace(0, np.pi, count)
-    radius = 0.75 * (0.75 + 0.5 * np.resize(it.shape, count))
+    angles = np.linspace(0, np.pi, 9)
+    radius = 0.75 * (0.75 + 0.5 * np.resize(it.shape, 9))
     rim = [(r * np.cos(a), max(0.0, 0.95 * r * np.sin(a))) for r, a in zip(radius, angles, strict=True)]
     ridge = (0.3 * (it.shape[0] - 0.5), 0.25 + 0.25 * it.shape[1])
     it.part(rim, 0, 0.8)
     side = it.at.stage.light.side
-    for i in range(count - 1):
+    for i in range(8):
         facing = np.cos((angles[i] + angles[i + 1]) / 2)
-        factor = 0.85 + 0.35 * side * facing + 0.18 * np.sin(angles[i]) + 0.12 * (it.shape[i % 8] - 0.5)
+        factor = 0.85 + 0.35 * side * facing + 0.18 * np.sin(angles[i]) + 0.12 * (it.shape[i] - 0.5)
         it.part([rim[i], rim[i + 1], ridge], 0, float(np.clip(factor, 0.5, 1.3)))
 
 
@@ -143,8 +141,7 @@ def _cone(it: Figure) -> None:
     """A cone or a striped pylon on a foot plate."""
     wide, thin = 0.36, 0.05 + 0.12 * it.shape[0]
     it.part([(-0.5, 0.0), (0.5, 0.0), (0.46, 0.09), (-0.46, 0.09)], 0, 0.7)
-    count = 3 + int(3.99 * it.shape[1])
-    shares = np.arange(count + 1) / count
+    shares = np.linspace(0, 1, 4 + int(3.99 * it.shape[1]))
     _bands(it, wide + (thin - wide) * shares, 0.08 + 1.05 * shares, (1, 3, 5))
 
 

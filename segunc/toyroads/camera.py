@@ -91,11 +91,10 @@ class Camera:
         return np.array(kept).reshape(-1, 3)
 
     def ground_grid(self) -> tuple[int, Floats, Floats, Floats]:
-        """Street coordinates of the ground under each pixel.
+        """The first row that may show ground, and street coordinates of the ground under each pixel from there.
 
-        Returns:
-            first row that may show ground, then lateral, distance (from the camera) and depth slope (metres of
-            lateral a pixel spans), each float32 ``[rows - first, columns]``; distance is infinite above the horizon.
+        These are lateral, distance (from the camera; infinite above the horizon) and slope (metres of lateral that a
+        pixel spans), each float32 ``[rows - first, columns]``.
         """
         # The roll lifts the horizon at one side.
         lift = abs(np.sin(self.roll)) * self.columns / 2

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.webm import open_webm
+from segunc.data.images import open_webm
 from segunc.toyroads.anomalies import sample_anomaly
 from segunc.toyroads.canvas import CAR, PERSON, Thing
 from segunc.toyroads.scene import Scene, check_size, render_layout, render_scene, sample_layout
@@ -35,13 +35,10 @@ CROSSING = 24.0
 
 @dataclass(frozen=True)
 class ToyConfig:
-    """What to generate.
+    """What to generate: scenes of each split and frames of the video (0 leaves it out).
 
-    Attributes:
-        seed: frame i of a split is drawn from the seed (seed, split, i) alone, so longer and shorter sets share frames.
-        train, val, test, anomaly: scenes of each split (0 leaves it out).
-        video_frames: length of the video (0 leaves it out).
-        size: (height, width) in pixels, even and at least 32.
+    Frame i of a split is drawn from the seed (``seed``, split, i) alone, so longer and shorter sets share frames;
+    ``size`` is (height, width) in pixels, even and at least 32.
     """
 
     seed: int = 0
@@ -53,11 +50,7 @@ class ToyConfig:
     size: tuple[int, int] = (128, 256)
 
     def check(self) -> None:
-        """Refuse what cannot be generated.
-
-        Raises:
-            InputError: a negative number, or a size that is too small or odd.
-        """
+        """Refuse a negative number, and a size that is too small or odd, as an InputError."""
         check_size(self.size)
         if any(side % 2 for side in self.size):
             raise InputError(f"toy scenes of size {self.size}", "even height and width (for the video)", "round it")
@@ -90,12 +83,20 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         tell(f"toy road scenes in {root} are complete")
         return
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
+    pictures, classes, masks = (unfinished / name for name in ("leftImg8bit", "gtFine", "gtAnomaly"))
     try:
         unfinished.mkdir(parents=True)
         for index, split in enumerate(SPLITS):
             count = settings[split]
             for i in range(count):
-                _write_scene(unfinished, split, frame_name(split, i), (config.seed, index, i), config.size)
+                frame, scene = (
+                    frame_name(split, i),
+                    render_scene((config.seed, index, i), config.size, split == "anomaly"),
+                )
+                _write_png(pictures / split / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
+                _write_png(classes / split / f"{frame}_gtFine_labelIds.png", scene.labels)
+                if split == "anomaly":
+                    _write_png(masks / split / f"{frame}_anomaly.png", scene.anomaly)
                 if (i + 1) % 32 == 0 or i + 1 == count:
                     tell(f"toy road scenes: {split} {i + 1}/{count}")
         if config.video_frames:
@@ -146,18 +147,9 @@ def _is_finished(root: Path, description: dict[str, Any]) -> bool:
 
 def frame_name(split: str, index: int) -> str:
     """The path of a frame below its split's folder, without its ending: ``CITY/CITY_000003_000019``."""
-    cities = _CITIES[split]
-    city = cities[index % len(cities)]
+    city = _CITIES[split][index % len(_CITIES[split])]
     # Scenes are numbered as sequences; the frame number is the one that Cityscapes labels.
     return f"{city}/{city}_{index:06d}_000019"
-
-
-def _write_scene(root: Path, split: str, frame: str, seed: tuple[int, int, int], size: tuple[int, int]) -> None:
-    scene = render_scene(seed, size, split == "anomaly")
-    _write_png(root / "leftImg8bit" / split / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
-    _write_png(root / "gtFine" / split / f"{frame}_gtFine_labelIds.png", scene.labels)
-    if split == "anomaly":
-        _write_png(root / "gtAnomaly" / split / f"{frame}_anomaly.png", scene.anomaly)
 
 
 def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
@@ -171,8 +163,7 @@ def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
 
 def _write_video(folder: Path, config: ToyConfig) -> None:
     folder.mkdir(parents=True)
-    path = folder / "crossing.webm"
-    height, width = config.size
+    path, (height, width) = folder / "crossing.webm", config.size
     writer = open_webm(path, FRAMES_PER_SECOND, width, height)
     if not writer.isOpened():
         raise PartialFailure(f"{path}: this build of OpenCV cannot write VP8 video; set video_frames to 0")
@@ -186,12 +177,10 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
 
 
 def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float) -> Iterator[Scene]:
-    """Draw the frames of the video one after the other.
+    """Draw the frames of the video one after the other: an animal that crosses the street in all of their time.
 
     Args:
         seed: (seed of the data set, place of the video after the splits).
-        size: (height, width) in pixels.
-        frames: how many; the crossing takes this long.
         rate: frames per second; with SPEED, how far the camera moves between frames.
     """
     rng = np.random.default_rng((*seed, 0))

@@ -97,10 +97,8 @@ def noise_tile(grain: str) -> Floats:
     rng = np.random.default_rng([20240617, [*_GRAINS].index(grain)])
     spectrum = np.fft.rfft2(rng.standard_normal((TILE, TILE)))
     frequency = np.hypot(np.fft.fftfreq(TILE)[:, None], np.fft.rfftfreq(TILE)[None])
-    if grain == "cloud":
-        spectrum *= 1 / np.maximum(frequency, 1 / TILE) ** 1.5
-    else:
-        spectrum *= np.exp(-((frequency * _GRAINS[grain]) ** 2))
+    cloud = grain == "cloud"
+    spectrum *= 1 / np.maximum(frequency, 1 / TILE) ** 1.5 if cloud else np.exp(-((frequency * _GRAINS[grain]) ** 2))
     spectrum[0, 0] = 0
     tile = np.fft.irfft2(spectrum, s=(TILE, TILE))
     return np.ascontiguousarray(tile / tile.std(), dtype=np.float32)

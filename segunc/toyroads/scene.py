@@ -40,7 +40,7 @@ class Scene:
 
 @dataclass
 class Layout:
-    """A whole street scene before it is drawn; its ``camera`` has no rows and columns yet.
+    """A street scene before it is drawn: its ``camera`` has no rows and columns yet.
 
     ``taken`` are rectangles of the street: lateral and station of the middle, half width, half length.
     """
@@ -77,8 +77,7 @@ def sample_layout(rng: np.random.Generator, anomalies: bool = False, film: bool 
     woods = rng.uniform(0, 1)
     skyline = surroundings.sample_skyline(rng, woods)
     camera = Camera(
-        rows=0,
-        columns=0,
+        *(0, 0),
         field_of_view=float(np.deg2rad(rng.uniform(50, 68))),
         horizon=rng.uniform(0.40, 0.52),
         height=rng.uniform(1.25, 1.75),
@@ -100,8 +99,7 @@ def sample_layout(rng: np.random.Generator, anomalies: bool = False, film: bool 
 
 def _line_side(rng: np.random.Generator, layout: Layout, side: int, woods: float) -> None:
     """Houses, or hedges and trees, behind one sidewalk."""
-    kerb, outer = layout.side(side)
-    add = layout.things.append
+    (kerb, outer), add = layout.side(side), layout.things.append
     lit = 0.35 if layout.light.weather == "dusk" else 0.04
     built = rng.random() > 0.1 + 0.4 * woods
     setback, station = rng.uniform(0.0, 2.5), rng.uniform(-12, -2)
@@ -165,26 +163,26 @@ def _traffic(rng: np.random.Generator, layout: Layout) -> None:
 
 def _people(rng: np.random.Generator, layout: Layout) -> None:
     """Persons on the sidewalks, alone or together, and some who cross."""
+
+    def add(lateral: float, station: float, half: Corner) -> None:
+        if layout.take(lateral, station, *half):
+            layout.things.append(sample_person(rng, lateral, station))
+
     for _ in range(int(rng.poisson(4.0))):
         side = int(rng.choice((-1, 1)))
         kerb, outer = layout.side(side)
         low, high = sorted((kerb + side * 0.4, outer - side * 0.3))
         lateral, place = rng.uniform(low, high), 4.5 + 18 * rng.beta(1, 1.6)
         for i in range(int(rng.choice((1, 1, 2, 3)))):
-            at = (lateral + 0.6 * i * side, place + 0.3 * i)
-            if layout.take(*at, 0.25, 0.3):
-                layout.things.append(sample_person(rng, *at))
+            add(lateral + 0.6 * i * side, place + 0.3 * i, (0.25, 0.3))
     # Enough who cross that a network cannot take whatever stands on the road for a car.
     for _ in range(int(rng.choice((0, 1, 2, 3)))):
-        at = (rng.uniform(*layout.ground.road), rng.uniform(6, 20))
-        if layout.take(*at, 0.3, 0.5):
-            layout.things.append(sample_person(rng, *at))
+        add(rng.uniform(*layout.ground.road), rng.uniform(6, 20), (0.3, 0.5))
 
 
 def _place_anomalies(rng: np.random.Generator, layout: Layout) -> list[Thing]:
     """One to three anomalies on road or sidewalk, within the picture."""
-    placed: list[Thing] = []
-    left, right = layout.ground.sidewalk
+    placed, (left, right) = [], layout.ground.sidewalk
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
         station = 10.5 * float(np.exp(rng.uniform(0, 0.55)))
         # The street bends away from under the camera's axis.
@@ -276,12 +274,9 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
     step = SUPERSAMPLING
     # The same corner of every block, as strided views: reducing over axes of two is an order slower.
     corners = [labels[i::step, j::step] for i in range(step) for j in range(step)]
-    winner = np.zeros_like(corners[0])
-    best = np.zeros_like(winner)
+    winner, best = np.zeros_like(corners[0]), np.zeros_like(corners[0])
     for label in VOTE_ORDER:
-        count = np.zeros_like(winner)
-        for corner in corners:
-            count += corner == label
+        count = sum(((corner == label).astype(np.uint8) for corner in corners), np.zeros_like(best))
         better = count > best
         winner[better] = label
         np.maximum(best, count, out=best)

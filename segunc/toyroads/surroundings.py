@@ -102,8 +102,8 @@ def _phase(values: Floats, period: float) -> Floats:
 
 def _noise(grain: str, lateral: Floats, station: Floats, per_metre: float) -> Floats:
     map_x, map_y = lateral * np.float32(per_metre), station * np.float32(per_metre)
-    tile = paint.noise_tile(grain)
-    return np.asarray(cv2.remap(tile, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP), np.float32)
+    found = cv2.remap(paint.noise_tile(grain), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
+    return np.asarray(found, np.float32)
 
 
 def sample_ground(rng: np.random.Generator) -> Ground:
@@ -136,9 +136,8 @@ def sample_ground(rng: np.random.Generator) -> Ground:
 def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floats:
     """Factors by which the ground is darkened, float32 ``[rows, columns]``.
 
-    Args:
-        footprints: for each thing its street points; those on the ground make the contact shadow, and all of
-            them, moved along the sun's rays to the ground, the outline of the cast one.
+    Of the street points of each thing, those on the ground make the contact shadow, and all of them, moved along the
+    sun's rays to the ground, the outline of the cast one.
     """
     cast = np.full((camera.rows, camera.columns), 1, np.float32)
     contact = cast.copy()
@@ -149,8 +148,9 @@ def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floa
         _fill_hull(cast, camera.project(fallen), light.shadow)
         _fill_hull(contact, camera.project(points[points[:, 1] < 0.05]), 0.55)
     sigma = 0.004 * camera.columns
-    soft = np.asarray(cv2.GaussianBlur(contact, (0, 0), sigma), np.float32)
-    return np.asarray(cv2.GaussianBlur(cast, (0, 0), 0.3 * sigma), np.float32) * soft
+    return np.asarray(
+        cv2.GaussianBlur(cast, (0, 0), 0.3 * sigma) * cv2.GaussianBlur(contact, (0, 0), sigma), np.float32
+    )
 
 
 def _fill_hull(target: Floats, outline: Points, value: float) -> None:

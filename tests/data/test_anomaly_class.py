@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.data.datasets import DATASETS, AnomalyClassEntry, dataset_entry, declare_anomalies
-from segunc.data.entry import Sample
+from segunc.data.datasets import DATASETS, dataset_entry
+from segunc.data.entry import DatasetEntry, Sample
 from segunc.data.images import read_label_image
 from segunc.data.module import SegmentationDataModule
 from tests.data.miniatures import write_frame
@@ -32,8 +32,8 @@ def camvid(root: Path, frames: dict[str, list[bool]]) -> Path:
     return root
 
 
-def without_bicyclist(holdout: int = 2) -> AnomalyClassEntry:
-    return declare_anomalies(DATASETS["camvid"], ["bicyclist"], holdout)
+def without_bicyclist(holdout: int = 2) -> DatasetEntry:
+    return dataset_entry("camvid", anomaly_classes=["bicyclist"], holdout=holdout)
 
 
 def names(samples: list[Sample]) -> list[int]:

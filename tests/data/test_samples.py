@@ -13,8 +13,7 @@ from segunc.core.errors import InputError
 from segunc.data.entry import Sample
 from segunc.data.images import load_image
 from segunc.data.labels import label_map
-from segunc.data.samples import SegmentationDataset
-from segunc.data.transforms import EvalTransform
+from segunc.data.samples import EvalTransform, SegmentationDataset
 from tests.data.miniatures import write_frame
 
 

@@ -11,11 +11,12 @@ import torch
 
 import segunc
 from segunc.data.labels import IGNORE
-from segunc.data.transforms import EvalTransform, TrainTransform, to_tensor
+from segunc.data.samples import EvalTransform, TrainTransform, to_tensors
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(1, 256, (40, 60, 3), np.uint8)
 LABEL = RNG.integers(0, 5, (40, 60), np.uint8)
+PLAIN = to_tensors(IMAGE, LABEL)["image"]
 
 
 def test_only_one_module_imports_albumentations() -> None:
@@ -27,7 +28,7 @@ def test_only_one_module_imports_albumentations() -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if any(name.split(".")[0] == "albumentations" for name in names):
                 importers.add(path.relative_to(package).as_posix())
-    assert importers == {"data/transforms.py"}
+    assert importers == {"data/samples.py"}
 
 
 @pytest.mark.parametrize("crop", [(16, 32), (40, 60), (96, 128), (33, 200)])
@@ -56,7 +57,7 @@ def test_what_is_padded_is_ignored_and_nothing_else() -> None:
     inside = item["label"][rows : rows + 40, columns : columns + 60]
     assert torch.equal(inside, torch.from_numpy(LABEL.astype(np.int64)))
     image = item["image"][:, rows : rows + 40, columns : columns + 60]
-    torch.testing.assert_close(image, to_tensor(IMAGE), atol=1.5 / 255, rtol=0)
+    torch.testing.assert_close(image, PLAIN, atol=1.5 / 255, rtol=0)
 
 
 def test_torchs_seed_alone_decides_the_crop() -> None:
@@ -94,7 +95,7 @@ def test_flips_come_as_often_as_asked_for() -> None:
 
 def test_evaluation_changes_nothing_or_the_size_alone() -> None:
     plain = EvalTransform()(IMAGE, LABEL)
-    assert torch.equal(plain["image"], to_tensor(IMAGE))
+    assert torch.equal(plain["image"], PLAIN)
     assert torch.equal(plain["label"], torch.from_numpy(LABEL.astype(np.int64)))
     for size in ((20, 30), (80, 120)):
         resized = EvalTransform(size)(IMAGE, LABEL)
@@ -103,5 +104,5 @@ def test_evaluation_changes_nothing_or_the_size_alone() -> None:
         assert set(resized["label"].unique().tolist()) <= set(range(5))  # nearest: no class between two others
     # Shrinking averages over areas: a mean over each two by two pixels.
     small = EvalTransform((20, 30))(IMAGE, LABEL)["image"]
-    pooled = torch.nn.functional.avg_pool2d(to_tensor(IMAGE)[None], 2)[0]
+    pooled = torch.nn.functional.avg_pool2d(PLAIN[None], 2)[0]
     torch.testing.assert_close(small, pooled, atol=0.51 / 255, rtol=0)
