@@ -89,10 +89,8 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         for index, split in enumerate(SPLITS):
             count = settings[split]
             for i in range(count):
-                frame, scene = (
-                    frame_name(split, i),
-                    render_scene((config.seed, index, i), config.size, split == "anomaly"),
-                )
+                frame = frame_name(split, i)
+                scene = render_scene((config.seed, index, i), config.size, split == "anomaly")
                 _write_png(pictures / split / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
                 _write_png(classes / split / f"{frame}_gtFine_labelIds.png", scene.labels)
                 if split == "anomaly":
@@ -114,14 +112,12 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
 
 def _is_finished(root: Path, description: dict[str, Any]) -> bool:
     """Whether the folder holds this set; False where nothing is there yet."""
-    if not root.exists():
-        return False
-    if not root.is_dir():
+    if root.exists() and not root.is_dir():
         raise InputError(f"{root} is a file", "a new or empty folder for the toy scenes", "choose another path")
+    if not root.exists() or not any(root.iterdir()):
+        return False
     marker = root / "toy.json"
     if not marker.is_file():
-        if not any(root.iterdir()):
-            return False
         expected = "a new or empty folder, or a finished set of toy scenes"
         raise InputError(f"folder {root} holds other files (no toy.json)", expected, "choose another folder")
     try:
@@ -138,11 +134,8 @@ def _is_finished(root: Path, description: dict[str, Any]) -> bool:
     else:
         theirs, ours = found["config"], description["config"]
         what = ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in ours.items() if theirs.get(k) != v)
-    raise InputError(
-        f"folder {root} holds toy scenes of another configuration: {what}",
-        "the same configuration or a new folder",
-        "choose another folder or remove this one",
-    )
+    given = f"folder {root} holds toy scenes of another configuration: {what}"
+    raise InputError(given, "the same configuration or a new folder", "choose another folder or remove this one")
 
 
 def frame_name(split: str, index: int) -> str:

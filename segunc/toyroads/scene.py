@@ -76,15 +76,9 @@ def sample_layout(rng: np.random.Generator, anomalies: bool = False, film: bool 
     ground = surroundings.sample_ground(rng)
     woods = rng.uniform(0, 1)
     skyline = surroundings.sample_skyline(rng, woods)
-    camera = Camera(
-        *(0, 0),
-        field_of_view=float(np.deg2rad(rng.uniform(50, 68))),
-        horizon=rng.uniform(0.40, 0.52),
-        height=rng.uniform(1.25, 1.75),
-        curvature=0.0 if film else rng.normal(0, 0.0016),
-        roll=0.0 if film else rng.normal(0, 0.008),
-    )
-    layout = Layout(light, ground, skyline, camera)
+    view, horizon, height = float(np.deg2rad(rng.uniform(50, 68))), rng.uniform(0.40, 0.52), rng.uniform(1.25, 1.75)
+    curvature, roll = (0.0, 0.0) if film else (rng.normal(0, 0.0016), rng.normal(0, 0.008))
+    layout = Layout(light, ground, skyline, Camera(0, 0, view, horizon, height, curvature, roll))
     odd = _place_anomalies(rng, layout) if anomalies else []
     for side in (-1, 1):
         _line_side(rng, layout, side, woods)
@@ -136,7 +130,7 @@ def _furnish(rng: np.random.Generator, layout: Layout) -> None:
 
 def _traffic(rng: np.random.Generator, layout: Layout) -> None:
     """Parked cars, cars ahead, oncoming cars, at times one that turns across."""
-    road, lines = layout.ground.road, [lateral for lateral, _ in layout.ground.lines]
+    road, lines = layout.ground.road, layout.ground.lines
 
     def add(lateral: float, station: float, half: Corner, yaw: float | None, speed: float = 0.0) -> None:
         if layout.take(lateral, station, *half):
@@ -274,12 +268,8 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
     step = SUPERSAMPLING
     # The same corner of every block, as strided views: reducing over axes of two is an order slower.
     corners = [labels[i::step, j::step] for i in range(step) for j in range(step)]
-    winner, best = np.zeros_like(corners[0]), np.zeros_like(corners[0])
-    for label in VOTE_ORDER:
-        count = sum(((corner == label).astype(np.uint8) for corner in corners), np.zeros_like(best))
-        better = count > best
-        winner[better] = label
-        np.maximum(best, count, out=best)
+    votes = [np.sum([corner == label for corner in corners], axis=0, dtype=np.uint8) for label in VOTE_ORDER]
+    winner = np.array(VOTE_ORDER, np.uint8)[np.argmax(votes, axis=0)]  # the first of several
     touched = np.any([corner == ANOMALY for corner in corners], axis=0)
     anomaly = (winner == ANOMALY).astype(np.uint8)
     ring = (cv2.dilate(anomaly, np.ones((3, 3), np.uint8)) > 0) | touched

@@ -21,71 +21,85 @@ class Ground:
 
     Attributes:
         road, sidewalk: left and right kerb, and the outer edges of the sidewalks.
-        lines: (lateral, dashed) of the lane lines; zebra: station of a crossing, or None.
-        colours: RGB of road, sidewalk and verge; mark: of the lines.
-        wear: of the marks, 0..1; rough: contrast of stains and repairs; slab: metres between slab joints.
-        offset: where the noise begins.
+        lines: of the lanes, the middle first.
+        draw: draws all of it, darkened by shadows (factors, ``[rows, columns]``).
     """
 
-    road: tuple[float, float]
-    sidewalk: tuple[float, float]
-    lines: tuple[tuple[float, bool], ...]
-    zebra: float | None
-    colours: tuple[Points, Points, Points]
-    mark: Points
-    wear: float
-    rough: float
-    slab: float
-    offset: float
+    road: Corner
+    sidewalk: Corner
+    lines: list[float]
+    draw: Callable[[Stage, Floats], None]
 
-    def draw(self, stage: Stage, shadows: Floats) -> None:
-        """Draw all of the ground, darkened by ``shadows`` (factors, ``[rows, columns]``)."""
-        canvas, camera, light = stage.canvas, stage.camera, stage.light
-        first, lateral, distance, slope = camera.ground_grid()
+
+def sample_ground(rng: np.random.Generator) -> Ground:
+    """A random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
+    lane = rng.uniform(2.9, 3.6)
+    ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    parking = [2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6) for _ in range(2)]
+    shift = lane * (ours - 1) * int(rng.integers(0, 2))  # which of our lanes the camera drives in
+    middle = -lane / 2 - shift + rng.normal(0, 0.2)
+    edges = (middle - theirs * lane, middle + ours * lane)
+    dashed = {middle: rng.random() < 0.6}
+    lines = [middle, *(middle + i * lane for i in range(1, ours)), *(middle - i * lane for i in range(1, theirs))]
+    if rng.random() < 0.6:
+        lines += edges
+        dashed |= dict.fromkeys(edges, False)
+    road = (edges[0] - parking[0], edges[1] + parking[1])
+    sidewalk = (road[0] - rng.uniform(2.2, 5.0), road[1] + rng.uniform(2.2, 5.0))
+    zebra = rng.uniform(8, 40) if rng.random() < 0.25 else None
+    tones = [paint.colour(rng, thing) for thing in ("asphalt", "paving", "foliage")]
+    white = np.array([0.85, 0.85, 0.82] if rng.random() < 0.85 else [0.85, 0.68, 0.25], np.float32)
+    wear, rough = np.float32(rng.uniform(0.1, 0.9)), rng.uniform(0.02, 0.14)  # of the marks; of stains and repairs
+    slab, offset = rng.uniform(0.5, 1.4), rng.uniform(0, 50)  # metres between joints; where the noise begins
+
+    def draw(stage: Stage, shadows: Floats) -> None:
+        first, lateral, distance, slope = stage.camera.ground_grid()
         ground = distance < 600
         near = np.minimum(distance, np.float32(600))
-        station = near + np.float32(camera.station)
-        on_road = (lateral > self.road[0]) & (lateral < self.road[1])
-        paved = (lateral > self.sidewalk[0]) & (lateral < self.sidewalk[1])
+        station = near + np.float32(stage.camera.station)
+        on_road = (lateral > road[0]) & (lateral < road[1])
+        paved = (lateral > sidewalk[0]) & (lateral < sidewalk[1])
         label = np.where(on_road, ROAD, np.where(paved, SIDEWALK, VEGETATION)).astype(np.uint8)
         table = np.zeros((256, 3), np.float32)
-        table[[ROAD, SIDEWALK, VEGETATION]] = self.colours
-        factor = self._grain(lateral, station, slope, label)
+        table[[ROAD, SIDEWALK, VEGETATION]] = tones
+        factor = grain(lateral, station, slope, label)
         colour = table[label] * factor[..., None]
-        kerb = _stripe(lateral, self.road[0] - 0.09, 0.09, slope) + _stripe(lateral, self.road[1] + 0.09, 0.09, slope)
+        kerb = _stripe(lateral, road[0] - 0.09, 0.09, slope) + _stripe(lateral, road[1] + 0.09, 0.09, slope)
         colour += (np.float32(0.55) * np.minimum(kerb, 1))[..., None] * (np.float32(0.62) - colour)
-        marks = self._marks(lateral, station, slope, factor) * on_road
-        colour += marks[..., None] * (self.mark.astype(np.float32) - colour)
+        worn = np.clip(1 - wear * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
+        marked = np.asarray(marks(lateral, station, slope) * worn, np.float32) * on_road
+        colour += marked[..., None] * (white - colour)
+        light = stage.light
         lit = light.shade((0.0, 1.0, 0.0)).astype(np.float32) * np.float32(1 - 0.35 * light.wet)
         colour = colour * lit * shadows[first:, :, None]
+        canvas = stage.canvas
         for layer, drawn in ((canvas.colours, colour), (canvas.labels, label), (canvas.depth, near)):
             layer[first:][ground] = drawn[ground]
 
-    def _grain(self, lateral: Floats, station: Floats, slope: Floats, label: npt.NDArray[np.uint8]) -> Floats:
+    def grain(lateral: Floats, station: Floats, slope: Floats, label: npt.NDArray[np.uint8]) -> Floats:
         """Factors of stains, grass, tyre tracks, and joints between slabs."""
-        fine = _noise("medium", lateral + self.offset, station, 22.0)
-        broad = _noise("cloud", lateral + self.offset, station, 5.0)
+        fine, broad = (_noise(kind, lateral + offset, station, at) for kind, at in (("medium", 22.0), ("cloud", 5.0)))
         # Grain finer than a pixel averages out.
         fade = 1 / (1 + (12 * slope) ** 2)
-        strength = np.where(label == VEGETATION, np.float32(0.2), np.float32(0.05 + 0.2 * self.rough))
+        strength = np.where(label == VEGETATION, np.float32(0.2), np.float32(0.05 + 0.2 * rough))
         tyre_tracks = 1 - np.float32(0.06) * np.cos(np.float32(2 * np.pi / 1.7) * lateral)
-        grain = (1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks
-        joints = ((_phase(station, self.slab) < 0.06) | (_phase(lateral, self.slab) < 0.06)) & (label == SIDEWALK)
-        worn = np.clip(grain, 0.35, 1.7) * (1 - np.float32(0.2) * joints / (1 + (25 * slope) ** 2))
+        stains = (1 + strength * fade * fine + np.float32(rough) * broad) * tyre_tracks
+        joints = ((_phase(station, slab) < 0.06) | (_phase(lateral, slab) < 0.06)) & (label == SIDEWALK)
+        worn = np.clip(stains, 0.35, 1.7) * (1 - np.float32(0.2) * joints / (1 + (25 * slope) ** 2))
         return np.asarray(worn, np.float32)
 
-    def _marks(self, lateral: Floats, station: Floats, slope: Floats, factor: Floats) -> Floats:
-        marks = np.zeros_like(lateral)
-        for place, dashed in self.lines:
+    def marks(lateral: Floats, station: Floats, slope: Floats) -> Floats:
+        """The share of each pixel that lines and the crossing cover."""
+        covered = np.zeros_like(lateral)
+        for place in lines:
             line = _stripe(lateral, place, 0.075, slope)
-            if dashed:
-                line = line * (_phase(station, 9.0) < 4.5)
-            marks = np.maximum(marks, line)
-        if self.zebra is not None:
-            bars = (_phase(lateral - np.float32(self.road[0]), 1.0) > 0.5) & (np.abs(station - self.zebra) < 1.6)
-            marks = np.maximum(marks, bars.astype(np.float32))
-        worn = np.clip(1 - np.float32(self.wear) * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
-        return np.asarray(marks * worn, np.float32)
+            covered = np.maximum(covered, line * (_phase(station, 9.0) < 4.5) if dashed.get(place, True) else line)
+        if zebra is not None:
+            bars = (_phase(lateral - np.float32(road[0]), 1.0) > 0.5) & (np.abs(station - zebra) < 1.6)
+            covered = np.maximum(covered, bars.astype(np.float32))
+        return covered
+
+    return Ground(road, sidewalk, lines, draw)
 
 
 def _stripe(lateral: Floats, place: float, half: float, slope: Floats) -> Floats:
@@ -104,33 +118,6 @@ def _noise(grain: str, lateral: Floats, station: Floats, per_metre: float) -> Fl
     map_x, map_y = lateral * np.float32(per_metre), station * np.float32(per_metre)
     found = cv2.remap(paint.noise_tile(grain), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
     return np.asarray(found, np.float32)
-
-
-def sample_ground(rng: np.random.Generator) -> Ground:
-    """A random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
-    lane = rng.uniform(2.9, 3.6)
-    ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
-    parking = [2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6) for _ in range(2)]
-    shift = lane * (ours - 1) * int(rng.integers(0, 2))  # which of our lanes the camera drives in
-    middle = -lane / 2 - shift + rng.normal(0, 0.2)
-    edges = (middle - theirs * lane, middle + ours * lane)
-    lines: list[tuple[float, bool]] = [(middle, rng.random() < 0.6)]
-    lines += [(middle + i * lane, True) for i in range(1, ours)] + [(middle - i * lane, True) for i in range(1, theirs)]
-    if rng.random() < 0.6:
-        lines += [(edge, False) for edge in edges]
-    road = (edges[0] - parking[0], edges[1] + parking[1])
-    return Ground(
-        road=road,
-        sidewalk=(road[0] - rng.uniform(2.2, 5.0), road[1] + rng.uniform(2.2, 5.0)),
-        lines=tuple(lines),
-        zebra=rng.uniform(8, 40) if rng.random() < 0.25 else None,
-        colours=(paint.colour(rng, "asphalt"), paint.colour(rng, "paving"), paint.colour(rng, "foliage")),
-        mark=np.array([0.85, 0.85, 0.82]) if rng.random() < 0.85 else np.array([0.85, 0.68, 0.25]),
-        wear=rng.uniform(0.1, 0.9),
-        rough=rng.uniform(0.02, 0.14),
-        slab=rng.uniform(0.5, 1.4),
-        offset=rng.uniform(0, 50),
-    )
 
 
 def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floats:
