@@ -1,7 +1,6 @@
 """Anomalies: things that no training scene holds, in the colours and textures of known things.
 
-Each one draws its colour from :func:`palette.anomaly` and its surface from the textures of the known things, stands
-on the ground in true perspective, and goes through the same light, air and sensor.
+They stand on the ground in true perspective, and go through the same light, air and sensor.
 """
 
 from __future__ import annotations
@@ -105,15 +104,13 @@ def _boulder(it: Figure) -> None:
 
 def _boxes(it: Figure) -> None:
     """A heap of two to four crates or cartons."""
-    base = 0.0
-    for i in range(2 + int(it.shape[0] * 2.99)):
+    base, at, shape = 0.0, it.at, it.shape
+    for i in range(2 + int(shape[0] * 2.99)):
         side = it.size * (0.72 - 0.13 * i)
-        yaw = it.at.yaw + 0.9 * (it.shape[i + 3] - 0.5)
-        lateral, station = it.at.lateral + 0.22 * (it.shape[i] - 0.5), it.at.station + 0.01 * i
-        place = replace(it.at, lateral=lateral, station=station, yaw=yaw)
-        height = side * (0.55 + 0.35 * it.shape[i + 1])
-        colour, patch = it.colours[i % 2], it.patches[i % 2]
-        place.solid(block(side, height, base), side * 1.15, colour, ANOMALY, patch)
+        lateral, station = at.lateral + 0.22 * (shape[i] - 0.5), at.station + 0.01 * i
+        place = Place(at.stage, lateral, station, at.yaw + 0.9 * (shape[i + 3] - 0.5))
+        height = side * (0.55 + 0.35 * shape[i + 1])
+        place.solid(block(side, height, base), side * 1.15, it.colours[i % 2], ANOMALY, it.patches[i % 2])
         base += height
 
 
@@ -125,8 +122,7 @@ def _sofa(it: Figure) -> None:
     colour, patches = it.colours[0], it.patches
     place.solid(back, 1.9 * s, colour, ANOMALY, patches[0])
     place.solid(seat, 1.6 * s, colour * 0.93, ANOMALY, patches[1])
-    for x in (-0.87, 0.87):
-        lateral, _, station = place.street(np.array([[x * s, 0.0, 0.0]]))[0]
+    for lateral, _, station in place.street(np.array([[-0.87 * s, 0.0, 0.0], [0.87 * s, 0.0, 0.0]])):
         arm = replace(place, lateral=lateral, station=station)
         arm.solid(block(0.95 * s, 0.62 * s, 0.06 * s), 0.24 * s, colour, ANOMALY, patches[0])
 

@@ -1,7 +1,4 @@
-"""The canvas that faces are painted on, and solids made of faces.
-
-Whatever is drawn writes all three from the same polygon, so labels follow the drawn shapes exactly.
-"""
+"""The canvas that faces are painted on, and the things that paint themselves on it."""
 
 from __future__ import annotations
 
@@ -26,19 +23,16 @@ Mask = npt.NDArray[np.bool_]
 _SHIFT, _REPEAT = 3, cv2.BORDER_REPLICATE  # polygons are drawn with 1/8 pixel
 
 
-@dataclass
 class Canvas:
-    """``colours`` float32 [rows, columns, 3], ``labels`` uint8 [rows, columns], ``depth`` float32 metres (sky: 0)."""
+    """Colours float32 ``[rows, columns, 3]`` (a sky, at first), raw labels uint8 and depth float32 metres (sky: 0).
 
-    colours: Floats
-    labels: npt.NDArray[np.uint8]
-    depth: Floats
+    Whatever is drawn writes all three from the same polygon, so labels follow the drawn shapes exactly.
+    """
 
-    @classmethod
-    def over(cls, sky: Floats) -> Canvas:
-        """A canvas that shows nothing but a sky."""
-        size = sky.shape[:2]
-        return cls(np.ascontiguousarray(sky), np.full(size, SKY, np.uint8), np.zeros(size, np.float32))
+    def __init__(self, sky: Floats) -> None:
+        self.colours = sky
+        self.labels: npt.NDArray[np.uint8] = np.full(sky.shape[:2], SKY, np.uint8)
+        self.depth: Floats = np.zeros(sky.shape[:2], np.float32)
 
     def fill(self, outline: Points, depth: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
         """Fill a polygon ``[N, 2]`` (column, row; continuous pixel coordinates).
@@ -160,12 +154,9 @@ class Stage:
     ) -> None:
         """Fill a polygon of street points ``[N, 3]`` with an already lit colour."""
         shown = self.camera.clip(corners)
-        if len(shown) < 3:
-            return
-        depth = shown[:, 2] - self.camera.station
-        if one_depth:
-            depth = np.array([sum(shown[:, 2].tolist()) / len(shown) - self.camera.station])
-        self.canvas.fill(self.camera.project(shown), depth, colour, label, patch)
+        if len(shown) >= 3:
+            stations = np.array([sum(shown[:, 2].tolist()) / len(shown)]) if one_depth else shown[:, 2]
+            self.canvas.fill(self.camera.project(shown), stations - self.camera.station, colour, label, patch)
 
 
 @dataclass(frozen=True)
@@ -192,8 +183,8 @@ class Place:
     def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
         """The faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).
 
-        The solid is ``width`` m wide; its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the
-        right. Face i runs from profile corner i to i + 1, its first two corners on the left; the sides are LEFT, RIGHT.
+        It is ``width`` m wide; its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right.
+        Face i runs from profile corner i to i + 1, its first two corners on the left; the sides are LEFT and RIGHT.
         """
         count, half = len(profile), width / 2
         left, right = (np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]]) for x in (-half, half))
@@ -225,7 +216,6 @@ class Thing:
 
     Attributes:
         lateral, station: where it stands, metres; of what is long, the far end.
-        label: raw label id.
         reach: points ``[N, 3]`` (right, up, ahead) of foot and top from there, for shadows.
         recipe: draws it at its place.
         half_width: of what may stand before an anomaly, metres.

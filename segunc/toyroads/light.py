@@ -132,9 +132,9 @@ def draw_sky(camera: Camera, light: Light) -> Floats:
 
 def apply_air(colours: Floats, depth: Floats, light: Light) -> Floats:
     """Haze: Koschmieder's law ``c exp(-k d) + skyline (1 - exp(-k d))``; depth 0 (the sky) stays as it is."""
-    clear = cv2.exp(-np.float32(light.extinction) * depth)[..., None]
     skyline = light.skyline.astype(np.float32)
-    return skyline + (colours - skyline) * np.asarray(clear, np.float32)
+    clear = np.asarray(cv2.exp(-np.float32(light.extinction) * depth), np.float32)
+    return skyline + (colours - skyline) * clear[..., None]
 
 
 def add_rain(picture: Floats, light: Light, rng: np.random.Generator) -> Floats:

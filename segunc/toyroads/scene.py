@@ -229,7 +229,7 @@ def render_layout(
     """
     height, width = size
     camera = replace(layout.camera, rows=SUPERSAMPLING * height, columns=SUPERSAMPLING * width, station=station)
-    canvas = Canvas.over(draw_sky(camera, layout.light))
+    canvas = Canvas(draw_sky(camera, layout.light))
     stage = Stage(canvas, camera, layout.light, time)
     layout.skyline(stage)
     ordered = sorted(layout.things, key=lambda thing: -thing.station)
