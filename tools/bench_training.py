@@ -33,8 +33,7 @@ from segunc.core.device import resolve_device
 from segunc.core.files import write_json
 from segunc.options import image_size
 from segunc.posteriors.abnn_task import ABNNTask
-from segunc.training.base import trainer_settings
-from segunc.training.task import SegmentationTask
+from segunc.training.base import SegmentationTask, trainer_settings
 from tools.measuring import in_own_process, peak_bytes, provenance
 
 ROWS = ("base", "abnn", "abnn decoder")

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource
-from segunc.affine.prior import PriorMean
+from segunc.affine.noise import NoiseSource, Seed
+from segunc.affine.posterior import PriorMean, Trainable
 from segunc.affine.sites import StochasticSite
-from segunc.affine.trainable import Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
-from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.config import AffineTrainingConfig
+from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
-from segunc.training.progress import Say, say
-
-if TYPE_CHECKING:
-    from segunc.training.finetune_run import FinetuneRun
 
 
 class ABNN:
@@ -42,9 +37,6 @@ class ABNN:
         alpha: noise scale, at least 0; 0 gives the members themselves.
         scope: which sites are noisy.
         rescale, reshift: ``[M, T]`` statistics corrections, or None.
-
-    Raises:
-        InputError: a negative alpha or tensors of other shapes.
     """
 
     method: ClassVar[str] = "abnn"
@@ -74,12 +66,9 @@ class ABNN:
     def members(self) -> int:
         return len(self.gamma)
 
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         member = torch.tensor([s % self.members for s in draws])
-        gamma = self.gamma[member].to(layout.device)
-        beta = self.beta[member].to(layout.device)
+        gamma, beta = self.gamma[member].to(layout.device), self.beta[member].to(layout.device)
         if self.alpha:
             mask = layout.mask(self.scope, scope)
             noise = NoiseSource.of(seed).normal(draws, layout.total, members=self.members).to(layout.device)
@@ -149,17 +138,8 @@ class AbnnConfig(AffineTrainingConfig):
 
 
 class Members(Trainable[ABNN]):
-    """M members in training, one after the other.
-
-    Args:
-        layout: of the network.
-        num_classes: C, of which each member weights some up, drawn once from the seed.
-        config: their settings.
-        alpha: noise scale in training.
-
-    Raises:
-        InputError: more random classes than there are.
-    """
+    """M members in training, one after the other, with noise of scale ``alpha``; each weights up some of the C classes, which the
+    seed decides."""
 
     emphasis: Tensor
 
@@ -200,28 +180,10 @@ class Members(Trainable[ABNN]):
 STATISTICS_BATCHES = 40
 
 
-@flushed_denormals()
-def finetune_abnn(
-    base: Path, config: FinetuneConfig[AbnnConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> dict[str, Any]:
-    """Convert a base network, select alpha unless it is given, fine-tune the members, and write the Bayesian model.
-
-    A killed run continues from its last checkpoint when called again with the same ``out``.
-
-    Args:
-        base: model folder of a deterministic network.
-        config: settings, and data to train and select on.
-        out: the new model folder.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        say: receives a line for each step.
-
-    Returns:
-        what was measured: alpha and the validation NLL of each candidate, seconds, steps.
-    """
-    from segunc.training.finetune_run import FinetuneRun
-
-    abnn = config.settings
-    run = FinetuneRun(base, config, out, device=device, say=say, members=abnn.members)
+@finetuning()
+def finetune_abnn(run: FinetuneRun[AbnnConfig]) -> dict[str, Any]:
+    """Select alpha unless it is given, fine-tune the members, and write the Bayesian model."""
+    abnn = run.config.settings
     layout = run.place()
     alpha = abnn.alpha
     if alpha is None:
@@ -231,13 +193,13 @@ def finetune_abnn(
     run.measured["alpha"] = alpha
     if run.epochs == 0:
         posterior = ABNN.around(layout, alpha, abnn.members, abnn.scope)
-        say("epochs 0: nothing is trained, the members are the base network with noise")
+        run.say("epochs 0: nothing is trained, the members are the base network with noise")
     else:
         members = Members(layout, len(run.classes), abnn, alpha)
         for member, classes in enumerate(members.random_classes):
             names = ", ".join(run.classes[c] for c in classes)
-            say(f"member {member}: {names or 'no class'} weighted up")
-        posterior = run.train(members, optimizer=abnn.optimizer, schedule=abnn.schedule)
+            run.say(f"member {member}: {names or 'no class'} weighted up")
+        posterior = run.train(members)
     if abnn.statistics == "reestimated":
         run.place()
         posterior = _with_own_statistics(run, posterior)
@@ -245,16 +207,12 @@ def finetune_abnn(
     return run.finish(posterior, f"{posterior.members} members, alpha {alpha:g}, {numbers:,} parameters")
 
 
-def _with_own_statistics(run: FinetuneRun, posterior: ABNN) -> ABNN:
+def _with_own_statistics(run: FinetuneRun[AbnnConfig], posterior: ABNN) -> ABNN:
     device = next(run.network.parameters()).device
-
-    def batches() -> Iterator[Tensor]:
-        return (images.to(device) for images, _ in islice(run.train_batches(), STATISTICS_BATCHES))
-
-    pairs = [
-        reestimate(run.network, g.to(device), b.to(device), batches())
-        for g, b in zip(posterior.gamma, posterior.beta, strict=True)
-    ]
+    pairs = []
+    for gamma, beta in zip(posterior.gamma, posterior.beta, strict=True):
+        batches = (images.to(device) for images, _ in islice(run.train_batches(), STATISTICS_BATCHES))
+        pairs.append(reestimate(run.network, gamma.to(device), beta.to(device), batches))
     rescale, reshift = (torch.stack([p[i].cpu() for p in pairs]) for i in (0, 1))
     run.say(f"running statistics of {posterior.members} members re-estimated")
     return ABNN(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope, rescale, reshift)
@@ -269,7 +227,7 @@ def reestimate(network: nn.Module, gamma: Tensor, beta: Tensor, batches: Iterabl
     Args:
         network: converted; it is not changed.
         gamma, beta: ``[T]`` of the member.
-        batches: images ``[N, 3, H, W]``; enough of them to average over (tens).
+        batches: tens of images ``[N, 3, H, W]``.
     """
     base, twin = AffineLayout(network), copy.deepcopy(network)
     AffineLayout(twin).store(gamma, beta)

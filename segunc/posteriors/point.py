@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import revert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.prior import Prior, PriorMean
-from segunc.affine.trainable import Trainable
-from segunc.core.device import flushed_denormals
+from segunc.affine.posterior import Prior, PriorMean, Trainable
 from segunc.core.errors import InputError
 from segunc.networks.files import POSTERIOR, save_network
 from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
-from segunc.training.progress import Say, is_first_process, say
+from segunc.training.progress import is_first_process
 
 
 class Point(Trainable[ABNN]):
@@ -53,42 +53,29 @@ class DeterministicConfig(AffineTrainingConfig):
     prior_mean: PriorMean = "base"
 
 
-@flushed_denormals()
-def finetune_deterministic(
-    base: Path, config: FinetuneConfig[DeterministicConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> dict[str, Any]:
-    """Train the affine parameters of a base network without noise and write them as a deterministic network.
-
-    It is ABNN's training with alpha 0, one member and no class weighted up. The result has one draw, and its base scores
-    are of the fine-tuned network.
-
-    Args:
-        base, config, out, device, say: see :func:`segunc.posteriors.abnn.finetune_abnn`.
-
-    Returns:
-        what was measured: seconds, steps.
-
-    Raises:
-        InputError: ``out`` is the base or holds a Bayesian model, or 0 epochs.
-    """
-    from segunc.training.finetune_run import FinetuneRun
-
+def _folder_of_its_own(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
     if out.resolve() == base.resolve() or (out / POSTERIOR).exists():
         raise InputError(f"--out {out} holds another model", "a folder of its own", "give another --out")
-    run = FinetuneRun(base, config, out, device=device, say=say)
-    options = config.settings
+
+
+@finetuning(check=_folder_of_its_own)
+def finetune_deterministic(run: FinetuneRun[DeterministicConfig]) -> dict[str, Any]:
+    """Train the affine parameters without noise and write them as a deterministic network, whose base scores are its own.
+
+    It is ABNN's training with alpha 0, one member and no class weighted up.
+    """
+    options = run.config.settings
     if not run.epochs:
         raise InputError("deterministic.epochs 0 leaves the base as it is", "at least 1", "use the base itself")
     layout = AffineLayout(run.network)
-    point = Point(layout, options.scope, options.prior(mean=options.prior_mean))
-    made = run.train(point, optimizer=options.optimizer, schedule=options.schedule)
+    made = run.train(Point(layout, options.scope, options.prior(mean=options.prior_mean)))
     network = run.network.cpu()
     layout.store(made.gamma[0], made.beta[0])
     revert(network)
-    network.description = replace(network.description, provenance={"base": base.name, **run.provenance()})
+    network.description = replace(network.description, provenance={"base": run.base.name, **run.provenance()})
     if is_first_process():
-        save_network(network, out)
-        say(f"wrote {out}: a deterministic network, its affine parameters fine-tuned")
+        save_network(network, run.out)
+        run.say(f"wrote {run.out}: a deterministic network, its affine parameters fine-tuned")
     return run.measured
 
 

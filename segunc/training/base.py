@@ -1,4 +1,4 @@
-"""Train a deterministic network from a configuration: what ``segunc train`` does."""
+"""What ``segunc train`` does: a deterministic network trained from a configuration, and its LightningModule."""
 
 from __future__ import annotations
 
@@ -15,19 +15,30 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-from torch import nn
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.core.device import default_precision, flushed_denormals
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
+from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.files import load_weights
 from segunc.training.config import TrainConfig, save_config
-from segunc.training.losses import SegmentationLoss, balanced_weights
+from segunc.training.losses import (
+    OptimizerName,
+    Schedule,
+    SegmentationLoss,
+    balanced_weights,
+    diverged,
+    make_optimizer,
+    make_schedule,
+    require_finite_state,
+)
 from segunc.training.progress import interactive, is_first_process
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
-from segunc.training.task import SegmentationTask
 
 WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
@@ -74,9 +85,8 @@ def make_trainer(
     try:
         return L.Trainer(**settings, callbacks=callbacks, logger=loggers)
     except (TypeError, ValueError, MisconfigurationException) as error:
-        raise InputError(
-            f"trainer settings: {error}", "settings of lightning.Trainer", "check the key `trainer`"
-        ) from error
+        given = f"trainer settings: {error}"
+        raise InputError(given, "settings of lightning.Trainer", "check the key `trainer`") from error
 
 
 class LineProgress(Callback):
@@ -117,6 +127,79 @@ class LineProgress(Callback):
             file=sys.stderr,
             flush=True,
         )
+
+
+class SegmentationTask(L.LightningModule):
+    """Trains any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
+
+    Logs ``train/loss`` every few steps and, from the confusion matrix of the whole validation set, ``val/miou`` and
+    ``val/loss``. Batches are dictionaries with ``image`` and ``label`` (int64, 255 ignored).
+
+    Args:
+        network: the network; :class:`segunc.networks.SegmentationNetwork` or a module of your own.
+        classes: the class names, C of them.
+        loss: the loss; plain cross-entropy when None.
+        optimizer: ``adamw`` or ``sgd`` (Nesterov momentum 0.9).
+        lr: peak learning rate.
+        weight_decay: decay of weights; normalisation parameters and biases are not decayed.
+        schedule: see :func:`segunc.training.losses.make_schedule`.
+
+    Raises:
+        InputError, PartialFailure: in training, when the loss or a parameter becomes NaN or infinite; checkpoints written
+            before stay, and none is written after.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        classes: tuple[str, ...],
+        loss: nn.Module | None = None,
+        optimizer: OptimizerName = "adamw",
+        lr: float = 1e-3,
+        weight_decay: float = 1e-4,
+        schedule: Schedule = "onecycle",
+    ) -> None:
+        super().__init__()
+        self.network, self.classes = network, classes
+        self.loss = SegmentationLoss() if loss is None else loss
+        self.optimizer_name, self.lr, self.weight_decay, self.schedule = optimizer, lr, weight_decay, schedule
+        self.val_confusion = MulticlassConfusionMatrix(len(classes), ignore_index=IGNORE)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.network(images.contiguous(memory_format=torch.channels_last))
+        return logits
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        loss: Tensor = self.loss(self(batch["image"]), batch["label"])
+        if not bool(torch.isfinite(loss)):
+            raise diverged("the loss", self.global_step)
+        self.log("train/loss", loss, prog_bar=True, batch_size=len(batch["image"]))
+        return loss
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        logits = self(batch["image"])
+        self.val_confusion.update(logits.argmax(1), batch["label"])
+        self.log("val/loss", self.loss(logits, batch["label"]), sync_dist=True, batch_size=len(batch["image"]))
+
+    def on_validation_epoch_end(self) -> None:
+        # The metric adds its confusion matrices over processes itself.
+        confusion = self.val_confusion.compute().double()
+        hits = confusion.diag()
+        union = confusion.sum(0) + confusion.sum(1) - hits
+        self.log("val/miou", (hits / union)[union > 0].mean().float(), prog_bar=True)
+        self.val_confusion.reset()
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim > 1]
+        plain = [p for p in self.network.parameters() if p.requires_grad and p.ndim <= 1]
+        groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        optimizer = make_optimizer(self.optimizer_name, groups, self.lr)
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = make_schedule(optimizer, self.schedule, steps, self.lr)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        require_finite_state(checkpoint["state_dict"], self.global_step)
 
 
 @flushed_denormals()

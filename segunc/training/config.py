@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from segunc.affine.prior import Prior
+from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings, UnitInterval
 from segunc.core.errors import InputError
 from segunc.training.data import OwnData
@@ -186,9 +186,8 @@ def parse_config(
     if config is not None and not config.is_file():
         raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
     if config is not None and not config.read_bytes().strip():
-        raise InputError(
-            f"configuration {config} is empty", "at least `data` with its dataset and root", "see configs/"
-        )
+        given = f"configuration {config} is empty"
+        raise InputError(given, "at least `data` with its dataset and root", "see configs/")
     names = {f.name for f in fields(kind)}
     sections: dict[str, type[Settings]] = {"network": NetworkConfig, "optimisation": OptimisationConfig}
     if settings is not None:
@@ -211,11 +210,8 @@ def parse_config(
         return kind(**{name: parsed[name] for name in ("seed", "data", "trainer") if name in parsed}, **made, **own)
     except (ArgumentError, InputError) as error:
         text = " ".join(str(error).split())
-        raise InputError(
-            f"configuration{f' {config}' if config else ''}: {text}",
-            "",
-            "see `segunc train --help` and configs/ for the keys",
-        ) from error
+        given = f"configuration{f' {config}' if config else ''}: {text}"
+        raise InputError(given, "", "see `segunc train --help` and configs/ for the keys") from error
 
 
 def _settings(section: type[S], values: Mapping[str, Any]) -> S:

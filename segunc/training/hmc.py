@@ -126,11 +126,8 @@ class HamiltonianChain(Chain):
         self.theta = start
         self.value, self._gradient = log_density(start)
         if not (math.isfinite(self.value) and bool(torch.isfinite(self._gradient).all())):
-            raise InputError(
-                f"a chain that starts where the log density is {self.value}",
-                "finite values",
-                "lower start_spread, or check the base network",
-            )
+            given = f"a chain that starts where the log density is {self.value}"
+            raise InputError(given, "finite values", "lower start_spread, or check the base network")
         self.step_size = self._reasonable_step() if step is None else step
         self._averaging = DualAveraging(self.step_size, target) if step is None else None
         self.acceptance = 0.0

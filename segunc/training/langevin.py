@@ -42,15 +42,11 @@ class CyclicalSteps:
 
     def __post_init__(self) -> None:
         if not (self.peak > 0 and 0 <= self.exploration < 1 and min(self.cycles, self.length, self.states) >= 1):
-            raise InputError(
-                f"{self}", "positive numbers, exploration in 0..1 (1 excluded)", "repair the configuration"
-            )
+            given = f"{self}"
+            raise InputError(given, "positive numbers, exploration in 0..1 (1 excluded)", "repair the configuration")
         if self.states > self.length - self._first_noisy:
-            raise InputError(
-                f"{self.states} states from the {self.length - self._first_noisy} noisy steps of a cycle",
-                "at most one a step",
-                "raise cycle_steps, or lower exploration or states_per_cycle",
-            )
+            given = f"{self.states} states from the {self.length - self._first_noisy} noisy steps of a cycle"
+            raise InputError(given, "at most one a step", "raise cycle_steps, or lower exploration or states_per_cycle")
 
     @property
     def total(self) -> int:

@@ -77,9 +77,10 @@ def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: fl
 
 
 Schedule = Literal["onecycle", "poly", "constant"]
+OptimizerName = Literal["adamw", "sgd"]
 
 
-def make_optimizer(name: Literal["adamw", "sgd"], groups: Iterable[Any], lr: float) -> Optimizer:
+def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Optimizer:
     """AdamW, or SGD with Nesterov momentum 0.9; a parameter group decays only if it says so."""
     if name == "adamw":
         return AdamW(groups, lr, weight_decay=0.0)

@@ -52,11 +52,8 @@ def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None 
         if before.get(key) != settings.get(key)
     ]
     if other:
-        raise InputError(
-            f"{out} holds a run of other settings: {', '.join(other[:4])}",
-            "the same settings, to continue it",
-            f"give another --out, or remove {folder}",
-        )
+        given = f"{out} holds a run of other settings: {', '.join(other[:4])}"
+        raise InputError(given, "the same settings, to continue it", f"give another --out, or remove {folder}")
     return last if last.exists() else None
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.prior import Prior
+from segunc.affine.posterior import Prior
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 
@@ -17,42 +17,11 @@ LogDensity = Callable[[Tensor], tuple[float, Tensor]]
 """theta ``[D]`` -> log density up to a constant, and its gradient ``[D]``; NaN where it is not defined."""
 
 
-class AffineParameters:
-    """The free affine parameters of a scope as one vector theta ``[D]``: its gammas, then its betas.
-
-    Layers without beta have none here. float64, whatever the network computes in: steps of a chain are far smaller
-    than the parameters they are added to.
-
-    Attributes:
-        count: D.
-        base: ``[D]`` the trained values.
-    """
-
-    def __init__(self, layout: AffineLayout, scope: str = "all") -> None:
-        mask = layout.mask(scope)
-        self._gamma = mask.nonzero().flatten()
-        self._beta = (mask & layout.has_bias).nonzero().flatten()
-        self._weight, self._bias = layout.weight.double(), layout.bias.double()
-        self.count = len(self._gamma) + len(self._beta)
-        self.base = torch.cat([self._weight[self._gamma], self._bias[self._beta]])
-
-    def expand(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """gamma and beta of the whole network, each ``[..., T]``, from theta ``[..., D]``; differentiable.
-
-        Outside the scope they are the trained values.
-        """
-        shape = (*theta.shape[:-1], len(self._weight))
-        gamma, beta = theta[..., : len(self._gamma)], theta[..., len(self._gamma) :]
-        return (
-            self._weight.expand(shape).index_copy(-1, self._gamma, gamma),
-            self._bias.expand(shape).index_copy(-1, self._beta, beta),
-        )
-
-
 class LogPosterior:
     """``log p(theta) = [N_eff x mean-pixel log-likelihood + log N(theta; theta_prior, s^2)] / T``, up to a constant.
 
-    The mean runs over the labelled pixels of the data.
+    The mean runs over the labelled pixels of the data. theta ``[D]`` are the free affine parameters of the scope, its gammas, then the
+    betas that there are; float64, whatever the network computes in: steps of a chain are far smaller than what they are added to.
 
     Args:
         network: converted; logits ``[N, C, H, W]`` of images ``[N, 3, H, W]``. It is put into eval mode and its own
@@ -62,8 +31,7 @@ class LogPosterior:
 
     Attributes:
         layout: of the network.
-        parameters: theta's places in it.
-        centre: ``[D]`` float64, the mean of the prior.
+        base, centre: ``[D]`` float64, the trained values and the mean of the prior.
 
     Raises:
         InputError: a temperature of 0, or a scope that matches no site.
@@ -74,24 +42,29 @@ class LogPosterior:
             raise InputError("temperature 0", "a positive number: a chain has no density to follow at 0", "raise it")
         self.network, self.prior = network.eval().requires_grad_(False), prior
         self.layout = AffineLayout(network)
-        self.parameters = AffineParameters(self.layout, scope)
+        self._trained = self.layout.affine.double().flatten()
+        self._free = self.layout.free(scope).flatten().nonzero().flatten()
+        self.base = self._trained[self._free]
         self.centre = self.base if prior.mean == "base" else torch.zeros_like(self.base)
         self._dtype = next(network.parameters()).dtype
 
-    @property
-    def base(self) -> Tensor:
-        """theta_base ``[D]``, float64."""
-        return self.parameters.base
+    def expand(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """gamma and beta of the whole network, each ``[..., T]``, from theta ``[..., D]``; differentiable.
+
+        Outside the scope they are the trained values.
+        """
+        every = self._trained.expand(*theta.shape[:-1], -1).index_copy(-1, self._free, theta)
+        gamma, beta = every.view(*theta.shape[:-1], 2, -1).unbind(-2)
+        return gamma, beta
 
     def log_likelihood(self, theta: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         """Sum over labelled pixels of log p(label), in nats; a float64 scalar, differentiable in theta ``[D]``.
 
         Args:
-            theta: one parameter vector.
             images: ``[N, 3, H, W]``.
             labels: ``[N, H, W]`` train ids, 255 ignored.
         """
-        gamma, beta = self.parameters.expand(theta)
+        gamma, beta = self.expand(theta)
         images = images.to(self.layout.device, self._dtype).contiguous(memory_format=torch.channels_last)
         with self.layout.active(AffineDraws(gamma[None], beta[None])):
             logits: Tensor = self.network(images)

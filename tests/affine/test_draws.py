@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from segunc.affine.convert import convert
-from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import draw_noise
-from segunc.affine.scope import in_scope
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN, reestimate
 from tests.affine.networks import small_network

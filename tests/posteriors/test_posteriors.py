@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise
-from segunc.affine.posterior import Posterior
-from segunc.affine.prior import Prior
+from segunc.affine.posterior import Posterior, Prior
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import restore_posterior

@@ -10,7 +10,7 @@ from torch.distributions import Normal, kl_divergence
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.prior import Prior
+from segunc.affine.posterior import Prior
 from segunc.core.errors import InputError
 from segunc.posteriors.laplace import FisherSum
 from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
@@ -75,11 +75,7 @@ def trained_sigma() -> torch.Tensor:
     """sigma after a training of rho alone on such labels."""
     images, labels = own_labels()
     task = variational_task(
-        small_network(),
-        initial_sigma=0.02,
-        effective_pixels=EFFECTIVE_PIXELS,
-        draws_per_image=4,
-        prior_scale=0.1,
+        small_network(), initial_sigma=0.02, effective_pixels=EFFECTIVE_PIXELS, draws_per_image=4, prior_scale=0.1
     )
     task.log_dict = lambda *a, **k: None  # type: ignore[method-assign]
     optimizer = torch.optim.Adam([task.trained.rho], 0.1)

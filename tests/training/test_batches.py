@@ -10,7 +10,7 @@ import torch
 from segunc.core.errors import InputError
 from segunc.data.module import SegmentationDataModule
 from segunc.data.samples import SegmentationDataset
-from segunc.training.batches import Minibatches, load_batches
+from segunc.training.data import Minibatches, load_batches
 
 
 def frames(root: Path, *, augment: bool) -> SegmentationDataset:

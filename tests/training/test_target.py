@@ -12,12 +12,11 @@ from sklearn.metrics import log_loss
 from torch import Tensor, nn
 
 from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
-from segunc.affine.prior import Prior, PriorMean
+from segunc.affine.posterior import Prior, PriorMean
 from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
 from segunc.training.hmc import HamiltonianChain
-from segunc.training.target import AffineParameters, LogPosterior
+from segunc.training.target import LogPosterior
 from tests.affine.networks import randomise, small_network
 
 S, N_EFF = 0.2, 500.0
@@ -50,7 +49,7 @@ def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
     theta = moved(posterior)
     layout = posterior.layout
     network = small_network().double()
-    gamma, beta = posterior.parameters.expand(theta)
+    gamma, beta = posterior.expand(theta)
     with torch.no_grad():
         for layer, part in ((network.encoder[1], slice(0, 8)), (network.decoder[1], slice(8, 16))):  # type: ignore[index]
             layer.weight.copy_(gamma[part])
@@ -120,12 +119,10 @@ def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
     network = small_network(nn.LayerNorm([8, 8, 8], bias=False))
     posterior = target(network=network)
     layout = posterior.layout
-    assert posterior.parameters.count == layout.total + int(layout.has_bias.sum()) < 2 * layout.total
-    network = small_network()
-    convert(network)
-    layout = AffineLayout(network)
-    decoder = AffineParameters(layout, "decoder")
-    assert decoder.count == 16
+    assert len(posterior.base) == layout.total + int(layout.has_bias.sum()) < 2 * layout.total
+    decoder = target("decoder")
+    layout = decoder.layout
+    assert len(decoder.base) == 16
     theta = decoder.base + torch.arange(1.0, 17.0)
     gamma, beta = decoder.expand(theta.expand(3, -1))
     assert gamma.shape == beta.shape == (3, layout.total)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.training.task import SegmentationTask
+from segunc.training.base import SegmentationTask
 from tests.conftest import Job
 from tests.verbs.processes import refuse
 
