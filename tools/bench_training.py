@@ -75,7 +75,7 @@ def make_task(row: str, arguments: argparse.Namespace) -> L.LightningModule:
     network.to(memory_format=torch.channels_last)
     kind, _, scope = row.partition(" ")
     if kind == "base":
-        return SegmentationTask(network, classes)
+        return SegmentationTask(network, len(classes))
     convert(network.body)
     return ABNNTask(network, len(classes), scope=scope or "all")
 

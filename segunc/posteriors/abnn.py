@@ -1,28 +1,36 @@
-"""ABNN: members with their own gamma and beta, and noise on gamma ("Make Me a BNN", CVPR 2024)."""
+"""ABNN: members with their own gamma and beta, and noise on gamma ("Make Me a BNN", CVPR 2024).
+
+One member without noise is plain fine-tuning to the maximum of the posterior: the start of SWAG and Laplace, and the control of all
+methods, which is stored as a deterministic network.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from segunc.affine.convert import revert
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed
-from segunc.affine.posterior import PriorMean, Trainable
+from segunc.affine.posterior import Prior, PriorMean, Trainable
 from segunc.affine.sites import StochasticSite
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
+from segunc.networks.files import POSTERIOR, save_network
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.config import AffineTrainingConfig
+from segunc.training.config import AffineTrainingConfig, FinetuneConfig
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
+from segunc.training.progress import is_first_process
 
 
 class ABNN:
@@ -177,6 +185,21 @@ class Members(Trainable[ABNN]):
         return [p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])]
 
 
+class Point(Trainable[ABNN]):
+    """One gamma and beta for each channel of the scope: an ABNN of one member without noise."""
+
+    def __init__(self, layout: AffineLayout, scope: str = "all", prior: Prior | None = None) -> None:
+        super().__init__(scope, prior)
+        self.affine = nn.Parameter(layout.affine)
+
+    def posterior(self, layout: AffineLayout) -> ABNN:
+        gamma, beta = self.within_scope(self.affine, layout)
+        return ABNN(gamma[None], beta[None], 0.0, self.scope)
+
+    def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
+        return self.prior.energy(self.affine, layout, self.scope)
+
+
 STATISTICS_BATCHES = 40
 
 
@@ -244,4 +267,47 @@ def reestimate(network: nn.Module, gamma: Tensor, beta: Tensor, batches: Iterabl
     return member.inverse / base.inverse, (base.mean - member.mean) * member.inverse
 
 
+@dataclass(frozen=True)
+class DeterministicConfig(AffineTrainingConfig):
+    """How the affine parameters are trained on.
+
+    Args:
+        optimizer: sgd (Nesterov momentum 0.9) or adamw.
+        schedule: onecycle, poly or constant.
+        prior_mean: base (the trained values) or zero (plain weight decay).
+    """
+
+    section = "deterministic"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    schedule: Schedule = "poly"
+    prior_mean: PriorMean = "base"
+
+
+def _folder_of_its_own(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
+    if out.resolve() == base.resolve() or (out / POSTERIOR).exists():
+        raise InputError(f"--out {out} holds another model", "a folder of its own", "give another --out")
+
+
+@finetuning(check=_folder_of_its_own)
+def finetune_deterministic(run: FinetuneRun[DeterministicConfig]) -> dict[str, Any]:
+    """Train the affine parameters without noise and write them as a deterministic network, whose base scores are its own.
+
+    It is ABNN's training with alpha 0, one member and no class weighted up.
+    """
+    options = run.config.settings
+    if not run.epochs:
+        raise InputError("deterministic.epochs 0 leaves the base as it is", "at least 1", "use the base itself")
+    layout = AffineLayout(run.network)
+    made = run.train(Point(layout, options.scope, options.prior(mean=options.prior_mean)))
+    network = run.network.cpu()
+    layout.store(made.gamma[0], made.beta[0])
+    revert(network)
+    network.description = replace(network.description, provenance={"base": run.base.name, **run.provenance()})
+    if is_first_process():
+        save_network(network, run.out)
+        run.say(f"wrote {run.out}: a deterministic network, its affine parameters fine-tuned")
+    return run.measured
+
+
 METHOD = Method("abnn", AbnnConfig, finetune_abnn, ABNN.from_tensors)
+DETERMINISTIC_METHOD = Method("deterministic", DeterministicConfig, finetune_deterministic)

@@ -21,12 +21,10 @@ from segunc.data.labels import IGNORE
 from segunc.metrics.chains import convergence
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.chain_run import Chain, run_chains
+from segunc.training.chains import Chain, CyclicalSteps, HamiltonianChain, LangevinChain, run_chains
 from segunc.training.config import FinetuneConfig
 from segunc.training.data import Batch, Minibatches, load_batches, spaced
 from segunc.training.finetune_run import FinetuneRun
-from segunc.training.hmc import HamiltonianChain
-from segunc.training.langevin import CyclicalSteps, LangevinChain
 from segunc.training.resume import CHECKPOINTS, LAST
 from segunc.training.target import LogPosterior
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +17,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import link_or_copy, write_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR
 from segunc.posteriors.methods import Method
+from segunc.training.config import now
 from segunc.training.progress import Say, is_first_process, say
 
 if TYPE_CHECKING:
@@ -139,8 +139,7 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
         hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
         parts.append({"folder": place, "method": model.posterior.method, **hashes})
     record: dict[str, Any] = {"format": FORMAT, "method": Ensemble.method, "members": len(folders), "parts": parts}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    provenance = {"date": now, "bases": [folder.name for folder in folders]}
+    provenance = {"date": now(), "bases": [folder.name for folder in folders]}
     write_json(out / POSTERIOR, {**record, "base_sha256": models[0].sha256, "provenance": provenance})
     say(f"wrote {out}: an ensemble of {', '.join(map(str, folders))}; base scores are those of the first")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +20,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
 from segunc.networks.network import inference_size
 from segunc.sampling.frames import network_input
-from segunc.training.config import FinetuneConfig, FitConfig, save_config
+from segunc.training.config import FinetuneConfig, FitConfig, now, save_config
 from segunc.training.data import open_data, spaced
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import Say, follow, say
@@ -168,6 +167,6 @@ def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
         "dataset": config.data["dataset"],
         "split": split,
         "size": None if size is None else list(size),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": now(),
         "torch": torch.__version__,
     }

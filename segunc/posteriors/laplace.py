@@ -40,9 +40,9 @@ from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, 
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.data.labels import IGNORE
+from segunc.posteriors.abnn import Point
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.posteriors.point import Point
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import StepProgress, is_first_process

@@ -46,11 +46,6 @@ class ChannelDropout:
             raise InputError(f"affine parameters {tuple(affine.shape)}", "[2, T]")
         self.gamma_beta, self.p, self.scope = affine, float(p), scope
 
-    @classmethod
-    def of(cls, layout: AffineLayout, p: float, scope: str = "all") -> ChannelDropout:
-        """Dropout on the trained affine parameters of a network."""
-        return cls(layout.affine, p, scope)
-
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         kept = (NoiseSource.of(seed).uniform(draws, layout.total) >= self.p).float().to(layout.device) / (1.0 - self.p)
         factor = torch.where(layout.mask(self.scope, scope), kept, 1.0)
@@ -172,7 +167,7 @@ def finetune_mc_dropout(run: FinetuneRun[McDropoutConfig]) -> dict[str, Any]:
             run.say("they keep the p that the network was trained with: neither p nor p_grid is given")
         run.measured["p"] = list(layers.p)
         return run.finish(layers, f"the network's own {len(layers.p)} dropout layers, nothing is trained")
-    posterior = ChannelDropout.of(run.place(), options.p or 0.0, options.scope)
+    posterior = ChannelDropout(run.place().affine, options.p or 0.0, options.scope)
     p = options.p
     if p is None:
         p = run.select(posterior.with_p, NORM_GRID if options.p_grid is None else options.p_grid, "p")

@@ -60,7 +60,7 @@ METHODS: Registry[Method] = Registry(
     "segunc.posteriors",
     {
         "abnn": "segunc.posteriors.abnn:METHOD",
-        "deterministic": "segunc.posteriors.point:METHOD",
+        "deterministic": "segunc.posteriors.abnn:DETERMINISTIC_METHOD",
         "ensemble": "segunc.posteriors.ensemble:METHOD",
         "hmc": "segunc.posteriors.chains:HMC_METHOD",
         "laplace": "segunc.posteriors.laplace:METHOD",

@@ -15,9 +15,9 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
+from segunc.posteriors.abnn import Point
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.posteriors.point import Point
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.finetune_run import FinetuneRun
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +17,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
 from segunc.networks.files import POSTERIOR
 from segunc.posteriors.methods import Method
+from segunc.training.config import now
 from segunc.training.progress import Say, say
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device
         **{"format": FORMAT, "method": posterior.method, "members": posterior.members},
         **{"scales": list(posterior.scales), "flip": posterior.flip, "base_sha256": model.sha256},
         "inner": read_json(base / POSTERIOR, "the description of a posterior") if model.bayesian else None,
-        "provenance": {"date": datetime.now(UTC).isoformat(timespec="seconds"), "base": base.name},
+        "provenance": {"date": now(), "base": base.name},
     }
     write_json(out / POSTERIOR, record)
     scales = ", ".join(f"{scale:g}" for scale in config.settings.scales)

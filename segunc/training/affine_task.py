@@ -69,7 +69,8 @@ class AffineTask(L.LightningModule, Generic[P]):
         super().__init__()
         if class_weights is not None and len(class_weights) != num_classes:
             raise InputError(f"{len(class_weights)} class weights for {num_classes} classes", "one for each class")
-        self.report = None if is_converted(network) else convert(network)
+        if not is_converted(network):
+            convert(network)
         self.network = network.eval().requires_grad_(False)
         self._layout = AffineLayout(network)
         self.trained = make(self._layout)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -18,11 +17,11 @@ from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.networks.files import load_network, state_sha256
-from segunc.training.config import FinetuneConfig, S, save_config
+from segunc.training.config import FinetuneConfig, S, environment, save_config
 from segunc.training.data import Batch, OwnData, open_data, unpack_batch
 from segunc.training.losses import balanced_weights
 from segunc.training.progress import Say, is_first_process, say
-from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
+from segunc.training.resume import claim_checkpoints, fit
 from segunc.training.selection import CorruptedFrames, Frames, select
 
 if TYPE_CHECKING:
@@ -176,20 +175,15 @@ class FinetuneRun(Generic[S]):
         Returns:
             the posterior, on the CPU; with 0 epochs the initial one.
         """
-        from lightning.pytorch.callbacks import ModelCheckpoint
-
         from segunc.training.affine_task import AffineTask
-        from segunc.training.base import make_loggers, make_trainer
+        from segunc.training.base import make_trainer
 
         weights = self._class_weights(self.options.class_weight_power)
         count, network = len(self.classes), self.network.cpu()
         task = AffineTask(network, count, lambda layout: trainable, self.options, class_weights=weights).cpu()
         if not self.epochs:
             return task.posterior()
-        last = ModelCheckpoint(
-            self.out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
-        )
-        trainer = make_trainer(self.settings, [last], make_loggers(self.out), label="finetune")
+        trainer = make_trainer(self.settings, self.out, "finetune")
         loader, start = self._loader(), time.perf_counter()
         fit(trainer, task, self.resume, train_dataloaders=loader)
         self.measured["steps"] = trainer.global_step
@@ -202,10 +196,7 @@ class FinetuneRun(Generic[S]):
         content = self.config.plain()
         return {
             "dataset": "own loaders" if isinstance(self.config.data, OwnData) else self.config.data["dataset"],
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "torch": torch.__version__,
-            "precision": str(self.settings["precision"]),
-            "threads": torch.get_num_threads(),
+            **environment(self.settings["precision"]),
             "settings": {k: v for k, v in content[self.options.section].items() if k not in self.measured},
             "resumed": self.resume is not None,
             **self.measured,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
@@ -36,7 +36,6 @@ def segmentation_loss(
         logits: ``[N, C, H, W]``, in any floating type.
         labels: ``[N, H, W]`` int64, 255 ignored.
         weights: ``[C]`` of the classes in the cross-entropy; None for 1.
-        dice: weight of the Dice term; 0 leaves it out.
         label_smoothing: 0..1, of the cross-entropy.
     """
     logits = logits.float()
@@ -44,23 +43,6 @@ def segmentation_loss(
         return logits.sum() * 0.0
     loss = F.cross_entropy(logits, labels, weights, ignore_index=IGNORE, label_smoothing=label_smoothing)
     return loss + dice * dice_loss(logits, labels) if dice else loss
-
-
-class SegmentationLoss(nn.Module):
-    """:func:`segmentation_loss` with settings of its own, which move between devices with it."""
-
-    class_weights: Tensor | None
-
-    def __init__(
-        self, class_weights: Sequence[float] | Tensor | None = None, dice: float = 0.0, label_smoothing: float = 0.0
-    ) -> None:
-        super().__init__()
-        self.dice, self.label_smoothing = dice, label_smoothing
-        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
-        self.register_buffer("class_weights", weights)
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return segmentation_loss(logits, labels, self.class_weights, self.dice, self.label_smoothing)
 
 
 def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0) -> list[float]:
@@ -106,12 +88,8 @@ def make_schedule(
 
 
 def diverged(what: str, step: int) -> InputError | PartialFailure:
-    """The error of a loss or a parameter that is not finite.
-
-    Args:
-        what: is not finite.
-        step: optimiser steps made before; at 0 the settings are to blame, and nothing is there to keep.
-    """
+    """The error of a loss or a parameter that is not finite, after so many optimiser steps: before the first the settings are to
+    blame, and nothing is there to keep."""
     remedy = "lower the learning rate (lr)"
     if step == 0:
         return InputError(f"{what} is NaN or infinite before the first step", "finite numbers", remedy)
@@ -122,11 +100,7 @@ def diverged(what: str, step: int) -> InputError | PartialFailure:
 
 
 def require_finite_state(state: Mapping[str, Tensor], step: int) -> None:
-    """Raise before a checkpoint is written that is not finite, so that the one before it, which is good, stays.
-
-    Raises:
-        InputError, PartialFailure: see :func:`diverged`.
-    """
+    """Raise :func:`diverged` before a checkpoint is written that is not finite, so that the one before it, which is good, stays."""
     for name, tensor in state.items():
         if not bool(torch.isfinite(tensor).all()):
             raise diverged(name, step)

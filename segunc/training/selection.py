@@ -23,13 +23,9 @@ Frames = SegmentationDataset | Sequence[Mapping[str, Any]]
 
 
 class CorruptedFrames(SegmentationDataset):
-    """Every frame of a data set under every corruption of a strength: ``5 n`` items, those of a frame side by side.
+    """Every frame of a data set under every corruption of a strength, 1 to 5: ``5 n`` items, those of a frame side by side.
 
     Validation frames are often neighbours of training frames, and choose too much certainty for frames that are not.
-
-    Args:
-        frames: the clean ones.
-        strength: 1 to 5, see :class:`segunc.data.corruptions.Corruption`.
     """
 
     def __init__(self, frames: SegmentationDataset, strength: int) -> None:
@@ -83,7 +79,6 @@ def select(
         network: converted.
         candidate: the posterior at a value of the grid.
         data: validation frames.
-        grid: the candidates' values.
         name: of the hyper-parameter, for messages; its grid is called ``name_grid`` in configurations.
         frames: how many evenly spaced frames to use (0: all).
         draws: S for each candidate, raised to the number of members.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.posterior import Prior
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-
-LogDensity = Callable[[Tensor], tuple[float, Tensor]]
-"""theta ``[D]`` -> log density up to a constant, and its gradient ``[D]``; NaN where it is not defined."""
+from segunc.training.chains import LogDensity
 
 
 class LogPosterior:
@@ -72,6 +70,14 @@ class LogPosterior:
         losses = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
         return -losses.sum(dtype=torch.float64)
 
+    def _differentiated(self, theta: Tensor, images: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+        """The log likelihood and its gradient ``[D]``."""
+        with torch.enable_grad():
+            leaf = theta.detach().requires_grad_()
+            value = self.log_likelihood(leaf, images, labels)
+            (gradient,) = torch.autograd.grad(value, leaf)
+        return float(value.detach()), gradient
+
     def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float | None = None) -> Tensor:
         """Estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta).
 
@@ -84,7 +90,7 @@ class LogPosterior:
         gradient = (theta - self.centre) / self.prior.scale**2
         if counted == 0:
             return gradient
-        _, of_likelihood = _differentiate(lambda x: self.log_likelihood(x, images, labels), theta)
+        _, of_likelihood = self._differentiated(theta, images, labels)
         return gradient - (self.prior.effective_pixels / counted) * of_likelihood
 
     def on(self, batches: Sequence[tuple[Tensor, Tensor]]) -> LogDensity:
@@ -106,18 +112,9 @@ class LogPosterior:
             gradient = -offset / self.prior.scale
             scale = self.prior.effective_pixels / pixels
             for images, labels in batches:
-                part, part_gradient = _differentiate(lambda x, i=images, k=labels: self.log_likelihood(x, i, k), theta)  # type: ignore[misc]
+                part, part_gradient = self._differentiated(theta, images, labels)
                 value += scale * part
                 gradient = gradient + scale * part_gradient
             return value / self.prior.temperature, gradient / self.prior.temperature
 
         return log_density
-
-
-def _differentiate(function: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[float, Tensor]:
-    """Value and gradient of a scalar function."""
-    with torch.enable_grad():
-        leaf = theta.detach().requires_grad_()
-        value = function(leaf)
-        (gradient,) = torch.autograd.grad(value, leaf)
-    return float(value.detach()), gradient

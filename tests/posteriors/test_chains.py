@@ -11,22 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.posteriors.chains import HMC, SGHMC, SGLD, ChainStates
 from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Sampler
-from tests.affine.networks import small_network
+from tests.affine.networks import layout_of, small_network
 
-
-def layout() -> AffineLayout:
-    network = small_network()
-    convert(network)
-    return AffineLayout(network)
-
-
-LAYOUT = layout()
+LAYOUT = layout_of(small_network())
 
 
 def numbered(states: int, chains: int) -> SGLD:
@@ -80,8 +71,7 @@ def test_it_comes_back_from_its_tensors_and_settings(method: type[ChainStates]) 
 
 def test_the_sampler_needs_a_draw_a_chain_and_shows_what_the_states_disagree_on() -> None:
     network = small_network()
-    convert(network)
-    own = AffineLayout(network)
+    own = layout_of(network)
     spread = torch.randn(8, own.total, generator=torch.Generator().manual_seed(0))
 
     def posterior(scale: float) -> SGLD:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise
 from segunc.affine.posterior import Posterior, Prior
@@ -24,14 +23,12 @@ from segunc.posteriors.mc_dropout import ChannelDropout
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.swag import Swag
 from segunc.posteriors.variational import MeanField
-from tests.affine.networks import randomise, small_network
+from tests.affine.networks import layout_of, randomise, small_network
 
 
 def converted(norm: nn.Module | None = None) -> AffineLayout:
     """A layout of 16 channels, 8 of them under ``encoder``."""
-    network = small_network(norm)
-    convert(network)
-    return AffineLayout(network)
+    return layout_of(small_network(norm))
 
 
 LAYOUT = converted()
@@ -173,7 +170,7 @@ def test_a_layer_without_beta_keeps_none() -> None:
 
 
 def test_channel_dropout_drops_whole_channels_and_keeps_the_expectation() -> None:
-    posterior = ChannelDropout.of(LAYOUT, 0.3)
+    posterior = ChannelDropout(MEAN, 0.3)
     draws = posterior.affine(LAYOUT, range(8_000), 0)
     dropped = draws.weight == 0
     assert torch.equal(dropped, draws.bias == 0)
@@ -188,13 +185,13 @@ def test_channel_dropout_drops_whole_channels_and_keeps_the_expectation() -> Non
 @settings(max_examples=30, deadline=None)
 def test_what_a_smaller_p_drops_a_larger_one_drops_too(one: float, other: float) -> None:
     small, large = sorted((one, other))
-    first = ChannelDropout.of(LAYOUT, small).affine(LAYOUT, range(4), 1).weight == 0
-    second = ChannelDropout.of(LAYOUT, large).affine(LAYOUT, range(4), 1).weight == 0
+    first = ChannelDropout(MEAN, small).affine(LAYOUT, range(4), 1).weight == 0
+    second = ChannelDropout(MEAN, large).affine(LAYOUT, range(4), 1).weight == 0
     assert bool((second | ~first).all())
 
 
 def test_p_0_and_alpha_0_are_the_network_itself() -> None:
-    for posterior in (ChannelDropout.of(LAYOUT, 0.0), ABNN.around(LAYOUT, 0.0)):
+    for posterior in (ChannelDropout(MEAN, 0.0), ABNN.around(LAYOUT, 0.0)):
         draws = posterior.affine(LAYOUT, [0, 1], 0)
         assert torch.equal(draws.weight, LAYOUT.weight.expand(2, -1))
         assert torch.equal(draws.bias, LAYOUT.bias.expand(2, -1))

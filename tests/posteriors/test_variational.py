@@ -14,14 +14,12 @@ from segunc.affine.posterior import Prior
 from segunc.core.errors import InputError
 from segunc.posteriors.laplace import FisherSum
 from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
-from tests.affine.networks import small_network
+from tests.affine.networks import layout_of, small_network
 from tests.training.fitting import variational_task
 
 
 def layout() -> AffineLayout:
-    network = small_network()
-    convert(network)
-    return AffineLayout(network)
+    return layout_of(small_network())
 
 
 @pytest.mark.parametrize("scope", ["all", "decoder"])

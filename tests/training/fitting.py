@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from segunc.posteriors.abnn import DeterministicConfig, Point
 from segunc.posteriors.abnn_task import ABNNTask
-from segunc.posteriors.point import DeterministicConfig, Point
 from segunc.posteriors.swag import SwagConfig, Trajectory
 from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
 from segunc.training.affine_task import AffineTask

@@ -14,8 +14,7 @@ from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.training.chain_run import ChainFailure
-from segunc.training.langevin import CyclicalSteps, EnergyGradient, LangevinChain
+from segunc.training.chains import ChainFailure, CyclicalSteps, EnergyGradient, LangevinChain
 
 PRECISION = torch.tensor([[2.0, 0.8], [0.8, 1.0]], dtype=torch.float64)
 MEAN = torch.tensor([1.0, -0.5], dtype=torch.float64)

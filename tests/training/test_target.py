@@ -15,7 +15,7 @@ from segunc.affine.convert import convert
 from segunc.affine.posterior import Prior, PriorMean
 from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
-from segunc.training.hmc import HamiltonianChain
+from segunc.training.chains import HamiltonianChain
 from segunc.training.target import LogPosterior
 from tests.affine.networks import randomise, small_network
 

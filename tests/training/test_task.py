@@ -19,7 +19,7 @@ BATCH = {"image": torch.rand(2, 3, 8, 8), "label": torch.zeros(2, 8, 8, dtype=to
 
 def attached(step: int, folder: Path) -> SegmentationTask:
     """A task that believes to have made some steps."""
-    task = SegmentationTask(nn.Conv2d(3, 2, 1), ("a", "b"))
+    task = SegmentationTask(nn.Conv2d(3, 2, 1), 2)
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, default_root_dir=folder)
     trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = step
     task.trainer = trainer
