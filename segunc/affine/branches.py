@@ -57,8 +57,6 @@ class Branch:
 
     Attributes:
         network: converted, unless the posterior is deterministic.
-        posterior: over this network.
-        transform: of its input.
         networks: how many networks take turns; draw s of the whole is draw s // networks of this network's posterior.
         index: of this network among them. Where there are several, each has noise of its own.
     """
@@ -124,11 +122,8 @@ def least_draws(posterior: AnyPosterior) -> int:
 
 
 def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int) -> int:
-    """How many draws ``draws`` come to: branches without noise have one each, and nothing is gained by repeating them.
-
-    Raises:
-        InputError: fewer draws than members.
-    """
+    """How many draws ``draws`` come to: branches without noise have one each, and nothing is gained by repeating them; others need
+    at least one a member."""
     if not any(branch.stochastic for branch in branches):
         return len(branches)
     assert posterior is not None

@@ -80,10 +80,8 @@ class FoldedDraws:
     def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
         """The same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
         no activations, and nothing goes back through it."""
-        sites = (
-            site if kept else replace(site, scale=site.scale.detach(), shift=site.shift.detach())
-            for site, kept in zip(self.sites, chosen, strict=True)
-        )
+        pairs = zip(self.sites, chosen, strict=True)
+        sites = (s if kept else replace(s, scale=s.scale.detach(), shift=s.shift.detach()) for s, kept in pairs)
         return replace(self, sites=tuple(sites))
 
     def part(self, first: int, last: int) -> FoldedDraws:
@@ -226,11 +224,11 @@ class AffineLayout:
             rows = slice(0, 1) if agree else slice(None)
             one, other = (t[rows].to(dtype or t.dtype) for t in pair)
             sites.append(FoldedSite(one, other, agree))
-        dropout = tuple(
-            FoldedDropout(p, tuple(None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds))
-            for index, p in enumerate(draws.dropout)
-        )
-        return FoldedDraws(tuple(sites), len(draws), dropout)
+        dropout = []
+        for index, p in enumerate(draws.dropout):
+            seeds = (None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds)
+            dropout.append(FoldedDropout(p, tuple(seeds)))
+        return FoldedDraws(tuple(sites), len(draws), tuple(dropout))
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:

@@ -39,7 +39,7 @@ class Posterior(Protocol):
 
         Args:
             layout: of the network that the posterior belongs to.
-            draws: draw numbers, each at least 0.
+            draws: numbers of at least 0.
             seed: of the noise, or where the noise comes from (a scheme that couples the draws).
             scope: narrower than the posterior's own, or None.
         """
@@ -126,12 +126,8 @@ class Trainable(nn.Module, ABC, Generic[P]):
     A training step asks for the posterior that the parameters are now, takes its draws through its own ``affine()``, and adds
     :meth:`regulariser` to the mean-pixel loss. Parameters and buffers are what a checkpoint holds.
 
-    Args:
-        scope: sites that are trained; the others keep the base's affine.
-        prior: over the affine parameters of the scope.
-
-    Attributes:
-        members: M. Member m = step mod M trains at a step; parameters of the others take none.
+    Sites outside the scope keep the base's affine. Of M members, member m = step mod M trains at a step; parameters of the others
+    take none.
     """
 
     members = 1

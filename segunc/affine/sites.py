@@ -47,8 +47,7 @@ _CLASSES: dict[tuple[type, type], type] = {}
 def with_mixin(mixin: type, layer: type, prefix: str) -> type:
     """A layer's class with a mixin in front; one for each class."""
     if (mixin, layer) not in _CLASSES:
-        made = type(f"{prefix}{layer.__name__}", (mixin, layer), {"__module__": layer.__module__})
-        _CLASSES[mixin, layer] = made
+        _CLASSES[mixin, layer] = type(f"{prefix}{layer.__name__}", (mixin, layer), {"__module__": layer.__module__})
     return _CLASSES[mixin, layer]
 
 
@@ -185,10 +184,10 @@ def own_affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
 
 def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
     """(mean, 1 / s) by which gamma and beta fold onto the raw input, ``[C]`` float32; (0, 1) where nothing folds."""
-    if kind != "batch":
-        zeros = torch.zeros(cast(Tensor, layer.weight).numel(), device=cast(Tensor, layer.weight).device)
-        return zeros, zeros + 1.0
     module = cast(Any, layer)
+    if kind != "batch":
+        zeros = torch.zeros(module.weight.numel(), device=module.weight.device)
+        return zeros, zeros + 1.0
     return module.running_mean.detach().float(), torch.rsqrt(module.running_var.detach().float() + module.eps)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,23 +28,15 @@ if TYPE_CHECKING:
 TRAIN_MORE = "train more: segunc train --seeds 0,1,2,3"
 
 
-@dataclass(frozen=True)
-class EnsembleMember:
-    """A network from images to logits of the same classes as the others', and its posterior."""
-
-    network: nn.Module
-    posterior: Posterior
-
-
 class Ensemble(Mixture):
     """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own.
 
-    Base scores (deterministic-msp, max-logit and so on) are those of member 0.
+    Networks give logits of the same classes. Base scores (deterministic-msp, max-logit and so on) are those of member 0.
     """
 
     method: ClassVar[str] = "ensemble"
 
-    def __init__(self, parts: Sequence[EnsembleMember]) -> None:
+    def __init__(self, parts: Sequence[Branch]) -> None:
         if len(parts) < 2:
             raise InputError(f"an ensemble of {len(parts)} network", "at least 2 networks", TRAIN_MORE)
         self.parts = tuple(parts)
@@ -58,8 +50,7 @@ class Ensemble(Mixture):
         return self.members * max(part.posterior.members for part in self.parts)
 
     def branches(self, network: nn.Module) -> list[Branch]:
-        count = self.members
-        return [Branch(p.network, p.posterior, networks=count, index=i) for i, p in enumerate(self.parts)]
+        return [replace(part, networks=self.members, index=i) for i, part in enumerate(self.parts)]
 
     def settings(self) -> dict[str, Any]:
         return {"parts": [{"method": p.posterior.method, **p.posterior.settings()} for p in self.parts]}
@@ -104,7 +95,6 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     Args:
         bases: model folders, each deterministic or with a posterior of one network, or one folder that holds several in
             ``seed-*``.
-        out: the new model folder.
 
     Raises:
         InputError: fewer than two members, the same one twice, one that is a mixture itself, members of other classes or

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from segunc.affine.branches import AnyPosterior, branches_of
+from segunc.affine.branches import AnyPosterior, Branch, branches_of
 from segunc.affine.convert import ConversionReport, convert
 from segunc.affine.dropout_sites import convert_dropout
 from segunc.affine.files import FORMAT, TENSORS, file_sha256
@@ -23,7 +23,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import inside, link_or_copy, read_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, check_finite, load_network, state_sha256
 from segunc.networks.network import SegmentationNetwork
-from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
@@ -40,7 +40,6 @@ class Model:
 
     Attributes:
         network: in eval mode; converted when its own posterior is not deterministic. Member 0 of an ensemble.
-        posterior: how draws are made.
         sha256: of the base network's weights.
         posterior_sha256: of the posterior's tensors and settings (of an ensemble all members' networks too), or None for a
             deterministic network.
@@ -163,7 +162,7 @@ def _load_ensemble(folder: Path, record: dict[str, Any]) -> Model:
             given = f"{member} has changed since {POSTERIOR} was written"
             raise InputError(given, "the members of the ensemble", "make it again")
         models.append(model)
-    members = [EnsembleMember(m.network, m.posterior) for m in models if isinstance(m.posterior, Posterior)]
+    members = [Branch(m.network, m.posterior) for m in models if isinstance(m.posterior, Posterior)]
     if len(members) < len(models):
         raise InputError(f"{folder}: a member is a mixture itself", "members of one network each", "make it again")
     posterior = Ensemble(members)

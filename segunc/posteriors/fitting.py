@@ -65,18 +65,14 @@ def finetuning(
 
 @dataclass(frozen=True)
 class Attachment:
-    """What is fitted on a finished model and stored beside it as a small JSON file, bound to the model by hashes.
-
-    Attributes:
-        file: its name.
-        what: it is, for messages.
-    """
+    """What is fitted on a finished model and stored beside it as a small JSON file, bound to the model by hashes; ``what`` it is
+    stands in messages."""
 
     file: ClassVar[str]
     what: ClassVar[str]
 
     def write(self, folder: Path) -> None:
-        """Write the record into a model folder."""
+        """Into a model folder."""
         write_json(folder / self.file, {"format": FORMAT, **asdict(self)})
 
     def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str) -> None:
@@ -120,11 +116,7 @@ def are_finite(values: Iterable[object]) -> bool:
 
 
 def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
-    """A model of either kind on its device, and the data set that something is to be fitted on.
-
-    Raises:
-        InputError: the model cannot be loaded, or the data set has another number of classes.
-    """
+    """A model of either kind on its device, and the data set of its classes that something is to be fitted on."""
     from segunc.posteriors.files import load_model
 
     model = load_model(base)

@@ -282,11 +282,11 @@ def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
     if options.images * options.samples < LEAST_GRADIENTS:
         given = f"laplace with {options.images} images and {options.samples} samples"
         raise InputError(given, f"at least {LEAST_GRADIENTS} gradients", "raise laplace.images or laplace.samples")
-    run.prepare_data()
+    run.trained_on.prepare_data()
     run.seed_everything()  # the same crops whether a fine-tuning came before, was continued, or was not there
     path = run.out / CHECKPOINTS / PARTIAL
     done = _restore(fisher, path)
-    batches = ceil(options.images / run.batch_size)
+    batches = ceil(options.images / run.trained_on.batch_size)
     progress = StepProgress("finetune: Fisher", batches, done)
     again_and_again = chain.from_iterable(run.train_batches() for _ in repeat(None))
     for number, (images, labels) in enumerate(islice(again_and_again, batches)):

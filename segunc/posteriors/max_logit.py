@@ -126,11 +126,7 @@ class ClassMoments:
 
 def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], list[int]]:
     """Means and population standard deviations (above 0) of the classes, and the ids of those that were predicted for fewer than
-    :data:`FEWEST_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together.
-
-    Raises:
-        InputError: the max logit is one number everywhere.
-    """
+    :data:`FEWEST_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together, which must vary."""
     pooled_mean, pooled_deviation = moments.pooled()
     if not pooled_deviation > 0:
         given = f"the max logit is {pooled_mean:g} at every pixel"

@@ -126,11 +126,7 @@ class TemperatureFit(NamedTuple):
 
 
 def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
-    """The logits of all draws at randomly chosen labelled pixels of validation frames.
-
-    Raises:
-        InputError: no frame holds a labelled pixel.
-    """
+    """The logits of all draws at randomly chosen labelled pixels of validation frames; an InputError where there is none."""
     kept: list[tuple[Tensor, Tensor, Tensor]] = []
     for index, image, truth in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
         labelled = np.flatnonzero(truth.ravel() != IGNORE)
@@ -157,9 +153,7 @@ def mean_nll(logits: Tensor, labels: Tensor, weights: Tensor, log_temperature: T
     Where ``log_temperature`` needs a gradient it is added to it block by block, and the value comes without one.
 
     Args:
-        logits: ``[S, P, C]``.
-        labels: ``[P]`` int64.
-        weights: ``[P]`` float64.
+        logits, labels, weights: see :class:`PixelSample`.
         log_temperature: scalar float64.
     """
     draws, pixels, classes = logits.shape
@@ -184,9 +178,7 @@ def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = Non
     It starts at the best of a coarse grid, because the likelihood of a mean over draws need not have one minimum only.
 
     Args:
-        logits: ``[S, P, C]``; S = 1 for a deterministic network.
-        labels: ``[P]`` int64.
-        weights: ``[P]``, or None for equal ones.
+        logits, labels, weights: see :class:`PixelSample`; None for equal weights.
 
     Raises:
         InputError: the NLL is lowest at a bound, as it is where every sampled pixel is right (T towards 0), or where

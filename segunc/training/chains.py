@@ -55,7 +55,7 @@ class Chain(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """The state of the chain in a few words."""
+        """Its state in a few words."""
 
     def record(self) -> dict[str, Any]:
         """What the sample was made with beside its settings, for the provenance."""
@@ -134,7 +134,6 @@ class CyclicalSteps:
     ``exploration``. ``constant`` keeps the peak.
 
     Attributes:
-        peak: largest step size.
         cycles, length: how many, and steps of one.
         exploration: share of a cycle that descends without noise, 0..1.
         states: states kept from each cycle, evenly spaced over its noisy part, its last one among them.
@@ -192,10 +191,7 @@ class LangevinChain(Chain):
     to the temperature in proportion to h. There is no preconditioner.
 
     Args:
-        gradient: see :data:`EnergyGradient`.
         start: ``[D]``.
-        steps: sizes and cycles.
-        seed: of this chain's noise.
         momentum: m in 0..1 (1 excluded).
         temperature: T, at least 0; 0 adds no noise at all.
     """

@@ -46,6 +46,17 @@ class OwnData:
         pairs = (pair for batch in self.val for pair in zip(*unpack_batch(batch), strict=True))
         return [{"image": image, "label": label} for image, label in islice(pairs, frames or None)]
 
+    @property
+    def batch_size(self) -> int:
+        """Images of a training batch; 1 where the loader does not say."""
+        return int(getattr(self.train, "batch_size", None) or 1)
+
+    def prepare_data(self) -> None:
+        """Nothing is to be checked."""
+
+    def train_dataloader(self) -> Iterable[Any]:
+        return self.train
+
     def class_frequencies(self, num_classes: int) -> list[float]:
         """Share of the labelled training pixels of each class, over one epoch."""
         counts = torch.zeros(num_classes, dtype=torch.float64)
@@ -88,11 +99,7 @@ def spaced(count: int, limit: int) -> list[int]:
 
 
 def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) -> list[Batch]:
-    """The chosen frames in memory, ``size`` to a batch; the last batch may be smaller.
-
-    Raises:
-        InputError: frames of several sizes.
-    """
+    """The chosen frames, all of one size in pixels, in memory, ``size`` to a batch; the last batch may be smaller."""
     starts = range(0, len(frames), size)
     return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
 
@@ -103,14 +110,9 @@ class Minibatches:
     Each pass over the frames has its own order; what is left of a pass after its last whole batch is left out.
 
     Args:
-        data: the frames, augmented or not.
-        frames: the indices that belong to the data set of the chain.
-        size: frames in a batch.
+        data, frames: the indices of a data set, augmented or not, that belong to the chain; at least a batch of ``size``.
         seed: of the order and the augmentation.
         workers: loader processes.
-
-    Raises:
-        InputError: fewer frames than a batch.
     """
 
     def __init__(

@@ -34,16 +34,14 @@ class FinetuneRun(Generic[S]):
     A killed run continues from its last checkpoint when it is opened again with the same ``out``.
 
     Args:
-        base: model folder of a deterministic network.
+        base, out: model folder of a deterministic network, and the new model folder.
         config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr``, ``dice`` and
             ``class_weight_power`` where the method trains, each of ``members`` for so many epochs.
-        out: the new model folder.
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
         say: receives a line for each step.
         partial: file beside the checkpoints in which the method keeps unfinished work of its own.
 
     Attributes:
-        options: the method's settings.
         network: converted, in eval mode, on the CPU.
         settings: of the Lightning Trainer.
         precision: of predictions, as the Trainer's.
@@ -68,8 +66,7 @@ class FinetuneRun(Generic[S]):
         self.seed_everything()
         self.network = load_network(base)
         self.classes = self.network.description.classes
-        if not isinstance(config.data, OwnData):
-            _ = self.data
+        _ = self.trained_on
         sha256 = state_sha256(self.network.body)
         self.conversion = convert(self.network.body)
         say(f"converted {base}: {self.conversion}")
@@ -83,7 +80,7 @@ class FinetuneRun(Generic[S]):
         self.precision: Precision = "bfloat16" if str(self.settings["precision"]).startswith("bf16") else "float32"
         # Before the minutes of a selection, so that wrong settings fail at once.
         if self.epochs:
-            self.prepare_data()
+            self.trained_on.prepare_data()
         self.resume = claim_checkpoints(out, "finetune", config, partial, base_sha256=sha256)
         save_config(config, out, "finetune")
         self.measured: dict[str, Any] = {}
@@ -106,25 +103,14 @@ class FinetuneRun(Generic[S]):
             )
         return open_data(self.config.data, len(self.classes))
 
-    def prepare_data(self) -> None:
-        """Check that there is enough to train on."""
-        if not isinstance(self.config.data, OwnData):
-            self.data.prepare_data()
-
     @property
-    def batch_size(self) -> int:
-        """Images of a training batch; 1 where a loader does not say."""
-        own = self.config.data
-        return int(getattr(own.train, "batch_size", None) or 1) if isinstance(own, OwnData) else self.data.batch_size
-
-    def _loader(self) -> Any:
-        """Of training batches."""
-        own = self.config.data
-        return own.train if isinstance(own, OwnData) else self.data.train_dataloader()
+    def trained_on(self) -> SegmentationDataModule | OwnData:
+        """The data set of ours, or the loaders of the user's own."""
+        return self.config.data if isinstance(self.config.data, OwnData) else self.data
 
     def train_batches(self) -> Iterator[Batch]:
-        """An epoch of them."""
-        return map(unpack_batch, self._loader())
+        """An epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
+        return map(unpack_batch, self.trained_on.train_dataloader())
 
     def place(self) -> AffineLayout:
         """Put the network on the device, channels last, and return its layout there."""
@@ -161,14 +147,6 @@ class FinetuneRun(Generic[S]):
             self.say(f"{name} {best:g} is at the end of {name}_grid: a value beyond it may be better")
         return best
 
-    def _class_weights(self, power: float) -> list[float] | None:
-        """Weights of all classes after ``class_weight_power``, or None for 1."""
-        if not power:
-            return None
-        own = self.config.data
-        found = own.class_frequencies(len(self.classes)) if isinstance(own, OwnData) else self.data.class_frequencies()
-        return balanced_weights(found, power)
-
     def train(self, trainable: Trainable[P]) -> P:
         """Train over this network to the end of the epochs, with a checkpoint after each; leaves the network on the CPU.
 
@@ -178,13 +156,16 @@ class FinetuneRun(Generic[S]):
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 
-        weights = self._class_weights(self.options.class_weight_power)
-        count, network = len(self.classes), self.network.cpu()
+        data, count, network = self.trained_on, len(self.classes), self.network.cpu()
+        weights = None
+        if power := self.options.class_weight_power:
+            found = data.class_frequencies(count) if isinstance(data, OwnData) else data.class_frequencies()
+            weights = balanced_weights(found, power)
         task = AffineTask(network, count, lambda layout: trainable, self.options, class_weights=weights).cpu()
         if not self.epochs:
             return task.posterior()
         trainer = make_trainer(self.settings, self.out, "finetune")
-        loader, start = self._loader(), time.perf_counter()
+        loader, start = data.train_dataloader(), time.perf_counter()
         fit(trainer, task, self.resume, train_dataloaders=loader)
         self.measured["steps"] = trainer.global_step
         self.measured["train_seconds"] = round(time.perf_counter() - start, 1)

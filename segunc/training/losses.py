@@ -15,15 +15,14 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import IGNORE
 
 
-def dice_loss(logits: Tensor, labels: Tensor, smooth: float = 1.0) -> Tensor:
+def dice_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """1 - mean over the classes present of the soft Dice coefficient (Milletari et al. 2016); a scalar."""
     valid = labels != IGNORE
     probabilities = logits.float().softmax(1) * valid.unsqueeze(1)
     truth = F.one_hot(labels.masked_fill(~valid, 0), logits.shape[1]).movedim(-1, 1) * valid.unsqueeze(1)
-    overlap = (probabilities * truth).sum((0, 2, 3))
-    size = probabilities.sum((0, 2, 3)) + truth.sum((0, 2, 3))
-    present = truth.sum((0, 2, 3)) > 0
-    dice = (2 * overlap + smooth) / (size + smooth)
+    overlap, found, there = (values.sum((0, 2, 3)) for values in (probabilities * truth, probabilities, truth))
+    present = there > 0
+    dice = (2 * overlap + 1.0) / (found + there + 1.0)
     return 1.0 - dice[present].mean() if bool(present.any()) else probabilities.sum() * 0.0
 
 
@@ -69,13 +68,11 @@ def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Opt
     return SGD(groups, lr, momentum=0.9, nesterov=True)
 
 
-def make_schedule(
-    optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float], poly_power: float = 0.9
-) -> LRScheduler:
+def make_schedule(optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float]) -> LRScheduler:
     """A schedule over ``steps`` optimiser steps.
 
     ``onecycle`` warms up over 20 % to ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is
-    ``(1 - step / steps) ** poly_power`` (DeepLab); ``constant`` keeps the rate. ``peak`` is one rate, or one for each
+    ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps the rate. ``peak`` is one rate, or one for each
     parameter group.
     """
     if name == "onecycle":
@@ -83,7 +80,7 @@ def make_schedule(
         # PyTorch divides by zero where the warm-up is a single step.
         return OneCycleLR(optimizer, peak, total_steps=total, pct_start=0.2 if total > 10 else 0.5)
     if name == "poly":
-        return LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / max(steps, 1)) ** poly_power)
+        return LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / max(steps, 1)) ** 0.9)
     return LambdaLR(optimizer, lambda step: 1.0)
 
 

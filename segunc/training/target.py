@@ -13,6 +13,7 @@ from segunc.affine.posterior import Prior
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.training.chains import LogDensity
+from segunc.training.data import Batch
 
 
 class LogPosterior:
@@ -56,12 +57,8 @@ class LogPosterior:
         return gamma, beta
 
     def log_likelihood(self, theta: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Sum over labelled pixels of log p(label), in nats; a float64 scalar, differentiable in theta ``[D]``.
-
-        Args:
-            images: ``[N, 3, H, W]``.
-            labels: ``[N, H, W]`` train ids, 255 ignored.
-        """
+        """Sum over the labelled pixels of images ``[N, 3, H, W]`` of log p(label), in nats; labels ``[N, H, W]`` are train ids, 255
+        ignored. A float64 scalar, differentiable in theta ``[D]``."""
         gamma, beta = self.expand(theta)
         images = images.to(self.layout.device, self._dtype).contiguous(memory_format=torch.channels_last)
         with self.layout.active(AffineDraws(gamma[None], beta[None])):
@@ -81,10 +78,8 @@ class LogPosterior:
     def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float | None = None) -> Tensor:
         """Estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta).
 
-        Args:
-            theta, images, labels: as in :meth:`log_likelihood`.
-            pixels: the expected number of labelled pixels of such a batch. With it the estimate is unbiased for any
-                labels; None divides by those of this batch, right where frames have equally many.
+        With the expected number of labelled ``pixels`` of such a batch the estimate is unbiased for any labels; None divides by
+        those of this batch, right where frames have equally many.
         """
         counted = float((labels != IGNORE).sum()) if pixels is None else pixels
         gradient = (theta - self.centre) / self.prior.scale**2
@@ -93,15 +88,8 @@ class LogPosterior:
         _, of_likelihood = self._differentiated(theta, images, labels)
         return gradient - (self.prior.effective_pixels / counted) * of_likelihood
 
-    def on(self, batches: Sequence[tuple[Tensor, Tensor]]) -> LogDensity:
-        """The log density over a fixed data set, and its gradient; the data are streamed batch by batch.
-
-        Args:
-            batches: images ``[N, 3, H, W]`` and labels ``[N, H, W]``; the N may differ.
-
-        Raises:
-            InputError: no labelled pixel.
-        """
+    def on(self, batches: Sequence[Batch]) -> LogDensity:
+        """The log density over a fixed data set, streamed batch by batch, whose sizes may differ; no labelled pixel is an error."""
         pixels = sum(int((labels != IGNORE).sum()) for _, labels in batches)
         if pixels == 0:
             raise InputError("the frames hold no labelled pixel", "frames with labels", "check the training split")

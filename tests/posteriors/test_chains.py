@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.posteriors.chains import HMC, SGHMC, SGLD, ChainStates
-from segunc.posteriors.methods import METHODS
+from segunc.posteriors.chains import HMC, SGLD, ChainStates
 from segunc.sampling.sampler import Sampler
 from tests.affine.networks import layout_of, small_network
 
@@ -53,20 +51,6 @@ def test_outside_a_narrower_scope_a_draw_is_the_mean_of_its_chain() -> None:
     assert torch.equal(affine.weight[:, 0], torch.tensor([1.0, 4.0] * 3))
     assert torch.equal(affine.bias[:, 0], torch.tensor([1.5, 4.5] * 3))
     assert torch.equal(affine.weight[:, 8:], posterior.affine(LAYOUT, range(6), 0).weight[:, 8:])
-
-
-@pytest.mark.parametrize("method", [SGLD, SGHMC, HMC])
-def test_it_comes_back_from_its_tensors_and_settings(method: type[ChainStates]) -> None:
-    generator = torch.Generator().manual_seed(0)
-    gamma, beta = torch.rand(2, 6, LAYOUT.total, generator=generator)
-    posterior = method(gamma, beta, 3, "decoder", {"temperature": 0.5})
-    restore = METHODS[method.method].restore
-    assert restore is not None
-    back = restore(posterior.tensors(), json.loads(json.dumps({**posterior.settings(), "x": 1})))
-    assert type(back) is method
-    assert back.settings() == posterior.settings()
-    assert torch.equal(back.affine(LAYOUT, range(8), 1).weight, posterior.affine(LAYOUT, range(8), 1).weight)
-    assert posterior.settings()["states"] == 6
 
 
 def test_the_sampler_needs_a_draw_a_chain_and_shows_what_the_states_disagree_on() -> None:

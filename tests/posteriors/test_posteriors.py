@@ -17,6 +17,7 @@ from segunc.affine.noise import draw_noise
 from segunc.affine.posterior import Posterior, Prior
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.chains import HMC, SGHMC, SGLD
 from segunc.posteriors.files import restore_posterior
 from segunc.posteriors.laplace import Laplace
 from segunc.posteriors.mc_dropout import ChannelDropout
@@ -32,7 +33,7 @@ def converted(norm: nn.Module | None = None) -> AffineLayout:
 
 
 LAYOUT = converted()
-MEAN = torch.stack([LAYOUT.weight, LAYOUT.bias])
+MEAN = LAYOUT.affine
 
 
 def rand(*shape: int, seed: int = 0) -> Tensor:
@@ -62,18 +63,26 @@ MAKE: dict[str, Callable[[str], Posterior]] = {
 }
 
 
+CHAINS: dict[str, Callable[[str], Posterior]] = {
+    kind.method: lambda scope, kind=kind: kind(rand(6, 16), rand(6, 16), 3, scope, {"temperature": 0.5})
+    for kind in (SGLD, SGHMC, HMC)
+}
+"""They have other promises about their draws, which tests/posteriors/test_chains.py holds."""
+
+
 def test_every_stored_posterior_is_tested() -> None:
-    """Chains have other promises about their draws, which tests/posteriors/test_chains.py holds; the rest stores no posterior."""
     others = {"deterministic", "ensemble", "tta", "temperature", "standardized-max-logit"}
-    assert set(MAKE) | {"sgld", "sghmc", "hmc"} | others == set(METHODS)
+    assert set(MAKE) | set(CHAINS) | others == set(METHODS)
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", MAKE | CHAINS)
 def test_it_restores_itself_from_its_file(name: str) -> None:
-    posterior = MAKE[name]("decoder")
+    posterior = (MAKE | CHAINS)[name]("decoder")
     restore = METHODS[name].restore
     assert restore is not None
     again = restore(posterior.tensors(), json.loads(json.dumps({**posterior.settings(), "x": 1})))
+    assert type(again) is type(posterior)
+    assert again.settings() == posterior.settings()
     for one, other in zip(vars(again).values(), vars(posterior).values(), strict=True):
         assert torch.equal(one, other) if isinstance(one, Tensor) else one == other
     with pytest.raises(KeyError):
@@ -162,7 +171,7 @@ def test_a_full_laplace_moves_its_index_alone() -> None:
 
 def test_a_layer_without_beta_keeps_none() -> None:
     layout = converted(randomise(nn.LayerNorm([8, 8, 8], bias=False)))
-    mean = torch.stack([layout.weight, layout.bias])
+    mean = layout.affine
     fisher = torch.zeros(3, layout.total)
     draws = Laplace(mean, fisher).affine(layout, [0], 0)
     assert torch.equal(draws.bias[0, 8:], torch.zeros(512))
@@ -212,7 +221,7 @@ def recorded(method: str, **record: str) -> Posterior:
         (lambda: Laplace(MEAN, rand(2, 16)), "for a block Fisher"),
         (lambda: Laplace(MEAN, rand(2, 2), "full"), "for a full Fisher"),
         (lambda: Prior(0.0), "prior_scale 0"),
-        (lambda: Prior(effective_pixels=-1.0), "effective_pixels -1"),
+        (lambda: Prior(effective_pixels=float("nan")), "effective_pixels nan"),
         (lambda: Prior(temperature=-1.0), "temperature -1"),
         (lambda: ABNN(MEAN, MEAN, -0.1), "alpha -0.1"),
         (lambda: ABNN(MEAN, MEAN, float("nan")), "alpha nan"),

@@ -131,12 +131,6 @@ def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
     torch.testing.assert_close(beta[1, 8:].float(), layout.bias[8:] + torch.arange(9.0, 17.0))
 
 
-@pytest.mark.parametrize("bad", [{"scale": 0.0}, {"effective_pixels": math.nan}, {"temperature": -1.0}])
-def test_a_prior_out_of_range(bad: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="prior_scale"):
-        Prior(**bad)  # type: ignore[arg-type]
-
-
 def test_a_chain_needs_a_temperature() -> None:
     with pytest.raises(InputError, match="temperature 0"):
         target(temperature=0.0)
