@@ -232,7 +232,7 @@ def _toy_frame() -> Image:
 def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sampler) -> Finding:
     from segunc.evaluation.evaluator import EvaluationOptions
     from segunc.evaluation.models import evaluate_model
-    from segunc.training.selection import spaced
+    from segunc.training.data import spaced
 
     if not options.root:
         raise InputError("--dataset without --root", "the folder of the data set", "")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from segunc.affine.branches import branches_of
-from segunc.affine.draws import AffineLayout
+from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME
-from segunc.affine.scope import in_scope
 from segunc.core.device import resolve_device, resolve_precision
 from segunc.core.errors import InputError
 from segunc.options import SamplingOptions

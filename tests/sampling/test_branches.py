@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, branches_of
+from segunc.affine.branches import AnyPosterior, Branch, branches_of
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout, dropout_layers
@@ -17,7 +17,7 @@ from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
 from segunc.affine.posterior import Deterministic
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Prediction, Sampler
@@ -36,10 +36,10 @@ def plain(seed: int) -> nn.Module:
     return network
 
 
-def stochastic(seed: int, alpha: float = 0.3, members: int = 1) -> EnsembleMember:
+def stochastic(seed: int, alpha: float = 0.3, members: int = 1) -> Branch:
     network = plain(seed)
     convert(network)
-    return EnsembleMember(network, ABNN.around(AffineLayout(network), alpha, members))
+    return Branch(network, ABNN.around(AffineLayout(network), alpha, members))
 
 
 class Low(nn.Module):
@@ -64,7 +64,7 @@ def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e
 
 
 @torch.no_grad()
-def by_hand(member: EnsembleMember, images: Tensor, number: int, seed: int, total: int) -> Tensor:
+def by_hand(member: Branch, images: Tensor, number: int, seed: int, total: int) -> Tensor:
     layout = AffineLayout(member.network)
     with layout.active(member.posterior.affine(layout, [number], NoiseSource(seed, DEFAULT_SCHEME, total))):
         logits: Tensor = member.network(images)
@@ -73,7 +73,7 @@ def by_hand(member: EnsembleMember, images: Tensor, number: int, seed: int, tota
 
 def test_an_ensemble_of_two_networks_is_the_mean_of_their_softmaxes() -> None:
     first, second = Low(0), Low(1)
-    ensemble = Ensemble([EnsembleMember(first, Deterministic()), EnsembleMember(second, Deterministic())])
+    ensemble = Ensemble([Branch(first, Deterministic()), Branch(second, Deterministic())])
     sampler = Sampler(first, ensemble, draws=24)
     assert sampler.draws == 2, "nothing is gained by repeating networks"
     result = sampler(IMAGES, keep_probabilities=True)
@@ -87,7 +87,7 @@ def test_an_ensemble_of_two_networks_is_the_mean_of_their_softmaxes() -> None:
 @pytest.mark.parametrize("chunk", [1, 2, 5, None])
 def test_an_ensemble_of_posteriors_in_any_chunk(chunk: int | None) -> None:
     """ABNN of two members, a deterministic network, ABNN: draw s is draw s // 3 of member s mod 3, noise of its own."""
-    members = [stochastic(0, members=2), EnsembleMember(plain(5), Deterministic()), stochastic(2)]
+    members = [stochastic(0, members=2), Branch(plain(5), Deterministic()), stochastic(2)]
     expected = []
     for draw in range(8):
         member = members[draw % 3]
@@ -182,7 +182,7 @@ def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[flo
 
 def test_over_an_ensemble_every_member_meets_every_transform() -> None:
     networks = [plain(seed) for seed in range(4)]
-    inner = Ensemble([EnsembleMember(network, Deterministic()) for network in networks])
+    inner = Ensemble([Branch(network, Deterministic()) for network in networks])
     branches = branches_of(networks[0], TestTimeAugmentation(inner, (1.0, 0.5, 2.0), flip=True))
     pairs = {(id(b.network), b.transform.scale, b.transform.flip) for b in branches}
     assert len(pairs) == len(branches) == 24
@@ -203,7 +203,7 @@ def dropping(layer: nn.Module) -> nn.Module:
 def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | None) -> None:
     network = dropping(layer)
     posterior = OwnDropout.of(dropout_layers(network))
-    expected = [by_hand(EnsembleMember(network, posterior), IMAGES, draw, 2, 7) for draw in range(7)]
+    expected = [by_hand(Branch(network, posterior), IMAGES, draw, 2, 7) for draw in range(7)]
     sampler = Sampler(network, posterior, draws=7, seed=2, chunk=chunk)
     result = sampler(IMAGES, keep_probabilities=True)
     assert sampler.report.shared
@@ -239,8 +239,8 @@ def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
             TestTimeAugmentation(Deterministic(), scales)
     with pytest.raises(InputError, match="ensemble of 1 network"):
         Ensemble(members[:1])
-    other = EnsembleMember(nn.Conv2d(3, 5, 1), Deterministic())
-    mixed = Ensemble([EnsembleMember(plain(0), Deterministic()), other])
+    other = Branch(nn.Conv2d(3, 5, 1), Deterministic())
+    mixed = Ensemble([Branch(plain(0), Deterministic()), other])
     with pytest.raises(InputError, match=r"\(4, 24, 32\) and \(5, 24, 32\)"):
         Sampler(plain(0), mixed)(IMAGES)
     with pytest.raises(InputError, match="drawn dropout layers none"):

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from segunc.affine.branches import Branch
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout
 from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler, compilation
@@ -84,7 +85,7 @@ def test_draws_with_noise_and_their_forms_are_counted() -> None:
     assert Sampler(networks[0], one, draws=5).drawn_forms() == (5, 1)
     augmented = TestTimeAugmentation(one, (1.0, 0.75), flip=True)
     assert Sampler(networks[0], augmented, draws=8).drawn_forms() == (8, 2), "mirrored frames are of the same size"
-    ensemble = Ensemble([EnsembleMember(n, ABNN.around(AffineLayout(n), 0.2)) for n in networks])
+    ensemble = Ensemble([Branch(n, ABNN.around(AffineLayout(n), 0.2)) for n in networks])
     assert Sampler(networks[0], ensemble, draws=7).drawn_forms() == (7, 2)
 
 
