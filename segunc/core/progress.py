@@ -1,10 +1,13 @@
-"""How far a run over frames is, on a terminal or as plain lines."""
+"""What stands on the terminal: how far a run over frames is, and nothing of libraries that talk."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self, TextIO
@@ -109,3 +112,46 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+@contextlib.contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Swallow what is printed on the file descriptor of standard error, by Python too: exceptions are to say what is wrong."""
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def quiet_opencv() -> Iterator[None]:
+    """Keep OpenCV's complaints from standard error, where our one line stands."""
+    from cv2.utils import logging as opencv
+
+    level = opencv.getLogLevel()
+    opencv.setLogLevel(opencv.LOG_LEVEL_SILENT)
+    try:
+        yield
+    finally:
+        opencv.setLogLevel(level)
+
+
+def quiet_lightning() -> None:
+    """Keep Lightning to warnings and errors; imports it, because that sets the levels anew."""
+    import lightning.pytorch  # noqa: F401
+
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (
+        ".*isinstance\\(treespec.*",
+        ".*does not have many workers.*",
+        ".*The number of training batches.*",
+        ".*Checkpoint directory .* exists.*",
+        ".*Experiment logs directory.*",
+        ".*Found .* module\\(s\\) in eval mode.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)

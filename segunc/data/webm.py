@@ -6,7 +6,7 @@ from pathlib import Path
 
 import cv2
 
-from segunc.core.quiet import quiet_stderr
+from segunc.core.progress import quiet_stderr
 
 
 def open_webm(path: Path, frames_per_second: float, width: int, height: int) -> cv2.VideoWriter:

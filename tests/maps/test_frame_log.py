@@ -104,7 +104,7 @@ def test_records_are_read_when_asked_for(tmp_path: Path) -> None:
     for number in (1, 2):
         shard = Shard(number, 2)
         lines = [encode_record(record(place)) for place in range(6) if shard.owns(place)]
-        (tmp_path / shard.frames_name).write_bytes(b"".join(lines))
+        (tmp_path / shard.file("frames.jsonl")).write_bytes(b"".join(lines))
     records = FrameRecords(tmp_path, [Shard(1, 2), Shard(2, 2)])
     assert list(records) == [f"{place:06d}" for place in range(6)]
     for place in (3, 0, 0, 5):

@@ -198,6 +198,6 @@ def test_an_empty_folder_says_what_would_be_read(tmp_path: Path) -> None:
 
 
 def test_maps_are_read_without_torch() -> None:
-    rooms = "store, reader, summary, pipeline"
+    rooms = "store, reader, statistics, pipeline"
     code = f"import sys; from segunc.maps import {rooms}; sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

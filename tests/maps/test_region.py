@@ -13,7 +13,7 @@ from segunc.core.errors import InputError
 from segunc.frames.sources import Frame, open_source
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
-from segunc.maps.region import Region
+from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from tests.maps.fakes import SCORES, manifest, process, write_pictures
 

@@ -60,7 +60,7 @@ def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
     out = tmp_path / "maps"
     writer = MapsWriter(out, manifest())
     assert json.loads((out / "manifest.json").read_text())["status"] == "running"
-    writer.fail("c/three", "the JPEG is truncated")
+    writer.failed["c/three"] = "the JPEG is truncated"
     writer.close()
     found = json.loads((out / "manifest.json").read_text())
     assert found["status"] == "finished"

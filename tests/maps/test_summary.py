@@ -15,8 +15,8 @@ from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.shards import Shard
+from segunc.maps.statistics import maps_folders, separated_peaks, worst_moments, write_moments
 from segunc.maps.store import MapsWriter
-from segunc.maps.summary import maps_folders, separated_peaks, worst_moments, write_moments
 from tests.maps.fakes import manifest, process, write_pictures, write_timed_video
 
 

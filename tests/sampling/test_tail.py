@@ -133,9 +133,7 @@ def test_certain_and_uniform_pixels(backend: Backend) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.tuples(st.integers(1, 9), st.integers(1, 140)),
-    st.tuples(st.integers(1, 30), st.integers(1, 300)),
-    st.booleans(),
+    st.tuples(st.integers(1, 9), st.integers(1, 140)), st.tuples(st.integers(1, 30), st.integers(1, 300)), st.booleans()
 )
 def test_taps_are_those_of_interpolate(source: tuple[int, int], full: tuple[int, int], corners: bool) -> None:
     upsampling = Upsampling(source, full, full, corners)
