@@ -52,10 +52,8 @@ def build_manifest(
             frame grouping, threads, maps, and ``input``, the absolute input path.
         scores: names of the score maps.
         device: in words.
-        classes: names in the order of their ids.
-        palette: their colours as (red, green, blue).
-        source: :meth:`segunc.frames.sources.FrameSource.describe`.
-        model: for readers.
+        classes: names in the order of their ids; ``palette`` has their colours as (red, green, blue).
+        source: :meth:`segunc.frames.sources.FrameSource.describe`; ``model`` likewise is for readers.
         component_thresholds: score -> the value from which on its pixels form components; None for those of the scores.
     """
     scores = list(scores)

@@ -86,15 +86,13 @@ def run_pipeline(
         group: frames a call of ``process``.
         prefetch: groups decoded ahead. As many frames, but at least two groups, may wait for being written, so that one
             group is written while the next is computed.
-        writers: threads that encode and write, and draw ``overlay/F.jpg``.
-        draw_overlay: makes it.
+        writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
         on_progress: called after each frame, from one thread at a time, not always this one.
         raise_failures: end with PartialFailure where frames failed; without it look at ``Summary.failed``.
         sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
-    Raises:
-        PartialFailure: frames failed, or a file could not be written; what was finished is kept.
-        Exception: whatever ``process`` or ``draw_overlay`` raised; what was finished is kept.
+    What was finished is kept after a PartialFailure (frames failed, or a file could not be written) and after whatever
+    ``process`` or ``draw_overlay`` raise.
     """
     if group < 1:
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")

@@ -99,10 +99,6 @@ class MapsReader:
         """Whether a frame has a map of a score (or ``prediction``)."""
         return self._file_of(name, score) is not None
 
-    def missing(self, score: str) -> list[str]:
-        """The frames that have no map of a score (or ``prediction``)."""
-        return [name for name in self.frames if not self.has(name, score)]
-
     def form(self, score: str) -> Form:
         """How whole numbers of a score's maps become values: what the manifest, not the score's name, says, else ``linear``."""
         described = (self.manifest or {}).get("maps", {}).get(score, {})

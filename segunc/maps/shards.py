@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name, write_json
+from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name
 
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
 MOST_SHARDS = 4096
@@ -120,12 +120,6 @@ def iterate_records(folder: Path, shards: list[Shard]) -> Iterator[Record]:
     """The records of all shards in source order, one at a time; InputError at a line that is none and not torn."""
     streams = [(record for _, record in iterate_lines(inside(folder, shard.file(FRAMES_NAME)))) for shard in shards]
     return heapq.merge(*streams, key=lambda record: record.get("index", 0))
-
-
-def write_state(folder: Path, shard: Shard, content: dict[str, Any]) -> None:
-    """Write how a shard's run stands, by atomic rename."""
-    start = {"format": "segunc-maps-shard", "shard": [shard.number, shard.count]}
-    write_json(folder / shard.file(MANIFEST_NAME), start | content)
 
 
 def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:

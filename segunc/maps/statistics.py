@@ -37,16 +37,12 @@ Mask = npt.NDArray[np.bool_]
 class Region:
     """A region of interest: pixels outside of it (the vehicle's own bonnet, a time stamp burnt in) count for nothing.
 
-    Args:
-        path: a PNG: black (0) is left out, any other value counts. A frame of another size gets it resized to the nearest
-            pixel.
+    It comes from a PNG: black (0) is left out, any other value counts. A frame of another size gets it resized to the
+    nearest pixel. InputError where the file cannot be read, is no PNG (a JPEG's black is not 0), or leaves nothing.
 
     Attributes:
         kept: bool ``[H, W]`` at the size of the file.
         sha256: of size and pixels, whatever the file's encoding.
-
-    Raises:
-        InputError: the file cannot be read, is no PNG (a JPEG's black is not 0), or leaves nothing.
     """
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,7 @@ from segunc.frames.sources import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_jpeg, encode_npy, encode_png, stored_score
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, holds_maps, refuse_foreign, write_map
 from segunc.maps.manifest import MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
-from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameLog, Record, Shard, read_state, write_state
+from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameLog, Record, Shard, read_state
 from segunc.maps.statistics import MASK_NAME, STATISTICS, Region, map_statistics, write_frame_table
 
 WHOLE = Shard()
@@ -46,9 +46,8 @@ class MapsWriter:
         failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
         was_complete: the folder (or shard) had been finished without a failure before this run.
 
-    Raises:
-        InputError: the folder holds other files, was written with other settings or in other shards, or is being written
-            by another run.
+    InputError where the folder holds other files, was written with other settings or in other shards, or is being written
+    by another run.
     """
 
     def __init__(
@@ -94,12 +93,9 @@ class MapsWriter:
     def begin(self, source: FrameSource | None = None, *, in_sequence: bool = False) -> None:
         """Take up what an earlier run left; call it before the first frame.
 
-        Args:
-            source: tells which frames have changed since, and where each stands; without one, places are those of the lines.
-            in_sequence: each frame depends on those before it, so what follows a gap is forgotten.
-
-        Raises:
-            InputError: ``frames.jsonl`` is damaged, or the source lacks a finished frame; the folder is as it was.
+        The source tells which frames have changed since, and where each stands; without one, places are those of the lines.
+        Where each frame depends on those before it (``in_sequence``), what follows a gap is forgotten. InputError where
+        ``frames.jsonl`` is damaged, or the source lacks a finished frame; the folder is as it was then.
         """
         try:
             whole = self._log.recover(lambda record: self._place_of(record, source), in_sequence=in_sequence)
@@ -217,7 +213,7 @@ class MapsWriter:
             state = read_state(self.out, self.shard) or {}
             write_json(self.out / MANIFEST_NAME, {k: v for k, v in self.manifest.items() if k not in STATE_KEYS})
         self.was_complete = state.get("status") == "finished" and not state.get("failed")
-        self._finished_before = state.get("finished", 0)
+        self._finished_before = int(state.get("finished", 0))
         if before is None:
             self._write_state("running", 0)  # else once it is known that the run can go on
 
@@ -249,7 +245,8 @@ class MapsWriter:
         failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
         state = {"status": status, "finished": finished, "failed": failed}
         if self.shard.whole:
-            self.manifest |= state
-            write_json(self.out / MANIFEST_NAME, self.manifest)
+            content = self.manifest = self.manifest | state
         else:
-            write_state(self.out, self.shard, state | {key: self.manifest.get(key) for key in MAKERS})
+            content = {"format": "segunc-maps-shard", "shard": [self.shard.number, self.shard.count]} | state
+            content |= {key: self.manifest.get(key) for key in MAKERS}
+        write_json(self.out / self.shard.file(MANIFEST_NAME), content)

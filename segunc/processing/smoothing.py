@@ -98,9 +98,10 @@ class Smoother:
             self._folder.rmdir()
 
     def _save(self, state: _State) -> None:
-        time = math.nan if state.time is None else state.time
-        means = {"probabilities": state.probabilities.cpu().numpy(), "aleatoric": state.aleatoric.cpu().numpy()}
-        np.savez(buffer := io.BytesIO(), sequence=np.array(state.sequence), time=np.array(time), **means)
+        sequence, time = np.array(state.sequence), np.array(math.nan if state.time is None else state.time)
+        probabilities, aleatoric = state.probabilities.cpu().numpy(), state.aleatoric.cpu().numpy()
+        buffer = io.BytesIO()
+        np.savez(buffer, sequence=sequence, time=time, probabilities=probabilities, aleatoric=aleatoric)
         write_file(self._folder / f"{state.place:012d}.npz", buffer.getvalue())
         for path in self._states()[:-2]:
             path.unlink()

@@ -84,11 +84,10 @@ Forward = Callable[[Tensor, FoldedDraws, Ending | None, Prefix], Tensor]
 
 
 class CompiledPasses:
-    """Compiled forms of one engine's plain pass ``forward``, made when they are first needed.
+    """Compiled forms of one engine's plain pass; ``messages`` gains a line when something cannot be compiled.
 
-    Which passes are compiled is the caller's choice and must not depend on what came before: a graph is kept for every
-    shape, number of draws and shared part that is asked for, so that a frame's bits are the same wherever a run begins.
-    ``messages`` gains a line when something cannot be compiled.
+    Which passes are compiled must not depend on what came before, so that a frame's bits are the same wherever a run
+    begins: a graph is kept for every shape, number of draws and shared part that is asked for.
     """
 
     def __init__(self, forward: Forward, messages: list[str]) -> None:

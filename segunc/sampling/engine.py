@@ -115,14 +115,9 @@ class Engine:
     ) -> tuple[Tensor, Upsampling]:
         """Logits ``[k * n, C, h, w]`` of k draws of n frames, draw-major, and what upsampling is left to be done.
 
-        Args:
-            images: ``[n, 3, H, W]`` on the device.
-            draws: None for the network as it is.
-            ending: of :meth:`ending` for this shape.
-            prefix: shared results of these images; None computes everything for every draw.
-            compiled: run the draws through torch.compile, where that can be done.
-
-        InputError where the network does not return ``[batch, C, H, W]``.
+        ``images`` are ``[n, 3, H, W]`` on the device; without ``draws`` the network runs as it is, without a ``prefix``,
+        shared results of these images, everything is computed for every draw. ``compiled`` runs the draws through
+        torch.compile, where that can be done. InputError where the network does not return ``[batch, C, H, W]``.
         """
         logits = self._compiled(images, draws, ending, prefix) if compiled and draws is not None else None
         if logits is None:
@@ -182,18 +177,14 @@ def bfloat16_copy(network: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {id(t): t for t in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
     body = copied.body if isinstance(copied, SegmentationNetwork) else copied
-    narrow: dict[int, nn.Parameter] = {}  # parameters that modules share stay shared
     for module in body.modules():
-        if isinstance(module, StochasticSite | _BatchNorm):
-            continue
-        for name, parameter in module._parameters.items():
-            if parameter is not None and parameter.is_floating_point():
-                if id(parameter) not in narrow:
-                    narrow[id(parameter)] = nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
-                module._parameters[name] = narrow[id(parameter)]
-        for name, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_floating_point():
-                module._buffers[name] = buffer.bfloat16()
+        if not isinstance(module, StochasticSite | _BatchNorm):
+            for name, parameter in module._parameters.items():
+                if parameter is not None and parameter.is_floating_point():
+                    module._parameters[name] = nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
+            for name, buffer in module._buffers.items():
+                if buffer is not None and buffer.is_floating_point():
+                    module._buffers[name] = buffer.bfloat16()
     if body is not copied:
         body.register_forward_pre_hook(lambda module, inputs: tuple(t.bfloat16() for t in inputs))
     return copied.eval()
@@ -201,20 +192,14 @@ def bfloat16_copy(network: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """What was found with the base network and two draws over two frames.
+    """What was found with the base network and two draws over two frames; differences are relative to the largest logit."""
 
-    Attributes:
-        batched: largest difference of two draws as a batch from the same two one by one, relative to the largest logit.
-        shared: the same for passes that share what is common to all draws.
-        shared_one: the same for such passes of one draw. Networks that take the size of the batch from a tensor before
-            the first draw, and use it after (Swin's windows, DPT), can share in no others.
-        reached: for each site whether a drawn forward came through it.
-    """
-
-    batched: float
-    shared: float
+    batched: float  # largest difference of two draws as a batch from the same two one by one
+    shared: float  # the same for passes that share what is common to all draws
+    # The same for such passes of one draw. Networks that take the size of the batch from a tensor before the first draw,
+    # and use it after (Swin's windows, DPT), can share in no others.
     shared_one: float
-    reached: list[bool]
+    reached: list[bool]  # for each site whether a drawn forward came through it
 
 
 def is_rounding(difference: float) -> bool:
@@ -274,10 +259,8 @@ def require_finite(
 
 
 def _two_frames(image: Tensor, side: int) -> Tensor:
-    """An image ``[1, 3, H, W]`` and its mirror image, with sides of at most ``side`` pixels.
-
-    Two, because with one frame a forgotten repetition would be put right by broadcasting.
-    """
+    """An image ``[1, 3, H, W]`` and its mirror image, with sides of at most ``side`` pixels: with one frame a forgotten
+    repetition would be put right by broadcasting."""
     scale = side / max(image.shape[-2:])
     if scale < 1:
         # Whole multiples of the usual stride, so that a bare smp network takes them.

@@ -13,33 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.scores import Score
 
 if TYPE_CHECKING:
     from segunc.sampling.sampler import Sampler
 
-Image = npt.NDArray[np.uint8]
-
 
 @dataclass(frozen=True)
 class Prediction:
-    """Maps of n frames.
+    """Maps of n frames."""
 
-    Attributes:
-        prediction: uint8 ``[n, H, W]``, the class of the largest mean probability.
-        scores: float32 ``[n, H, W]`` for each name that the sampler was asked for; entropies divided by ln C (0..1).
-        probabilities: float32 ``[n, C, H, W]`` mean over draws, only when asked for.
-    """
-
-    prediction: Tensor
-    scores: Mapping[str, Tensor]
-    probabilities: Tensor | None = None
+    prediction: Tensor  # uint8 [n, H, W], the class of the largest mean probability
+    scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
+    probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
 
 
 def sample_frames(

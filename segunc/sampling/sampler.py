@@ -164,9 +164,7 @@ class Sampler:
             keep_probabilities: also return the mean probabilities.
             seed: of other draws for these frames alone; None for the sampler's own.
 
-        Raises:
-            NotFiniteError: the network returns NaN or infinite logits.
-            InputError: the network returns no dense logits.
+        NotFiniteError for NaN or infinite logits, InputError where the network returns no dense logits.
         """
         images = images.to(self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))

@@ -51,15 +51,9 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
 
 
 class DrawAccumulator:
-    """Sums over the draws of one frame.
+    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature.
 
-    Args:
-        classes: C.
-        size: (height, width) of the frame.
-        device: where the sums live.
-        backend: see :func:`choose_backend`. Sums of disagreement are made by the reference.
-        needs: the evidence that will be asked for; of how much the draws disagree sums are kept only then.
-        temperature: T, by which every draw's logits are divided before the softmax.
+    Sums of how much the draws disagree are kept only where that evidence ``needs`` them, and made by the reference.
     """
 
     def __init__(
