@@ -1,8 +1,8 @@
 """A small run that kills itself with SIGKILL; started by test_resume.py as its own process.
 
 Usage: killed_run.py INPUT OUT GROUP MOMENT COUNT, where MOMENT says what is about to happen for the COUNT-th time:
-``rename`` (a file's bytes are written, not yet in place), ``line`` (half a line of frames.jsonl is written),
-``compute`` (a group is about to be computed) or ``never``.
+``rename`` (a file's bytes are written, not yet in place), ``line`` (half a line of frames.jsonl is written)
+or ``compute`` (a group is about to be computed).
 """
 
 from __future__ import annotations
