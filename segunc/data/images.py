@@ -18,7 +18,7 @@ import numpy.typing as npt
 from PIL import Image as PilImage
 
 from segunc.core.errors import InputError
-from segunc.core.quiet import quiet_stderr
+from segunc.core.progress import quiet_stderr
 
 Image = npt.NDArray[np.uint8]
 """RGB uint8 ``[H, W, 3]``."""

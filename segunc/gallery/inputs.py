@@ -17,9 +17,10 @@ from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.layout import find_labels
 from segunc.frames.sources import VIDEO_SUFFIXES, FrameSource, open_source, recorded_images
 from segunc.frames.video import video_hash
-from segunc.maps.manifest import MANIFEST_NAME, is_ours
+from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
-from segunc.maps.region import Region
+from segunc.maps.shards import MANIFEST_NAME
+from segunc.maps.statistics import Region
 
 Label = npt.NDArray[np.uint8]
 

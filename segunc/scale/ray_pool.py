@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.quiet import quiet_stderr
+from segunc.core.progress import quiet_stderr
 
 
 @dataclass(frozen=True)

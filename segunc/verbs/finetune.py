@@ -41,7 +41,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     (True, 'abnn')
     """
     from segunc.core.device import resolve_device
-    from segunc.core.quiet import quiet_lightning
+    from segunc.core.progress import quiet_lightning
     from segunc.training.config import FinetuneConfig, FitConfig, parse_config
 
     say = say or (lambda line: None)

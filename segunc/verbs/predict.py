@@ -21,8 +21,8 @@ from segunc.frames.sources import Frame, FrameSource, Input, Selection, open_sou
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
-from segunc.maps.region import Region
 from segunc.maps.shards import Shard, parse_shard
+from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, SamplingOptions
 from segunc.posteriors.files import Model, load_model

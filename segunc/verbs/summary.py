@@ -7,7 +7,7 @@ from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.maps.manifest import read_manifest
-from segunc.maps.summary import Moment, maps_folders, worst_moments, write_moments
+from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
 from segunc.options import SummaryOptions
 
 

@@ -52,7 +52,7 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     1
     """
     from segunc.core.device import resolve_device
-    from segunc.core.quiet import quiet_lightning
+    from segunc.core.progress import quiet_lightning
     from segunc.posteriors.ensemble import train_members
     from segunc.training.base import train_network
     from segunc.training.config import TrainConfig, parse_config

@@ -20,7 +20,7 @@ from segunc.evaluation.report import format_metrics, write_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.maps.manifest import build_manifest
-from segunc.maps.region import Region
+from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.components import component_counts, component_result
 from segunc.plots.evaluation import write_plots
@@ -101,7 +101,7 @@ def test_maps_of_this_tool_give_the_numbers_of_memory(tmp_path, run):
     with MapsWriter(tmp_path / "maps", manifest) as writer:
         for name, frame in run.items():
             writer.write(name, {"prediction": frame.prediction, **frame.stored})
-        writer.fail("lund/frame_9", "the JPEG is truncated")
+        writer.failed["lund/frame_9"] = "the JPEG is truncated"
     result = evaluate(tmp_path)
     expected = in_memory(run, SCORES)
     for section in ("scores", "segmentation", "calibration"):
