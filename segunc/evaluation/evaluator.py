@@ -17,14 +17,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.labelled_frame import CONFIDENCE, Array, LabelledFrame
-from segunc.evaluation.parts import (
-    PARTS,
-    PROTOCOLS,
-    AnomalyProtocol,
-    Components,
-    Forms,
-    Part,
-)
+from segunc.evaluation.parts import PARTS, PROTOCOLS, AnomalyProtocol, Components, Forms, Part
 from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, resampled_units
 from segunc.metrics.components import TRACKS, Mode
 from segunc.metrics.counting import NO_ANOMALY, Counts

@@ -176,8 +176,7 @@ def _labelled_strips(
     """The labelled pixels of a frame, strip by strip and checked: probabilities ``[C, n]`` and class ids ``[n]``."""
     if probabilities.shape[1:] != labels.shape:
         raise InputError(
-            f"probabilities of shape {probabilities.shape} and labels of shape {labels.shape}",
-            "[C, H, W] and [H, W]",
+            f"probabilities of shape {probabilities.shape} and labels of shape {labels.shape}", "[C, H, W] and [H, W]"
         )
     flat, ids = probabilities.reshape(len(probabilities), -1), labels.ravel()
     for start in range(0, ids.size, STRIP):

@@ -81,11 +81,7 @@ def called_anomalous(scores: npt.NDArray[np.floating], threshold: float, mode: M
 
 
 def component_counts(
-    scores: npt.NDArray[np.floating],
-    anomaly: npt.NDArray[np.uint8],
-    threshold: float,
-    track: str,
-    mode: Mode = "smiyc",
+    scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str, mode: Mode = "smiyc"
 ) -> Counts:
     """Count the components of one frame.
 

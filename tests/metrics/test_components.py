@@ -125,12 +125,7 @@ def test_several_predictions_of_one_truth_are_joined():
 
 @pytest.mark.parametrize(("track", "predicted", "truth"), [("smiyc-anomaly", 500, 100), ("smiyc-obstacle", 50, 10)])
 def test_components_of_exactly_the_limit_stay(track, predicted, truth):
-    for size, kind, count in (
-        (predicted, 34, 1),
-        (predicted - 1, 34, 0),
-        (truth, 33, 1),
-        (truth - 1, 33, 0),
-    ):
+    for size, kind, count in ((predicted, 34, 1), (predicted - 1, 34, 0), (truth, 33, 1), (truth - 1, 33, 0)):
         label, scores = np.zeros((60, 60), np.uint8), np.zeros((60, 60), np.float16)
         where = np.unravel_index(np.arange(size), (60, 60))  # whole rows from the top: one component
         if kind == 33:
