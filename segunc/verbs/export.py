@@ -9,7 +9,7 @@ from segunc.core.errors import InputError, failure_of
 from segunc.core.progress import count_frames
 from segunc.exchange.export import export_maps
 from segunc.exchange.fiftyone import export_fiftyone
-from segunc.exchange.rerun import export_rerun
+from segunc.exchange.viewers import export_rerun
 from segunc.options import ExportOptions
 
 VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}

@@ -19,9 +19,9 @@ from segunc.evaluation.compare import (
     format_cell,
     format_comparison,
     format_number,
+    load_results,
     markdown_table,
 )
-from segunc.evaluation.results import load_results
 from tests.evaluation.evaluations import COUNTS, write_replicates, write_result
 
 AUROC = "scores.entropy.pooled.auroc"

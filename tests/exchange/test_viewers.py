@@ -13,7 +13,7 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.data.images import read_image
 from segunc.exchange.fiftyone import export_fiftyone, fiftyone_samples
-from segunc.exchange.rerun import export_rerun
+from segunc.exchange.viewers import export_rerun
 from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader

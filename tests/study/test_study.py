@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from segunc.core.errors import InputError
-from segunc.evaluation.results import load_results
+from segunc.evaluation.compare import load_results
 from tests.conftest import Job
 from tools import study_methods
 from tools.study.cells import Study
