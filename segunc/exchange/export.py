@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_atomically, write_json
 from segunc.gallery.inputs import choose_scores
 from segunc.maps.encoding import encode_npy
@@ -23,8 +23,6 @@ from segunc.maps.score_files import HDF5_KEY, decode_stored
 Array = npt.NDArray[Any]
 RECORD_NAME = "export.json"
 FORMAT = "segunc-export"
-IMAGE_ENDING = "_leftImg8bit"
-"""Ending of Cityscapes and Lost and Found images, which the frame names of SegmentMeIfYouCan do not carry."""
 _ENDINGS = (".hdf5", ".npy")
 _GZIP_LEVEL = 9
 """As the benchmark's own writer; on smooth maps of two megapixels it takes 0.2 s, level 4 a third of it."""
@@ -34,11 +32,11 @@ _GZIP_LEVEL = 9
 class BenchmarkFormat:
     """How a benchmark takes score maps."""
 
-    folder: Callable[[str, str], PurePosixPath]  # (method, data set) -> folder of the files in the output
-    file: Callable[[str], str]  # frame name -> name of its file
+    folder: str  # of the files in the output, with {method} and {dataset}, which are required where it names them
+    stripped: str  # ending of frames' names that its files' do not carry
+    ending: str  # of its files
     encode: Callable[[Array], bytes]  # of values [H, W] of the stored type
     dtype: type[np.floating[Any]]
-    needs_names: bool  # of method and data set, for the folder
 
 
 def encode_hdf5(values: Array) -> bytes:
@@ -74,21 +72,11 @@ FORMATS = {
     # datasets/dataset_io.py of https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark; a fid is the name of the
     # image without folders, for Lost and Found also without _leftImg8bit (datasets/tracks.py).
     "smiyc": BenchmarkFormat(
-        folder=lambda method, dataset: PurePosixPath(BENCHMARK_FOLDER, method, dataset),
-        file=lambda frame: f"{PurePosixPath(frame).name.removesuffix(IMAGE_ENDING)}.hdf5",
-        encode=encode_hdf5,
-        dtype=np.float16,
-        needs_names=True,
+        f"{BENCHMARK_FOLDER}/{{method}}/{{dataset}}", "_leftImg8bit", ".hdf5", encode_hdf5, np.float16
     ),
     # The benchmark's evaluation takes the files *_anomaly.npy of one folder, and compares in float32: eval.py of
     # https://github.com/hermannsblum/fishyscapes; its sample output is named by the image, 15.png -> 15_anomaly.npy.
-    "fishyscapes": BenchmarkFormat(
-        folder=lambda method, dataset: PurePosixPath(),
-        file=lambda frame: f"{PurePosixPath(frame).name}{FISHYSCAPES_ENDING}.npy",
-        encode=encode_npy,
-        dtype=np.float32,
-        needs_names=False,
-    ),
+    "fishyscapes": BenchmarkFormat("", "", f"{FISHYSCAPES_ENDING}.npy", encode_npy, np.float32),
 }
 
 
@@ -123,14 +111,14 @@ class ExportSummary:
         if on_frame is not None:
             on_frame(self.written + len(self.failed), self.total)
 
-    def raise_failures(self) -> None:
-        """Raise PartialFailure where frames failed, naming the first."""
-        if self.failed:
-            name, reason = next(iter(self.failed.items()))
-            raise PartialFailure(
-                f"{len(self.failed)} of {self.total} frames could not be exported, first {name} ({reason}); "
-                f"the others are in {self.folder}"
-            )
+    @property
+    def failure(self) -> str:
+        """One line where frames failed, naming the first; empty where none did."""
+        if not self.failed:
+            return ""
+        name, reason = next(iter(self.failed.items()))
+        lost = f"{len(self.failed)} of {self.total} frames could not be exported, first {name} ({reason})"
+        return f"{lost}; the others are in {self.folder}"
 
 
 def export_maps(
@@ -175,12 +163,12 @@ def export_maps(
         raise InputError(f"output {out} lies inside {maps}", "a folder outside the maps", "give another --out")
     choose_scores(reader, [score])
     names = _file_names(reader.frames, target)
-    folder = out / target.folder(method, dataset)
+    place = PurePosixPath(target.folder.format(method=method, dataset=dataset)).as_posix()
+    folder = out / place
     # The maps of this tool are told by their run, so their folder may move.
     source = {"run": reader.manifest.get("run", {})} if reader.manifest else {"maps": str(reader.folder.resolve())}
     described = {"to": to, "score": score, "form": reader.form(score), "method": method, "dataset": dataset}
     settings = described | {"source": source}
-    place = target.folder(method, dataset).as_posix()
     record = _read_record(out / RECORD_NAME)
     _make_room(folder, record["exports"].get(place, {}), settings, set(names.values()), overwrite=overwrite)
     tool = {"name": "segunc", "version": tool_version(), "commit": tool_commit()}
@@ -216,7 +204,7 @@ def export_maps(
 
 def _check_names(target: BenchmarkFormat, to: str, method: str, dataset: str) -> None:
     for option, name in (("--method", method), ("--dataset", dataset)):
-        if target.needs_names and not name:
+        if target.folder and not name:
             remedy = "e.g. --method mine --dataset ObstacleTrack-all"
             raise InputError(f"--to {to} without {option}", f"{option} NAME", remedy)
         if name and (name != Path(name).name or name.startswith(".") or "\\" in name):
@@ -225,7 +213,7 @@ def _check_names(target: BenchmarkFormat, to: str, method: str, dataset: str) ->
 
 def _file_names(frames: Sequence[str], target: BenchmarkFormat) -> dict[str, str]:
     """Frame -> name of its file; the benchmarks know no folders, so two frames may want one name."""
-    names = {frame: target.file(frame) for frame in frames}
+    names = {f: f"{PurePosixPath(f).name.removesuffix(target.stripped)}{target.ending}" for f in frames}
     owners: dict[str, str] = {}
     for frame, name in names.items():
         if owners.setdefault(name, frame) != frame:

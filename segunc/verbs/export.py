@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from segunc.core.errors import InputError, failure_of
+from segunc.core.errors import InputError
 from segunc.core.progress import count_frames
 from segunc.exchange.export import export_maps
 from segunc.exchange.fiftyone import export_fiftyone
@@ -71,5 +71,4 @@ def export(options: ExportOptions) -> ExportResult:
                 overwrite=options.overwrite,
                 on_frame=show,
             )
-    failure = failure_of(summary.raise_failures)
-    return ExportResult(summary.folder, summary.written, summary.total, tuple(summary.notes), failure)
+    return ExportResult(summary.folder, summary.written, summary.total, tuple(summary.notes), summary.failure)
