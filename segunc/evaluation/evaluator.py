@@ -27,14 +27,8 @@ Result = dict[str, Any]
 """The content of ``metrics.json``."""
 NO_INTERVALS = Resampling(0)
 _COUNTS = (
-    *(
-        "anomaly_frames",
-        "anomaly_frames_with_both_classes",
-        "pixels",
-        "anomaly_pixels",
-        "normal_pixels",
-        "ignored_pixels",
-    ),
+    *("anomaly_frames", "anomaly_frames_with_both_classes", "pixels"),
+    *("anomaly_pixels", "normal_pixels", "ignored_pixels"),
     *("labelled_frames", "labelled_pixels", "ignored_label_pixels"),
 )
 
@@ -243,11 +237,8 @@ class Evaluator(Gatherer):
         added |= {"anomaly_frames_with_both_classes": bool(normal and anomalous)}
         if labels is not None and prediction is not None:
             unlabelled = int(np.count_nonzero(labels == IGNORE))
-            added |= {
-                "labelled_frames": 1,
-                "labelled_pixels": labels.size - unlabelled,
-                "ignored_label_pixels": unlabelled,
-            }
+            added |= {"labelled_frames": 1, "ignored_label_pixels": unlabelled}
+            added |= {"labelled_pixels": labels.size - unlabelled}
         for key, number in added.items():
             self._counts[key] += number
         return True
@@ -267,11 +258,8 @@ class Evaluator(Gatherer):
         scored, lost = self._counts["frames_scored"], len(self._left_out)
         if scored == 0:
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
-            given, remedy = (
-                f"none of {lost} frames could be scored{first}",
-                "check that the label folder belongs to these maps",
-            )
-            raise InputError(given, "maps and labels of the same frames", remedy)
+            expected, remedy = "maps and labels of the same frames", "check that the label folder belongs to these maps"
+            raise InputError(f"none of {lost} frames could be scored{first}", expected, remedy)
         result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
         self.place_numbers(result, reasons)
@@ -359,12 +347,8 @@ def finish(
     if not options.tracks or not evaluator.protocols:
         return Evaluation(result, evaluator.replicates(), evaluator)
     thresholds = {name: result["scores"][name]["smiyc"]["threshold"] for name in evaluator.score_names}
-    parts = [
-        Components(s, track, t, options.mode)
-        for s, t in thresholds.items()
-        if t is not None
-        for track in options.tracks
-    ]
+    known = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
+    parts = [Components(name, track, known[name], options.mode) for name in known for track in options.tracks]
     second = Gatherer(parts, options.resampling, evaluator.unit)
     for frame in again() if parts else ():
         second.add(frame)

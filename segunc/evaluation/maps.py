@@ -8,15 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from segunc.core.errors import InputError
 from segunc.data.entry import BINARY, AnomalyEncoding
-from segunc.data.images import read_label_image
-from segunc.data.labels import IGNORE, LabelMap
+from segunc.data.labels import LabelMap
 from segunc.data.layout import find_labels, list_images
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
+from segunc.gallery.inputs import ReviewLabels
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader, check_classes
 
@@ -72,7 +70,8 @@ def evaluate_maps(
     evaluator = options.evaluator(
         chosen, classes, reader.frames, anomalies=anomaly_labels is not None, unit_codes=codes
     )
-    inputs = _FrameInputs(reader, chosen, anomaly_files, label_files, classes, anomaly_encoding)
+    found = ReviewLabels(anomaly_files, label_files, anomaly_encoding, classes, reader.region)
+    inputs = _FrameInputs(reader, chosen, found)
     total = len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
     show = on_frame or (lambda done, total: None)
     counted = []
@@ -122,10 +121,7 @@ class _FrameInputs:
 
     reader: MapsReader
     scores: Sequence[str]
-    anomaly_files: Mapping[str, Path]
-    label_files: Mapping[str, Path]
-    label_map: LabelMap | None
-    anomaly_encoding: AnomalyEncoding
+    labels: ReviewLabels
 
     @cached_property
     def _has_predictions(self) -> bool:
@@ -137,25 +133,14 @@ class _FrameInputs:
         Raises:
             InputError: a file of the frame is missing, damaged or of another type, or no label carries its name.
         """
-        anomaly, labels, prediction = None, None, None
-        needed: set[str] = set()
-        if frame in self.anomaly_files:
-            path = self.anomaly_files[frame]
-            anomaly = self.anomaly_encoding.encode(read_label_image(path), f"anomaly label {path}")
-            needed.update(self.scores)
-        if frame in self.label_files and self.label_map is not None:
-            path = self.label_files[frame]
-            labels = self.label_map.encode(read_label_image(path), f"label {path}")
+        # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
+        anomaly, labels, prediction = self.labels.anomaly(frame), self.labels.classes(frame), None
+        needed = set(self.scores if anomaly is not None else ())
+        if labels is not None:
             # Where no frame has a prediction the result says so; where only this one lacks it, it is left out.
             prediction = self.reader.prediction(frame) if self._has_predictions else None
             needed.update(name for name in (*self.scores, CONFIDENCE) if self.reader.has(frame, name))
-        if anomaly is None and labels is None:
+        elif anomaly is None:
             raise InputError(NO_LABEL)
-        if self.reader.region is not None:
-            # What lies outside was not predicted: its maps hold zeros, which are no scores.
-            anomaly, labels = (
-                None if given is None else np.where(self.reader.region.at(*given.shape), given, IGNORE).astype(np.uint8)
-                for given in (anomaly, labels)
-            )
         stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}
         return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}

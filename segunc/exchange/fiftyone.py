@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,28 +34,22 @@ FIRST_CLASS = 1
 
 
 def export_fiftyone(
-    maps: Path,
-    out: Path,
-    *,
-    scores: Sequence[str] | None = None,
-    images: str | Path | None = None,
-    overwrite: bool = False,
-    on_frame: Callable[[int, int], None] | None = None,
+    content: ViewerMaps, out: Path, *, overwrite: bool = False, on_frame: Callable[[int, int], None] | None = None
 ) -> ExportSummary:
-    """Write a maps folder as ``data/F.jpg``, ``labels/F.png``, ``heatmaps/SCORE/F.png`` and ``segunc.json``.
+    """Write maps as ``data/F.jpg``, ``labels/F.png``, ``heatmaps/SCORE/F.png`` and ``segunc.json``.
 
     Masks hold the class id plus 1. Heatmaps are uint8, 0..255 over the fixed range of the score, which the index names
     with the classes and the statistics of each frame. A frame without an image has no place in FiftyOne and fails.
 
     Args:
+        content: what is written.
         out: the output folder; made if missing.
         overwrite: remove an earlier export in ``out`` first.
-        maps, scores, images, on_frame: see :func:`segunc.exchange.viewers.export_rerun`.
+        on_frame: called after each frame with the number of frames done and their total.
 
     Raises:
-        InputError: no maps, an unknown score, or an output folder that holds something else.
+        InputError: an output folder that holds something else.
     """
-    content = ViewerMaps(maps, scores, images)
     _prepare(out, overwrite=overwrite)
     samples: list[dict[str, Any]] = []
     summary = content.export(out, lambda frame: samples.append(_write_frame(out, frame, content.ranges)), on_frame)

@@ -45,7 +45,8 @@ class ViewerFrame:
 
 
 class ViewerMaps:
-    """A maps folder with its images, as viewers want it; scores and images as in :func:`export_rerun`.
+    """A maps folder, of this tool or any other, as viewers want it: with the scores to carry, None for all, and the source images,
+    None for the input that the manifest records.
 
     Raises:
         InputError: no maps, an unknown score, or no such images.
@@ -79,28 +80,14 @@ class ViewerMaps:
 
 
 def export_rerun(
-    maps: Path,
-    out: Path,
-    *,
-    scores: Sequence[str] | None = None,
-    images: str | Path | None = None,
-    overwrite: bool = False,
-    on_frame: Callable[[int, int], None] | None = None,
+    content: ViewerMaps, out: Path, *, overwrite: bool = False, on_frame: Callable[[int, int], None] | None = None
 ) -> ExportSummary:
-    """Write a maps folder as one ``.rrd`` file, which appears when it is complete.
+    """Write maps as one ``.rrd`` file, which appears when it is complete; ``on_frame`` is told the frames done and their total.
 
     Scores are float32 in real units, shown in the colours and the fixed ranges of the overlays; their statistics are plots.
 
-    Args:
-        maps: the maps folder, of this tool or any other.
-        out: the file, ending in ``.rrd``.
-        scores: the scores to carry; None is all.
-        images: the source images; None is the input that the manifest records.
-        overwrite: replace a file.
-        on_frame: called after each frame with the number of frames done and their total.
-
     Raises:
-        InputError: the SDK is not installed, another ending, a file that is there, no maps, or an unknown score.
+        InputError: the SDK is not installed, another ending, or a file that is there and that nobody asked to overwrite.
     """
     try:
         import rerun
@@ -111,7 +98,6 @@ def export_rerun(
         raise InputError(f"recording {out}", f"a name ending in {SUFFIX}", "the viewer opens files of that name")
     if out.exists() and not overwrite:
         raise InputError(f"{out} is there already", "a new file", "give another --out, or --overwrite")
-    content = ViewerMaps(maps, scores, images)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = partial_of(out)
     recording = rerun.RecordingStream("segunc", recording_id=run_id(content.reader))

@@ -55,14 +55,6 @@ def test_equals_brute_force_with_ignored_pixels_and_open_borders(seed, window, t
         np.testing.assert_array_equal(numbers[share], [part / whole if whole else np.nan])
 
 
-def test_frames_add():
-    random = np.random.default_rng(0)
-    u, c = random.random((16, 12)), random.random((16, 12)) < 0.7
-    mask = np.ones((16, 12), bool)
-    top, rest = (count_patches(u[rows], c[rows], mask[rows]) for rows in (np.s_[:8], np.s_[8:]))
-    np.testing.assert_array_equal(count_patches(u, c, mask), top + rest)
-
-
 def test_the_sweep_goes_from_the_least_to_the_greatest_uncertainty():
     random = np.random.default_rng(3)
     uncertainty = random.random((40, 40))

@@ -204,18 +204,6 @@ def test_the_mean_is_over_scored_images_and_differs_from_the_pool():
     assert abs(auroc(detection_curve(pool)) - means[1]) > 0.05
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.permutations(range(7)), st.integers(0, 7))
-def test_shards_of_images_merge_to_the_whole_to_the_bit(order, cut):
-    generator = np.random.default_rng(1)
-    parts = []
-    for _ in range(7):
-        labels = (generator.random(97) < 0.2).astype(np.uint8)
-        parts.append(per_image_sums(counts_of(generator.normal(size=97), labels)))
-    shards = [sum((parts[i] for i in some), np.zeros(6, np.int64)) for some in (order[:cut], order[cut:])]
-    assert per_image_result(shards[0] + shards[1]) == per_image_result(np.sum(parts, axis=0))
-
-
 def test_images_without_both_classes_give_no_number():
     scores = np.arange(4.0)
     for labels in (np.zeros(4, np.uint8), np.ones(4, np.uint8), np.zeros(0, np.uint8)):
