@@ -7,9 +7,8 @@ from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
-from segunc.evaluation.compare import Comparison, csv_table, format_comparison
+from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
-from segunc.evaluation.results import load_results
 from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
 from segunc.options import CompareOptions
 

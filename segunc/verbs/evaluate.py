@@ -10,6 +10,7 @@ from typing import Any
 
 from segunc.core.device import flushed_denormals, threads
 from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
@@ -17,7 +18,6 @@ from segunc.data.entry import BINARY, DatasetEntry, Sample
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, Labels, evaluate_maps
-from segunc.evaluation.report import write_metrics
 from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
 from segunc.options import EvaluateOptions
 
@@ -82,7 +82,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if anomaly_classes:
         result.setdefault("run", {})["anomaly_classes"] = anomaly_classes
     result["bootstrap"] = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
-    write_metrics(result, out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(out, result)
     if evaluation.replicates.paths:
         save_replicates(sidecar_path(out), evaluation.replicates)
     else:
@@ -91,7 +92,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if options.plots:
         from segunc.plots.evaluation import write_plots
 
-        figures = write_plots(evaluation.evaluator.gatherer, result, Path(options.plots), out.stem)
+        figures = write_plots(evaluation.evaluator, result, Path(options.plots), out.stem)
     return EvaluateResult(out, result, tuple(figures), tuple(notes), _failure(result, out))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from segunc.core.errors import InputError, failure_of
+from segunc.core.errors import InputError
 from segunc.core.progress import count_frames
 from segunc.exchange.export import export_maps
 from segunc.exchange.fiftyone import export_fiftyone
-from segunc.exchange.rerun import export_rerun
+from segunc.exchange.viewers import ViewerMaps, export_rerun
 from segunc.options import ExportOptions
 
 VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}
@@ -48,14 +48,9 @@ def export(options: ExportOptions) -> ExportResult:
     maps, out = Path(options.maps), Path(options.out)
     with count_frames() as show:
         if export_to := VIEWERS.get(options.to):
-            summary = export_to(
-                maps,
-                out,
-                scores=[part.strip() for part in options.score.split(",")] if options.score else None,
-                images=options.images,
-                overwrite=options.overwrite,
-                on_frame=show,
-            )
+            scores = [part.strip() for part in options.score.split(",")] if options.score else None
+            content = ViewerMaps(maps, scores, options.images)
+            summary = export_to(content, out, overwrite=options.overwrite, on_frame=show)
         elif not options.score:
             raise InputError(f"--to {options.to} without --score", "the score to hand in", "e.g. --score entropy")
         elif options.images:
@@ -71,5 +66,4 @@ def export(options: ExportOptions) -> ExportResult:
                 overwrite=options.overwrite,
                 on_frame=show,
             )
-    failure = failure_of(summary.raise_failures)
-    return ExportResult(summary.folder, summary.written, summary.total, tuple(summary.notes), failure)
+    return ExportResult(summary.folder, summary.written, summary.total, tuple(summary.notes), summary.failure)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from segunc.core.errors import InputError
-from segunc.evaluation.results import load_results
+from segunc.evaluation.compare import load_results
 from tests.conftest import Job
 from tests.study.conftest import Run
 from tools import study_methods
