@@ -1,12 +1,7 @@
 """What a score is, in one table: unit, bounds, stored form, colours, and its formula over what the sampler has of a frame.
 
-A score is made of *evidence*, named things that the sampler gathers (:data:`EVIDENCE`). It keeps the sums that the scores
-asked for need, and none else. Other packages add scores by ``SCORES.register``, or by an entry point::
-
-    [project.entry-points."segunc.scores"]
-    margin = "my_package.my_file:MARGIN"
-
-Nothing here imports torch: formulas are named by where they stand, and imported when they are first taken.
+A score is made of *evidence*, named things that the sampler gathers (:data:`EVIDENCE`); it keeps the sums that the scores asked
+for need. Nothing here imports torch: formulas are named by where they stand, and imported when they are first taken.
 """
 
 from __future__ import annotations
@@ -47,9 +42,7 @@ class Score:
 
     Attributes:
         name: as the user writes it, and the name of its folder.
-        meaning: in one line.
-        source: of the definition.
-        unit: of its values.
+        meaning, source, unit: in one line, of the definition, of its values.
         lower, upper: bounds of its values; None is unbounded.
         stored: ``unit16``, uint16 codes of values in 0..1 (``(code / 65535)^2``), or ``float16``.
         needs: names of :data:`EVIDENCE`.
@@ -57,8 +50,7 @@ class Score:
             where the one thing that it needs is the score.
         colours: values at the two ends of the colour bar, the same for all frames; None takes them from the whole set.
         threshold: from which value on a pixel belongs to a component; None counts none unless the user gives one.
-        resized: what is resized (bilinearly) to the frame's own size: the ``map``, or the ``evidence`` before the formula is
-            taken.
+        resized: what is resized (bilinearly) to the frame's own size: the ``map``, or the ``evidence`` before the formula.
 
     Raises:
         InputError: codes for values that may leave 0..1, or no formula for several kinds of evidence.
@@ -80,9 +72,8 @@ class Score:
     def __post_init__(self) -> None:
         inside = self.lower is not None and self.upper is not None and 0 <= self.lower < self.upper <= 1
         if self.stored == "unit16" and not inside:
-            raise InputError(
-                f"score '{self.name}' in {self.lower}..{self.upper} as codes", "bounds within 0..1", "float16"
-            )
+            given = f"score '{self.name}' in {self.lower}..{self.upper} as codes"
+            raise InputError(given, "bounds within 0..1", "float16")
         if not self.needs or (self.formula is None and len(self.needs) > 1):
             raise InputError(f"score '{self.name}' of {self.needs} without a formula", "what to make of them")
 
@@ -145,11 +136,7 @@ DEFAULT_SCORES = tuple(score.name for score in _TABLE[:8])
 
 
 def check_scores(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, each once, in the order given.
-
-    Raises:
-        InputError: a name that is no score, or none at all.
-    """
+    """The names, each once, in the order given; InputError for a name that is no score, or none at all."""
     chosen = tuple(dict.fromkeys(names))
     if not chosen:
         raise InputError("no score is named", f"some of {', '.join(SCORES)}", "name at least one")

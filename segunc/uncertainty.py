@@ -1,12 +1,8 @@
-"""Per-pixel uncertainty as pure functions of logits or probabilities.
+"""Per-pixel uncertainty as pure functions of logits or probabilities ``[N, C, ...]``, in float32 (means over draws: or float64).
 
-Conventions: the class axis is 1 (``[N, C, ...]``), everything is computed in float32 (means over draws: or float64).
-
-Definitions (Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018):
-
-* entropy: H(mean_s p_s), the total uncertainty;
-* aleatoric: mean_s H(p_s), the expected entropy of one draw;
-* epistemic: their difference, the mutual information of prediction and parameters (BALD), clamped at 0.
+Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018: the total uncertainty is the entropy H(mean_s p_s), the aleatoric one
+mean_s H(p_s), the expected entropy of one draw, and the epistemic one their difference, the mutual information of prediction and
+parameters (BALD), clamped at 0.
 """
 
 from __future__ import annotations
@@ -22,17 +18,6 @@ from torch import Tensor
 from segunc.core.errors import InputError
 
 
-def entropy_from_logits(logits: Tensor, dim: int = 1) -> Tensor:
-    """Entropy of softmax(logits) in nats, as ``logsumexp(z) - sum_c p_c z_c``; shape without ``dim``.
-
-    This form needs no logarithm of a probability and so is exact for logits of any size.
-    """
-    # Shifted by the maximum, so that the two terms stay small and their difference keeps its digits.
-    shifted = logits.float() - logits.float().amax(dim, keepdim=True)
-    log_normaliser = shifted.logsumexp(dim)
-    return (log_normaliser - (shifted.softmax(dim) * shifted).sum(dim)).clamp_min_(0.0)
-
-
 def entropy_from_probabilities(probabilities: Tensor, dim: int = 1) -> Tensor:
     """Entropy ``-sum_c p_c ln p_c`` in nats of probabilities in 0..1 (0 ln 0 = 0); shape without ``dim``."""
     # float64 stays: the decomposition takes a small difference of two entropies.
@@ -46,9 +31,9 @@ def entropy_share(probabilities: Tensor) -> Tensor:
     return entropy_from_probabilities(probabilities) * per_ln(probabilities.shape[1])
 
 
-def max_softmax(probabilities: Tensor, dim: int = 1) -> Tensor:
+def max_softmax(probabilities: Tensor) -> Tensor:
     """The msp anomaly score ``1 - max_c p_c`` in 0..1 (Hendrycks & Gimpel, arXiv 1610.02136)."""
-    return (1.0 - probabilities.float().amax(dim)).clamp_(0.0, 1.0)
+    return (1.0 - probabilities.float().amax(1)).clamp_(0.0, 1.0)
 
 
 def max_softmax_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
@@ -61,14 +46,14 @@ def entropy_share_of_logits(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return entropy_share((logits.float() / temperature).softmax(1))
 
 
-def max_logit(logits: Tensor, dim: int = 1) -> Tensor:
+def max_logit(logits: Tensor) -> Tensor:
     """The max-logit anomaly score ``-max_c z_c``, unbounded (Hendrycks et al., arXiv 1911.11132)."""
-    return -logits.float().amax(dim)
+    return -logits.float().amax(1)
 
 
-def energy(logits: Tensor, temperature: float = 1.0, dim: int = 1) -> Tensor:
+def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """The energy anomaly score ``-T logsumexp(z / T)``, unbounded (Liu et al. 2020)."""
-    return -temperature * (logits.float() / temperature).logsumexp(dim)
+    return -temperature * (logits.float() / temperature).logsumexp(1)
 
 
 def mutual_information(total: Tensor, expected: Tensor) -> Tensor:
@@ -104,28 +89,19 @@ class ClassMaxLogits(Protocol):
 def standardized_max_logit(logits: Tensor, statistics: ClassMaxLogits) -> Tensor:
     """The anomaly score ``-(max_c z_c - mean_c) / std_c``, c the predicted class, suppressed at borders and smoothed.
 
-    Jung et al., ICCV 2021, arXiv 2107.11264. The max logit of a class has its own scale: 12 may be low for road and
-    high for pole; mean and standard deviation over the training set make classes comparable. Around the borders between
-    predicted classes the max logit is low for reasons that have nothing to do with anomalies, so values there are
-    replaced by those beside them, from the outer edge of a band inwards; a sparse Gaussian then levels single pixels.
-    Border and padding are those of the authors' published code, at the size of the logits.
-
-    Args:
-        logits: ``[n, C, H, W]`` of any floating type.
-        statistics: per class, of the training set.
-
-    Returns:
-        ``[n, H, W]`` float32, unbounded, in standard deviations.
+    Jung et al., ICCV 2021, arXiv 2107.11264. The max logit of a class has its own scale (12 may be low for road and high for
+    pole), which its mean and standard deviation over the training set take out. Around the borders between predicted classes it
+    is low for reasons that have nothing to do with anomalies, so values there are replaced by those beside them, from the outer
+    edge of a band inwards; a sparse Gaussian then levels single pixels. Border and padding are those of the authors' published
+    code, at the size of the logits ``[n, C, H, W]``, of any floating type. Float32 ``[n, H, W]``, unbounded, in standard
+    deviations.
 
     Raises:
         InputError: statistics of another number of classes.
     """
     if len(statistics.mean) != logits.shape[1]:
-        raise InputError(
-            f"max-logit statistics of {len(statistics.mean)} classes for logits of {logits.shape[1]}",
-            "statistics of this network",
-            "fit them again",
-        )
+        given = f"max-logit statistics of {len(statistics.mean)} classes for logits of {logits.shape[1]}"
+        raise InputError(given, "statistics of this network", "fit them again")
     largest, predicted = logits.max(1)
     mean = torch.tensor(statistics.mean, device=logits.device)
     deviation = torch.tensor(statistics.std, device=logits.device)
@@ -134,24 +110,17 @@ def standardized_max_logit(logits: Tensor, statistics: ClassMaxLogits) -> Tensor
 
 
 def find_boundaries(predicted: Tensor) -> Tensor:
-    """Where predicted class ids ``[n, H, W]`` meet: bool ``[n, H, W]``.
-
-    A pixel whose largest id among itself and its four neighbours is not the smallest among its eight neighbours and
-    itself; the frame's edge is no border.
-    """
+    """Where predicted class ids ``[n, H, W]`` meet: bool ``[n, H, W]``, a pixel whose largest id among itself and its four
+    neighbours is not the smallest among its eight neighbours and itself; the frame's edge is no border."""
     ids = predicted.float()
     return _dilate(ids) != -F.max_pool2d(-ids, 3, stride=1, padding=1)
 
 
 def suppress_boundaries(score: Tensor, predicted: Tensor) -> Tensor:
-    """Replace values near borders, pass by pass from a wide band to the border itself.
+    """Replace values (float32 ``[n, H, W]``) near borders of class ids, pass by pass from a wide band to the border itself.
 
     In each pass a pixel of the band becomes the mean of those of its 3 x 3 neighbours that are outside of the band
     (values and band are repeated beyond the frame's edge); one without such a neighbour keeps its value.
-
-    Args:
-        score: ``[n, H, W]`` float32.
-        predicted: ``[n, H, W]`` class ids.
     """
     bands = [find_boundaries(predicted).float()]
     for _ in range(max(BOUNDARY_WIDTHS)):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import segunc
-from segunc.cli.main import VERBS
+from segunc.cli.main import VERBS, options_of
 
 LIBRARY = [
     "ABNN",
@@ -32,7 +32,7 @@ LIBRARY = [
     "save_network",
     "save_posterior",
 ]
-OPTIONS = [verb.options.__name__ for verb in VERBS.values()]
+OPTIONS = [options_of(verb).__name__ for verb in VERBS]
 ROOMS = [path.stem for path in Path(segunc.__file__).parent.iterdir()]
 
 
@@ -53,7 +53,7 @@ def test_every_public_name_is_importable_and_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_is_a_typed_function_over_its_frozen_options(name: str) -> None:
-    verb, options = getattr(segunc, name), VERBS[name].options
+    verb, options = getattr(segunc, name), options_of(name)
     signature = inspect.signature(verb)
     assert next(iter(signature.parameters.values())).annotation == options.__name__
     assert signature.return_annotation == f"{name.capitalize()}Result"

@@ -118,7 +118,7 @@ class Bench:
             writer = self._writer(Path(folder) / "maps")
             group, writers = self.execution.group, writer_threads(self.sampler.device)
             summary = run_pipeline(self.source, self.process, writer, group=group, writers=writers)
-        return summary.frames_per_second
+        return summary.finished / summary.seconds
 
     def store(self) -> float:
         """Frames per second of one writing thread."""

@@ -40,7 +40,7 @@ from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_networ
 from segunc.core.device import resolve_device, resolve_precision
 from segunc.options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
-from segunc.uncertainty import entropy_from_logits, entropy_from_probabilities
+from segunc.uncertainty import entropy_from_probabilities
 from tools.measuring import in_own_process, peak_bytes, provenance
 
 ALPHA = 0.1
@@ -101,7 +101,7 @@ def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], 
         return lambda: compiled(images), int(batch)
     if kind == "deterministic":
         engine = Engine(network, precision)
-        return lambda: entropy_from_logits(engine.logits(images, None, None)[0]), 1
+        return lambda: entropy_from_probabilities(engine.logits(images, None, None)[0].float().softmax(1)), 1
     if kind == "loop_element":
         hand_written_norms(network)
         return lambda: by_hand(lambda s: network(images), arguments.draws), 1

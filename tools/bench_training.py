@@ -33,8 +33,7 @@ from segunc.core.device import resolve_device
 from segunc.core.files import write_json
 from segunc.options import image_size
 from segunc.posteriors.abnn_task import ABNNTask
-from segunc.training.base import trainer_settings
-from segunc.training.task import SegmentationTask
+from segunc.training.base import SegmentationTask, trainer_settings
 from tools.measuring import in_own_process, peak_bytes, provenance
 
 ROWS = ("base", "abnn", "abnn decoder")
@@ -76,7 +75,7 @@ def make_task(row: str, arguments: argparse.Namespace) -> L.LightningModule:
     network.to(memory_format=torch.channels_last)
     kind, _, scope = row.partition(" ")
     if kind == "base":
-        return SegmentationTask(network, classes)
+        return SegmentationTask(network, len(classes))
     convert(network.body)
     return ABNNTask(network, len(classes), scope=scope or "all")
 

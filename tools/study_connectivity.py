@@ -34,8 +34,7 @@ from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.evaluation.compare import format_number, markdown_table
-from segunc.plots.charts import Line, SeriesPanel, series_figure
-from segunc.plots.style import save_figure
+from segunc.plots.charts import Line, save_figure, series_figure
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model
 from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
@@ -168,7 +167,7 @@ def draw(result: dict[str, Any], path: Path) -> list[Path]:
     """Loss and accuracy along the lines, the ends marked."""
     t = np.array(result["t"])
     panels = [
-        SeriesPanel(title, [Line(row["name"], t, np.array(row[key]), place=i) for i, row in enumerate(result["lines"])])
+        (title, [Line(row["name"], t, np.array(row[key]), place=i) for i, row in enumerate(result["lines"])])
         for key, title in (("nll", "NLL of one network, nats"), ("accuracy", "pixel accuracy"))
     ]
     return save_figure(series_figure(panels, "t along the line (dotted: its ends)", marks=(0.0, 1.0)), path)

@@ -29,7 +29,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.sampler import Sampler
-from segunc.training.selection import spaced
+from segunc.training.data import spaced
 from tools.measuring import provenance
 
 COLUMNS = ("entropy_rmse", "epistemic_rmse", "epistemic_ratio", "classes_changed")

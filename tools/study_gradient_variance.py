@@ -29,7 +29,7 @@ from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.files import load_network
-from segunc.training.batches import Batch, Minibatches
+from segunc.training.data import Batch, Minibatches
 from tools.measuring import provenance
 
 Perturb = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -28,7 +28,7 @@ from segunc.evaluation.models import evaluate_model
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler
-from segunc.training.selection import spaced
+from segunc.training.data import spaced
 from tools.measuring import provenance
 
 SCORES = ("entropy", "epistemic")

@@ -24,13 +24,11 @@ from segunc.core.files import read_json, write_json
 from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import DatasetEntry, Sample
-from segunc.evaluation.compare import ARROWS, NULL, format_number, markdown_table
+from segunc.evaluation.compare import ARROWS, NULL, format_number, higher_is_better, markdown_table
 from segunc.evaluation.evaluator import EvaluationOptions
 from segunc.evaluation.models import evaluate_model
-from segunc.evaluation.results import higher_is_better
 from segunc.options import whole_numbers
-from segunc.plots.charts import Line, SeriesPanel, series_figure
-from segunc.plots.style import save_figure
+from segunc.plots.charts import Line, save_figure, series_figure
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.sampler import Sampler
 from tools.measuring import provenance
@@ -121,7 +119,7 @@ def draw(cells: Cells, strengths: Sequence[int], path: Path) -> list[Path]:
             points = [(s, v) for s in (0, *strengths) if (v := mean_over_corruptions(held, s, number)) is not None]
             x, y = (np.array([point[i] for point in points], float) for i in (0, 1))
             lines.append(Line(model, x, y, place=place))
-        panels.append(SeriesPanel(title, lines))
+        panels.append((title, lines))
     return save_figure(series_figure(panels, "strength, mean over corruptions (0: none)"), path)
 
 

@@ -20,12 +20,8 @@ from segunc.core.errors import InputError
 
 @dataclass(frozen=True)
 class InputTransform:
-    """A transform of frames whose logits can be brought back to the frame.
-
-    Attributes:
-        scale: of both sides, above 0; sides are rounded to whole pixels.
-        flip: mirrored, left to right.
-    """
+    """A transform of frames whose logits can be brought back to the frame: both sides scaled by a factor above 0 and rounded to
+    whole pixels, and mirrored left to right."""
 
     scale: float = 1.0
     flip: bool = False
@@ -43,11 +39,10 @@ class InputTransform:
 
     def undo(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
         """Logits ``[n, C, h, w]`` of transformed frames on the (height, width) grid of untransformed ones."""
-        if self.flip:
-            logits = logits.flip(-1)
-        if (logits.shape[-2], logits.shape[-1]) != size:
-            logits = F.interpolate(logits, size, mode="bilinear", align_corners=False)
-        return logits
+        logits = logits.flip(-1) if self.flip else logits
+        if logits.shape[-2:] == size:
+            return logits
+        return F.interpolate(logits, size, mode="bilinear", align_corners=False)
 
     def __str__(self) -> str:
         return f"scale {self.scale:g}" + (", flipped" if self.flip else "")
@@ -62,8 +57,6 @@ class Branch:
 
     Attributes:
         network: converted, unless the posterior is deterministic.
-        posterior: over this network.
-        transform: of its input.
         networks: how many networks take turns; draw s of the whole is draw s // networks of this network's posterior.
         index: of this network among them. Where there are several, each has noise of its own.
     """
@@ -79,7 +72,7 @@ class Branch:
         return not isinstance(self.posterior, Deterministic)
 
     def numbers(self, draws: range) -> list[int]:
-        """The numbers that draws of the whole have within this network's posterior."""
+        """Those of draws of the whole within this network's posterior."""
         return [draw // self.networks for draw in draws]
 
     def noise(self, noise: NoiseSource) -> NoiseSource:
@@ -91,18 +84,13 @@ class Branch:
 
 
 class Mixture(ABC):
-    """A posterior that varies more than the affine parameters of one network.
-
-    Attributes:
-        method: its name in files and on the command line.
-    """
+    """A posterior that varies more than the affine parameters of one network; ``method`` and ``members`` are those of any."""
 
     method: ClassVar[str]
 
     @property
     @abstractmethod
-    def members(self) -> int:
-        """M; draw s belongs to member s mod M."""
+    def members(self) -> int: ...
 
     @property
     @abstractmethod
@@ -111,11 +99,7 @@ class Mixture(ABC):
 
     @abstractmethod
     def branches(self, network: nn.Module) -> list[Branch]:
-        """Its B branches; draw s belongs to branch s mod B.
-
-        Args:
-            network: the first network.
-        """
+        """Its B branches, where ``network`` is the first network; draw s belongs to branch s mod B."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -138,15 +122,11 @@ def least_draws(posterior: AnyPosterior) -> int:
 
 
 def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int) -> int:
-    """How many draws ``draws`` come to: branches without noise have one each, and nothing is gained by repeating them.
-
-    Raises:
-        InputError: fewer draws than members.
-    """
+    """How many draws ``draws`` come to: branches without noise have one each, and nothing is gained by repeating them; others need
+    at least one a member."""
     if not any(branch.stochastic for branch in branches):
         return len(branches)
     assert posterior is not None
-    if draws < least_draws(posterior):
-        least = least_draws(posterior)
+    if draws < (least := least_draws(posterior)):
         raise InputError(f"{draws} draws for {least} members", f"at least {least} draws", "raise --draws")
     return draws

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from segunc.affine.sites import SiteState, StochasticSite, classify
+from segunc.affine.sites import Kind, SiteState, StochasticSite, classify, with_mixin
 from segunc.core.errors import InputError
 
 
@@ -32,12 +32,8 @@ class LeftLayer:
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What a conversion did.
-
-    Attributes:
-        sites: the norm sites in the order of ``named_modules``.
-        left: the normalisation layers that keep their own affine.
-    """
+    """What a conversion did: the norm sites in the order of ``named_modules``, and the normalisation layers that keep their own
+    affine."""
 
     sites: tuple[SiteInfo, ...]
     left: tuple[LeftLayer, ...]
@@ -55,21 +51,8 @@ class ConversionReport:
         return text
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "sites": [asdict(s) for s in self.sites],
-            "left": [asdict(x) for x in self.left],
-            "channels": self.channels,
-        }
-
-
-_CLASSES: dict[type, type] = {}
-
-
-def _site_class(cls: type) -> type:
-    """The layer's class with :class:`StochasticSite` in front; one for each class."""
-    if cls not in _CLASSES:
-        _CLASSES[cls] = type(f"Stochastic{cls.__name__}", (StochasticSite, cls), {"__module__": cls.__module__})
-    return _CLASSES[cls]
+        sites, left = ([asdict(layer) for layer in layers] for layers in (self.sites, self.left))
+        return {"sites": sites, "left": left, "channels": self.channels}
 
 
 def is_converted(network: nn.Module) -> bool:
@@ -90,7 +73,7 @@ def convert(network: nn.Module) -> ConversionReport:
         raise InputError("the network is converted already", "an unconverted network", "convert it once")
     sites: list[SiteInfo] = []
     left: list[LeftLayer] = []
-    kinds: list[tuple[nn.Module, str]] = []
+    kinds: list[tuple[nn.Module, Kind]] = []
     for name, module in network.named_modules():
         try:
             kind, reason = classify(module)
@@ -110,7 +93,7 @@ def convert(network: nn.Module) -> ConversionReport:
         )
     # Only now, so that an error above leaves the network untouched.
     for module, kind in kinds:
-        module.__class__ = _site_class(type(module))
+        module.__class__ = with_mixin(StochasticSite, type(module), "Stochastic")
         cast(StochasticSite, module).segunc_site = SiteState(kind)
     return ConversionReport(tuple(sites), tuple(left))
 

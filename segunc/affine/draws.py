@@ -1,7 +1,8 @@
-"""Affine draws over a converted network: the flat layout, the noise and the context that makes draws active."""
+"""Affine draws over a converted network: the flat layout, scopes, and the context that makes draws active."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +13,6 @@ from torch import Tensor, nn
 
 from segunc.affine.dropout_sites import DropoutSite, DropoutState
 from segunc.affine.noise import mix_seed
-from segunc.affine.scope import in_scope
 from segunc.affine.sites import SiteState, StochasticSite, fold, own_affine, statistics
 from segunc.core.errors import InputError
 
@@ -37,29 +37,20 @@ class AffineDraws:
 
     def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
         """The same draws with one without any noise before them, of the affine ``[T]`` given."""
-        return AffineDraws(
-            torch.cat([weight[None], self.weight]),
-            torch.cat([bias[None], self.bias]),
-            self.dropout,
-            (None, *self.dropout_seeds) if self.dropout else (),
-        )
+        gamma, beta = torch.cat([weight[None], self.weight]), torch.cat([bias[None], self.bias])
+        return AffineDraws(gamma, beta, self.dropout, (None, *self.dropout_seeds) if self.dropout else ())
 
 
 @dataclass(frozen=True)
 class FoldedSite:
-    """One site's part of S draws, ready for its multiply-add.
-
-    Attributes:
-        scale, shift: ``[S, C]`` in the type of the activations, or ``[1, C]`` where the draws agree and that is used.
-        agree: whether all draws were found to be the same here.
-    """
+    """One site's part of S draws: scale and shift ``[S, C]`` in the type of the activations, or ``[1, C]`` where all draws were
+    found to agree and that is used."""
 
     scale: Tensor
     shift: Tensor
     agree: bool
 
     def part(self, first: int, last: int) -> FoldedSite:
-        """The draws first..last-1."""
         rows = slice(first, last) if len(self.scale) > 1 else slice(None)
         return FoldedSite(self.scale[rows], self.shift[rows], self.agree)
 
@@ -72,13 +63,12 @@ class FoldedDropout:
     seeds: tuple[int | None, ...]
 
     def part(self, first: int, last: int) -> FoldedDropout:
-        """The draws first..last-1."""
         return FoldedDropout(self.p, self.seeds[first:last])
 
 
 @dataclass(frozen=True)
 class FoldedDraws:
-    """S draws of a whole network, site by site; see :meth:`AffineLayout.fold`."""
+    """S draws of a whole network, site by site, made by :meth:`AffineLayout.fold`."""
 
     sites: tuple[FoldedSite, ...]
     draws: int
@@ -90,16 +80,52 @@ class FoldedDraws:
     def frozen_outside(self, chosen: Sequence[bool]) -> FoldedDraws:
         """The same draws without gradients at the sites that are not chosen: what lies before the first chosen one keeps
         no activations, and nothing goes back through it."""
-        sites = (
-            site if kept else replace(site, scale=site.scale.detach(), shift=site.shift.detach())
-            for site, kept in zip(self.sites, chosen, strict=True)
-        )
+        pairs = zip(self.sites, chosen, strict=True)
+        sites = (s if kept else replace(s, scale=s.scale.detach(), shift=s.shift.detach()) for s, kept in pairs)
         return replace(self, sites=tuple(sites))
 
     def part(self, first: int, last: int) -> FoldedDraws:
         """The draws first..last-1."""
         dropout = tuple(layer.part(first, last) for layer in self.dropout)
         return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first, dropout)
+
+
+def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
+    """One flag for each site name, in network order.
+
+    Args:
+        scope: ``all``, ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or
+            a regular expression that is searched in the names.
+        narrower: another scope, in which a site has to lie too.
+
+    Raises:
+        InputError: an unknown form, or no site matches.
+    """
+    encoder = [not {"encoder", "backbone"}.isdisjoint(name.split(".")) for name in names]
+    if scope == "all":
+        flags = [True] * len(names)
+    elif scope in ("encoder", "decoder"):
+        if not any(encoder):
+            given = f"scope '{scope}'"
+            raise InputError(given, "a network with a part named encoder or backbone", "give a regular expression")
+        flags = encoder if scope == "encoder" else [not e for e in encoder]
+    elif match := re.fullmatch(r"(last|every):(\d+)", scope):
+        count = int(match[2])
+        if count < 1:
+            raise InputError(f"scope '{scope}'", "a number of at least 1", "")
+        last = match[1] == "last"
+        flags = [i >= len(names) - count if last else i % count == 0 for i in range(len(names))]
+    else:
+        try:
+            pattern = re.compile(scope)
+        except re.error as error:
+            expected = "all, encoder, decoder, last:N, every:N or a regular expression"
+            raise InputError(f"scope '{scope}' ({error})", expected, "repair it") from error
+        flags = [bool(pattern.search(name)) for name in names]
+    if not any(flags):
+        given = f"scope '{scope}' matches no norm site"
+        raise InputError(given, f"a part of names such as {names[0]}", "see segunc doctor")
+    return flags if narrower is None else [a and b for a, b in zip(flags, in_scope(narrower, names), strict=True)]
 
 
 class AffineLayout:
@@ -123,15 +149,10 @@ class AffineLayout:
         self.channels = tuple(int(layer.weight.numel()) for layer in layers)
         self._states: list[SiteState] = [layer.segunc_site for layer in layers]
         self._layers = layers
-        affine = [own_affine(layer) for layer in layers]
-        self.weight = torch.cat([w for w, _ in affine])
-        self.bias = torch.cat([b for _, b in affine])
-        self.has_bias = torch.cat(
-            [torch.full((n,), getattr(x, "bias", None) is not None) for x, n in zip(layers, self.channels, strict=True)]
-        ).to(self.weight.device)
+        self.weight, self.bias = map(torch.cat, zip(*map(own_affine, layers), strict=True))
+        self.has_bias = self._site_mask([getattr(layer, "bias", None) is not None for layer in layers])
         folded = [statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)]
-        self.mean = torch.cat([m for m, _ in folded])
-        self.inverse = torch.cat([i for _, i in folded])
+        self.mean, self.inverse = map(torch.cat, zip(*folded, strict=True))
         dropout = [(name, module) for name, module in network.named_modules() if isinstance(module, DropoutSite)]
         self.dropout_names = tuple(name for name, _ in dropout)
         self._dropout: list[DropoutState] = [module.segunc_dropout for _, module in dropout]
@@ -140,7 +161,7 @@ class AffineLayout:
     @property
     def total(self) -> int:
         """T, the number of channels over all sites."""
-        return int(self.weight.numel())
+        return sum(self.channels)
 
     @property
     def affine(self) -> Tensor:
@@ -151,17 +172,14 @@ class AffineLayout:
     def device(self) -> torch.device:
         return self.weight.device
 
-    def site_mask(self, chosen: Sequence[bool]) -> Tensor:
-        """``[T]`` bool from one flag a site."""
+    def _site_mask(self, chosen: Sequence[bool]) -> Tensor:
+        """``[T]`` from one flag a site."""
         return torch.repeat_interleave(torch.tensor(chosen), torch.tensor(self.channels)).to(self.device)
 
     def mask(self, scope: str, narrower: str | None = None) -> Tensor:
         """``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
         if (scope, narrower) not in self._masks:
-            flags = in_scope(scope, self.names)
-            if narrower is not None:
-                flags = [a and b for a, b in zip(flags, in_scope(narrower, self.names), strict=True)]
-            self._masks[scope, narrower] = self.site_mask(flags)
+            self._masks[scope, narrower] = self._site_mask(in_scope(scope, self.names, narrower))
         return self._masks[scope, narrower]
 
     def free(self, scope: str, narrower: str | None = None) -> Tensor:
@@ -187,7 +205,6 @@ class AffineLayout:
         """Statistics folded into the affine and cut by site, once for a run.
 
         Args:
-            draws: of this layout.
             dtype: of the activations; None is that of the draws.
             share: keep one row where all draws agree, so that what lies before the first other site is the same for
                 all draws and can be computed once.
@@ -196,24 +213,22 @@ class AffineLayout:
             InputError: the draws are of another layout.
         """
         if draws.weight.shape != draws.bias.shape or draws.weight.shape[1] != self.total:
-            raise InputError(
-                f"draws of shape {tuple(draws.weight.shape)}",
-                f"[S, {self.total}] for this network",
-                "make them from its layout",
-            )
+            shape = tuple(draws.weight.shape)
+            given = f"draws of shape {shape}"
+            raise InputError(given, f"[S, {self.total}] for this network", "make them from its layout")
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
-        dtype = scale.dtype if dtype is None else dtype
         # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
         sites = []
         for pair in zip(*(torch.split(values, list(self.channels), 1) for values in (scale, shift)), strict=True):
             agree = share and all(bool((t == t[:1]).all()) for t in pair)
             rows = slice(0, 1) if agree else slice(None)
-            sites.append(FoldedSite(pair[0][rows].to(dtype), pair[1][rows].to(dtype), agree))
-        dropout = tuple(
-            FoldedDropout(p, tuple(None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds))
-            for index, p in enumerate(draws.dropout)
-        )
-        return FoldedDraws(tuple(sites), len(draws), dropout)
+            one, other = (t[rows].to(dtype or t.dtype) for t in pair)
+            sites.append(FoldedSite(one, other, agree))
+        dropout = []
+        for index, p in enumerate(draws.dropout):
+            seeds = (None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds)
+            dropout.append(FoldedDropout(p, tuple(seeds)))
+        return FoldedDraws(tuple(sites), len(draws), tuple(dropout))
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
@@ -238,6 +253,6 @@ class AffineLayout:
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)
             for state in self._states:
-                state.clear()
+                state.scale = state.shift = None
             for dropped in self._dropout:
                 dropped.active = False

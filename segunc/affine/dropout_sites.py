@@ -1,14 +1,13 @@
 """The network's own dropout layers as places where draws differ, by the class swap of :mod:`segunc.affine.convert`.
 
-A converted layer gains a second path, taken while masks are active: it multiplies its input by masks made of seeds
-alone, one for each draw and the same for all frames of one size. It holds no random state, and neither path depends on the
-mode of any other layer, so running statistics stay untouched.
+A converted layer gains a second path, taken while masks are active: it multiplies its input by masks made of seeds alone, one for
+each draw and the same for all frames of one size. It holds no random state, and running statistics of other layers stay untouched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from segunc.affine.sites import DRAWS, FRAMES, ORIGIN
+from segunc.affine.sites import DRAWS, ORIGIN, rows_of_a_draw, with_mixin
 from segunc.core.errors import InputError
 
 CHANNEL_KINDS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -26,21 +25,16 @@ KINDS: tuple[type[nn.Module], ...] = (nn.Dropout, *CHANNEL_KINDS)
 
 @dataclass
 class DropoutState:
-    """What a layer reads while masks are active; set from outside.
-
-    Attributes:
-        p: probability that an element (or a channel) is dropped.
-        seeds: one for each draw; None for a draw that drops nothing.
-        active: whether masks are applied.
-    """
+    """What a layer reads while masks are active, set from outside: the probability that an element (or a channel) is dropped, and
+    a seed for each draw, None for one that drops nothing."""
 
     p: float = 0.0
-    seeds: Sequence[int | None] = field(default_factory=tuple)
+    seeds: Sequence[int | None] = ()
     active: bool = False
 
 
 class DropoutSite:
-    """Mixin in front of a dropout layer's class; see the module's text."""
+    """Mixin in front of a dropout layer's class."""
 
     segunc_dropout: DropoutState
 
@@ -48,20 +42,11 @@ class DropoutSite:
         state = self.segunc_dropout
         if not state.active:
             return cast(Tensor, super().forward(x))  # type: ignore[misc]
-        channels = isinstance(self, CHANNEL_KINDS)
-        draws = len(state.seeds)
-        shared = getattr(x, ORIGIN, None) == FRAMES
-        if x.shape[0] % draws and not shared:
-            raise InputError(
-                f"a dropout layer's input with a first axis of {x.shape[0]} under {draws} draws",
-                "a batch axis that is a multiple of the draws",
-                "this network does not keep the batch outermost; sample it one draw at a time (chunk 1)",
-            )
-        shape = (x.shape[1], *[1] * (x.ndim - 2)) if channels else tuple(x.shape[1:])
+        each = rows_of_a_draw(x, len(state.seeds), "dropout layer's input")
+        shape = (x.shape[1], *[1] * (x.ndim - 2)) if isinstance(self, CHANNEL_KINDS) else tuple(x.shape[1:])
         mask = torch.stack([_mask(seed, state.p, shape) for seed in state.seeds]).to(x.device)
         # Marked by hand: nothing that the engine follows went into it, and it is what makes draws differ.
         setattr(mask, ORIGIN, DRAWS)
-        each = x.shape[0] if shared else x.shape[0] // draws
         # In float32: 1 / (1 - p) rounded to bfloat16 would scale every kept element by the same error.
         return (x * (mask.repeat_interleave(each, 0) if each > 1 else mask)).to(x.dtype)
 
@@ -88,12 +73,7 @@ class DropoutInfo:
 
 @dataclass(frozen=True)
 class DropoutReport:
-    """What a conversion of dropout layers found.
-
-    Attributes:
-        sites: the layers with p above 0, in the order of ``named_modules``.
-        left: dropout layers of kinds that are not drawn.
-    """
+    """The layers with p above 0, in the order of ``named_modules``, and those of kinds that are not drawn."""
 
     sites: tuple[DropoutInfo, ...]
     left: tuple[DropoutInfo, ...]
@@ -103,9 +83,6 @@ class DropoutReport:
         if self.left:
             text += f"; {', '.join(sorted({f'{s.layer} {s.name}' for s in self.left}))} left as it is"
         return f"{text}; dropout that a network calls as a function cannot be seen and stays off"
-
-
-_CLASSES: dict[type, type] = {}
 
 
 def dropout_layers(network: nn.Module) -> DropoutReport:
@@ -137,10 +114,7 @@ def convert_dropout(network: nn.Module) -> DropoutReport:
         )
     for site in report.sites:
         module = network.get_submodule(site.name)
-        cls = type(module)
         if not isinstance(module, DropoutSite):
-            if cls not in _CLASSES:
-                _CLASSES[cls] = type(f"Drawn{cls.__name__}", (DropoutSite, cls), {"__module__": cls.__module__})
-            module.__class__ = _CLASSES[cls]
+            module.__class__ = with_mixin(DropoutSite, type(module), "Drawn")
             cast(Any, module).segunc_dropout = DropoutState()
     return report

@@ -32,10 +32,8 @@ def save_posterior(
     """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
 
     Args:
-        posterior: what to store.
         layout, report: of the converted base network.
-        base: the model folder of the base network.
-        folder: the new model folder.
+        base, folder: the model folder of the base network, and the new one.
         seed: that the posterior was made with.
         provenance: how it came to be: settings, measurements, dates.
     """
@@ -46,22 +44,16 @@ def save_posterior(
     tensors = {name: t.detach().cpu().contiguous().clone() for name, t in posterior.tensors().items()}
     check_finite(tensors, "the posterior to save")
     write_atomically(folder / TENSORS, save(tensors))
-    base_hash = read_json(folder / DESCRIPTION, "the description of a network")["sha256"]
-    write_json(
-        folder / POSTERIOR,
-        {
-            "format": FORMAT,
-            "method": posterior.method,
-            "members": posterior.members,
-            **posterior.settings(),
-            "seed": seed,
-            "base_sha256": base_hash,
-            "tensors_sha256": file_sha256(folder / TENSORS),
-            "parameters": sum(t.numel() for t in tensors.values()),
-            "conversion": report.to_json(),
-            "provenance": provenance,
-        },
-    )
+    record = {
+        **{"format": FORMAT, "method": posterior.method, "members": posterior.members, **posterior.settings()},
+        "seed": seed,
+        "base_sha256": read_json(folder / DESCRIPTION, "the description of a network")["sha256"],
+        "tensors_sha256": file_sha256(folder / TENSORS),
+        "parameters": sum(t.numel() for t in tensors.values()),
+        "conversion": report.to_json(),
+        "provenance": provenance,
+    }
+    write_json(folder / POSTERIOR, record)
 
 
 def file_sha256(path: Path) -> str:

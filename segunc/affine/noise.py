@@ -57,8 +57,6 @@ class NoiseSource:
         scheme: one of the three.
         total: S, the number of draws of the run; needed by ``latin-hypercube``.
 
-    Raises:
-        InputError: an unknown scheme, or a Latin hypercube without its number of draws.
     """
 
     seed: int
@@ -77,13 +75,7 @@ class NoiseSource:
         return seed if isinstance(seed, NoiseSource) else cls(seed)
 
     def normal(self, draws: Sequence[int], length: int, *, members: int = 1) -> Tensor:
-        """Standard normal numbers, float32 ``[len(draws), length]`` on the CPU.
-
-        Args:
-            draws: draw numbers, each at least 0.
-            length: numbers a draw.
-            members: M.
-        """
+        """Standard normal numbers, float32 ``[len(draws), length]`` on the CPU, for draw numbers of at least 0 and M members."""
         if self.scheme == "latin-hypercube":
             # torch's inverse normal distribution function is vectorised and exact to float64's rounding.
             normal: Tensor = torch.special.ndtri(torch.from_numpy(self._stratified(draws, length, members)))
@@ -119,6 +111,9 @@ class NoiseSource:
                 orders[member] = keys.argsort(1, kind="stable")
             rows.append((orders[member][:, index] + _generator(self.seed, draw, 2).random(length)) / strata)
         return np.clip(np.stack(rows), 2.0**-53, 1.0 - 2.0**-53)
+
+
+Seed = int | NoiseSource
 
 
 class TrainingNoise(NoiseSource):

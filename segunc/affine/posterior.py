@@ -1,15 +1,23 @@
-"""The protocol of every posterior, and the deterministic one."""
+"""Posteriors over affine parameters: their protocol, the deterministic one, the prior that all share, and what is trained."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource
+from segunc.affine.noise import Seed
+from segunc.core.errors import InputError
+
+P = TypeVar("P", bound="Posterior")
+PriorMean = Literal["base", "zero"]
 
 
 @runtime_checkable
@@ -26,14 +34,12 @@ class Posterior(Protocol):
     @property
     def members(self) -> int: ...
 
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         """The draws with the given numbers; each depends on (seed, number) alone.
 
         Args:
             layout: of the network that the posterior belongs to.
-            draws: draw numbers, each at least 0.
+            draws: numbers of at least 0.
             seed: of the noise, or where the noise comes from (a scheme that couples the draws).
             scope: narrower than the posterior's own, or None.
         """
@@ -49,11 +55,7 @@ class Posterior(Protocol):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        """The posterior that gave these :meth:`tensors` and :meth:`settings` (among other keys).
-
-        Raises:
-            KeyError: one of them is missing.
-        """
+        """The posterior that gave these :meth:`tensors` and :meth:`settings` (among other keys); a KeyError for one that lacks."""
         ...
 
 
@@ -63,9 +65,7 @@ class Deterministic:
     method: ClassVar[str] = "deterministic"
     members = 1
 
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         rows = torch.ones(len(draws), 1, device=layout.device)
         return AffineDraws(rows * layout.weight, rows * layout.bias)
 
@@ -78,3 +78,95 @@ class Deterministic:
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         return cls()
+
+
+@dataclass(frozen=True)
+class Prior:
+    """``N(theta; theta_prior, s^2)`` in ``log p(theta) = [N_eff x mean-pixel log-likelihood + log prior] / T``.
+
+    The mean runs over the labelled pixels of the data. Pixels of an image are far from independent, so N_eff says how
+    many independent ones the data counts for. T below 1 is a cold posterior (Wenzel et al. 2020): likelihood and prior
+    are both raised to 1 / T.
+
+    Attributes:
+        scale: s, the standard deviation, above 0.
+        effective_pixels: N_eff, above 0.
+        mean: ``base`` centres it on the trained values, ``zero`` is plain weight decay.
+        temperature: T, at least 0.
+    """
+
+    scale: float = 0.1
+    effective_pixels: float = 100_000.0
+    mean: PriorMean = "base"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.scale > 0 and self.effective_pixels > 0 and self.temperature >= 0):
+            raise InputError(
+                f"prior_scale {self.scale}, effective_pixels {self.effective_pixels}, temperature {self.temperature}",
+                "positive numbers, a temperature of at least 0",
+                "repair the configuration",
+            )
+
+    def centre(self, layout: AffineLayout) -> Tensor:
+        """``[2, T]`` gamma (row 0) and beta (row 1) at the prior's mean."""
+        return (1.0 if self.mean == "base" else 0.0) * layout.affine
+
+    def energy(self, affine: Tensor, layout: AffineLayout, scope: str) -> Tensor:
+        """``|theta - theta_prior|^2 / (2 s^2 N_eff)`` of ``[2, T]`` over a scope, a scalar: what a mean-pixel loss is added."""
+        square = (affine - self.centre(layout)).square()
+        gamma, beta = (row[free].sum() for row, free in zip(square, layout.free(scope), strict=True))
+        distance: Tensor = gamma + beta
+        return distance / (2.0 * self.scale**2 * self.effective_pixels)
+
+
+class Trainable(nn.Module, ABC, Generic[P]):
+    """The parameters of a posterior while gradient steps train them, without data or trainer; they start at the trained values.
+
+    A training step asks for the posterior that the parameters are now, takes its draws through its own ``affine()``, and adds
+    :meth:`regulariser` to the mean-pixel loss. Parameters and buffers are what a checkpoint holds.
+
+    Sites outside the scope keep the base's affine. Of M members, member m = step mod M trains at a step; parameters of the others
+    take none.
+    """
+
+    members = 1
+    regulariser_name = "prior"
+
+    def __init__(self, scope: str = "all", prior: Prior | None = None) -> None:
+        super().__init__()
+        self.scope, self.prior = scope, Prior() if prior is None else prior
+
+    @abstractmethod
+    def posterior(self, layout: AffineLayout) -> P:
+        """The posterior of the parameters as they are, differentiable in them."""
+
+    @abstractmethod
+    def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
+        """The negative log prior, or the KL, divided by N_eff; a scalar."""
+
+    def within_scope(self, affine: Tensor, layout: AffineLayout) -> Tensor:
+        """``[2, T]`` gamma and beta inside the scope, the base's outside of it and where a layer has no beta."""
+        return torch.where(layout.free(self.scope), affine, layout.affine)
+
+    def class_weights(self, weights: Tensor, member: int) -> Tensor:
+        """``[C]`` weights in the cross-entropy of a member's step."""
+        return weights
+
+    def others(self, member: int) -> list[nn.Parameter]:
+        """The parameters that do not train while a member does."""
+        return []
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Parameter groups of the optimiser; a group may have an ``lr`` of its own."""
+        return [{"params": list(self.parameters())}]
+
+    def schedule(self, optimizer: Optimizer) -> LRScheduler | None:
+        """A schedule of its own, in place of the one that the settings name."""
+        return None
+
+    def check_steps(self, steps: int) -> None:
+        """Raise an InputError before the first step if this many cannot do."""
+
+    def after_step(self, layout: AffineLayout, step: int) -> None:
+        """Look at the parameters after an optimiser step, the first of which is 1."""

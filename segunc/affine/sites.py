@@ -1,15 +1,14 @@
 """Norm sites: normalisation layers whose per-channel affine can be drawn.
 
-A converted layer keeps its class as a base, its parameters, buffers, mode and place in the network: only its
-``forward`` gains a second path, taken while draws are active (:func:`segunc.affine.draws.active_draws`). It
-holds no random state, and the drawn path always normalises with running statistics where the layer has them,
-whatever ``module.training`` says.
+A converted layer keeps its class as a base, its parameters, buffers, mode and place in the network: only its ``forward`` gains a
+second path, taken while draws are active (:meth:`segunc.affine.draws.AffineLayout.active`). It holds no random state, and the drawn
+path always normalises with running statistics where the layer has them, whatever ``module.training`` says.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,12 +18,11 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from segunc.core.errors import InputError
 
-KINDS = ("batch", "group", "layer", "layer-2d", "instance")
-ORIGIN = "segunc_origin"
+Kind = Literal["batch", "group", "layer", "layer-2d", "instance"]
+"""``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs; ``batch`` are also instance norms with running statistics."""
+ORIGIN, FRAMES, DRAWS = "segunc_origin", "frames", "draws"
 """Attribute by which the engine marks tensors (:mod:`segunc.sampling.prefix`): those with the value :data:`FRAMES` have
 one row for each frame, the same for all draws, those with :data:`DRAWS` one for each draw and frame."""
-FRAMES = "frames"
-DRAWS = "draws"
 
 
 @dataclass
@@ -32,25 +30,48 @@ class SiteState:
     """What a site reads while draws are active; set from outside, never by the layer itself.
 
     Attributes:
-        kind: one of :data:`KINDS`; ``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs.
-        scale, shift: ``[S, C]`` affine of each draw. For ``batch`` (and instance norms with running statistics) they
-            act on the raw input, statistics folded in; for the other kinds on the normalised input. ``[1, C]`` where
-            the draws agree.
-        reached: whether a drawn forward came through here since it was last cleared.
+        scale, shift: ``[S, C]`` affine of each draw, or ``[1, C]`` where the draws agree. For ``batch`` they act on the raw
+            input, statistics folded in; for the other kinds on the normalised input. None: the layer's own affine.
+        reached: whether a drawn forward ever came through here.
     """
 
-    kind: str
+    kind: Kind
     scale: Tensor | None = None
     shift: Tensor | None = None
     reached: bool = False
 
-    def clear(self) -> None:
-        """Back to the layer's own affine."""
-        self.scale = self.shift = None
+
+_CLASSES: dict[tuple[type, type], type] = {}
+
+
+def with_mixin(mixin: type, layer: type, prefix: str) -> type:
+    """A layer's class with a mixin in front; one for each class."""
+    if (mixin, layer) not in _CLASSES:
+        _CLASSES[mixin, layer] = type(f"{prefix}{layer.__name__}", (mixin, layer), {"__module__": layer.__module__})
+    return _CLASSES[mixin, layer]
+
+
+def rows_of_a_draw(x: Tensor, draws: int, what: str) -> int:
+    """How many rows of ``x`` meet each draw: x is draw-major, rows ``k * i .. k * (i + 1) - 1`` belong to draw i; a tensor that
+    the engine marked as the same for all draws has one row for each frame, and each draw meets them all.
+
+    Raises:
+        InputError: the batch is not a whole number of draws.
+    """
+    rows = x.shape[0]
+    if getattr(x, ORIGIN, None) == FRAMES:
+        return rows
+    if rows % draws:
+        raise InputError(
+            f"a {what} with a first axis of {rows} under {draws} draws",
+            "a batch axis that is a multiple of the draws",
+            "this network does not keep the batch outermost; sample it one draw at a time (chunk 1)",
+        )
+    return rows // draws
 
 
 class StochasticSite:
-    """Mixin in front of a normalisation layer's class; see the module's text."""
+    """Mixin in front of a normalisation layer's class."""
 
     segunc_site: SiteState
 
@@ -67,26 +88,12 @@ class StochasticSite:
 
 
 def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
-    """The layer with the drawn affine; ``x`` is draw-major: rows ``k * i .. k * (i + 1) - 1`` belong to draw i.
-
-    A tensor that the engine marked as the same for all draws has one row for each frame instead.
-
-    Raises:
-        InputError: the batch is not a whole number of draws.
-    """
+    """The layer with the drawn affine; see :func:`rows_of_a_draw`."""
     assert state.scale is not None
     assert state.shift is not None
-    draws = state.scale.shape[0]
-    shared = getattr(x, ORIGIN, None) == FRAMES
-    if x.shape[0] % draws and not shared:
-        raise InputError(
-            f"a layer input with a first axis of {x.shape[0]} under {draws} draws",
-            "a batch axis that is a multiple of the draws",
-            "this network does not keep the batch outermost; sample it one draw at a time (chunk 1)",
-        )
+    each = rows_of_a_draw(x, state.scale.shape[0], "layer input")
     channels_first = state.kind != "layer" and (state.kind != "layer-2d" or x.ndim == 4)
-    each = x.shape[0] if shared else x.shape[0] // draws
-    x = normalise(layer, state.kind, x)
+    x = _normalise(layer, state.kind, x)
     scale, shift = (_rows(t, x, each, channels_first, layer) for t in (state.scale, state.shift))
     y = torch.addcmul(shift, x, scale)
     # timm's norm layers carry dropout and activation, in this order.
@@ -97,7 +104,7 @@ def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
     return y
 
 
-def normalise(layer: nn.Module, kind: str, x: Tensor) -> Tensor:
+def _normalise(layer: nn.Module, kind: Kind, x: Tensor) -> Tensor:
     """The layer's normalisation without its affine; kinds with folded statistics return ``x`` itself."""
     module = cast(Any, layer)
     if kind == "group":
@@ -129,16 +136,14 @@ def _frozen_batch_norms() -> tuple[type, ...]:
     return FrozenBatchNorm2d, FrozenBatchNormAct2d
 
 
-def classify(layer: nn.Module) -> tuple[str | None, str]:
-    """The kind of a normalisation layer, or None with the reason why its affine cannot be drawn.
-
-    A module that is no normalisation layer gives ``(None, "")``.
+def classify(layer: nn.Module) -> tuple[Kind | None, str]:
+    """The kind of a normalisation layer, or None with the reason why its affine cannot be drawn: "" for another module.
 
     Raises:
         InputError: BatchNorm without running statistics, or a layer without materialised parameters.
     """
     module = cast(Any, layer)
-    kind: str | None = None
+    kind: Kind | None = None
     if isinstance(layer, _InstanceNorm):
         kind = "batch" if module.track_running_stats and module.running_mean is not None else "instance"
     elif isinstance(layer, (_BatchNorm, *_frozen_batch_norms())):
@@ -154,9 +159,8 @@ def classify(layer: nn.Module) -> tuple[str | None, str]:
     if getattr(layer, "weight", None) is None:
         return None, "it has no affine parameters"
     if nn.parameter.is_lazy(module.weight):
-        raise InputError(
-            f"{type(layer).__name__} has not seen its first input", "initialised parameters", "run one batch first"
-        )
+        given = f"{type(layer).__name__} has not seen its first input"
+        raise InputError(given, "initialised parameters", "run one batch first")
     if kind == "batch" and module.running_mean is None:
         raise InputError(
             f"{type(layer).__name__} without running statistics couples the draws of a batch",
@@ -178,12 +182,12 @@ def own_affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
     return weight, torch.zeros_like(weight) if bias is None else bias.detach().float().flatten()
 
 
-def statistics(layer: nn.Module, kind: str) -> tuple[Tensor, Tensor]:
+def statistics(layer: nn.Module, kind: Kind) -> tuple[Tensor, Tensor]:
     """(mean, 1 / s) by which gamma and beta fold onto the raw input, ``[C]`` float32; (0, 1) where nothing folds."""
-    weight = cast(Tensor, layer.weight)
-    if kind != "batch":
-        return torch.zeros(weight.numel(), device=weight.device), torch.ones(weight.numel(), device=weight.device)
     module = cast(Any, layer)
+    if kind != "batch":
+        zeros = torch.zeros(module.weight.numel(), device=module.weight.device)
+        return zeros, zeros + 1.0
     return module.running_mean.detach().float(), torch.rsqrt(module.running_var.detach().float() + module.eps)
 
 
@@ -193,7 +197,7 @@ def fold(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[T
     return scale, bias - mean * scale
 
 
-def _probe_input(layer: nn.Module, kind: str) -> Tensor:
+def _probe_input(layer: nn.Module, kind: Kind) -> Tensor:
     weight = cast(Tensor, layer.weight)
     channels = weight.numel()
     if kind == "layer":
@@ -220,16 +224,14 @@ def _accepts_channels_first(layer: nn.Module) -> bool:
     return True
 
 
-def _same_as_original(layer: nn.Module, kind: str, probe: Tensor) -> bool:
+def _same_as_original(layer: nn.Module, kind: Kind, probe: Tensor) -> bool:
     """Whether the drawn path with the layer's own affine reproduces its forward on a random input."""
     training = layer.training
     layer.eval()
     try:
         with torch.no_grad():
             expected = layer(probe)
-            weight, bias = own_affine(layer)
-            mean, inverse = statistics(layer, kind)
-            scale, shift = fold(weight, bias, mean, inverse)
+            scale, shift = fold(*own_affine(layer), *statistics(layer, kind))
             actual = drawn_forward(layer, SiteState(kind, scale[None], shift[None]), probe)
     except (RuntimeError, ValueError, AssertionError, AttributeError):
         return False

@@ -3,111 +3,92 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from segunc import options
+from segunc.cli import run
 from segunc.cli.parser import Parser, add_options, parsed
 from segunc.core.errors import InputError, PartialFailure
 
-
-class Verb(NamedTuple):
-    """A verb of the command line.
-
-    Attributes:
-        options: the dataclass of its options.
-        help: what it does.
-        example: one, or several in lines of two blanks.
-    """
-
-    options: type
-    help: str
-    example: str
-
-
 VERBS = {
-    "demo": Verb(
-        options.DemoOptions,
+    "demo": (
         "toy data, train, convert, fine-tune, predict, evaluate, review: the whole job in a few minutes",
         "segunc demo --out demo",
     ),
-    "import": Verb(
-        options.ImportOptions,
+    "import": (
         "take over a network from torchvision, transformers, smp or code of your own",
         "segunc import torchvision:deeplabv3_resnet50 --weights deeplab.pth --classes cityscapes --out runs/deeplab\n"
         "  segunc import transformers:nvidia/segformer-b0-finetuned-cityscapes-768-768 --out runs/segformer\n"
         "  segunc import python:my_networks.unet:build --trust --weights unet.pt --classes road,car,sky --mean 0,0,0 --std 1,1,1 "
         "--out runs/unet",
     ),
-    "train": Verb(
-        options.TrainOptions,
+    "train": (
         "train a deterministic segmentation network",
         "segunc train --config configs/camvid.yaml --data.root data/camvid --out runs/camvid",
     ),
-    "finetune": Verb(
-        options.FinetuneOptions,
+    "finetune": (
         "turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model",
         "segunc finetune --base runs/camvid --config configs/camvid_abnn.yaml --data.root data/camvid --out runs/camvid-abnn",
     ),
-    "predict": Verb(
-        options.PredictOptions,
+    "predict": (
         "write uncertainty maps of images, folders or a video; resumable",
         "segunc predict --model runs/camvid-abnn --input drive.mp4 --out maps --overlay\n"
         "  segunc predict --model runs/camvid-abnn --input monday.mp4 tuesday/ --every 5 --shard 1/4 --out maps\n"
         "  segunc predict --model runs/camvid-abnn --input frames/ --out maps --engine ray --ray-address auto --workers 16",
     ),
-    "evaluate": Verb(
-        options.EvaluateOptions,
+    "evaluate": (
         "metrics from maps on disk, or from a model in one pass",
         "segunc evaluate --maps maps --anomaly-labels labels --out metrics.json\n"
         "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --out metrics.json",
     ),
-    "review": Verb(
-        options.ReviewOptions,
+    "review": (
         "a static HTML page on which people look at the maps and judge them; reads their verdicts back",
         "segunc review --maps maps --anomaly-labels masks --out review\n"
         "  segunc review --maps maps --labels labels --dataset cityscapes --compare other-maps --out review\n"
         "  segunc review --import verdicts.json --maps maps --out review",
     ),
-    "summary": Verb(
-        options.SummaryOptions,
+    "summary": (
         "the worst moments of maps on disk, and frames ranked for labelling",
         "segunc summary --maps maps --score entropy --statistic p99 --apart 10 --out summary.csv",
     ),
-    "overlay": Verb(
-        options.OverlayOptions,
+    "overlay": (
         "pictures and videos of the maps for print: scores over their images, or panels with legends",
         "segunc overlay --maps maps --out figures --score epistemic --frames 'night/*' --format pdf\n"
         "  segunc overlay --maps maps --out figures --panel --anomaly-labels masks\n"
         "  segunc overlay --maps maps --out figures --panel --score entropy,epistemic --video",
     ),
-    "export": Verb(
-        options.ExportOptions,
+    "export": (
         "score maps in the files of a public benchmark, or all maps for a viewer",
         "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
         "  segunc export --maps maps --score entropy --to fishyscapes --out outputs\n"
         "  segunc export --maps maps --to rerun --out drive.rrd\n"
         "  segunc export --maps maps --to fiftyone --score entropy,epistemic --out dataset",
     ),
-    "compare": Verb(
-        options.CompareOptions,
+    "compare": (
         "results side by side, with intervals and paired tests; their place on a public leaderboard",
         "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
         "  segunc compare metrics.json --scores entropy,deterministic-msp\n"
         "  segunc compare metrics.json --scores entropy --leaderboard leaderboard.json --track anomaly",
     ),
-    "doctor": Verb(
-        options.DoctorOptions,
+    "doctor": (
         "is the uncertainty alive and the conversion sound?",
         "segunc doctor --model runs/camvid-abnn --image frame.png",
     ),
 }
-
+"""Verb -> what it does, and an example, or several in lines of two blanks."""
+FUNCTIONS = {"import": "import_network"}
+"""Verb -> its function, where Python's grammar has taken the verb's name."""
 LONGEST_MESSAGE = 600
 """Characters of an unexpected error that still make one readable line; ``--debug`` shows all of it."""
+
+
+def options_of(verb: str) -> type:
+    """The dataclass of a verb's options."""
+    found: type = getattr(options, f"{verb.capitalize()}Options")
+    return found
 
 
 def build_parser() -> Parser:
@@ -115,16 +96,16 @@ def build_parser() -> Parser:
     parser = Parser(prog="segunc", description="How far to trust a segmentation network, pixel by pixel.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser)
-    for name, verb in VERBS.items():
+    for verb, (help, example) in VERBS.items():
         own = verbs.add_parser(
-            name,
-            help=verb.help,
-            description=verb.help[0].upper() + verb.help[1:] + ".",
-            epilog=f"example:\n  {verb.example}",
+            verb,
+            help=help,
+            description=help[0].upper() + help[1:] + ".",
+            epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         own.add_argument("--debug", action="store_true", help="show a traceback when something fails")
-        add_options(own, verb.options)
+        add_options(own, options_of(verb))
     return parser
 
 
@@ -143,11 +124,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     training = arguments.verb in ("train", "finetune")
     if rest and not training:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
-    asked = parsed(VERBS[arguments.verb].options, arguments, **({"settings": rest} if training else {}))
+    asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     try:
-        importlib.import_module("segunc.cli.run").RUN[arguments.verb](asked)
+        getattr(run, FUNCTIONS.get(arguments.verb, arguments.verb))(asked)
     except InputError as error:
         return _fail(arguments, error, 2)
     except PartialFailure as error:

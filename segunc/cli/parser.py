@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-from functools import cache
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -23,9 +22,9 @@ class Parser(argparse.ArgumentParser):
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     """Add a dataclass's options: ``--device`` first, then its own, then those that it shares with others."""
-    exclusive = None
+    exclusive, kinds = None, get_type_hints(options)
     for field in _fields(options):
-        flags, settings = _argument(options, field)
+        flags, settings = _argument(field, kinds[field.name])
         if settings.pop("exclusive", False):
             exclusive = exclusive or parser.add_mutually_exclusive_group(required=True)
             exclusive.add_argument(*flags, **settings)
@@ -43,9 +42,7 @@ def command_line(options: Any, *, but: str) -> str:
     words: list[str] = []
     for field in _fields(type(options)):
         value = getattr(options, field.name)
-        made = field.default_factory
-        default = field.default if made is dataclasses.MISSING else made()
-        if field.name != but and value != default:
+        if field.name != but and value != _default(field):
             words += _flags(field)[:1] if value is True else [*_flags(field)[:1], str(value)]
     for key, value in getattr(options, "settings", {}).items():
         words += [f"--{key}", value]
@@ -63,11 +60,14 @@ def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:
     return flags
 
 
-def _argument(options: type, field: dataclasses.Field[Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _argument(field: dataclasses.Field[Any], kind: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Names and settings of an option for argparse's ``add_argument``."""
-    flags, settings = _flags(field), dict(field.metadata)
+    flags, settings, default = _flags(field), dict(field.metadata), _default(field)
     settings.pop("flags", None)
-    kind = _hints(options)[field.name]
     if get_origin(kind) in (Union, UnionType):  # of `X | None` the X
         kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
@@ -79,18 +79,5 @@ def _argument(options: type, field: dataclasses.Field[Any]) -> tuple[tuple[str, 
         settings["choices"] = tuple(getattr(importlib.import_module(module), name))
     if not flags[0].startswith("-"):
         return flags, settings
-    settings["dest"] = field.name
-    if kind is bool:
-        settings["action"] = "store_true"
-    elif field.default_factory is not dataclasses.MISSING:
-        settings["default"] = field.default_factory()
-    elif field.default is not dataclasses.MISSING:
-        settings["default"] = field.default
-    else:
-        settings["required"] = True
-    return flags, settings
-
-
-@cache
-def _hints(options: type) -> dict[str, Any]:
-    return get_type_hints(options)
+    own = {"required": True} if default is dataclasses.MISSING else {"default": default}
+    return flags, {**settings, "dest": field.name, **({"action": "store_true"} if kind is bool else own)}

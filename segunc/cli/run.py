@@ -4,48 +4,36 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import segunc
+from segunc import options as of
+from segunc.cli.parser import command_line
 from segunc.core.errors import PartialFailure
-from segunc.options import (
-    CompareOptions,
-    DemoOptions,
-    DoctorOptions,
-    EvaluateOptions,
-    ExportOptions,
-    FinetuneOptions,
-    ImportOptions,
-    OverlayOptions,
-    PredictOptions,
-    ReviewOptions,
-    SummaryOptions,
-    TrainOptions,
-)
+
+if TYPE_CHECKING:
+    from segunc.verbs.predict import InputResult
+    from segunc.verbs.train import TrainedNetwork
 
 
-def demo(options: DemoOptions) -> None:
-    from segunc.cli.parser import command_line
-    from segunc.verbs import demo as verb
-
+def demo(options: of.DemoOptions) -> None:
     start = time.monotonic()
 
-    def step(title: str, name: str, asked: Any) -> None:
+    def step(title: str, verb: str, asked: Any) -> None:
         words = command_line(asked, but="device")
-        print(f"\n== {title} ({time.monotonic() - start:.0f} s)\n$ segunc {name} {words}", flush=True)
-        RUN[name](asked)
+        print(f"\n== {title} ({time.monotonic() - start:.0f} s)\n$ segunc {verb} {words}", flush=True)
+        globals()[verb](asked)
 
     print(f"== toy road scenes in {Path(options.out) / 'data'}", flush=True)
-    done = verb.demo(options, step, say=lambda text: print(text, flush=True))
+    done = segunc.demo(options, step, say=lambda text: print(text, flush=True))
     print(f"\n== done in {done.seconds:.0f} s")
     print("anomaly AUROC, pooled: " + ", ".join(f"{name} {value:.3f}" for name, value in done.auroc.items()))
     print(f"overlay video: {done.video}")
     print(f"open {done.page} in a browser")
 
 
-def import_network(options: ImportOptions) -> None:
-    from segunc.verbs import import_network as verb
-
-    result = verb.import_network(options)
+def import_network(options: of.ImportOptions) -> None:
+    result = segunc.import_network(options)
     description = result.description
     _notes(result.notes)
     print(
@@ -58,11 +46,10 @@ def import_network(options: ImportOptions) -> None:
     print(f"wrote {result.out}")
 
 
-def train(options: TrainOptions) -> None:
+def train(options: of.TrainOptions) -> None:
     from segunc.training.progress import is_first_process
-    from segunc.verbs import train as verb
 
-    def say(network: verb.TrainedNetwork) -> None:
+    def say(network: TrainedNetwork) -> None:
         measured = network.measured
         if not is_first_process():
             return
@@ -73,28 +60,25 @@ def train(options: TrainOptions) -> None:
         trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
         print(f"{trained}: validation mIoU {miou}; wrote {network.path}")
 
-    out = verb.train(options, say).out
+    out = segunc.train(options, say).out
     if options.seeds is not None and is_first_process():
         print(f"{len(options.seeds)} networks in {out}; as one model: segunc finetune --method ensemble --base {out}")
 
 
-def finetune(options: FinetuneOptions) -> None:
+def finetune(options: of.FinetuneOptions) -> None:
     from segunc.training.progress import is_first_process, say
-    from segunc.verbs import finetune as verb
 
-    measured = verb.finetune(options, say).measured
+    measured = segunc.finetune(options, say).measured
     if measured and is_first_process():
         selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]
         parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
         print(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
 
 
-def predict(options: PredictOptions) -> None:
-    from segunc.verbs import predict as verb
-
+def predict(options: of.PredictOptions) -> None:
     local = options.engine == "local"
 
-    def say(done: verb.InputResult) -> None:
+    def say(done: InputResult) -> None:
         shard = f" (shard {done.shard})" if done.shard else ""
         rate = f" ({done.frames / done.seconds if done.seconds > 0 else 0.0:.2f} frames/s)" if local else ""
         print(
@@ -104,7 +88,7 @@ def predict(options: PredictOptions) -> None:
         if done.video is not None:
             print(f"overlay video: {done.video}")
 
-    result = verb.predict(options, say)
+    result = segunc.predict(options, say)
     _notes(result.notes)
     if not local:
         for one in result.inputs:
@@ -112,11 +96,10 @@ def predict(options: PredictOptions) -> None:
     _raise(result.failure)
 
 
-def evaluate(options: EvaluateOptions) -> None:
+def evaluate(options: of.EvaluateOptions) -> None:
     from segunc.evaluation.report import format_metrics
-    from segunc.verbs import evaluate as verb
 
-    result = verb.evaluate(options)
+    result = segunc.evaluate(options)
     _notes(result.notes)
     print(format_metrics(result.numbers))
     print(f"wrote {result.path}")
@@ -127,10 +110,8 @@ def evaluate(options: EvaluateOptions) -> None:
     _raise(result.failure)
 
 
-def review(options: ReviewOptions) -> None:
-    from segunc.verbs import review as verb
-
-    result = verb.review(options)
+def review(options: of.ReviewOptions) -> None:
+    result = segunc.review(options)
     if result.verdicts:
         print(result.verdicts)
     if result.path is not None:
@@ -139,11 +120,10 @@ def review(options: ReviewOptions) -> None:
         print(f"open {result.page} in a browser")
 
 
-def summary(options: SummaryOptions) -> None:
+def summary(options: of.SummaryOptions) -> None:
     from segunc.frames.sources import format_time
-    from segunc.verbs import summary as verb
 
-    result = verb.summary(options)
+    result = segunc.summary(options)
     _notes(result.notes)
     apart = f"at least {options.apart:g} s apart"
     for title, moments in (
@@ -160,10 +140,8 @@ def summary(options: SummaryOptions) -> None:
         print(f"wrote {options.out}")
 
 
-def overlay(options: OverlayOptions) -> None:
-    from segunc.verbs import overlay as verb
-
-    result = verb.overlay(options)
+def overlay(options: of.OverlayOptions) -> None:
+    result = segunc.overlay(options)
     _notes(result.notes)
     for folder, pictures in result.pictures.items():
         print(f"{len(pictures)} pictures in {folder}")
@@ -172,40 +150,28 @@ def overlay(options: OverlayOptions) -> None:
     _raise(result.failure)
 
 
-def export(options: ExportOptions) -> None:
-    from segunc.verbs import export as verb
-
-    result = verb.export(options)
+def export(options: of.ExportOptions) -> None:
+    result = segunc.export(options)
     _notes(result.notes)
     what = f" of '{options.score}'" if options.score else ""
     print(f"{result.written} of {result.total} frames{what} in {result.folder}")
     _raise(result.failure)
 
 
-def compare(options: CompareOptions) -> None:
-    from segunc.verbs import compare as verb
-
-    result = verb.compare(options)
+def compare(options: of.CompareOptions) -> None:
+    result = segunc.compare(options)
     print(result.text)
     for path in result.paths:
         print(f"wrote {path}")
 
 
-def doctor(options: DoctorOptions) -> None:
-    from segunc.verbs import doctor as verb
-
-    result = verb.doctor(options)
+def doctor(options: of.DoctorOptions) -> None:
+    result = segunc.doctor(options)
     print("\n".join(result.about))
     for finding in result.findings:
         print(f"{finding.status:>4}  {finding.check}: {finding.text}")
     _raise(result.failure)
     print("the uncertainty is alive")
-
-
-RUN = {"import": import_network} | {
-    verb.__name__: verb
-    for verb in (demo, train, finetune, predict, evaluate, review, summary, overlay, export, compare, doctor)
-}
 
 
 def _notes(notes: tuple[str, ...]) -> None:

@@ -18,11 +18,8 @@ class Bound:
     most: float | None = None
 
     def holds(self, value: float) -> bool:
-        return (
-            (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
-        )
+        low = (self.least is None or value >= self.least) and (self.above is None or value > self.above)
+        return low and (self.most is None or value <= self.most)
 
     def __str__(self) -> str:
         low = f"of at least {self.least:g}" if self.above is None else f"above {self.above:g}"
@@ -40,11 +37,7 @@ UnitInterval = Annotated[float, Bound(least=0, most=1)]
 class Settings:
     """Base of frozen dataclasses whose fields are typed with the names above, alone, in a list or beside None, or as Literals.
 
-    Attributes:
-        section: the key that they stand under in a configuration file.
-
-    Raises:
-        InputError: a value out of its range.
+    InputError where a value is out of its range. ``section`` is their key in a configuration file.
     """
 
     section: ClassVar[str] = "settings"
@@ -56,19 +49,16 @@ class Settings:
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
-    origin = get_origin(hint)
-    if origin in (Union, UnionType):
-        if value is not None:
-            for inner in get_args(hint):
-                if inner is not type(None):
-                    _check(name, value, inner)
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType) and value is not None:
+        for each in inner:
+            _check(name, value, each)
     elif origin is list:
         for item in value:
-            _check(name, item, get_args(hint)[0])
-    elif origin is Literal:
-        if value not in get_args(hint):
-            raise InputError(f"{name} {value}", f"one of {', '.join(map(str, get_args(hint)))}")
+            _check(name, item, inner[0])
+    elif origin is Literal and value not in inner:
+        raise InputError(f"{name} {value}", f"one of {', '.join(map(str, inner))}")
     elif origin is Annotated:
-        for bound in get_args(hint)[1:]:
+        for bound in inner[1:]:
             if isinstance(bound, Bound) and not bound.holds(value):
                 raise InputError(f"{name} {value}", str(bound), "repair the configuration")

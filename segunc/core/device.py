@@ -15,20 +15,14 @@ Precision = Literal["float32", "bfloat16"]
 
 
 def resolve_device(text: str) -> torch.device:
-    """The device of ``auto``, ``cpu`` or ``cuda[:N]``.
-
-    Raises:
-        InputError: another form, or a CUDA device that is not there.
-    """
+    """The device of ``auto``, ``cpu`` or ``cuda[:N]``; InputError for another form, or a CUDA device that is not there."""
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, colon, index = text.partition(":")
     if kind not in ("cpu", "cuda") or (colon and not index.isdigit()) or (kind == "cpu" and colon):
         raise InputError(f"--device {text}", "auto, cpu, cuda or cuda:N", "check the spelling")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"--device {text}", f"one of the {torch.cuda.device_count()} CUDA devices here", "use --device cpu"
-        )
+    if kind == "cuda" and int(index or 0) >= (count := torch.cuda.device_count()):
+        raise InputError(f"--device {text}", f"one of the {count} CUDA devices here", "use --device cpu")
     return torch.device(text)
 
 
@@ -42,9 +36,8 @@ def default_precision(device: str = "auto") -> str:
 
 def resolve_precision(text: str, device: torch.device) -> Precision:
     """``auto`` is bfloat16 where the hardware multiplies it, else float32."""
-    if text == "auto":
-        return "bfloat16" if default_precision(device.type) == "bf16-mixed" else "float32"
-    return "float32" if text == "float32" else "bfloat16"
+    wide = default_precision(device.type) == "32-true" if text == "auto" else text == "float32"
+    return "float32" if wide else "bfloat16"
 
 
 def describe_device(device: torch.device) -> str:
@@ -71,15 +64,11 @@ def flushed_denormals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Compute on so many CPU threads meanwhile; None changes nothing.
-
-    Raises:
-        InputError: fewer than one.
-    """
+    """Compute on so many CPU threads meanwhile; None changes nothing, fewer than one is an InputError."""
+    if count is not None and count < 1:
+        raise InputError(f"--threads {count}", "at least 1", "leave it out for all cores")
     before = torch.get_num_threads()
     if count is not None:
-        if count < 1:
-            raise InputError(f"--threads {count}", "at least 1", "leave it out for all cores")
         torch.set_num_threads(count)
     try:
         yield

@@ -1,7 +1,6 @@
 """The two ways a run can go wrong, as exceptions with one clear line each.
 
-The command line turns :class:`InputError` into exit code 2 (bad usage or bad input, nothing was started)
-and :class:`PartialFailure` into exit code 1 (work was under way; what was finished is kept).
+The command line turns :class:`InputError` into exit code 2 and :class:`PartialFailure` into exit code 1.
 """
 
 from __future__ import annotations
@@ -10,22 +9,15 @@ from collections.abc import Callable
 
 
 class InputError(ValueError):
-    """Bad usage or bad input: says what was given, what was expected and what to do about it.
+    """Bad usage or bad input, nothing was started.
 
-    Args:
-        given: what was found, with the path or value that caused it.
-        expected: what would have been right.
-        remedy: what the user can do now.
+    It says what was given (with the path or value that caused it), what would have been right, and what to do now.
     """
 
     def __init__(self, given: str, expected: str = "", remedy: str = "") -> None:
         self.given, self.expected, self.remedy = given, expected, remedy
-        parts = [given]
-        if expected:
-            parts.append(f"expected {expected}")
-        if remedy:
-            parts.append(remedy)
-        super().__init__("; ".join(part.rstrip(".;") for part in parts))
+        parts = (given, expected and f"expected {expected}", remedy)
+        super().__init__("; ".join(part.rstrip(".;") for part in parts if part))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
         # The default would hand the joined message back as `given` when a worker process raises.

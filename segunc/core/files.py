@@ -24,13 +24,8 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
 def safe_name(name: Any, what: str, *, single: bool = False) -> str:
     """A name that came out of a file, where it can be nothing but a name: a relative path of plain parts, with ``/``.
 
-    Args:
-        name: what the file holds.
-        what: whose name it is, for the message.
-        single: only one part is allowed, as for scores.
-
-    Raises:
-        InputError: anything else (absolute, ``..``, an empty part, a backslash, control characters, no text at all).
+    InputError, which says ``what`` it names, for anything else (absolute, ``..``, an empty part, a backslash, control
+    characters, no text at all), and for more than one part where only a ``single`` one is allowed, as for scores.
     """
     try:
         parts = name.split("/") if isinstance(name, str) and not _UNSAFE.search(name) else [""]
@@ -44,11 +39,7 @@ def safe_name(name: Any, what: str, *, single: bool = False) -> str:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The path of a name in a folder, which no link leads out of.
-
-    Raises:
-        InputError: the name is not safe, or what lies there is a link to another place.
-    """
+    """The path of a name in a folder; InputError where the name is not safe, or a link leads out of the folder."""
     path = folder / safe_name(name, f"a file of {folder}")
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise InputError(f"{path} leads out of {folder}", "a file of its own", "put the file in the place of the link")
@@ -97,15 +88,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Args:
-        path: the file.
-        what: what it should hold, for the message.
-
-    Raises:
-        InputError: the file is missing or is not a JSON object.
-    """
+    """A JSON object from a file; InputError, which says ``what`` it should hold, where it is missing or no such object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -27,20 +27,14 @@ class HeldError(InputError):
 
 
 class Lock:
-    """Holds a file until :meth:`release`, or until this process ends, however it ends.
+    """Holds a file until :meth:`release`, which removes it, or until this process ends, however it ends.
 
     The file says who holds it (process id and host). It is locked by the operating system, which forgets the lock of a
     dead process. Where the file system knows no locks, the file's being there is the lock: one that a dead process of
     this host has left is taken over; of a process of another host nothing can be known.
 
-    Args:
-        path: the file; removed again on release.
-        what: what is held, for the message.
-        wait: seconds to wait for another holder.
-
-    Raises:
-        HeldError: another run holds it.
-        InputError: what lies there is no lock but a link, or a file of another content.
+    HeldError, which says ``what`` is held, where another run holds it for ``wait`` seconds more; InputError where no lock
+    lies there but a link, or a file of another content.
     """
 
     def __init__(self, path: Path, what: str, wait: float = 0.0) -> None:
@@ -98,14 +92,12 @@ class Lock:
             raise OSError(errno.EMLINK, "no lock")
         # Between opening and locking, its holder may have removed the file: a lock on that one holds nothing. The count of
         # links does not tell it everywhere: NFS keeps a removed file that is open under another name.
-        try:
-            current = os.path.samestat(found, self.path.lstat())
-        except FileNotFoundError:
-            current = False
-        if not current:
-            raise _RemovedError
-        os.truncate(handle, 0)
-        os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(found, self.path.lstat()):
+                os.truncate(handle, 0)
+                os.write(handle, f"{os.getpid()} {socket.gethostname()}\n".encode())
+                return
+        raise _RemovedError
 
 
 class _RemovedError(Exception):

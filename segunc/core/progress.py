@@ -1,10 +1,13 @@
-"""How far a run over frames is, on a terminal or as plain lines."""
+"""What stands on the terminal: how far a run over frames is, and nothing of libraries that talk."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self, TextIO
@@ -26,30 +29,26 @@ class Progress:
 
 
 class ConsoleProgress:
-    """Shows :class:`Progress` on a stream: tqdm's bar on a terminal, a line every five seconds elsewhere.
+    """Shows :class:`Progress` on a stream, or standard error: tqdm's bar on a terminal, elsewhere a line every ``interval`` s.
 
-    Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints the last line.
-
-    Args:
-        stream: standard error when not given.
-        interval: seconds between two plain lines.
-        label: what is under way, in front of the bar and of every line.
+    Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints the last line. A
+    ``label`` stands in front of the bar and of every line.
     """
 
     def __init__(self, stream: TextIO | None = None, *, interval: float = PLAIN_INTERVAL, label: str = "") -> None:
         self._stream = sys.stderr if stream is None else stream
         self._interval, self._label = interval, label
         self._bar: Any = None
-        self._last: Progress | None = None
-        self._printed: Progress | None = None
+        self._unprinted: Progress | None = None
         self._printed_at = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
-        self._last = progress
         if self._stream.isatty():
             self._advance_bar(progress)
-        elif time.monotonic() - self._printed_at >= self._interval:
-            self._print(progress)
+        else:
+            self._unprinted = progress
+            if time.monotonic() - self._printed_at >= self._interval:
+                self._print()
 
     def __enter__(self) -> Self:
         return self
@@ -57,30 +56,24 @@ class ConsoleProgress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif self._last is not None and self._last is not self._printed:
-            self._print(self._last)
+        self._print()
 
     def _advance_bar(self, progress: Progress) -> None:
         from tqdm import tqdm
 
         if self._bar is None:
             # `initial` keeps frames of an earlier run out of the rate.
-            self._bar = tqdm(
-                total=progress.total,
-                initial=progress.skipped,
-                unit="frame",
-                file=self._stream,
-                dynamic_ncols=True,
-                desc=self._label or None,
-            )
+            given = {"total": progress.total, "initial": progress.skipped, "desc": self._label or None}
+            self._bar = tqdm(unit="frame", file=self._stream, dynamic_ncols=True, **given)
         self._bar.update(progress.skipped + progress.finished + progress.failed - self._bar.n)
         if progress.failed:
             self._bar.set_postfix_str(f"{progress.failed} failed", refresh=False)
 
-    def _print(self, progress: Progress) -> None:
-        self._printed, self._printed_at = progress, time.monotonic()
-        label = f"{self._label}: " if self._label else ""
-        print(label + describe(progress), file=self._stream, flush=True)
+    def _print(self) -> None:
+        if self._unprinted is not None:
+            label = f"{self._label}: " if self._label else ""
+            print(label + describe(self._unprinted), file=self._stream, flush=True)
+            self._unprinted, self._printed_at = None, time.monotonic()
 
 
 @contextlib.contextmanager
@@ -93,19 +86,58 @@ def count_frames() -> Iterator[Callable[[int, int], None]]:
 
 def describe(progress: Progress) -> str:
     """One line: frames done of how many, frames a second of this run, time left."""
-    done = progress.skipped + progress.finished + progress.failed
     now = progress.finished + progress.failed
+    done = progress.skipped + now
     rate = now / progress.seconds if progress.seconds > 0 else 0.0
     of = f" of {progress.total}" if progress.total is not None else ""
     parts = [f"{done}{of} frames", f"{rate:.2f} frames/s"]
     if progress.total is not None and rate > 0 and progress.total > done:
-        parts.append(f"{_duration((progress.total - done) / rate)} left")
+        minutes, seconds = divmod(round((progress.total - done) / rate), 60)
+        hours, minutes = divmod(minutes, 60)
+        parts.append(f"{hours}:{minutes:02d}:{seconds:02d} left" if hours else f"{minutes}:{seconds:02d} left")
     if progress.failed:
         parts.append(f"{progress.failed} failed")
     return ", ".join(parts)
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+@contextlib.contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Swallow what is printed on the file descriptor of standard error, by Python too: exceptions are to say what is wrong."""
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def quiet_opencv() -> Iterator[None]:
+    """Keep OpenCV's complaints from standard error, where our one line stands."""
+    from cv2.utils import logging as opencv
+
+    level = opencv.getLogLevel()
+    opencv.setLogLevel(opencv.LOG_LEVEL_SILENT)
+    try:
+        yield
+    finally:
+        opencv.setLogLevel(level)
+
+
+def quiet_lightning() -> None:
+    """Keep Lightning to warnings and errors; imports it, because that sets the levels anew."""
+    import lightning.pytorch  # noqa: F401
+
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (
+        ".*isinstance\\(treespec.*",
+        ".*does not have many workers.*",
+        ".*The number of training batches.*",
+        ".*Checkpoint directory .* exists.*",
+        ".*Experiment logs directory.*",
+        ".*Found .* module\\(s\\) in eval mode.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)

@@ -22,10 +22,8 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """Names and what they stand for; a :class:`Mapping` in the order of registration.
 
-    Args:
-        kind: what the entries are, for messages, e.g. ``posterior``.
-        group: of the entry points of other packages, e.g. ``segunc.posteriors``.
-        own: name -> the entry, or ``module:name`` where it stands.
+    ``kind`` says in messages what the entries are, ``group`` is of the entry points of other packages, and ``own`` gives
+    for each name the entry, or ``module:name`` where it stands.
     """
 
     def __init__(self, kind: str, group: str, own: Mapping[str, T | str]) -> None:
@@ -34,25 +32,15 @@ class Registry(Mapping[str, T], Generic[T]):
         self._looked_outside = False
 
     def register(self, name: str, entry: T) -> T:
-        """Add an entry under a new name, and return it.
-
-        Raises:
-            InputError: the name is taken by another entry.
-        """
+        """Add an entry under a new name, and return it; InputError where the name is taken by another entry."""
         if name in self._entries and self._entries[name] is not entry:
             raise InputError(f"a second {self.kind} '{name}'", "a name of its own", "rename it")
         self._entries[name] = entry
         return entry
 
     def __getitem__(self, name: str) -> T:
-        """The entry of a name.
-
-        Raises:
-            InputError: nothing is registered under the name.
-        """
-        if name not in self._entries:
-            self._look_outside()
-        if name not in self._entries:
+        """The entry of a name; InputError where nothing is registered under it."""
+        if name not in self:
             raise InputError(f"{self.kind} '{name}'", f"one of {', '.join(self)}", "check the spelling")
         entry = self._entries[name]
         if isinstance(entry, str):
@@ -62,9 +50,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """The entry of a name; a mapping's own ``get`` would look for a KeyError."""
-        if name in self:
-            return self[name]
-        return default
+        return self[name] if name in self else default  # noqa: SIM401
 
     def __contains__(self, name: object) -> bool:
         if name not in self._entries:

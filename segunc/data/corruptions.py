@@ -1,16 +1,13 @@
 """Corruptions of frames, five strengths each, with which a network's uncertainty is looked at under shift.
 
 Noise, defocus blur and JPEG are those of ImageNet-C (Hendrycks & Dietterich 2019, 1903.12261) at its strengths, with which Michaelis
-et al. 2019 (1907.07484) made Cityscapes-C. Fog has ImageNet-C's formula with thicknesses of our own: its slightest already takes
-60 % of the contrast of a road scene, and its strengths 3 to 5 roughen the pattern to smoke without getting farther from the clean
-picture. Here 3, 4 and 5 are as thick as its 1, 2 and 5, two are lighter, and all have the smooth pattern of its first two. ImageNet-C knows
-no darkness: that is the low light of 3D Common Corruptions (Kar et al. 2022, 2203.01441) with noise that grows with the strength as in
-RoboDepth (Kong et al. 2023, 2310.15171).
+et al. 2019 (1907.07484) made Cityscapes-C. Fog has ImageNet-C's formula; its slightest takes 60 % of the contrast of a road scene,
+so 3, 4 and 5 are as thick as its 1, 2 and 5, two are lighter, and all have the smooth pattern of its first two. Darkness is the low
+light of 3D Common Corruptions (Kar et al. 2022, 2203.01441) with noise that grows as in RoboDepth (Kong et al. 2023, 2310.15171).
 
-Radii of blur belong to the frames of Cityscapes-C and grow with the shorter side of a frame, so that a strength is the same
-loss of detail of a road scene at every size; the pattern of the fog always spans the frame. Grain of noise and blocks of JPEG
-stay those of single pixels. Nothing here knows depth: the fog is a veil before the whole picture, not thicker far away. Nor does a camera's
-control of its exposure answer the darkness.
+Radii of blur grow with the shorter side of a frame, so that a strength is the same loss of detail of a road scene at every size;
+the pattern of the fog always spans the frame. Grain of noise and blocks of JPEG stay those of single pixels. Nothing here knows
+depth: the fog is a veil before the whole picture. Nor does a camera's control of its exposure answer the darkness.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -33,14 +29,6 @@ REFERENCE_SIDE = 1024
 Values = npt.NDArray[np.float64]
 
 
-class Darkness(NamedTuple):
-    """What full scale becomes, photons that full scale stands for, and the standard deviation of the read noise in 0..1."""
-
-    scale: float
-    photons: float
-    read_noise: float
-
-
 BLUR_RADIUS = (3.0, 4.0, 6.0, 8.0, 10.0)
 """Radius of the disc that a point becomes, in pixels at :data:`REFERENCE_SIDE`."""
 NOISE_DEVIATION = (0.08, 0.12, 0.18, 0.26, 0.38)
@@ -49,21 +37,15 @@ FOG_THICKNESS = (0.5, 1.0, 1.5, 2.0, 3.0)
 """Of the veil, in units of full scale: 1 / (1 + thickness) of the contrast is left."""
 FOG_DECAY = 2.0
 """By what the height of the veil's pattern falls with each halving of its length."""
-DARKNESS = (
-    *(Darkness(0.6, 600, 0.008), Darkness(0.5, 250, 0.012), Darkness(0.4, 120, 0.018)),
-    *(Darkness(0.3, 50, 0.026), Darkness(0.2, 30, 0.038)),
-)
+DARKNESS = ((0.6, 600, 0.008), (0.5, 250, 0.012), (0.4, 120, 0.018), (0.3, 50, 0.026), (0.2, 30, 0.038))
+"""What full scale becomes, photons that full scale stands for, and the standard deviation of the read noise in 0..1."""
 DARKNESS_GAMMA = 2.0
 JPEG_QUALITY = (25, 18, 15, 10, 7)
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """A corruption of a strength.
-
-    Args:
-        name: one of :data:`CORRUPTIONS`.
-        strength: 1 (slight) to 5.
+    """A corruption of :data:`CORRUPTIONS` of a strength, 1 (slight) to 5.
 
     Raises:
         InputError: another name or strength.
@@ -97,10 +79,6 @@ class Corruption:
         """The corrupted image, a function of image, frame name, corruption and strength alone.
 
         The random pattern of a frame is the same at all strengths, so that they differ by strength and nothing else.
-
-        Args:
-            image: RGB uint8 ``[H, W, 3]``; is left as it is.
-            frame: its name.
         """
         digest = hashlib.sha256(f"{self.name}\n{frame}".encode()).digest()
         key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
@@ -168,13 +146,8 @@ def _stored(values: Values) -> Image:
 def _fractal(side: int, decay: float, random: np.random.Generator) -> Values:
     """A periodic height map by midpoint displacement (diamond-square; Fournier, Fussell & Carpenter 1982).
 
-    Args:
-        side: at least.
-        decay: by what the displacements are divided from one grid to the next, twice as fine.
-        random: the displacements; a map of another decay has the same ones.
-
-    Returns:
-        ``[N, N]`` in 0..1 with the next power of two for N.
+    The displacements are divided by ``decay`` from one grid to the next, twice as fine; maps of other decays have the
+    same ones. ``[N, N]`` in 0..1, N the next power of two from ``side``.
     """
     size = 1 << max(1, (side - 1).bit_length())
     heights = np.zeros((size, size))

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
-from segunc.data.entries import anomalies, driving, own
+from segunc.data import anomaly_sets, class_sets
 from segunc.data.entry import DatasetEntry, Sample
 from segunc.data.labels import label_values
 
-_OWN = {entry.name: entry for entry in (*driving.ENTRIES, *anomalies.ENTRIES, *own.ENTRIES)}
+_OWN = {entry.name: entry for entry in (*class_sets.ENTRIES, *anomaly_sets.ENTRIES)}
 DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", dict(sorted(_OWN.items())))
 """What configurations and commands can name; a data set of one's own is one more :class:`DatasetEntry` in it."""
 HOLDOUT = 30
@@ -33,9 +33,6 @@ class AnomalyClassEntry(DatasetEntry):
     Evaluation, of any split: a frame with an anomaly gives its anomaly label, one without gives its class labels.
     Sets with anomaly classes of their own give both labels of every frame, as their protocols do.
 
-    Attributes:
-        holdout: see above.
-        own_anomalies: whether the set has anomaly classes of its own.
     """
 
     holdout: int = HOLDOUT
@@ -50,25 +47,17 @@ class AnomalyClassEntry(DatasetEntry):
         if split == "val" and val:
             return val
         train = self._without_anomaly(root, "train")
+        names, remedy = " or ".join(self.anomaly_classes), "declare another class the anomaly"
         if not val and len(train) <= self.holdout:
-            raise InputError(
-                f"no frame of val in {root} is without {self._names}, and {len(train)} of train are",
-                f"more than the {self.holdout} that are then held out to select on",
-                "lower data.holdout or declare another class the anomaly",
-            )
+            given = f"no frame of val in {root} is without {names}, and {len(train)} of train are"
+            expected = f"more than the {self.holdout} that are then held out to select on"
+            raise InputError(given, expected, f"lower data.holdout or {remedy}")
         if not train:
-            raise InputError(
-                f"every frame of train in {root} holds {self._names}",
-                "frames without the anomaly to train on",
-                "declare another class the anomaly",
-            )
+            given = f"every frame of train in {root} holds {names}"
+            raise InputError(given, "frames without the anomaly to train on", remedy)
         if val:
             return train
         return train[: -self.holdout] if split == "train" else train[-self.holdout :]
-
-    @property
-    def _names(self) -> str:
-        return " or ".join(self.anomaly_classes)
 
     def _without_anomaly(self, root: Path, split: str) -> list[Sample]:
         return [sample for sample in super().samples(root, split) if not self._holds_anomaly(sample)]
@@ -86,26 +75,6 @@ class AnomalyClassEntry(DatasetEntry):
         return replace(sample, label=None) if anomalous else replace(sample, anomaly=None)
 
 
-def declare_anomalies(entry: DatasetEntry, classes: Iterable[str], holdout: int = HOLDOUT) -> AnomalyClassEntry:
-    """The data set with some of its classes as anomalies, beside those it has.
-
-    Args:
-        entry: a set with class labels.
-        classes: names of its label map's classes.
-        holdout: see :class:`AnomalyClassEntry`; at least 1.
-
-    Raises:
-        InputError: the set has no class labels, no class bears one of the names, or fewer than two classes are left.
-    """
-    if holdout < 1:
-        raise InputError(f"data.holdout {holdout}", "at least 1", "repair the configuration")
-    own = {one.name: getattr(entry, one.name) for one in fields(DatasetEntry)}
-    own["anomaly_classes"] = tuple(dict.fromkeys([*entry.anomaly_classes, *classes]))
-    declared = AnomalyClassEntry(**own, holdout=holdout, own_anomalies=bool(entry.anomaly_classes))
-    declared.label_map()  # unknown names are an error here and not after an hour
-    return declared
-
-
 def dataset_entry(
     name: str, *, labels: str | None = None, anomaly_classes: Iterable[str] = (), holdout: int = HOLDOUT
 ) -> DatasetEntry:
@@ -114,14 +83,22 @@ def dataset_entry(
     Args:
         name: one of :data:`DATASETS`.
         labels: name or CSV path of a label map instead of the set's own: its label files are then class labels.
-        anomaly_classes: classes that are anomalies; see :func:`declare_anomalies`.
-        holdout: frames held out of ``train`` where every frame of ``val`` holds an anomaly.
+        anomaly_classes: names of its label map's classes that are anomalies, beside those it has.
+        holdout: see :class:`AnomalyClassEntry`; at least 1.
 
     Raises:
-        InputError: an unknown name, or anomaly classes that the set does not have.
+        InputError: an unknown name, or of the anomaly classes: the set has no class labels, no class bears one of the
+            names, or fewer than two classes are left.
     """
     entry = DATASETS[name]
     if labels is not None:
         entry = replace(entry, labels=labels, anomaly_masks=None)
-    classes = tuple(anomaly_classes)
-    return declare_anomalies(entry, classes, holdout) if classes else entry
+    if not (classes := list(anomaly_classes)):
+        return entry
+    if holdout < 1:
+        raise InputError(f"data.holdout {holdout}", "at least 1", "repair the configuration")
+    own = {one.name: getattr(entry, one.name) for one in fields(DatasetEntry)}
+    own["anomaly_classes"] = tuple(dict.fromkeys([*entry.anomaly_classes, *classes]))
+    declared = AnomalyClassEntry(**own, holdout=holdout, own_anomalies=bool(entry.anomaly_classes))
+    declared.label_map()  # unknown names are an error here and not after an hour
+    return declared

@@ -17,13 +17,7 @@ from segunc.data.layout import Layout
 
 @dataclass(frozen=True)
 class AnomalyEncoding:
-    """The raw values of an anomaly mask and what they mean.
-
-    Attributes:
-        name: the encoding's name, for messages.
-        normal: raw values of normal pixels, 0..255.
-        anomaly: raw values of anomalous pixels.
-        ignored: raw values of pixels that no metric counts.
+    """The raw values (0..255) of an anomaly mask and what they mean; no metric counts those that are ignored.
 
     Raises:
         InputError: a value stands in two of the sets, or outside 0..255.
@@ -37,16 +31,8 @@ class AnomalyEncoding:
     def __post_init__(self) -> None:
         every = [*self.normal, *self.anomaly, *self.ignored]
         if len(set(every)) != len(every) or not all(0 <= value <= 255 for value in every):
-            raise InputError(
-                f"anomaly encoding '{self.name}' with the values {sorted(every)}", "each value of 0..255 at most once"
-            )
-
-    @cached_property
-    def _table(self) -> npt.NDArray[np.int16]:
-        table = np.full(256, -1, np.int16)
-        for values, code in ((self.normal, 0), (self.anomaly, 1), (self.ignored, IGNORE)):
-            table[sorted(values)] = code
-        return table
+            given = f"anomaly encoding '{self.name}' with the values {sorted(every)}"
+            raise InputError(given, "each value of 0..255 at most once")
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "anomaly label") -> npt.NDArray[np.uint8]:
         """uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask ``[H, W]``.
@@ -54,17 +40,13 @@ class AnomalyEncoding:
         Raises:
             InputError: a value that the encoding does not know; the message names ``source``.
         """
-        return recode(
-            raw,
-            self._table,
-            source,
-            f"only those of the anomaly encoding '{self.name}': {self}",
-            "repair the mask or name the data set that it belongs to",
-        )
+        codes = dict.fromkeys(self.normal, 0) | dict.fromkeys(self.anomaly, 1) | dict.fromkeys(self.ignored, IGNORE)
+        expected = f"only those of the anomaly encoding '{self.name}': {self}"
+        return recode(raw, codes, source, expected, "repair the mask or name the data set that it belongs to")
 
     def __str__(self) -> str:
         parts = (("normal", self.normal), ("anomaly", self.anomaly), ("ignored", self.ignored))
-        return ", ".join(f"{compact_ranges(list(values))} = {word}" for word, values in parts if values)
+        return ", ".join(f"{compact_ranges(values)} = {word}" for word, values in parts if values)
 
 
 BINARY = AnomalyEncoding("binary", frozenset({0}), frozenset({1}), frozenset({IGNORE}))
@@ -82,18 +64,15 @@ def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncod
     names = list(names)
     anomaly = labels.raw_ids(names)
     ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
-    return AnomalyEncoding(
-        f"{labels.name}: {', '.join(names)}", frozenset(labels.raw_to_train) - anomaly - ignored, anomaly, ignored
-    )
+    normal = frozenset(labels.raw_to_train) - anomaly - ignored
+    return AnomalyEncoding(f"{labels.name}: {', '.join(names)}", normal, anomaly, ignored)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One frame of a data set and its labels; both may be the same file, read by different rules.
+    """One frame of a data set, by a name that is unique in it, and its labels; both may be the same file.
 
     Attributes:
-        name: unique in the set.
-        image: the image's path.
         label: the class label's path, or None where its classes are not asked about.
         anomaly: the path of the label that marks anomalies, or None where they are not asked about.
     """
@@ -109,7 +88,6 @@ class DatasetEntry:
     """A data set by name.
 
     Attributes:
-        name: what users write.
         source: where the data come from, with a word on the licence where it binds the user.
         listing: address of the published file listing or split rule that the layouts follow.
         layout: how the files lie below the root, in words, for messages and help.
@@ -149,9 +127,8 @@ class DatasetEntry:
             InputError: the set has no class labels.
         """
         if self.labels is None:
-            raise InputError(
-                f"data set {self.name} has no class labels", "a set with class labels", "choose another set"
-            )
+            given = f"data set {self.name} has no class labels"
+            raise InputError(given, "a set with class labels", "choose another set")
         return label_map(self.labels).without(self.anomaly_classes)
 
     def samples(self, root: Path, split: str) -> list[Sample]:
@@ -163,22 +140,17 @@ class DatasetEntry:
         """
         if split not in self.splits:
             why = f" has no labels: {self.withheld[split]}" if split in self.withheld else ""
-            raise InputError(
-                f"split '{split}' of data set {self.name}{why}", f"one of {', '.join(self.splits)}", "check the split"
-            )
+            given = f"split '{split}' of data set {self.name}{why}"
+            raise InputError(given, f"one of {', '.join(self.splits)}", "check the split")
         described = f"data set {self.name} as {self.layout} (from {self.source})"
         # Where no layout is complete, the one that has come the farthest says what it lacks.
         layout = max(self.layouts, key=lambda one: one.folders_in(root, split))
         there = [other for other in self.splits if any(one.folders_in(root, other) for one in self.layouts)]
         if there and split not in there:
             raise InputError(f"{root} has no split '{split}'", described, f"splits found there: {', '.join(there)}")
+        classes, anomalies = self.labels is not None, self.anomaly_encoding is not None
         return [
-            Sample(
-                name,
-                image,
-                label if self.labels is not None else None,
-                label if self.anomaly_encoding is not None else None,
-            )
+            Sample(name, image, label if classes else None, label if anomalies else None)
             for name, image, label in layout.frames(root, split, described)
         ]
 

@@ -18,13 +18,16 @@ import numpy.typing as npt
 from PIL import Image as PilImage
 
 from segunc.core.errors import InputError
+from segunc.core.progress import quiet_stderr
 
 Image = npt.NDArray[np.uint8]
 """RGB uint8 ``[H, W, 3]``."""
 
 # Inside JPEG scan data 0xFF is followed by 0x00 (stuffing), a restart marker or a fill byte; anything else is a marker.
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_SIGNATURE, _JPEG_SIGNATURE = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
+_PALETTE = 3
+"""The colour type of a palette PNG (PNG specification, IHDR)."""
 
 
 def read_image(path: Path) -> Image:
@@ -39,8 +42,7 @@ def read_image(path: Path) -> Image:
         ValueError: the file is empty, truncated, or no image that OpenCV can decode; the message says which.
     """
     data = path.read_bytes()
-    damage = find_damage(data)
-    if damage:
+    if damage := find_damage(data):
         raise ValueError(damage)
     try:
         decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
@@ -60,13 +62,11 @@ def load_image(path: Path) -> Image:
     try:
         return read_image(path)
     except OSError as error:
-        raise InputError(
-            f"image {path} cannot be read ({error.strerror})", "an image file", "check the path"
-        ) from error
+        given = f"image {path} cannot be read ({error.strerror})"
+        raise InputError(given, "an image file", "check the path") from error
     except ValueError as error:
-        raise InputError(
-            f"image {path}: {error}", "an image file that is whole", "copy it again or remove it"
-        ) from error
+        given = f"image {path}: {error}"
+        raise InputError(given, "an image file that is whole", "copy it again or remove it") from error
 
 
 def find_damage(data: bytes) -> str | None:
@@ -77,21 +77,17 @@ def find_damage(data: bytes) -> str | None:
     """
     if not data:
         return "the file is empty"
-    if data.startswith(b"\xff\xd8"):
+    if data.startswith(_JPEG_SIGNATURE):
         return None if _jpeg_is_whole(data) else "the JPEG is truncated (its end marker is missing)"
     if data.startswith(_PNG_SIGNATURE):
         return _png_damage(data)
     if data.startswith(b"BM") and len(data) >= 6:
-        return _shorter_than(data, struct.unpack_from("<I", data, 2)[0], "BMP")
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return _shorter_than(data, struct.unpack_from("<I", data, 4)[0] + 8, "WebP image")
-    return None
-
-
-def _shorter_than(data: bytes, declared: int, form: str) -> str | None:
-    if len(data) < declared:
-        return f"the {form} is truncated ({len(data)} of {declared} bytes)"
-    return None
+        form, declared = "BMP", struct.unpack_from("<I", data, 2)[0]
+    elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        form, declared = "WebP image", struct.unpack_from("<I", data, 4)[0] + 8
+    else:
+        return None
+    return f"the {form} is truncated ({len(data)} of {declared} bytes)" if len(data) < declared else None
 
 
 def _jpeg_is_whole(data: bytes) -> bool:
@@ -129,17 +125,11 @@ def _png_damage(data: bytes) -> str | None:
     return "the PNG is truncated (its IEND chunk is missing)"
 
 
-# Label files as arrays of their raw values.
-#
-# Decoders change label values without a word: OpenCV turns a palette PNG into its colours, and a black-and-white PNG
-# of one bit into 0 and 255. Here the values are those that the file stores.
-
-_PALETTE = 3
-"""The colour type of a palette PNG (PNG specification, IHDR)."""
-
-
 def read_label_image(path: Path) -> npt.NDArray[np.uint8]:
-    """The raw label values of an image file, uint8 ``[H, W]``; palette PNGs give their indices.
+    """The raw label values of an image file as it stores them, uint8 ``[H, W]``; palette PNGs give their indices.
+
+    Decoders change values without a word: OpenCV turns a palette into its colours, and the one bit of a
+    black-and-white PNG into 0 and 255.
 
     Raises:
         InputError: the file cannot be read, is damaged, is no single-channel image, or holds values above 255.
@@ -149,10 +139,9 @@ def read_label_image(path: Path) -> npt.NDArray[np.uint8]:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"label {path} cannot be read ({error.strerror})", "a PNG", "check the path") from error
-    damage = find_damage(data)
-    if damage:
+    if damage := find_damage(data):
         raise InputError(f"label {path} cannot be read ({damage})", "a PNG", remedy)
-    if data.startswith(b"\xff\xd8"):
+    if data.startswith(_JPEG_SIGNATURE):
         raise InputError(f"label {path} is a JPEG, whose values are not exact", "a PNG", remedy)
     if data.startswith(_PNG_SIGNATURE):
         depth, colour = data[24], data[25]
@@ -165,9 +154,18 @@ def read_label_image(path: Path) -> npt.NDArray[np.uint8]:
     if decoded is None:
         raise InputError(f"label {path} cannot be decoded", "a PNG", remedy)
     if decoded.ndim != 2 or not np.issubdtype(decoded.dtype, np.integer):
-        raise InputError(
-            f"label {path} is an image of shape {decoded.shape} and type {decoded.dtype}", "one channel of ids", remedy
-        )
+        given = f"label {path} is an image of shape {decoded.shape} and type {decoded.dtype}"
+        raise InputError(given, "one channel of ids", remedy)
     if decoded.max(initial=0) > 255:
         raise InputError(f"label {path} holds values up to {decoded.max()}", "class ids in 0..255", remedy)
     return decoded.astype(np.uint8)
+
+
+def open_webm(path: Path, frames_per_second: float, width: int, height: int) -> cv2.VideoWriter:
+    """A writer of BGR frames to a ``.webm`` (VP8): the one video format that OpenCV writes and every browser plays.
+
+    Width and height are even; 29.97 frames per second stay so. ``isOpened()`` is False where this OpenCV has no encoder.
+    """
+    code = cv2.VideoWriter.fourcc(*"VP80")
+    with quiet_stderr():  # OpenCV calls the VP80 tag "not supported" and then writes the video (WebM has no tags)
+        return cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, code, frames_per_second, (width, height))

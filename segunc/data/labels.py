@@ -7,9 +7,8 @@ Raw ids may share a train id; the first row of a train id names and colours the 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
@@ -25,17 +24,15 @@ COLUMNS = ("id", "name", "train_id", "red", "green", "blue")
 
 
 def recode(
-    raw: npt.NDArray[np.integer], table: npt.NDArray[np.int16], source: str, expected: str, remedy: str
+    raw: npt.NDArray[np.integer], codes: Mapping[int, int], source: str, expected: str, remedy: str
 ) -> npt.NDArray[np.uint8]:
-    """uint8 ``table[raw]`` of label values ``[H, W]``.
-
-    Args:
-        table: int16 ``[256]``, -1 where a value means nothing.
-        source, expected, remedy: for the message.
+    """The codes of label values ``[H, W]`` as uint8; the last three are for the message.
 
     Raises:
-        InputError: a value outside 0..255, or one that means nothing.
+        InputError: a value outside 0..255, or one that has no code.
     """
+    table = np.full(256, -1, np.int16)
+    table[list(codes)] = list(codes.values())
     if raw.dtype == np.uint8:
         coded = table[raw]
     else:  # a negative value would count from the end of the table
@@ -52,7 +49,6 @@ class LabelMap:
     """Raw label ids and the classes they train.
 
     Attributes:
-        name: the label map's name, for messages.
         classes: the C class names in the order of their train ids 0..C-1.
         palette: C colours as (red, green, blue) in 0..255.
         raw_to_train: raw id -> train id in 0..C-1 or 255 (ignored).
@@ -67,26 +63,15 @@ class LabelMap:
     def num_classes(self) -> int:
         return len(self.classes)
 
-    @cached_property
-    def _table(self) -> npt.NDArray[np.int16]:
-        table = np.full(256, -1, np.int16)
-        for raw, train in self.raw_to_train.items():
-            table[raw] = train
-        return table
-
     def encode(self, raw: npt.NDArray[np.integer], source: str = "label") -> npt.NDArray[np.uint8]:
         """Train ids (uint8, 255 ignored) of raw label ids ``[H, W]`` in 0..255.
 
         Raises:
             InputError: a value that the label map does not know.
         """
-        return recode(
-            raw,
-            self._table,
-            source,
-            f"only ids of the label map '{self.name}': {compact_ranges(self.raw_to_train)}",
-            "repair the labels or give the label map that they were drawn with",
-        )
+        expected = f"only ids of the label map '{self.name}': {compact_ranges(self.raw_to_train)}"
+        remedy = "repair the labels or give the label map that they were drawn with"
+        return recode(raw, self.raw_to_train, source, expected, remedy)
 
     def raw_ids(self, names: Iterable[str]) -> frozenset[int]:
         """The raw ids of some classes.
@@ -97,9 +82,8 @@ class LabelMap:
         wanted = set()
         for name in names:
             if name not in self.classes:
-                raise InputError(
-                    f"class '{name}' of label map '{self.name}'", f"one of {', '.join(self.classes)}", "check the name"
-                )
+                known = ", ".join(self.classes)
+                raise InputError(f"class '{name}' of label map '{self.name}'", f"one of {known}", "check the name")
             wanted.add(self.classes.index(name))
         return frozenset(raw for raw, train in self.raw_to_train.items() if train in wanted)
 
@@ -112,26 +96,23 @@ class LabelMap:
         names = list(names)
         gone = self.raw_ids(names)
         kept = [i for i, name in enumerate(self.classes) if name not in names]
+        name = f"{self.name} without {', '.join(names)}" if names else self.name
         if len(kept) < 2:
-            raise InputError(
-                f"label map '{self.name}' without {', '.join(names)} has {len(kept)} classes",
-                "at least two known classes",
-                "declare fewer classes anomalies",
-            )
+            given = f"label map '{self.name}' without {', '.join(names)} has {len(kept)} classes"
+            raise InputError(given, "at least two known classes", "declare fewer classes anomalies")
         numbers = {old: new for new, old in enumerate(kept)} | {IGNORE: IGNORE}
         return LabelMap(
-            f"{self.name} without {', '.join(names)}" if names else self.name,
+            name,
             tuple(self.classes[i] for i in kept),
             tuple(self.palette[i] for i in kept),
             {raw: IGNORE if raw in gone else numbers[train] for raw, train in self.raw_to_train.items()},
         )
 
 
-def compact_ranges(values: dict[int, int] | list[int]) -> str:
+def compact_ranges(values: Iterable[int]) -> str:
     """Integers as a short text: ``0-10, 255``."""
-    ordered = sorted(values)
     runs: list[list[int]] = []
-    for value in ordered:
+    for value in sorted(values):
         if runs and value == runs[-1][1] + 1:
             runs[-1][1] = value
         else:
@@ -144,34 +125,27 @@ def read_label_map(path: Path, name: str | None = None) -> LabelMap:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
-            rows = list(reader)
-            header = tuple(reader.fieldnames or ())
+            rows, header = list(reader), tuple(reader.fieldnames or ())
     except OSError as error:
-        raise InputError(
-            f"label map {path} cannot be read ({error.strerror})", "a CSV file", "check the path"
-        ) from error
+        given = f"label map {path} cannot be read ({error.strerror})"
+        raise InputError(given, "a CSV file", "check the path") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"label map {path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
     if header != COLUMNS:
-        raise InputError(
-            f"label map {path} has the columns {','.join(header)}", ",".join(COLUMNS), "repair its first line"
-        )
+        given = f"label map {path} has the columns {','.join(header)}"
+        raise InputError(given, ",".join(COLUMNS), "repair its first line")
     try:
         parsed = [
             (int(r["id"]), r["name"], int(r["train_id"]), (int(r["red"]), int(r["green"]), int(r["blue"])))
             for r in rows
         ]
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"label map {path}: {error}", "whole numbers in every column but the name", "repair the row"
-        ) from error
+        expected = "whole numbers in every column but the name"
+        raise InputError(f"label map {path}: {error}", expected, "repair the row") from error
     for raw, label, train, colour in parsed:
         if not all(0 <= value <= 255 for value in (raw, train, *colour)):
-            raise InputError(
-                f"label map {path}: the row of id {raw} ({label}) holds a number outside 0..255",
-                "ids, train ids and colours in 0..255",
-                "repair the row",
-            )
+            given = f"label map {path}: the row of id {raw} ({label}) holds a number outside 0..255"
+            raise InputError(given, "ids, train ids and colours in 0..255", "repair the row")
     raw_to_train = {raw: train for raw, _, train, _ in parsed}
     if len(raw_to_train) < len(parsed):
         twice = next(raw for raw in raw_to_train if [row[0] for row in parsed].count(raw) > 1)
@@ -181,11 +155,8 @@ def read_label_map(path: Path, name: str | None = None) -> LabelMap:
         if train != IGNORE:
             first.setdefault(train, (label, colour))
     if sorted(first) != list(range(len(first))) or not first:
-        raise InputError(
-            f"label map {path} has the train ids {compact_ranges(list(first))}",
-            "0, 1, 2, ... without a gap, or 255",
-            "renumber them",
-        )
+        given = f"label map {path} has the train ids {compact_ranges(first)}"
+        raise InputError(given, "0, 1, 2, ... without a gap, or 255", "renumber them")
     ordered = [first[i] for i in range(len(first))]
     return LabelMap(name or path.stem, tuple(n for n, _ in ordered), tuple(c for _, c in ordered), raw_to_train)
 
@@ -197,9 +168,8 @@ def label_map(name: str) -> LabelMap:
     folder = resources.files("segunc.data") / "labels"
     known = sorted(p.name.removesuffix(".csv") for p in folder.iterdir() if p.name.endswith(".csv"))
     if name not in known:
-        raise InputError(
-            f"label map '{name}'", f"one of {', '.join(known)} or the path of a CSV file", "check the name"
-        )
+        expected = f"one of {', '.join(known)} or the path of a CSV file"
+        raise InputError(f"label map '{name}'", expected, "check the name")
     with resources.as_file(folder / f"{name}.csv") as path:
         return read_label_map(path, name)
 
@@ -209,11 +179,7 @@ _FOUND: dict[tuple[Path, int, int], frozenset[int]] = {}
 
 
 def label_values(path: Path) -> frozenset[int]:
-    """The raw values in 0..255 that occur in a label file; remembered for the life of the process.
-
-    Raises:
-        InputError: the file cannot be read; see :func:`segunc.data.images.read_label_image`.
-    """
+    """The raw values that occur in a file for :func:`segunc.data.images.read_label_image`; remembered by the process."""
     try:
         status = path.stat()
     except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +15,8 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 FRAME_ENDINGS = ("_leftImg8bit", "_rgb_anon", "_image", "_rgb")
 """Endings of frame names that label names do not carry."""
 LABEL_ENDINGS = (
-    "_gtFine_labelIds",
-    "_gtCoarse_labelIds",
-    "_gt_labelTrainIds",
-    "_labelIds",
-    "_leftLabel",
-    "_train_id",
-    "_labels_semantic",
-    "_anomaly",
-    "_labels",
-    "_label",
-    "_mask",
-    "_gt",
+    *("_gtFine_labelIds", "_gtCoarse_labelIds", "_gt_labelTrainIds", "_labelIds", "_leftLabel", "_train_id"),
+    *("_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
 )
 """Endings of label names that frame names do not carry."""
 
@@ -49,9 +39,8 @@ def list_images(folder: Path) -> list[Path]:
         raise InputError(f"folder {folder} does not exist", "a folder of images", "check the path")
     found = image_files(folder)
     if not found:
-        raise InputError(
-            f"folder {folder} holds no image", f"files ending in {', '.join(IMAGE_SUFFIXES)}", "check the path"
-        )
+        expected = f"files ending in {', '.join(IMAGE_SUFFIXES)}"
+        raise InputError(f"folder {folder} holds no image", expected, "check the path")
     return found
 
 
@@ -81,49 +70,50 @@ def match_labels(
     that is unambiguous on both sides, the same name in any other folder below ``folder``.
 
     Args:
-        folder: where the labels lie.
         files: the label files, below ``folder``.
-        frames: names of frames.
         label_stem: a label's path relative to ``folder``, without suffix -> what it shares with its frame's name.
 
     Raises:
         InputError: two files claim one frame.
     """
-    by_path: dict[str, list[Path]] = {}
-    by_stem: dict[str, list[Path]] = {}
+    by_path: dict[str, list[Path]] = defaultdict(list)
+    by_stem: dict[str, list[Path]] = defaultdict(list)
     for path in files:
-        stem = label_stem(path.relative_to(folder).with_suffix("").as_posix())
-        by_path.setdefault(stem, []).append(path)
-        by_stem.setdefault(stem.rsplit("/", 1)[-1], []).append(path)
+        stem = label_stem(_name(folder, path))
+        by_path[stem].append(path)
+        by_stem[_bare(stem)].append(path)
     labels: dict[str, Path] = {}
     frames = list(frames)
     # Two frames of one name in different folders must not share the one label of that name.
-    bearers = Counter(frame_stem(frame).rsplit("/", 1)[-1] for frame in frames)
+    bearers = Counter(_bare(frame_stem(frame)) for frame in frames)
     for frame in frames:
         stem = frame_stem(frame)
-        name = stem.rsplit("/", 1)[-1]
+        name = _bare(stem)
         candidates = by_path.get(stem) or (by_stem.get(name, []) if bearers[name] == 1 else [])
-        exact = [p for p in candidates if p.relative_to(folder).with_suffix("").as_posix() == frame]
-        candidates = exact or candidates
+        candidates = [path for path in candidates if _name(folder, path) == frame] or candidates
         if len(candidates) > 1:
             names = ", ".join(p.relative_to(folder).as_posix() for p in candidates[:3])
-            raise InputError(
-                f"frame {frame} has {len(candidates)} labels in {folder}: {names}",
-                "one label for each frame",
-                "remove or rename the others",
-            )
+            given = f"frame {frame} has {len(candidates)} labels in {folder}: {names}"
+            raise InputError(given, "one label for each frame", "remove or rename the others")
         if candidates:
             labels[frame] = candidates[0]
     return labels
 
 
+def _name(folder: Path, path: Path) -> str:
+    """A frame's or label's name: the path relative to the folder, without suffix."""
+    return path.relative_to(folder).with_suffix("").as_posix()
+
+
+def _bare(name: str) -> str:
+    return name.rsplit("/", 1)[-1]
+
+
 @dataclass(frozen=True)
 class Part:
-    """A folder of images and the folder of their labels; a split has one or more.
+    """A folder of images and the folder of their labels, relative to the root; a split has one or more.
 
     Attributes:
-        images: the image folder, relative to the root.
-        labels: the label folder, relative to the root.
         prefix: put before the frames' names, where a split has several parts.
         keep: the rule on a frame's own name (no folders, no suffix) that decides whether it belongs to the split.
         holds: the rule on the raw values of a frame's label that decides the same; reads every label file.
@@ -144,8 +134,7 @@ class Layout:
         splits: split -> its parts.
         image_ending: only images whose stem ends so are frames.
         label_ending: only label files whose stem ends so count.
-        label_stem: a label's path relative to its folder, without suffix -> what it shares with its frame's name
-            (see :func:`segunc.data.layout.frame_stem`).
+        label_stem: see :func:`match_labels`.
         flat: frames lie in the image folder itself and not deeper.
         labels_choose: frames are the images that have a label; the folder may hold others.
     """
@@ -165,25 +154,17 @@ class Layout:
         """Name, image and label of each frame of a split, sorted by name within each part.
 
         Args:
-            root: the folder of the data set.
-            split: one of ``splits``.
             described: how the files must lie, for messages.
 
         Raises:
             InputError: a folder is missing or holds no file of its kind, an image has no label, a label has no image,
                 two images bear one name, or no frame belongs to the split.
         """
-        found: dict[str, tuple[Path, Path]] = {}
-        for part in self.splits[split]:
-            for name, image, label in self._frames_of(root, part, described):
-                found[name] = (image, label)
+        found = {frame[0]: frame for part in self.splits[split] for frame in self._frames_of(root, part, described)}
         if not found:
-            raise InputError(
-                f"split '{split}' in {root} is empty: no labelled image there belongs to it",
-                described,
-                "check the root and the split",
-            )
-        return [(name, image, label) for name, (image, label) in found.items()]
+            given = f"split '{split}' in {root} is empty: no labelled image there belongs to it"
+            raise InputError(given, described, "check the root and the split")
+        return list(found.values())
 
     def _frames_of(self, root: Path, part: Part, described: str) -> Iterator[tuple[str, Path, Path]]:
         images, labels = root / part.images, root / part.labels
@@ -191,22 +172,17 @@ class Layout:
         files = _files(labels, "label", self.label_ending, described)
         found = match_labels(labels, files, paths, self.label_stem)
         # A folder may hold more than the split, frames whose labels a benchmark keeps to itself for instance.
-        belong = [name for name in paths if part.keep is None or part.keep(_bare(name, self.image_ending))]
+        belong = [name for name in paths if part.keep is None or part.keep(_bare(name).removesuffix(self.image_ending))]
         missing = [name for name in belong if name not in found]
         if missing and not (self.labels_choose and found):
-            raise InputError(
-                f"{len(missing)} of {len(belong)} images in {images} have no label in {labels}, the first is {missing[0]}",
-                f"a label for each image of {described}",
-                "add the labels or remove the images",
-            )
-        unclaimed = sorted(set(files) - set(found.values()))
-        if unclaimed:
+            none = f"{len(missing)} of {len(belong)} images in {images} have no label in {labels}, the first is {missing[0]}"
+            raise InputError(none, f"a label for each image of {described}", "add the labels or remove the images")
+        if unclaimed := sorted(set(files) - set(found.values())):
             first = unclaimed[0].relative_to(labels).as_posix()
-            raise InputError(
-                f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}, the first is {first}",
-                f"an image for each label of {described}",
-                "add the images or remove the labels",
+            none = (
+                f"{len(unclaimed)} of {len(files)} labels in {labels} have no image in {images}, the first is {first}"
             )
+            raise InputError(none, f"an image for each label of {described}", "add the images or remove the labels")
         for name in belong:
             if name in found and (part.holds is None or _holds(found[name], part.holds)):
                 yield f"{part.prefix}{name}", paths[name], found[name]
@@ -220,17 +196,8 @@ def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
         return True
 
 
-def _bare(name: str, ending: str) -> str:
-    """A frame's own name: no folders, no ending."""
-    return name.rsplit("/", 1)[-1].removesuffix(ending)
-
-
 def _files(folder: Path, kind: str, ending: str, described: str, *, flat: bool = False) -> list[Path]:
-    """The image files of a folder whose stem ends in ``ending``.
-
-    Raises:
-        InputError: the folder is missing, or holds none.
-    """
+    """The image files of a folder whose stem ends in ``ending``."""
     if not folder.is_dir():
         raise InputError(f"{kind} folder {folder} does not exist", described, "check the root")
     files = [path for path in image_files(folder) if path.stem.endswith(ending) and (path.parent == folder or not flat)]
@@ -241,19 +208,13 @@ def _files(folder: Path, kind: str, ending: str, described: str, *, flat: bool =
 
 
 def _by_name(folder: Path, files: Iterable[Path]) -> dict[str, Path]:
-    """The files by their frame names: the path relative to the folder, without suffix.
-
-    Raises:
-        InputError: two files bear one name.
-    """
+    """The files by their frame names."""
     named: dict[str, Path] = {}
     for path in files:
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        if name in named:
-            raise InputError(
-                f"{named[name]} and {path} are both frame '{name}'", "one image for each name", "remove one"
-            )
-        named[name] = path
+        other = named.setdefault(name := _name(folder, path), path)
+        if other != path:
+            given = f"{other} and {path} are both frame '{name}'"
+            raise InputError(given, "one image for each name", "remove one")
     return named
 
 

@@ -14,8 +14,7 @@ from segunc.core.errors import InputError
 from segunc.data.datasets import HOLDOUT, dataset_entry
 from segunc.data.entry import Sample
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.data.samples import SegmentationDataset
-from segunc.data.transforms import EvalTransform, TrainTransform
+from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform
 
 
 class SegmentationDataModule(L.LightningDataModule):
@@ -30,7 +29,7 @@ class SegmentationDataModule(L.LightningDataModule):
         eval_batch_size: frames in a validation batch; with ``size`` None and frames of several sizes it must be 1.
         workers: loader processes; 0 loads in the training process.
         labels: a label map's name or CSV path instead of the data set's own (``folder`` has none).
-        scale, flip, colour, blur: see :class:`segunc.data.transforms.TrainTransform`.
+        scale, flip, colour, blur: see :class:`segunc.data.samples.TrainTransform`.
         seed: of the shuffle and the augmentation.
         anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not
             trained on, and the network does not know them; see :mod:`segunc.data.datasets`.
@@ -102,37 +101,24 @@ class SegmentationDataModule(L.LightningDataModule):
         """
         frames, _ = (len(self._samples(split)) for split in ("train", "val"))
         if frames < self.batch_size:
-            raise InputError(
-                f"{frames} training frames", f"at least a batch of {self.batch_size}", "lower data.batch_size"
-            )
+            expected = f"at least a batch of {self.batch_size}"
+            raise InputError(f"{frames} training frames", expected, "lower data.batch_size")
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
-        data = self.dataset("train", augment=True)
         generator = torch.Generator().manual_seed(self.seed)
-        return DataLoader(
-            data,
-            self.batch_size,
-            shuffle=True,
-            drop_last=True,
-            num_workers=self.workers,
-            generator=generator,
-            persistent_workers=self.workers > 0,
-            pin_memory=torch.cuda.is_available(),
-        )
+        data = self.dataset("train", augment=True)
+        return self._loader(data, self.batch_size, shuffle=True, drop_last=True, generator=generator)
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
-        return self._eval_loader("val")
+        return self._loader(self.dataset("val"), self.eval_batch_size)
 
     def test_dataloader(self) -> DataLoader[dict[str, Any]]:
-        return self._eval_loader("test")
+        return self._loader(self.dataset("test"), self.eval_batch_size)
 
-    def _eval_loader(self, split: str) -> DataLoader[dict[str, Any]]:
+    def _loader(self, data: SegmentationDataset, batch_size: int, **more: Any) -> DataLoader[dict[str, Any]]:
+        kept, pinned = self.workers > 0, torch.cuda.is_available()
         return DataLoader(
-            self.dataset(split),
-            self.eval_batch_size,
-            num_workers=self.workers,
-            persistent_workers=self.workers > 0,
-            pin_memory=torch.cuda.is_available(),
+            data, batch_size, num_workers=self.workers, persistent_workers=kept, pin_memory=pinned, **more
         )
 
     def class_frequencies(self, limit: int = 400) -> list[float]:
@@ -143,7 +129,6 @@ class SegmentationDataModule(L.LightningDataModule):
             counts += np.bincount(data.read(int(index))[1].ravel(), minlength=256)
         known = counts[: self.label_map.num_classes]
         if known.sum() == 0:
-            raise InputError(
-                "the training labels hold only ignored pixels", f"ids other than {IGNORE}", "check the labels"
-            )
+            given = "the training labels hold only ignored pixels"
+            raise InputError(given, f"ids other than {IGNORE}", "check the labels")
         return [float(v) for v in known / known.sum()]

@@ -1,33 +1,36 @@
-"""A labelled image set: where each frame and its label lie, and how both are read."""
+"""Frames with labels, read one by one and made tensors, for training with augmentation; the only module that imports albumentations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import os
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from segunc.core.errors import InputError
 from segunc.data.entry import Sample
 from segunc.data.images import Image, load_image, read_label_image
-from segunc.data.labels import LabelMap
+from segunc.data.labels import IGNORE, LabelMap
 
-if TYPE_CHECKING:  # albumentations is for those who train
-    from segunc.data.transforms import Transform
+Labels = npt.NDArray[np.uint8]
+Transform = Callable[[Image, Labels], dict[str, Tensor]]
+"""Image RGB uint8 ``[H, W, 3]`` and train ids uint8 ``[H, W]`` -> ``image`` float ``[3, h, w]``, ``label`` int64 ``[h, w]``."""
 
 
 class SegmentationDataset(Dataset[dict[str, Any]]):
-    """Frames with labels, read, checked and transformed one by one.
+    """Frames with labels, read, checked and transformed one by one into ``image``, ``label`` and ``name``.
 
     Args:
         samples: the frames; at least one, each with a label.
         label_map: raw label ids -> train ids.
-        transform: image RGB uint8 ``[H, W, 3]`` and label uint8 ``[H, W]`` -> ``image`` float ``[3, h, w]`` and
-            ``label`` int64 ``[h, w]``; see :mod:`segunc.data.transforms`.
-
-    Items are dictionaries with ``image``, ``label`` and ``name``.
+        transform: see :data:`Transform`.
 
     Raises:
         InputError: on reading a frame whose image and label differ in size, or that cannot be read.
@@ -36,14 +39,12 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
     def __init__(self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform) -> None:
         if not samples:
             raise InputError("a data set without a frame", "at least one labelled image", "check its root and split")
-        self.samples = list(samples)
-        self.label_map = label_map
-        self.transform = transform
+        self.samples, self.label_map, self.transform = list(samples), label_map, transform
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def read(self, index: int) -> tuple[Image, npt.NDArray[np.uint8]]:
+    def read(self, index: int) -> tuple[Image, Labels]:
         """Image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
         sample = self.samples[index]
         image = load_image(sample.image)
@@ -51,13 +52,77 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
             raise InputError(f"frame {sample.name} has no label", "a label file", "remove the frame from the split")
         label = read_label_image(sample.label)
         if label.shape != image.shape[:2]:
-            raise InputError(
-                f"label {sample.label} is {label.shape[0]}x{label.shape[1]}, its image {image.shape[0]}x{image.shape[1]}",
-                "one size for both",
-                "pair the label with the right image",
-            )
+            sizes = f"{label.shape[0]}x{label.shape[1]}, its image {image.shape[0]}x{image.shape[1]}"
+            given = f"label {sample.label} is {sizes}"
+            raise InputError(given, "one size for both", "pair the label with the right image")
         return image, self.label_map.encode(label, str(sample.label))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        image, label = self.read(index)
-        return {**self.transform(image, label), "name": self.samples[index].name}
+        return {**self.transform(*self.read(index)), "name": self.samples[index].name}
+
+
+def to_tensors(image: Image, label: Labels) -> dict[str, Tensor]:
+    """Both as tensors, the image in 0..1 (networks normalise by themselves)."""
+    pixels = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).float().div_(255.0)
+    return {"image": pixels, "label": torch.from_numpy(label.astype(np.int64))}
+
+
+class EvalTransform:
+    """No augmentation; resized to ``size`` (height, width) when given: image bilinear (area when shrinking), label nearest."""
+
+    def __init__(self, size: tuple[int, int] | None = None) -> None:
+        self.size = size
+
+    def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
+        if self.size is not None and image.shape[:2] != self.size:
+            target = (self.size[1], self.size[0])
+            how = cv2.INTER_AREA if self.size[0] < image.shape[0] else cv2.INTER_LINEAR
+            image = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
+            label = np.asarray(cv2.resize(label, target, interpolation=cv2.INTER_NEAREST), np.uint8)
+        return to_tensors(image, label)
+
+
+class TrainTransform:
+    """Random scale, crop, flip and colour: the usual augmentation of road scenes.
+
+    Args:
+        crop: (height, width) of the crop; frames that are smaller after scaling are padded, labels with 255.
+        size: (height, width) that frames are resized to first, or None.
+        scale: range of the random scale factor.
+        flip: probability of a left-right flip.
+        colour: strength 0..1 of random brightness, contrast, saturation and hue.
+        blur: probability of a slight Gaussian blur.
+    """
+
+    def __init__(
+        self,
+        crop: tuple[int, int],
+        size: tuple[int, int] | None = None,
+        scale: tuple[float, float] = (0.75, 1.75),
+        flip: float = 0.5,
+        colour: float = 0.3,
+        blur: float = 0.1,
+    ) -> None:
+        # It asks a server for its newest version on import unless told not to; and it is for those who train.
+        os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+        import albumentations as A
+
+        steps: list[Any] = [A.Resize(*size, interpolation=cv2.INTER_LINEAR)] if size is not None else []
+        around_1 = (1 - colour, 1 + colour)
+        steps += [
+            A.RandomScale((scale[0] - 1.0, scale[1] - 1.0), interpolation=cv2.INTER_LINEAR, p=1.0),
+            A.PadIfNeeded(*crop, border_mode=cv2.BORDER_CONSTANT, fill=0, fill_mask=IGNORE),
+            A.RandomCrop(*crop),
+            A.HorizontalFlip(p=flip),
+            A.ColorJitter(around_1, around_1, around_1, (-0.1 * colour, 0.1 * colour), p=0.8),
+            A.GaussianBlur(blur_limit=(3, 5), p=blur),
+        ]
+        self._compose = A.Compose(steps)
+
+    def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
+        # Seeded from torch's generator of this worker, so that Lightning's seed decides every crop.
+        seed = int(torch.randint(0, 2**31 - 1, ()).item())
+        self._compose.set_random_seed(seed)
+        random.seed(seed)
+        done = self._compose(image=image, mask=label)
+        return to_tensors(done["image"], done["mask"])

@@ -1,19 +1,43 @@
-"""Results of evaluations side by side: their numbers, their differences, and what chance leaves of them."""
+"""Results of evaluations from disk, side by side: their numbers, their differences, and what chance leaves of them."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.evaluation.resampling import NumberPath, PairedDifference, paired_difference, why_not_paired
-from segunc.evaluation.results import EvaluationResult, data_warnings, differing_counts, higher_is_better
+from segunc.core.files import read_json
+from segunc.evaluation.resampling import (
+    NumberPath,
+    PairedDifference,
+    Replicates,
+    load_replicates,
+    paired_difference,
+    sidecar_path,
+    why_not_paired,
+)
 
+ABOUT = ("intervals", "reasons", "counts", "left_out", "run", "bootstrap", "unfinished", "component_mode")
+"""What a result says of its numbers; every other key is a section that holds numbers."""
+HIGHER_IS_BETTER = (
+    *("auroc", "aupr", "best_f1", "miou", "accuracy", "siou_gt", "ppv", "mean_f1"),
+    *("failure_auroc", "failure_aupr", "pavpu"),
+)
+LOWER_IS_BETTER = (
+    *("fpr95", "ece", "adaptive_ece", "classwise_ece", "nll", "brier", "aurc", "augrc", "ause", "failure_fpr95"),
+)
+_EVALUATED = {
+    "scores": ("anomaly_frames", "anomaly_pixels", "normal_pixels"),
+    "segmentation": ("labelled_frames", "labelled_pixels"),
+}
+"""Section -> counts that must agree for its numbers to be of the same data; the others are as segmentation."""
 BY_SCORE = ("scores", "selective")
 """Sections of a result that hold a part for each score."""
 HIDDEN = ("threshold", "per_class", "f1")
@@ -31,6 +55,104 @@ _CSV_COLUMNS = (
 
 
 @dataclass(frozen=True)
+class Cell:
+    """A number, its 95 % interval where there is one, and why it is None where it is."""
+
+    value: float | None
+    interval: tuple[float, float] | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """One ``metrics.json``, under its name in a table: all of it, every number in it (None where it is null), and the
+    replicates of its sidecar, None where there is none."""
+
+    name: str
+    path: Path
+    content: Mapping[str, Any]
+    numbers: Mapping[NumberPath, float | None]
+    replicates: Replicates | None
+
+    def cell(self, path: NumberPath) -> Cell:
+        """A number with its interval, or why it is null."""
+        value, dotted = self.numbers.get(path), ".".join(path)
+        if value is None:
+            return Cell(None, reason=str(self.content.get("reasons", {}).get(dotted, "no reason is given")))
+        bounds = self.content.get("intervals", {}).get(dotted)
+        return Cell(value, (float(bounds[0]), float(bounds[1])) if bounds and None not in bounds else None)
+
+
+def load_results(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[EvaluationResult]:
+    """Read results of ``segunc evaluate`` with their sidecars; names are the files' stems, with their folder where two share one.
+
+    Raises:
+        InputError: a file cannot be read or is no result, or names lack or repeat.
+    """
+    stems = Counter(path.stem for path in paths)
+    found = names or [f"{p.resolve().parent.name}/{p.stem}" if stems[p.stem] > 1 else p.stem for p in paths]
+    if len(found) != len(paths):
+        raise InputError(f"{len(found)} names for {len(paths)} results", "one name for each", "--names a,b")
+    repeated = [name for name, number in Counter(found).items() if number > 1]
+    if repeated:
+        raise InputError(f"two results are named '{repeated[0]}'", "each name once", "give --names")
+    return [_load(path, name) for path, name in zip(paths, found, strict=True)]
+
+
+def higher_is_better(path: NumberPath) -> bool | None:
+    """The direction of a number; None where it has none, as a threshold, or is not known."""
+    if path[-1] in LOWER_IS_BETTER:
+        return False
+    # An IoU of a class and an F1 at a threshold are named by the class and the threshold.
+    return True if path[-1] in HIGHER_IS_BETTER or path[-2:-1] in (("per_class",), ("f1",)) else None
+
+
+def differing_counts(first: EvaluationResult, second: EvaluationResult, section: str) -> list[str]:
+    """The counts that tell that a section's numbers of two results are of different data, as ``name (n and m)``."""
+    a, b = first.content["counts"], second.content["counts"]
+    keys = _EVALUATED.get(section, _EVALUATED["segmentation"])
+    return [f"{key} ({a.get(key)} and {b.get(key)})" for key in keys if a.get(key) != b.get(key)]
+
+
+def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
+    """One line for each result that is of other data than the first."""
+    warnings = []
+    for other in results[1:]:
+        first = results[0]
+        different = [text for section in _EVALUATED for text in differing_counts(first, other, section)]
+        for key in ("dataset", "split"):
+            a, b = (result.content.get("run", {}).get(key) for result in (first, other))
+            if None not in (a, b) and a != b:
+                different.append(f"{key} ({a} and {b})")
+        lost, lost_other = ({e.get("frame") for e in r.content.get("left_out", [])} for r in (first, other))
+        if lost != lost_other:
+            different.append(f"left_out ({len(lost)} and {len(lost_other)} frames)")
+        if different:
+            warnings.append(f"not comparable: {first.name} and {other.name} differ in {', '.join(different)}")
+    return warnings
+
+
+def _load(path: Path, name: str) -> EvaluationResult:
+    content = read_json(path, "a result of segunc evaluate")
+    if not all(isinstance(content.get(key), dict) for key in ("scores", "counts")):
+        raise InputError(f"{path} holds no scores and counts", "a result of segunc evaluate", "give another file")
+    sidecar = sidecar_path(path)
+    replicates = load_replicates(sidecar) if sidecar.is_file() else None
+    sections = [section for section in content if section not in ABOUT]
+    numbers = {where: value for section in sections for where, value in _numbers(content[section], (section,))}
+    return EvaluationResult(name, path, content, numbers, replicates)
+
+
+def _numbers(content: Any, prefix: NumberPath) -> Iterator[tuple[NumberPath, float | None]]:
+    """The numbers and nulls of nested objects; lists (points of curves) are no numbers of a table."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from _numbers(value, (*prefix, str(key)))
+    elif len(prefix) > 1 and (content is None or (isinstance(content, int | float) and not isinstance(content, bool))):
+        yield prefix, None if content is None else float(content)
+
+
+@dataclass(frozen=True)
 class Column:
     """A result, or one score of it, under its heading; ``paths`` leads from the label of a row to the number."""
 
@@ -38,14 +160,9 @@ class Column:
     result: EvaluationResult
     paths: Mapping[str, NumberPath]
 
-
-@dataclass(frozen=True)
-class Cell:
-    """A number, its 95 % interval where there is one, and why it is None where it is."""
-
-    value: float | None
-    interval: tuple[float, float] | None = None
-    reason: str | None = None
+    def cell(self, label: str) -> Cell:
+        path = self.paths.get(label)
+        return Cell(None, reason="the file does not hold it") if path is None else self.result.cell(path)
 
 
 @dataclass(frozen=True)
@@ -64,9 +181,8 @@ class Row:
     Attributes:
         label: dotted path; without the score where columns are scores.
         higher_is_better: None where neither is better.
-        cells: one a column.
         best: the column that is better than every other one by more than chance, None where none is.
-        differences: one a column, to the baseline; None for the baseline itself and where a number lacks.
+        differences: to the baseline; None for the baseline itself and where a number lacks.
     """
 
     label: str
@@ -100,7 +216,6 @@ def compare(
     Nothing is marked where the columns are of different data. No correction is made for the number of rows.
 
     Args:
-        results: the results.
         scores: make a column of each of these scores of each result; None makes one of each result.
         keys: patterns (as of a shell) of the rows to show; None shows all but HIDDEN.
         baseline: the column that differences refer to, by its heading or its file; None is the first.
@@ -122,9 +237,8 @@ def _columns(results: Sequence[EvaluationResult], scores: Sequence[str] | None) 
         found = [(result, _paths_of(result, score)) for result in results]
         if not any(paths for _, paths in found):
             known = ", ".join(dict.fromkeys(name for result in results for name in result.content["scores"]))
-            raise InputError(
-                f"score '{score}' is in no result", f"one of {known or '(there is none)'}", "check the name"
-            )
+            known = f"one of {known or '(there is none)'}"
+            raise InputError(f"score '{score}' is in no result", known, "check the name")
         for result, paths in found:
             if paths:
                 columns.append(Column(score if len(results) == 1 else f"{result.name}:{score}", result, paths))
@@ -161,30 +275,17 @@ def _labels(columns: Sequence[Column], keys: Sequence[str] | None) -> list[str]:
 
 
 def _row(label: str, columns: Sequence[Column], base: int) -> Row:
-    cells = tuple(_cell(column, label) for column in columns)
-    path = next(column.paths[label] for column in columns if label in column.paths)
-    upwards = higher_is_better(path)
-    differences = tuple(
-        None if column is columns[base] else _difference(label, columns[base], column, cells[base], cell)
-        for column, cell in zip(columns, cells, strict=True)
-    )
-    return Row(label, upwards, cells, _best(label, columns, cells, upwards), differences)
+    upwards = higher_is_better(next(column.paths[label] for column in columns if label in column.paths))
+    differences = (None if c is columns[base] else _difference(label, columns[base], c) for c in columns)
+    cells = tuple(column.cell(label) for column in columns)
+    return Row(label, upwards, cells, _best(label, columns, upwards), tuple(differences))
 
 
-def _cell(column: Column, label: str) -> Cell:
-    path = column.paths.get(label)
-    if path is None:
-        return Cell(None, reason="the file does not hold it")
-    value = column.result.numbers[path]
-    if value is None:
-        return Cell(None, reason=column.result.reason(path))
-    return Cell(value, column.result.interval(path))
-
-
-def _difference(label: str, base: Column, other: Column, base_cell: Cell, cell: Cell) -> Difference | None:
-    if base_cell.value is None or cell.value is None:
+def _difference(label: str, base: Column, other: Column) -> Difference | None:
+    reference, number = base.cell(label).value, other.cell(label).value
+    if reference is None or number is None:
         return None
-    value = cell.value - base_cell.value
+    value = number - reference
     different = differing_counts(base.result, other.result, base.paths[label][0])
     if different:
         return Difference(value, reason=f"other data: {', '.join(different)}")
@@ -194,7 +295,7 @@ def _difference(label: str, base: Column, other: Column, base_cell: Cell, cell: 
     why = why_not_paired(first, second)
     if why:
         return Difference(value, reason=why)
-    a, b = base.result.replicates_of(base.paths[label]), other.result.replicates_of(other.paths[label])
+    a, b = first.of(base.paths[label]), second.of(other.paths[label])
     if a is None or b is None:
         return Difference(value, reason="this number has no replicates")
     try:
@@ -203,7 +304,8 @@ def _difference(label: str, base: Column, other: Column, base_cell: Cell, cell: 
         return Difference(value, reason=error.given)
 
 
-def _best(label: str, columns: Sequence[Column], cells: Sequence[Cell], upwards: bool | None) -> int | None:
+def _best(label: str, columns: Sequence[Column], upwards: bool | None) -> int | None:
+    cells = [column.cell(label) for column in columns]
     known = {i: cell.value for i, cell in enumerate(cells) if cell.value is not None}
     if upwards is None or len(known) < 2:
         return None
@@ -212,10 +314,8 @@ def _best(label: str, columns: Sequence[Column], cells: Sequence[Cell], upwards:
     for other in known.keys() - {best}:
         if differing_counts(columns[best].result, columns[other].result, section):
             return None
-        difference = _difference(label, columns[other], columns[best], cells[other], cells[best])
-        if difference is None:
-            return None
-        if difference.test is not None:
+        difference = _difference(label, columns[other], columns[best])
+        if difference is not None and difference.test is not None:
             beyond_chance = difference.test.excludes_zero
         else:
             a, b = cells[other].interval, cells[best].interval
@@ -226,13 +326,8 @@ def _best(label: str, columns: Sequence[Column], cells: Sequence[Cell], upwards:
 
 
 def format_number(value: float, *, like: float | None = None, sign: bool = False) -> str:
-    """A number in the manner of statistics: three decimals, no zero before the point, up to six decimals near zero.
-
-    Args:
-        value: the number.
-        like: take as many decimals as this number does; ``value`` itself by default.
-        sign: write a plus, too.
-    """
+    """A number in the manner of statistics: three decimals, no zero before the point, up to six decimals near zero; as many
+    as the number ``like`` takes, and with ``sign`` a plus, too."""
     reference = abs(value if like is None else like)
     decimals = 3 if reference == 0 or reference >= 0.01 else min(2 - math.floor(math.log10(reference)), _MOST_DECIMALS)
     text = f"{abs(value):.{decimals}f}"
@@ -307,28 +402,32 @@ def _below(comparison: Comparison) -> Iterable[str]:
                 reasons.setdefault(f"{NULL} {cell.reason}", []).append(f"{row.label} of {name}")
             elif difference and difference.reason:
                 reasons.setdefault(f"not paired: {difference.reason}", []).append(f"{row.label} of {name}")
-    for reason, places in reasons.items():
-        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        yield f"{reason}: {', '.join(places[:3])}{more}."
+    yield from (f"{reason}: {first_of(places)}." for reason, places in reasons.items())
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first three, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as the text of a CSV file; None is empty."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue()
 
 
 def csv_table(comparison: Comparison) -> str:
     """One line for each number and column, in full precision; empty where there is nothing."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_CSV_COLUMNS)
+    lines: list[tuple[object, ...]] = [_CSV_COLUMNS]
     better = {True: "higher", False: "lower", None: ""}
+    base = comparison.columns[comparison.baseline]
     for row in comparison.rows:
         for i, (name, cell, difference) in enumerate(zip(comparison.columns, row.cells, row.differences, strict=True)):
-            low, high = cell.interval or (None, None)
+            number = row.label, name, cell.value, *(cell.interval or (None, None))
+            judged = better[row.higher_is_better], int(row.best == i)
             test = difference.test if difference else None
-            writer.writerow(
-                [
-                    *(row.label, name, cell.value, low, high, better[row.higher_is_better], int(row.best == i)),
-                    comparison.columns[comparison.baseline] if difference else None,
-                    difference.value if difference else None,
-                    *((test.low, test.high, test.p_value) if test else (None, None, None)),
-                    cell.reason or (difference.reason if difference else None),
-                ]
-            )
-    return buffer.getvalue()
+            shown = (test.low, test.high, test.p_value) if test else (None, None, None)
+            compared = (base, difference.value, *shown) if difference else (None,) * 5
+            lines.append((*number, *judged, *compared, cell.reason or (difference and difference.reason)))
+    return csv_text(lines)

@@ -1,12 +1,12 @@
 """Gather the counts of a whole run, frame by frame in constant memory, and turn them into one result.
 
-The evaluator sees arrays only: whether they come from files or straight from a network, the stored form of each score
-is what is counted, so both ways give the same numbers to the last digit. Components need a second pass over the frames,
-at the thresholds that the first one found.
+Only arrays come in, from files or straight from a network: the stored form of each score is what is counted, so both give the
+same numbers to the last digit. Components need a second pass over the frames, at the thresholds that the first one found.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, get_args
@@ -17,14 +17,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.labelled_frame import CONFIDENCE, Array, LabelledFrame
-from segunc.evaluation.parts import (
-    PARTS,
-    PROTOCOLS,
-    AnomalyProtocol,
-    Components,
-    Forms,
-    Part,
-)
+from segunc.evaluation.parts import PARTS, PROTOCOLS, AnomalyProtocol, Components, Forms, Part
 from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, resampled_units
 from segunc.metrics.components import TRACKS, Mode
 from segunc.metrics.counting import NO_ANOMALY, Counts
@@ -33,6 +26,11 @@ State = TypeVar("State")
 Result = dict[str, Any]
 """The content of ``metrics.json``."""
 NO_INTERVALS = Resampling(0)
+_COUNTS = (
+    *("anomaly_frames", "anomaly_frames_with_both_classes", "pixels"),
+    *("anomaly_pixels", "normal_pixels", "ignored_pixels"),
+    *("labelled_frames", "labelled_pixels", "ignored_label_pixels"),
+)
 
 
 class Tally(Generic[State]):
@@ -47,7 +45,6 @@ class Tally(Generic[State]):
         self._pending: Counts | None = None
 
     def add(self, counts: State, unit: str) -> None:
-        """Add the counts of a frame that belongs to a resampled unit."""
         self.frames += 1
         self._counts.append(counts)
         if len(self._counts) > self.part.batch:
@@ -75,10 +72,8 @@ class Tally(Generic[State]):
         return self._replicates
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
-        """For each number that all frames together define its replicates ``[R]``, NaN where one defines none.
-
-        They are moved by the difference that the coarser counts make over all frames.
-        """
+        """For each number that all frames together define its replicates ``[R]``, NaN where one defines none; moved by the
+        difference that the coarser counts make over all frames."""
         total, replicates = self.total, self.replicates
         if total is None or replicates is None:
             return {}
@@ -106,32 +101,24 @@ class Tally(Generic[State]):
 class Gatherer:
     """Sums the counts of parts over frames; a frame is counted by all parts or by none.
 
-    Args:
-        parts: what is counted.
-        resampling: of the intervals.
-        unit: from a frame's name to the unit that is resampled; None resamples single frames.
-        incomplete: why a part that so many frames were counted by has no numbers, whatever its counts are, or None.
+    ``unit`` leads from a frame's name to the unit that is resampled for the intervals; None resamples single frames.
     """
 
     def __init__(
-        self,
-        parts: Sequence[Part[Any]],
-        resampling: Resampling,
-        unit: Callable[[str], str] | None = None,
-        incomplete: Callable[[Part[Any], int], str | None] = lambda part, counted: None,
+        self, parts: Sequence[Part[Any]], resampling: Resampling, unit: Callable[[str], str] | None = None
     ) -> None:
-        self.resampling, self.incomplete = resampling, incomplete
+        self.resampling = resampling
         self.unit = unit or (lambda name: name)
         self.tallies = [Tally(part, resampling) for part in parts]
         self.forms: dict[str, str] = {}
         self.units: set[str] = set()
+        self._replicates: Replicates | None = None
 
     def add(self, frame: LabelledFrame) -> None:
         """Count a frame.
 
         Raises:
-            InputError: a part cannot count it, or a map is stored in another form than in the frames before; then
-                nothing of the frame is counted.
+            InputError: a part cannot count it, or a map is stored in another form than before; nothing of it is counted.
         """
         counts = [tally.part.count(frame) for tally in self.tallies]
         forms = dict(self.forms)
@@ -140,17 +127,18 @@ class Gatherer:
             if forms.setdefault(name, form) != form:
                 raise InputError(f"the map '{name}' is stored as {form}", f"{forms[name]}, as in the frames before it")
         unit = self.unit(frame.name)
-        self.forms = forms
+        self.forms, self._replicates = forms, None
         self.units.add(unit)
         for tally, part_counts in zip(self.tallies, counts, strict=True):
             if part_counts is not None:
                 tally.add(part_counts, unit)
 
-    def counts(self, kind: type[Part[Any]]) -> dict[str, Any]:
-        """Score -> the summed counts of its part of a kind, None where no frame was counted.
+    def incomplete(self, part: Part[Any], counted: int) -> str | None:
+        """Why a part that so many frames were counted by has no numbers, whatever its counts are; None where it has."""
+        return None
 
-        Parts that belong to no score stand under the empty name.
-        """
+    def counts(self, kind: type[Part[Any]]) -> dict[str, Any]:
+        """Score -> the summed counts of its part of a kind, None where no frame was counted; of a part without one ``""``."""
         return {getattr(t.part, "score", ""): t.total for t in self.tallies if isinstance(t.part, kind)}
 
     def place_numbers(self, result: Result, reasons: dict[str, str]) -> None:
@@ -172,29 +160,28 @@ class Gatherer:
 
     def replicates(self) -> Replicates:
         """The numbers of every bootstrap replicate; no paths without resampling."""
+        if self._replicates is not None:
+            return self._replicates
         rows: dict[str, npt.NDArray[np.float64]] = {}
         for tally in self.tallies:
             if not self.incomplete(tally.part, tally.frames):
-                columns = tally.replicate_numbers(self.forms)
-                shown = {name: row for name, row in columns.items() if name not in tally.part.point}
-                rows |= {".".join((*tally.part.section, *name)): row for name, row in shown.items()}
+                for name, row in tally.replicate_numbers(self.forms).items():
+                    if name not in tally.part.point:
+                        rows[".".join((*tally.part.section, *name))] = row
         values = np.stack([*rows.values()]) if rows else np.zeros((0, self.resampling.replicates))
-        return Replicates(tuple(rows), values, self.resampling.seed, tuple(sorted(self.units)))
+        self._replicates = Replicates(tuple(rows), values, self.resampling.seed, tuple(sorted(self.units)))
+        return self._replicates
 
 
-class Evaluator:
-    """Counts frames one by one; :meth:`result` gives the numbers.
-
-    A frame is counted whole or not at all, so all scores are compared over the same pixels. Frames that cannot be
-    counted are listed in the result with the reason, and the run goes on.
+class Evaluator(Gatherer):
+    """Counts frames by all parts there are; :meth:`result` gives the numbers, and names the frames that could not be counted.
 
     Args:
         score_names: the scores to evaluate; every frame with an anomaly label must bring all of them.
         classes: the label map, or the class names by train id; None where no class labels are evaluated.
         protocols: of the anomaly labels; none where no anomaly labels are evaluated.
-        unit_codes: scores whose uint16 maps hold this tool's codes; those of other tools are linear. None for our own maps.
-        resampling: of the intervals.
-        unit: from a frame's name to the unit that is resampled; None resamples single frames.
+        unit_codes: see :class:`LabelledFrame`.
+        resampling, unit: see :class:`Gatherer`.
 
     Raises:
         InputError: a score or a class is named twice, a protocol is unknown, or there is nothing to evaluate.
@@ -220,13 +207,10 @@ class Evaluator:
             raise InputError(f"protocol '{unknown[0]}'", f"one of {', '.join(PROTOCOLS)}", "check the spelling")
         if not (self.score_names and protocols) and not self.classes:
             raise InputError("neither scores nor classes to evaluate", "at least one of them")
-        self.unit_codes = unit_codes
-        builders = [PARTS[name] for name in PARTS]
-        parts = [part for build in builders for part in build(self.score_names, self.classes, protocols)]
-        self.gatherer = Gatherer(parts, resampling, unit, self._incomplete)
-        self._anomaly_pixels = np.zeros(3, np.int64)
-        self._label_pixels = np.zeros(2, np.int64)
-        self._frames = dict.fromkeys(("scored", "anomaly", "both", "labelled"), 0)
+        self.protocols, self.unit_codes = tuple(protocols), unit_codes
+        parts = [part for build in PARTS.values() for part in build(self.score_names, self.classes, self.protocols)]
+        super().__init__(parts, resampling, unit)
+        self._counts = Counter[str]()
         self._left_out: list[dict[str, str]] = []
 
     def update(
@@ -238,35 +222,25 @@ class Evaluator:
         labels: npt.NDArray[np.uint8] | None = None,
         anomaly: npt.NDArray[np.uint8] | None = None,
     ) -> bool:
-        """Count a frame.
-
-        Args:
-            frame: its name.
-            stored: score name -> map ``[H, W]`` in its stored form (uint16 codes, or floats, taken as float16).
-            prediction: class ids uint8 ``[H, W]``.
-            mean_probabilities: float32 ``[C, H, W]``, mean over the draws.
-            labels: train ids uint8 ``[H, W]``, 255 ignored.
-            anomaly: uint8 ``[H, W]``, 0 normal, 1 anomaly, 255 ignored.
-
-        Returns:
-            whether the frame was counted; where not, the result names it and says why.
-        """
+        """Count a frame, given by its name and the fields of :class:`LabelledFrame`; whether it was counted."""
         labels = labels if self.classes else None
         used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
         try:
             maps = LabelledFrame(frame, used, prediction, mean_probabilities, labels, anomaly, self.unit_codes)
-            self.gatherer.add(maps)
+            self.add(maps)
         except InputError as error:
             self.leave_out(frame, str(error))
             return False
-        self._frames["scored"] += 1
-        self._frames["anomaly"] += anomaly is not None
-        self._frames["both"] += bool(maps.anomaly_pixels[0] and maps.anomaly_pixels[1])
-        self._anomaly_pixels += maps.anomaly_pixels
+        normal, anomalous, ignored = maps.anomaly_pixels.tolist()
+        added = {"frames_scored": 1, "anomaly_frames": anomaly is not None, "pixels": normal + anomalous}
+        added |= {"anomaly_pixels": anomalous, "normal_pixels": normal, "ignored_pixels": ignored}
+        added |= {"anomaly_frames_with_both_classes": bool(normal and anomalous)}
         if labels is not None and prediction is not None:
-            self._frames["labelled"] += 1
-            ignored = np.count_nonzero(labels == IGNORE)
-            self._label_pixels += (labels.size - ignored, ignored)
+            unlabelled = int(np.count_nonzero(labels == IGNORE))
+            added |= {"labelled_frames": 1, "ignored_label_pixels": unlabelled}
+            added |= {"labelled_pixels": labels.size - unlabelled}
+        for key, number in added.items():
+            self._counts[key] += number
         return True
 
     def leave_out(self, frame: str, reason: str) -> None:
@@ -281,50 +255,32 @@ class Evaluator:
         Raises:
             InputError: no frame could be counted.
         """
-        if self._frames["scored"] == 0:
-            first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if self._left_out else ""
-            raise InputError(
-                f"none of {len(self._left_out)} frames could be scored{first}",
-                "maps and labels of the same frames",
-                "check that the label folder belongs to these maps",
-            )
+        scored, lost = self._counts["frames_scored"], len(self._left_out)
+        if scored == 0:
+            first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
+            expected, remedy = "maps and labels of the same frames", "check that the label folder belongs to these maps"
+            raise InputError(f"none of {lost} frames could be scored{first}", expected, remedy)
         result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
-        self.gatherer.place_numbers(result, reasons)
+        self.place_numbers(result, reasons)
         result["segmentation"].setdefault("per_class", {})
-        result["intervals"] = self.gatherer.replicates().intervals()
+        result["intervals"] = self.replicates().intervals()
         result["reasons"] = reasons
-        normal, anomaly, ignored = (int(n) for n in self._anomaly_pixels)
-        result["counts"] = {
-            "frames": self._frames["scored"] + len(self._left_out),
-            "frames_scored": self._frames["scored"],
-            "frames_left_out": len(self._left_out),
-            "anomaly_frames": self._frames["anomaly"],
-            "anomaly_frames_with_both_classes": self._frames["both"],
-            "pixels": normal + anomaly,
-            "anomaly_pixels": anomaly,
-            "normal_pixels": normal,
-            "ignored_pixels": ignored,
-            "labelled_frames": self._frames["labelled"],
-            "labelled_pixels": int(self._label_pixels[0]),
-            "ignored_label_pixels": int(self._label_pixels[1]),
-            "resampled_units": len(self.gatherer.units),
-        }
+        result["counts"] = {"frames": scored + lost, "frames_scored": scored, "frames_left_out": lost}
+        result["counts"] |= {key: self._counts[key] for key in _COUNTS}
+        result["counts"]["resampled_units"] = len(self.units)
         result["left_out"] = list(self._left_out)
         return result
 
-    def replicates(self) -> Replicates:
-        """The numbers of every bootstrap replicate; no paths without resampling."""
-        return self.gatherer.replicates()
-
-    def _incomplete(self, part: Part[Any], counted: int) -> str | None:
+    def incomplete(self, part: Part[Any], counted: int) -> str | None:
         if part.needs == "class" and not self.classes:
             return "no class labels were given"
-        labelled = self._frames["anomaly" if part.needs == "anomaly" else "labelled"]
+        labelled = self._counts["anomaly_frames" if part.needs == "anomaly" else "labelled_frames"]
         if 0 < counted < labelled:
             return f"only {counted} of {labelled} frames with a label hold what it needs"
-        if part.needs == "anomaly" and labelled and not self._anomaly_pixels[1] and self._anomaly_pixels[2]:
-            return f"{NO_ANOMALY}; {self._anomaly_pixels[2]} pixels are ignored"
+        ignored = self._counts["ignored_pixels"]
+        if part.needs == "anomaly" and labelled and not self._counts["anomaly_pixels"] and ignored:
+            return f"{NO_ANOMALY}; {ignored} pixels are ignored"
         return None
 
 
@@ -362,15 +318,8 @@ class EvaluationOptions:
     def evaluator(
         self, scores: Sequence[str], classes: LabelMap | None, frames: Iterable[str], *, anomalies: bool, **given: Any
     ) -> Evaluator:
-        """An evaluator with these options.
-
-        Args:
-            scores: the names of the scores.
-            classes: the label map, None without class labels.
-            frames: names of the frames to come; each is checked to belong to a resampled unit.
-            anomalies: whether there are anomaly labels.
-            given: further arguments of the evaluator.
-        """
+        """An evaluator with these options, and further arguments of it; every name of the ``frames`` to come is checked to belong
+        to a resampled unit."""
         unit = resampled_units(self.resample)
         for name in frames:
             unit(name)
@@ -381,42 +330,27 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A finished evaluation.
-
-    Attributes:
-        result: the content of ``metrics.json``.
-        replicates: of every number, for paired tests.
-        evaluator: the counts behind the numbers, for curves.
-    """
+    """A finished evaluation: the content of ``metrics.json``, the replicates of its numbers, and the counts behind them."""
 
     result: Result
     replicates: Replicates
     evaluator: Evaluator
 
 
-def component_pass(
-    evaluator: Evaluator, result: Result, options: EvaluationOptions, frames: Iterable[LabelledFrame]
-) -> Replicates:
-    """Count components at the thresholds that a first pass found, and put their numbers into its result.
+def finish(
+    evaluator: Evaluator, result: Result, options: EvaluationOptions, again: Callable[[], Iterable[LabelledFrame]]
+) -> Evaluation:
+    """The evaluation of a first pass with this result, to which the components are added where tracks are asked for.
 
-    Args:
-        evaluator: after the first pass.
-        result: of it; is filled.
-        options: tracks and mode.
-        frames: the frames of the first pass again, those with anomaly labels.
-
-    Returns:
-        the replicates of the first pass with those of the components.
+    They are counted at the thresholds that the first pass found, over ``again``, its frames with anomaly labels.
     """
+    if not options.tracks or not evaluator.protocols:
+        return Evaluation(result, evaluator.replicates(), evaluator)
     thresholds = {name: result["scores"][name]["smiyc"]["threshold"] for name in evaluator.score_names}
-    parts = [
-        Components(name, track, threshold, options.mode)
-        for name, threshold in thresholds.items()
-        for track in options.tracks
-        if threshold is not None
-    ]
-    second = Gatherer(parts, options.resampling, evaluator.gatherer.unit)
-    for frame in frames if parts else ():
+    known = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
+    parts = [Components(name, track, known[name], options.mode) for name in known for track in options.tracks]
+    second = Gatherer(parts, options.resampling, evaluator.unit)
+    for frame in again() if parts else ():
         second.add(frame)
     second.place_numbers(result, result["reasons"])
     for name, threshold in thresholds.items():
@@ -427,4 +361,4 @@ def component_pass(
     result["component_mode"] = options.mode
     more = second.replicates()
     result["intervals"] |= more.intervals()
-    return evaluator.replicates().joined(more)
+    return Evaluation(result, evaluator.replicates().joined(more), evaluator)

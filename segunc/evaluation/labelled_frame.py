@@ -26,14 +26,13 @@ class LabelledFrame:
     """What is known of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
 
     Attributes:
-        name: the frame's name.
         stored: score name -> map in its stored form: uint16 or uint8 codes, or floats (taken as float16).
         prediction: class ids, uint8.
         mean_probabilities: ``[C, H, W]`` float32, mean over the draws.
         labels: train ids, uint8, 255 ignored.
         anomaly: uint8, 0 normal, 1 anomaly, 255 ignored.
-        unit_codes: scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear.
-            None for the scores of this tool.
+        unit_codes: scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear, 0..1 over
+            the range of their type. None for the scores of this tool.
         anomaly_pixels: int64 ``[3]`` normal, anomalous and ignored pixels of the anomaly label; zeros without one.
 
     Raises:
@@ -60,20 +59,13 @@ class LabelledFrame:
             raise InputError(f"the prediction is {self.prediction.dtype}", "uint8 class ids", "convert it")
 
     def score(self, name: str) -> Array:
-        """The stored map of a score.
-
-        Raises:
-            InputError: the frame has none.
-        """
+        """The stored map of a score; InputError where the frame has none."""
         if name not in self.stored:
             raise InputError(f"there is no map '{name}'", "a map of every score that is evaluated")
         return self.stored[name]
 
     def form(self, name: str) -> str:
-        """How a map is stored: ``unit-code`` (uint16 codes of this tool), ``uint16``, ``uint8`` or ``float``.
-
-        Keys of different forms cannot be compared.
-        """
+        """How a map is stored: ``unit-code``, ``uint16``, ``uint8`` or ``float``; keys of different forms cannot be compared."""
         stored = self.score(name)
         if np.issubdtype(stored.dtype, np.floating):
             return "float"
@@ -91,9 +83,7 @@ class LabelledFrame:
         return None if self.anomaly is None else self._count("anomaly", name, self.anomaly)
 
     def failure_counts(self, name: str) -> Counts | None:
-        """Labelled pixels by key of a score, int64 ``[2, 65536]``, row 1 wrongly predicted.
-
-        None without class labels, without a prediction, or without a map of that score.
+        """Labelled pixels by key of a score, int64 ``[2, 65536]``, row 1 wrongly predicted; None where one of the three lacks.
 
         Raises:
             InputError: a float map of the confidence score leaves 0..1, so that its complement is no probability.
@@ -131,21 +121,13 @@ class LabelledFrame:
         for what, size in sizes.items():
             if size != truth.shape:
                 given, expected = (" x ".join(map(str, shape)) for shape in (size, truth.shape))
-                raise InputError(
-                    f"frame {self.name}: {what} is {given}",
-                    f"{expected}, the size of the label",
-                    "predict at the labels' size, or give the labels that belong to these maps",
-                )
+                remedy = "predict at the labels' size, or give the labels that belong to these maps"
+                raise InputError(f"frame {self.name}: {what} is {given}", f"{expected}, the size of the label", remedy)
 
 
 def decode_keys(form: str, keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """The score values of keys, in the units in which maps are read and shown; the shape of ``keys``.
-
-    Args:
-        form: of the stored maps, see :meth:`LabelledFrame.form`: ``unit-code`` is (code / 65535)^2, other whole numbers are
-            linear, 0..1 over the range of their type, floats are what they were, rounded to float16.
-        keys: of maps in that form.
-    """
+    """The score values of keys of maps in a form (:meth:`LabelledFrame.form`), as maps are read and shown; floats are rounded to
+    float16."""
     if form == "float":
         return keys_to_half(keys).astype(np.float32)
     if form == "unit-code":

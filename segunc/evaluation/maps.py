@@ -8,15 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from segunc.core.errors import InputError
 from segunc.data.entry import BINARY, AnomalyEncoding
-from segunc.data.images import read_label_image
-from segunc.data.labels import IGNORE, LabelMap
+from segunc.data.labels import LabelMap
 from segunc.data.layout import find_labels, list_images
-from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, component_pass
+from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
+from segunc.gallery.inputs import ReviewLabels
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader, check_classes
 
@@ -36,7 +34,7 @@ def evaluate_maps(
     options: EvaluationOptions | None = None,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Evaluate a folder of maps, in constant memory.
+    """Evaluate a folder of maps, in constant memory; frames that could not be counted stand in ``left_out`` with the reason.
 
     Args:
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
@@ -47,9 +45,6 @@ def evaluate_maps(
         options: scores, protocols, components and intervals.
         on_frame: called after each frame with the number of frames done and their total.
 
-    Returns:
-        the result with what stands behind it; frames that could not be counted stand in ``left_out`` with the reason.
-
     Raises:
         InputError: there are no maps or no labels, a score is unknown, the label map does not fit the maps' classes,
             or not one frame could be counted.
@@ -59,26 +54,26 @@ def evaluate_maps(
         raise InputError("no labels are given", "anomaly labels, class labels, or both")
     if labels is not None and label_map is None:
         raise InputError("class labels are given without a label map", "the label map that explains their values")
+    classes = label_map if labels is not None else None
     reader = MapsReader(maps)
-    if labels is not None and label_map is not None:
-        check_classes(reader, label_map)
+    if classes is not None:
+        check_classes(reader, classes)
     anomaly_files = _label_files(anomaly_labels, reader.frames)
     label_files = _label_files(labels, reader.frames)
     chosen = reader.scores if options.scores is None else options.scores
     for name in chosen:
         if name not in reader.scores:
-            raise InputError(
-                f"score '{name}' has no maps in {reader.folder}",
-                f"one of {', '.join(reader.scores) or '(there is none)'}",
-                "check the name, or predict with that score",
-            )
+            expected = f"one of {', '.join(reader.scores) or '(there is none)'}"
+            remedy = "check the name, or predict with that score"
+            raise InputError(f"score '{name}' has no maps in {reader.folder}", expected, remedy)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
-    classes = label_map if labels is not None else None
     evaluator = options.evaluator(
         chosen, classes, reader.frames, anomalies=anomaly_labels is not None, unit_codes=codes
     )
-    inputs = _FrameInputs(reader, chosen, anomaly_files, label_files, classes, anomaly_encoding)
+    found = ReviewLabels(anomaly_files, label_files, anomaly_encoding, classes, reader.region)
+    inputs = _FrameInputs(reader, chosen, found)
     total = len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
+    show = on_frame or (lambda done, total: None)
     counted = []
     for done, frame in enumerate(reader.frames, start=1):
         try:
@@ -88,8 +83,7 @@ def evaluate_maps(
         else:
             if evaluator.update(frame, **given) and given["anomaly"] is not None:
                 counted.append(frame)
-        if on_frame is not None:
-            on_frame(done, total)
+        show(done, total)
     known = set(reader.frames)
     for failure in (reader.manifest or {}).get("failed", []):
         if failure["name"] not in known:
@@ -103,17 +97,14 @@ def evaluate_maps(
             result["counts"][f"{kind}_labels_without_frame"] = len(set(every) - set(files.values()))
     if reader.unfinished:
         result["unfinished"] = reader.unfinished
-    if not options.tracks or anomaly_labels is None:
-        return Evaluation(result, evaluator.replicates(), evaluator)
 
     def again() -> Iterable[LabelledFrame]:
         for done, frame in enumerate(counted, start=len(reader.frames) + 1):
             given = inputs.read(frame)
             yield LabelledFrame(frame, given["stored"], anomaly=given["anomaly"], unit_codes=codes)
-            if on_frame is not None:
-                on_frame(done, total)
+            show(done, total)
 
-    return Evaluation(result, component_pass(evaluator, result, options, again()), evaluator)
+    return finish(evaluator, result, options, again)
 
 
 def _label_files(given: Labels | None, frames: Sequence[str]) -> Mapping[str, Path]:
@@ -130,10 +121,7 @@ class _FrameInputs:
 
     reader: MapsReader
     scores: Sequence[str]
-    anomaly_files: Mapping[str, Path]
-    label_files: Mapping[str, Path]
-    label_map: LabelMap | None
-    anomaly_encoding: AnomalyEncoding
+    labels: ReviewLabels
 
     @cached_property
     def _has_predictions(self) -> bool:
@@ -145,25 +133,14 @@ class _FrameInputs:
         Raises:
             InputError: a file of the frame is missing, damaged or of another type, or no label carries its name.
         """
-        anomaly, labels, prediction = None, None, None
-        needed: set[str] = set()
-        if frame in self.anomaly_files:
-            path = self.anomaly_files[frame]
-            anomaly = self.anomaly_encoding.encode(read_label_image(path), f"anomaly label {path}")
-            needed.update(self.scores)
-        if frame in self.label_files and self.label_map is not None:
-            path = self.label_files[frame]
-            labels = self.label_map.encode(read_label_image(path), f"label {path}")
+        # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
+        anomaly, labels, prediction = self.labels.anomaly(frame), self.labels.classes(frame), None
+        needed = set(self.scores if anomaly is not None else ())
+        if labels is not None:
             # Where no frame has a prediction the result says so; where only this one lacks it, it is left out.
             prediction = self.reader.prediction(frame) if self._has_predictions else None
             needed.update(name for name in (*self.scores, CONFIDENCE) if self.reader.has(frame, name))
-        if anomaly is None and labels is None:
+        elif anomaly is None:
             raise InputError(NO_LABEL)
-        if self.reader.region is not None:
-            # What lies outside was not predicted: its maps hold zeros, which are no scores.
-            anomaly, labels = (
-                None if given is None else np.where(self.reader.region.at(*given.shape), given, IGNORE).astype(np.uint8)
-                for given in (anomaly, labels)
-            )
         stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}
         return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}

@@ -14,7 +14,7 @@ from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
 from segunc.data.entry import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
-from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, component_pass
+from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.maps.encoding import encode_score
 from segunc.posteriors.files import Model
@@ -40,9 +40,7 @@ def evaluate_model(
 
     Args:
         sampler: over the model's network; returns these scores and msp.
-        model: for its classes.
-        entry: tells what the labels mean.
-        samples: the labelled frames.
+        samples: labelled frames of the entry.
         options: scores (None for those that need no further sums or statistics), protocols, components, intervals.
         size: (height, width) the network sees; None for its inference size.
         corruption: that every image goes through at its own size.
@@ -53,16 +51,14 @@ def evaluate_model(
     anomalies = entry.anomaly_encoding if any(sample.anomaly for sample in samples) else None
     classes = entry.label_map() if any(sample.label for sample in samples) else None
     if classes is not None and classes.classes != model.network.description.classes:
-        raise InputError(
-            f"data set {entry.name} has the classes {', '.join(classes.classes[:4])}, ...",
-            f"those of the network: {', '.join(model.network.description.classes[:4])}, ...",
-            "evaluate on the data set that the network was trained for",
-        )
+        given = f"data set {entry.name} has the classes {', '.join(classes.classes[:4])}, ..."
+        expected = f"those of the network: {', '.join(model.network.description.classes[:4])}, ..."
+        raise InputError(given, expected, "evaluate on the data set that the network was trained for")
     chosen = list(check_scores(options.scores or DEFAULT_SCORES))
     names = [sample.name for sample in samples]
     evaluator = options.evaluator(chosen, classes, names, anomalies=anomalies is not None)
     with tempfile.TemporaryDirectory(prefix="segunc-") as folder, count_frames() as show:
-        spool = _Spool(Path(folder), chosen) if options.tracks and anomalies is not None else None
+        spool = _Spool(Path(folder), chosen)
         for done, sample in enumerate(samples, start=1):
             try:
                 image, truth, labels = load_image(sample.image), None, None
@@ -79,13 +75,10 @@ def evaluate_model(
                 probabilities = None if result.probabilities is None else result.probabilities[0].cpu().numpy()
                 prediction = result.prediction[0].cpu().numpy()
                 counted = evaluator.update(sample.name, stored, prediction, probabilities, labels, truth)
-                if spool is not None and counted and truth is not None:
+                if options.tracks and counted and truth is not None:
                     spool.keep(sample.name, stored, truth)
             show(done, len(samples))
-        numbers = evaluator.result()
-        if spool is None:
-            return Evaluation(numbers, evaluator.replicates(), evaluator)
-        return Evaluation(numbers, component_pass(evaluator, numbers, options, spool.frames()), evaluator)
+        return finish(evaluator, evaluator.result(), options, spool.frames)
 
 
 class _Spool:

@@ -1,8 +1,7 @@
-"""The sections of a result: each counts frames, adds counts, and makes numbers of any sum.
+"""The sections of ``metrics.json``: each counts frames, adds counts, and makes numbers of the sum of all frames and of every
+bootstrap replicate, of which many are kept, in a coarser form.
 
-A part knows one section of ``metrics.json``. It is asked for the counts of a frame, for numbers of the counts of all
-frames, and for the numbers of bootstrap replicates, of which many are kept, in a coarser form. Most parts are an
-:class:`ArrayPart` with a section, names, two words on what they need, :meth:`Part.count` and :meth:`Part.numbers`::
+Most are an :class:`ArrayPart` with a section, names, two words on what they need, :meth:`Part.count` and :meth:`Part.numbers`::
 
     class Ignored(ArrayPart):
         section, names = ("ignored",), (("share",),)
@@ -45,6 +44,8 @@ ALL_IGNORED = "every pixel of the class labels is ignored"
 NEEDS_PROBABILITIES = (
     "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
 )
+COARSE_KEYS = 4096
+_DETECTION = (("auroc",), ("aupr",), ("fpr95",), ("best_f1",), ("threshold",))
 
 
 def coarse_keys(counts: Counts, bins: int) -> Counts:
@@ -68,6 +69,7 @@ class Part(ABC, Generic[State]):
         names: of its numbers below the section.
         needs: the kind of label it needs, ``anomaly`` or ``class``.
         lacks: why all its numbers are None where :meth:`count` gave no counts of any frame.
+        undefined: why a number is None where the counts define none.
         point: names of numbers that are given without an interval, thresholds for instance.
         batch: frames whose counts are kept before they are combined.
     """
@@ -76,6 +78,7 @@ class Part(ABC, Generic[State]):
     names: Sequence[NumberPath]
     needs: ClassVar[str]
     lacks: str
+    undefined: ClassVar[str] = "its counts define no number"
     point: ClassVar[frozenset[NumberPath]] = frozenset()
     batch: ClassVar[int] = 1
 
@@ -89,7 +92,7 @@ class Part(ABC, Generic[State]):
 
     def why(self, counts: State, name: NumberPath) -> str:
         """Why a number of these summed counts is None."""
-        return "its counts define no number"
+        return self.undefined
 
     @abstractmethod
     def combine(self, counts: Sequence[State]) -> State:
@@ -123,19 +126,21 @@ class ArrayPart(Part[Counts]):
         return coarse if self.coarse is None else fine_keys(coarse)
 
 
-COARSE_KEYS = 4096
-_DETECTION = (("auroc",), ("aupr",), ("fpr95",), ("best_f1",), ("threshold",))
+class AnomalyPart(Part[State]):
+    """The numbers of a score by one protocol of the anomaly labels."""
 
-
-class Pooled(ArrayPart):
-    """All pixels of the set in one pool; equal scores are one threshold."""
-
-    names, point = _DETECTION, frozenset({("threshold",)})
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    coarse = COARSE_KEYS
+    protocol: ClassVar[AnomalyProtocol]
 
     def __init__(self, score: str) -> None:
-        self.score, self.section = score, ("scores", score, "pooled")
+        self.score, self.section = score, ("scores", score, self.protocol)
+
+
+class Pooled(AnomalyPart[Counts], ArrayPart):
+    """All pixels of the set in one pool; equal scores are one threshold."""
+
+    protocol, names, point = "pooled", _DETECTION, frozenset({("threshold",)})
+    coarse = COARSE_KEYS
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.anomaly_counts(self.score)
@@ -146,27 +151,18 @@ class Pooled(ArrayPart):
         if best is None:
             return dict.fromkeys(self.names)
         threshold = float(decode_keys(forms[self.score], np.array([best[1]], np.uint16))[0])
-        values = (
-            counting.auroc(curve),
-            counting.average_precision(curve),
-            counting.fpr_at_recall(curve),
-            best[0],
-            threshold,
-        )
-        return dict(zip(self.names, values, strict=True))
+        areas = counting.auroc(curve), counting.average_precision(curve), counting.fpr_at_recall(curve)
+        return dict(zip(self.names, (*areas, best[0], threshold), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return str(detection_curve(counts).undefined)
 
 
-class PerImage(ArrayPart):
+class PerImage(AnomalyPart[Counts], ArrayPart):
     """The numbers of each image, and their mean over the images that hold both kinds of pixels."""
 
-    names = tuple((name,) for name in counting.IMAGE_NUMBERS)
-    needs, lacks = "anomaly", NO_ANOMALY_LABEL
-
-    def __init__(self, score: str) -> None:
-        self.score, self.section = score, ("scores", score, "per-image")
+    protocol, names = "per-image", tuple((name,) for name in counting.IMAGE_NUMBERS)
+    undefined = counting.NO_IMAGE_WITH_BOTH
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         counts = frame.anomaly_counts(self.score)
@@ -175,19 +171,12 @@ class PerImage(ArrayPart):
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         return {(name,): value for name, value in counting.per_image_result(counts).items()}
 
-    def why(self, counts: Counts, name: NumberPath) -> str:
-        return counting.NO_IMAGE_WITH_BOTH
 
-
-class Smiyc(Part[SmiycBins]):
+class Smiyc(AnomalyPart[SmiycBins]):
     """SegmentMeIfYouCan's pixel protocol: quantile bins of each frame, pooled by their lower edges."""
 
-    names, point = _DETECTION, frozenset({("threshold",)})
-    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    protocol, names, point = "smiyc", _DETECTION, frozenset({("threshold",)})
     batch = 128
-
-    def __init__(self, score: str) -> None:
-        self.score, self.section = score, ("scores", score, "smiyc")
 
     def count(self, frame: LabelledFrame) -> SmiycBins | None:
         counts = frame.anomaly_counts(self.score)
@@ -213,14 +202,6 @@ class Smiyc(Part[SmiycBins]):
 
     def why(self, counts: SmiycBins, name: NumberPath) -> str:
         return str(smiyc.smiyc_curve(counts).undefined)
-
-
-ANOMALY_PARTS: Mapping[AnomalyProtocol, type[Pooled | PerImage | Smiyc]] = {
-    "pooled": Pooled,
-    "per-image": PerImage,
-    "smiyc": Smiyc,
-}
-"""Protocol -> the part of a score."""
 
 
 class Segmentation(ArrayPart):
@@ -251,7 +232,7 @@ class ConfidenceCalibration(ArrayPart):
 
     section, names = ("calibration",), (("ece",), ("adaptive_ece",))
     needs, lacks = "class", f"no labelled frame has a prediction and a map '{CONFIDENCE}'"
-    coarse = COARSE_KEYS
+    coarse, undefined = COARSE_KEYS, ALL_IGNORED
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.failure_counts(CONFIDENCE)
@@ -260,9 +241,6 @@ class ConfidenceCalibration(ArrayPart):
         confidence = confidence_of_keys(forms[CONFIDENCE])
         bins = calibration.bin_counts(counts, confidence), calibration.bin_counts_by_mass(counts, confidence)
         return dict(zip(self.names, map(calibration.expected_calibration_error, bins), strict=True))
-
-    def why(self, counts: Counts, name: NumberPath) -> str:
-        return ALL_IGNORED
 
 
 def confidence_of_keys(form: str) -> npt.NDArray[np.float32]:
@@ -280,6 +258,7 @@ class ProbabilityCalibration(ArrayPart):
 
     section, names = ("calibration",), (("nll",), ("brier",), ("classwise_ece",))
     needs, lacks = "class", NEEDS_PROBABILITIES
+    undefined = ALL_IGNORED
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
@@ -291,20 +270,22 @@ class ProbabilityCalibration(ArrayPart):
         classwise = calibration.classwise_calibration_error(counts[3:].reshape(-1, calibration.BINS, 3))
         return dict(zip(self.names, (*calibration.mean_scores(counts[:3]), classwise), strict=True))
 
-    def why(self, counts: Counts, name: NumberPath) -> str:
-        return ALL_IGNORED
 
+class FailurePart(ArrayPart):
+    """How a score tells rightly from wrongly predicted pixels."""
 
-class Selective(ArrayPart):
-    """Selective prediction and failure detection by a score."""
-
-    names = tuple((name,) for name in selective.SELECTIVE_NUMBERS)
     needs = "class"
-    coarse = COARSE_KEYS
 
     def __init__(self, score: str) -> None:
         self.score, self.section = score, ("selective", score)
         self.lacks = f"no labelled frame has a prediction and a map '{score}'"
+
+
+class Selective(FailurePart):
+    """Selective prediction and failure detection by a score."""
+
+    names = tuple((name,) for name in selective.SELECTIVE_NUMBERS)
+    coarse = COARSE_KEYS
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.failure_counts(self.score)
@@ -316,26 +297,18 @@ class Selective(ArrayPart):
         return selective.why_undefined(counts)[name[0]]
 
 
-class Patches(ArrayPart):
+class Patches(FailurePart):
     """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches."""
 
-    names = tuple(
-        (name,) for name in ("pavpu", *(share for share in selective.SHARES if share != "pavpu"), "pavpu_threshold")
-    )
+    names = (("pavpu",), ("accurate_if_certain",), ("uncertain_if_inaccurate",), ("pavpu_threshold",))
     point = frozenset({("pavpu_threshold",)})
-    needs = "class"
     coarse = 512  # shares at one threshold near the middle need no fine keys
-
-    def __init__(self, score: str) -> None:
-        self.score, self.section = score, ("selective", score)
-        self.lacks = f"no labelled frame has a prediction and a map '{score}'"
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None or self.score not in frame.stored:
             return None
-        return selective.count_patches(
-            frame.values(self.score), frame.labels == frame.prediction, frame.labels != IGNORE
-        )
+        correct = frame.labels == frame.prediction
+        return selective.count_patches(frame.values(self.score), correct, frame.labels != IGNORE)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         summary = selective.patch_summary(counts)
@@ -348,8 +321,7 @@ class Patches(ArrayPart):
 class Components(ArrayPart):
     """The components of one track, at the best-F1 threshold of the ``smiyc`` protocol over the whole set.
 
-    The threshold is known only after a first pass over the set. Replicates keep it: their intervals do not contain what
-    another choice of it would change.
+    Replicates keep the threshold: intervals do not contain what another choice of it would change.
     """
 
     names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
@@ -376,16 +348,12 @@ class Components(ArrayPart):
 
 PartBuilder = Callable[[Sequence[str], Sequence[str], Sequence[AnomalyProtocol]], Sequence[Part[Any]]]
 """From the names of scores, of classes and of anomaly protocols, each empty where there is none, to parts."""
-PARTS: Registry[PartBuilder] = Registry(
-    "metric part",
-    "segunc.metrics",
-    {
-        "anomaly": lambda scores, classes, protocols: [ANOMALY_PARTS[p](s) for s in scores for p in protocols],
-        "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],
-        "calibration": lambda scores, classes, protocols: [ConfidenceCalibration(), ProbabilityCalibration()],
-        "selective": lambda scores, classes, protocols: [
-            part(name) for name in scores if classes for part in (Selective, Patches)
-        ],
-    },
-)
+_ANOMALY_PARTS = {part.protocol: part for part in (Pooled, PerImage, Smiyc)}
+_OURS: dict[str, PartBuilder | str] = {
+    "anomaly": lambda scores, classes, protocols: [_ANOMALY_PARTS[p](s) for s in scores for p in protocols],
+    "segmentation": lambda scores, classes, protocols: [Segmentation(classes)],
+    "calibration": lambda scores, classes, protocols: [ConfidenceCalibration(), ProbabilityCalibration()],
+    "selective": lambda scores, classes, protocols: [f(s) for s in scores if classes for f in (Selective, Patches)],
+}
+PARTS: Registry[PartBuilder] = Registry("metric part", "segunc.metrics", _OURS)
 """What an evaluation counts; other packages add sections to ``metrics.json``."""

@@ -1,4 +1,4 @@
-"""The result of an evaluation as ``metrics.json`` and as a table for the terminal."""
+"""The result of an evaluation as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import getitem
-from pathlib import Path
 from typing import Any
 
-from segunc.core.files import write_json
+from segunc.evaluation.compare import first_of
 
 _PIXELS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "best_f1": "best F1", "threshold": "threshold"}
 _COMPONENTS = {"siou_gt": "sIoU_gt", "ppv": "PPV", "mean_f1": "mean F1"}
@@ -22,16 +21,6 @@ _SELECTIVE = {
     **{"failure_aupr": "failure AUPR", "pavpu": "PAvPU"},
 }
 _MISSING = "-"
-
-
-def write_metrics(result: Mapping[str, Any], path: Path) -> None:
-    """Write a result as JSON; the file appears whole, by atomic rename, and its folder is made if missing.
-
-    Raises:
-        ValueError: the result holds NaN or infinity, which JSON does not know.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, result)
 
 
 def format_metrics(result: Mapping[str, Any]) -> str:
@@ -92,9 +81,8 @@ def _calibration(result: Mapping[str, Any]) -> str:
 def _selective(result: Mapping[str, Any]) -> str:
     if not result["selective"]:
         return ""
-    return (
-        f"Selective prediction and failure detection, over the same pixels\n{_columns(result['selective'], _SELECTIVE)}"
-    )
+    title = "Selective prediction and failure detection, over the same pixels"
+    return f"{title}\n{_columns(result['selective'], _SELECTIVE)}"
 
 
 def _intervals(result: Mapping[str, Any]) -> str:
@@ -129,16 +117,12 @@ def _columns(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) 
 def _missing(result: Mapping[str, Any]) -> str:
     """Numbers that are null, those of one reason on one line."""
     by_reason: dict[str, list[str]] = {}
-    asked = {"scores": bool(result["scores"])} | dict.fromkeys(
-        ("segmentation", "calibration"), bool(result["segmentation"]["per_class"])
-    )
+    classes = bool(result["segmentation"]["per_class"])
+    asked = {"scores": bool(result["scores"]), "segmentation": classes, "calibration": classes}
     for path, why in result["reasons"].items():
         if asked.get(path.split(".")[0], True):  # what nobody asked for stays in the file
             by_reason.setdefault(why, []).append(path)
-    lines = [
-        f"  {', '.join(paths[:3])}{f' and {len(paths) - 3} more' if len(paths) > 3 else ''}: {why}"
-        for why, paths in by_reason.items()
-    ]
+    lines = [f"  {first_of(paths)}: {why}" for why, paths in by_reason.items()]
     return "\n".join(["Not available", *lines]) if lines else ""
 
 

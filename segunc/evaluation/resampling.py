@@ -1,10 +1,9 @@
 """Bootstrap intervals of numbers that are functions of summed counts, and whether two numbers differ beyond chance.
 
 A Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive data streams"): each resampled unit, a
-frame or a group of neighbouring frames, enters replicate r with a weight from Poisson(1). The weights come from the
-seed and the unit's name alone. So no second pass is needed, and replicate r of two models over the same frames has the
-same weights: their differences are paired, and the spread of a difference leaves out what both share (a hard frame is
-hard for both).
+frame or a group of neighbouring frames, enters replicate r with a weight from Poisson(1), a function of the seed and the
+unit's name alone. So no second pass is needed, and replicate r of two models over the same frames has the same weights:
+their differences are paired, and the spread of a difference leaves out what both share (a hard frame is hard for both).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import io
 import re
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,23 +33,15 @@ NumberPath = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Resampling:
-    """How many replicates, and from which seed.
-
-    Attributes:
-        replicates: R; 0 makes no intervals.
-        seed: of the weights.
-    """
+    """How many replicates R (0 makes no intervals), and from which seed of the weights."""
 
     replicates: int = 200
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.replicates < 0 or 0 < self.replicates < FEWEST:
-            raise InputError(
-                f"{self.replicates} bootstrap replicates",
-                f"0, or at least {FEWEST}",
-                "200 is the default, 0 makes none",
-            )
+            given = f"{self.replicates} bootstrap replicates"
+            raise InputError(given, f"0, or at least {FEWEST}", "200 is the default, 0 makes none")
 
     def weights(self, unit: str) -> npt.NDArray[np.int64]:
         """How often a unit is in each replicate, int64 ``[R]``; a function of (seed, unit) alone."""
@@ -62,12 +53,10 @@ class Resampling:
 def resampled_units(how: str) -> Callable[[str], str]:
     """The function from a frame's name to the unit that is resampled.
 
-    Args:
-        how: ``frame`` (frames are independent), ``folder`` (frames of one folder stay together), or a regular
-            expression: frames with the same match (its first group where it has one) stay together.
+    That is the ``frame``, its ``folder``, or what a regular expression finds in the name (its first group, where it has one).
 
     Raises:
-        InputError: not a regular expression.
+        InputError: not a regular expression; from the function, one that finds nothing.
     """
     if how == "frame":
         return lambda name: name
@@ -76,18 +65,14 @@ def resampled_units(how: str) -> Callable[[str], str]:
     try:
         pattern = re.compile(how)
     except re.error as error:
-        raise InputError(
-            f"--resample '{how}' ({error})", "frame, folder or a regular expression", "e.g. '^[^_]+' for a sequence"
-        ) from error
+        expected, remedy = "frame, folder or a regular expression", "e.g. '^[^_]+' for a sequence"
+        raise InputError(f"--resample '{how}' ({error})", expected, remedy) from error
 
     def unit(name: str) -> str:
         found = pattern.search(name)
         if found is None:
-            raise InputError(
-                f"the regular expression '{how}' finds nothing in the frame name {name}",
-                "a match in every name",
-                "widen it, or resample frames",
-            )
+            given = f"the regular expression '{how}' finds nothing in the frame name {name}"
+            raise InputError(given, "a match in every name", "widen it, or resample frames")
         return str(found.group(1) if pattern.groups else found.group())
 
     return unit
@@ -101,24 +86,23 @@ def _interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Replicates:
-    """The numbers of every bootstrap replicate, for intervals and paired tests.
-
-    Attributes:
-        paths: dotted paths of the numbers, P of them.
-        values: float64 ``[P, R]``, NaN where a replicate defines no number.
-        seed: of the weights.
-        units: the resampled units, sorted.
-    """
+    """The numbers of every bootstrap replicate: their dotted paths, values float64 ``[P, R]`` (NaN where a replicate defines no
+    number), the seed of the weights, and the resampled units, sorted."""
 
     paths: tuple[str, ...]
     values: npt.NDArray[np.float64]
     seed: int
     units: tuple[str, ...]
 
+    def of(self, path: NumberPath) -> npt.NDArray[np.float64] | None:
+        """The replicates ``[R]`` of a number, None where there are none."""
+        dotted = ".".join(path)
+        return self.values[self.paths.index(dotted)] if dotted in self.paths else None
+
     def joined(self, other: Replicates) -> Replicates:
         """These and other numbers of the same replicates."""
         values = np.concatenate([self.values, other.values])
-        return Replicates(self.paths + other.paths, values, self.seed, self.units)
+        return replace(self, paths=self.paths + other.paths, values=values)
 
     def intervals(self) -> dict[str, list[float]]:
         """The 95 % percentile interval of each number that enough replicates define: dotted path -> [low, high]."""
@@ -132,14 +116,8 @@ class Replicates:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """What the replicates say of a difference.
-
-    Attributes:
-        low: 2.5 percentile of the replicate differences.
-        high: 97.5 percentile.
-        p_value: two-sided, in 0..1.
-        replicates: pairs that were used.
-    """
+    """What the replicates say of a difference: its 2.5 and 97.5 percentiles, the two-sided p-value in 0..1, and from how many
+    pairs."""
 
     low: float
     high: float
@@ -153,15 +131,12 @@ class PairedDifference:
 
 
 def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDifference:
-    """The bootstrap interval and p-value of second - first.
+    """The bootstrap interval and p-value of second - first, from replicates ``[R]`` of two numbers over the same draws of units;
+    NaN where a replicate has none.
 
-    The interval holds the 2.5 and 97.5 percentiles of the replicate differences. The p-value is
-    2 min((1 + #{d <= 0}) / (1 + R), (1 + #{d >= 0}) / (1 + R)), at most 1: the percentile interval inverted, with the
-    added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11 and section 5.3).
-
-    Args:
-        first: replicates ``[R]`` of one number; NaN where a replicate has none.
-        second: replicates ``[R]`` of the other, replicate r over the same draw of units.
+    The p-value is 2 min((1 + #{d <= 0}) / (1 + R), (1 + #{d >= 0}) / (1 + R)), at most 1: the percentile interval inverted,
+    with the added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11
+    and section 5.3).
 
     Raises:
         InputError: the two differ in length, fewer than FEWEST pairs are numbers, or more than MOST_UNDEFINED are not.
@@ -169,15 +144,12 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDiff
     a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if a.ndim != 1 or a.shape != b.shape:
         raise InputError(f"replicates of the shapes {a.shape} and {b.shape}", "two of one length", "pair them by draw")
-    difference = b - a
-    difference = difference[np.isfinite(difference)]
+    difference = (b - a)[np.isfinite(b - a)]
     total = len(difference)
     if total < FEWEST or total < (1 - MOST_UNDEFINED) * len(a):
-        raise InputError(
-            f"{total} of {len(a)} replicates have both numbers",
-            f"at least {FEWEST}, and {1 - MOST_UNDEFINED:.0%} of them",
-            "evaluate with more replicates, or more frames",
-        )
+        expected = f"at least {FEWEST}, and {1 - MOST_UNDEFINED:.0%} of them"
+        remedy = "evaluate with more replicates, or more frames"
+        raise InputError(f"{total} of {len(a)} replicates have both numbers", expected, remedy)
     tail = 1 + min(np.count_nonzero(difference <= 0), np.count_nonzero(difference >= 0))
     return PairedDifference(*_interval(difference), min(1.0, float(2 * tail / (total + 1))), total)
 
@@ -203,18 +175,12 @@ def sidecar_path(result: Path) -> Path:
 
 
 def save_replicates(path: Path, replicates: Replicates) -> None:
-    """Write replicates as an ``.npz`` that loads without unpickling; the file appears whole.
-
-    Its arrays are ``paths`` ``[P]``, ``values`` ``[P, R]``, ``seed``, and ``clusters``, the resampled units.
-    """
+    """Write replicates as an ``.npz`` that loads without unpickling: ``paths`` ``[P]``, ``values`` ``[P, R]``, ``seed``, and
+    ``clusters``, the resampled units; the file appears whole."""
     buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer,
-        paths=np.array(replicates.paths, np.str_),
-        values=np.asarray(replicates.values, np.float64),
-        seed=np.array(replicates.seed, np.int64),
-        clusters=np.array(replicates.units, np.str_),
-    )
+    paths, units = (np.array(names, np.str_) for names in (replicates.paths, replicates.units))
+    seed, values = np.array(replicates.seed, np.int64), np.asarray(replicates.values, np.float64)
+    np.savez_compressed(buffer, paths=paths, values=values, seed=seed, clusters=units)
     write_atomically(path, buffer.getvalue())
 
 
@@ -228,9 +194,8 @@ def load_replicates(path: Path) -> Replicates:
         with np.load(path, allow_pickle=False) as arrays:
             paths, values, seed, clusters = (arrays[name] for name in ("paths", "values", "seed", "clusters"))
     except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{path} holds no replicates ({error})", "the sidecar of a result", "evaluate again"
-        ) from error
+        given = f"{path} holds no replicates ({error})"
+        raise InputError(given, "the sidecar of a result", "evaluate again") from error
     fits = {
         "paths": paths.ndim == 1 and paths.dtype.kind == "U",
         "clusters": clusters.ndim == 1 and clusters.dtype.kind == "U",

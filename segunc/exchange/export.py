@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_atomically, write_json
 from segunc.gallery.inputs import choose_scores
 from segunc.maps.encoding import encode_npy
@@ -22,8 +23,6 @@ from segunc.maps.score_files import HDF5_KEY, decode_stored
 Array = npt.NDArray[Any]
 RECORD_NAME = "export.json"
 FORMAT = "segunc-export"
-IMAGE_ENDING = "_leftImg8bit"
-"""Ending of Cityscapes and Lost and Found images, which the frame names of SegmentMeIfYouCan do not carry."""
 _ENDINGS = (".hdf5", ".npy")
 _GZIP_LEVEL = 9
 """As the benchmark's own writer; on smooth maps of two megapixels it takes 0.2 s, level 4 a third of it."""
@@ -33,11 +32,11 @@ _GZIP_LEVEL = 9
 class BenchmarkFormat:
     """How a benchmark takes score maps."""
 
-    folder: Callable[[str, str], PurePosixPath]  # (method, data set) -> folder of the files in the output
-    file: Callable[[str], str]  # frame name -> name of its file
+    folder: str  # of the files in the output, with {method} and {dataset}, which are required where it names them
+    stripped: str  # ending of frames' names that its files' do not carry
+    ending: str  # of its files
     encode: Callable[[Array], bytes]  # of values [H, W] of the stored type
     dtype: type[np.floating[Any]]
-    needs_names: bool  # of method and data set, for the folder
 
 
 def encode_hdf5(values: Array) -> bytes:
@@ -62,11 +61,9 @@ def narrow(values: Array, dtype: type[np.floating[Any]]) -> Array:
     extreme = float(np.abs(values).max(initial=0))
     # Values up to half a step beyond the largest would be rounded down to it without a word.
     if extreme > largest:
-        raise InputError(
-            f"the map holds the value {extreme:.6g}, beyond {np.dtype(dtype).name}",
-            f"values within +-{largest:.6g}",
-            "scale the score by a constant factor; its order is all that counts",
-        )
+        given = f"the map holds the value {extreme:.6g}, beyond {np.dtype(dtype).name}"
+        remedy = "scale the score by a constant factor; its order is all that counts"
+        raise InputError(given, f"values within +-{largest:.6g}", remedy)
     return values.astype(dtype)
 
 
@@ -75,23 +72,12 @@ FORMATS = {
     # datasets/dataset_io.py of https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark; a fid is the name of the
     # image without folders, for Lost and Found also without _leftImg8bit (datasets/tracks.py).
     "smiyc": BenchmarkFormat(
-        folder=lambda method, dataset: PurePosixPath(BENCHMARK_FOLDER, method, dataset),
-        file=lambda frame: f"{PurePosixPath(frame).name.removesuffix(IMAGE_ENDING)}.hdf5",
-        encode=encode_hdf5,
-        dtype=np.float16,
-        needs_names=True,
+        f"{BENCHMARK_FOLDER}/{{method}}/{{dataset}}", "_leftImg8bit", ".hdf5", encode_hdf5, np.float16
     ),
     # The benchmark's evaluation takes the files *_anomaly.npy of one folder, and compares in float32: eval.py of
     # https://github.com/hermannsblum/fishyscapes; its sample output is named by the image, 15.png -> 15_anomaly.npy.
-    "fishyscapes": BenchmarkFormat(
-        folder=lambda method, dataset: PurePosixPath(),
-        file=lambda frame: f"{PurePosixPath(frame).name}{FISHYSCAPES_ENDING}.npy",
-        encode=encode_npy,
-        dtype=np.float32,
-        needs_names=False,
-    ),
+    "fishyscapes": BenchmarkFormat("", "", f"{FISHYSCAPES_ENDING}.npy", encode_npy, np.float32),
 }
-"""Benchmark -> how it takes score maps."""
 
 
 @dataclass
@@ -100,8 +86,7 @@ class ExportSummary:
 
     Attributes:
         folder: where the files are.
-        written: number of files written.
-        total: number of frames.
+        written, total: numbers of frames.
         failed: frame -> why it has no file.
         flushed: pixels other than 0 that became 0, being nearer to it than the stored type can tell.
         notes: lines for the user.
@@ -114,14 +99,26 @@ class ExportSummary:
     flushed: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def raise_failures(self) -> None:
-        """Raise PartialFailure where frames failed, naming the first."""
-        if self.failed:
-            name, reason = next(iter(self.failed.items()))
-            raise PartialFailure(
-                f"{len(self.failed)} of {self.total} frames could not be exported, first {name} ({reason}); "
-                f"the others are in {self.folder}"
-            )
+    @contextmanager
+    def counting(self, frame: str, on_frame: Callable[[int, int], None] | None) -> Iterator[None]:
+        """Count the frame that is written inside; one that is refused is noted, and stops no other."""
+        try:
+            yield
+        except InputError as error:
+            self.failed[frame] = str(error)
+        else:
+            self.written += 1
+        if on_frame is not None:
+            on_frame(self.written + len(self.failed), self.total)
+
+    @property
+    def failure(self) -> str:
+        """One line where frames failed, naming the first; empty where none did."""
+        if not self.failed:
+            return ""
+        name, reason = next(iter(self.failed.items()))
+        lost = f"{len(self.failed)} of {self.total} frames could not be exported, first {name} ({reason})"
+        return f"{lost}; the others are in {self.folder}"
 
 
 def export_maps(
@@ -147,13 +144,10 @@ def export_maps(
         score: the score to export, as it is named in ``maps``.
         to: ``smiyc`` (``anomaly_p/METHOD/DATASET/FRAME.hdf5``, data set ``value``, float16, gzip) or ``fishyscapes``
             (``FRAME_anomaly.npy``, float32).
-        method: name of the method; required for ``smiyc``.
-        dataset: the benchmark's name of the data set, ``AnomalyTrack-all`` for instance; required for ``smiyc``.
+        method, dataset: names of the method and, as the benchmark's (``AnomalyTrack-all``), of the data set; required for
+            ``smiyc``.
         overwrite: remove the files of an earlier export at the same place first.
         on_frame: called after each frame with the number of frames done and their total.
-
-    Returns:
-        what was written, and what failed with its reason; a frame that fails does not stop the others.
 
     Raises:
         InputError: nothing to export, an unknown score or format, a name that is no folder name, two frames of one
@@ -169,44 +163,28 @@ def export_maps(
         raise InputError(f"output {out} lies inside {maps}", "a folder outside the maps", "give another --out")
     choose_scores(reader, [score])
     names = _file_names(reader.frames, target)
-    folder = out / target.folder(method, dataset)
+    place = PurePosixPath(target.folder.format(method=method, dataset=dataset)).as_posix()
+    folder = out / place
     # The maps of this tool are told by their run, so their folder may move.
     source = {"run": reader.manifest.get("run", {})} if reader.manifest else {"maps": str(reader.folder.resolve())}
-    settings = {
-        "to": to,
-        "score": score,
-        "form": reader.form(score),
-        "method": method,
-        "dataset": dataset,
-        "source": source,
-    }
-    place = target.folder(method, dataset).as_posix()
+    described = {"to": to, "score": score, "form": reader.form(score), "method": method, "dataset": dataset}
+    settings = described | {"source": source}
     record = _read_record(out / RECORD_NAME)
     _make_room(folder, record["exports"].get(place, {}), settings, set(names.values()), overwrite=overwrite)
-    entry: dict[str, Any] = {
-        "tool": {"name": "segunc", "version": tool_version(), "commit": tool_commit()},
-        "settings": settings,
-        "files": sorted(names.values()),
-        "status": "running",
-    }
+    tool = {"name": "segunc", "version": tool_version(), "commit": tool_commit()}
+    entry: dict[str, Any] = {"tool": tool, "settings": settings, "files": sorted(names.values()), "status": "running"}
     record["exports"][place] = entry
     write_json(out / RECORD_NAME, record)
     summary = ExportSummary(folder, total=len(names))
-    for done, (frame, name) in enumerate(names.items(), start=1):
-        try:
+    for frame, name in names.items():
+        with summary.counting(frame, on_frame):
             stored = reader.read_stored(frame, score)
             # Floats keep their width, so that what does not fit can be told from what is infinite.
             floats = np.issubdtype(stored.dtype, np.floating)
             values = stored if floats else decode_stored(stored, reader.form(score))
             narrowed = narrow(values, target.dtype)
             write_atomically(folder / name, target.encode(narrowed))
-        except InputError as error:
-            summary.failed[frame] = str(error)
-        else:
-            summary.written += 1
             summary.flushed += int(np.count_nonzero(values)) - int(np.count_nonzero(narrowed))
-        if on_frame is not None:
-            on_frame(done, len(names))
     failed = [{"name": name, "reason": reason} for name, reason in summary.failed.items()]
     entry |= {"status": "finished", "written": summary.written, "failed": failed}
     write_json(out / RECORD_NAME, record)
@@ -226,25 +204,22 @@ def export_maps(
 
 def _check_names(target: BenchmarkFormat, to: str, method: str, dataset: str) -> None:
     for option, name in (("--method", method), ("--dataset", dataset)):
-        if target.needs_names and not name:
-            raise InputError(
-                f"--to {to} without {option}", f"{option} NAME", "e.g. --method mine --dataset ObstacleTrack-all"
-            )
+        if target.folder and not name:
+            remedy = "e.g. --method mine --dataset ObstacleTrack-all"
+            raise InputError(f"--to {to} without {option}", f"{option} NAME", remedy)
         if name and (name != Path(name).name or name.startswith(".") or "\\" in name):
             raise InputError(f"{option} {name}", "a name that can be one folder", "leave out slashes and leading dots")
 
 
 def _file_names(frames: Sequence[str], target: BenchmarkFormat) -> dict[str, str]:
     """Frame -> name of its file; the benchmarks know no folders, so two frames may want one name."""
-    names = {frame: target.file(frame) for frame in frames}
+    names = {f: f"{PurePosixPath(f).name.removesuffix(target.stripped)}{target.ending}" for f in frames}
     owners: dict[str, str] = {}
     for frame, name in names.items():
         if owners.setdefault(name, frame) != frame:
-            raise InputError(
-                f"the frames {owners[name]} and {frame} would both be {name}",
-                "frames whose names differ in their last part",
-                "export folder by folder, each to its own --dataset or --out",
-            )
+            given = f"the frames {owners[name]} and {frame} would both be {name}"
+            remedy = "export folder by folder, each to its own --dataset or --out"
+            raise InputError(given, "frames whose names differ in their last part", remedy)
     return names
 
 
@@ -265,20 +240,16 @@ def _make_room(
     if before and not overwrite:
         refuse_other_run(folder, before.get("settings", {}), settings)
     present = {path.name for path in folder.iterdir() if path.suffix in _ENDINGS} if folder.is_dir() else set()
-    if overwrite:
-        for name in present.intersection(before.get("files", [])):
-            (folder / name).unlink()
-            present.remove(name)
-    strangers = present - names.intersection(before.get("files", []))
+    ours = present.intersection(before.get("files", []))
+    for name in ours if overwrite else ():
+        (folder / name).unlink()
+    strangers = present - (ours if overwrite else names & ours)
     if strangers:
-        raise InputError(
-            f"{folder} holds files that are not of this export, {min(strangers)} for instance",
-            "an empty or new folder",
-            "give another --out, or --overwrite to remove an earlier export",
-        )
+        given = f"{folder} holds files that are not of this export, {min(strangers)} for instance"
+        remedy = "give another --out, or --overwrite to remove an earlier export"
+        raise InputError(given, "an empty or new folder", remedy)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"output {folder} cannot be made ({error.strerror})", "a folder that can be written", "give another --out"
-        ) from error
+        given = f"output {folder} cannot be made ({error.strerror})"
+        raise InputError(given, "a folder that can be written", "give another --out") from error

@@ -1,15 +1,14 @@
 """A maps folder for FiftyOne (https://docs.voxel51.com): images, the prediction as segmentation masks, scores as heatmaps.
 
-The folder has the documented layout of FiftyOne's type ``ImageSegmentationDirectory``, ``data/`` and ``labels/``, with a
-folder of heatmaps for each score beside it. It is written without FiftyOne, whose own export needs a running database;
-:func:`load_fiftyone` makes the data set from it where FiftyOne is.
+In the documented layout of FiftyOne's type ``ImageSegmentationDirectory``, ``data/`` and ``labels/``, with a folder of heatmaps
+for each score beside it. It is written without FiftyOne, whose own export needs a running database.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,31 +34,22 @@ FIRST_CLASS = 1
 
 
 def export_fiftyone(
-    maps: Path,
-    out: Path,
-    *,
-    scores: Sequence[str] | None = None,
-    images: str | Path | None = None,
-    overwrite: bool = False,
-    on_frame: Callable[[int, int], None] | None = None,
+    content: ViewerMaps, out: Path, *, overwrite: bool = False, on_frame: Callable[[int, int], None] | None = None
 ) -> ExportSummary:
-    """Write a maps folder as ``data/F.jpg``, ``labels/F.png``, ``heatmaps/SCORE/F.png`` and ``segunc.json``.
+    """Write maps as ``data/F.jpg``, ``labels/F.png``, ``heatmaps/SCORE/F.png`` and ``segunc.json``.
 
     Masks hold the class id plus 1. Heatmaps are uint8, 0..255 over the fixed range of the score, which the index names
     with the classes and the statistics of each frame. A frame without an image has no place in FiftyOne and fails.
 
     Args:
-        maps: the maps folder, of this tool or any other.
+        content: what is written.
         out: the output folder; made if missing.
-        scores: the scores to carry; None is all.
-        images: the source images; None is the input that the manifest records.
         overwrite: remove an earlier export in ``out`` first.
         on_frame: called after each frame with the number of frames done and their total.
 
     Raises:
-        InputError: no maps, an unknown score, or an output folder that holds something else.
+        InputError: an output folder that holds something else.
     """
-    content = ViewerMaps(maps, scores, images)
     _prepare(out, overwrite=overwrite)
     samples: list[dict[str, Any]] = []
     summary = content.export(out, lambda frame: samples.append(_write_frame(out, frame, content.ranges)), on_frame)
@@ -71,11 +61,8 @@ def export_fiftyone(
 
 
 def load_fiftyone(folder: str | Path, name: str) -> fiftyone.Dataset:
-    """A FiftyOne data set of an exported folder: segmentation ``prediction``, a heatmap for each score, statistics.
-
-    Args:
-        folder: what :func:`export_fiftyone` wrote.
-        name: of the data set; FiftyOne refuses one that it has.
+    """A FiftyOne data set, under a name that FiftyOne does not have, of what :func:`export_fiftyone` wrote: segmentation
+    ``prediction``, a heatmap for each score, statistics.
 
     Raises:
         InputError: FiftyOne is not installed, or the folder is no such export.
@@ -99,9 +86,8 @@ def fiftyone_samples(folder: Path) -> tuple[list[fiftyone.Sample], dict[int, str
     try:
         import fiftyone
     except ImportError as error:
-        raise InputError(
-            f"a data set without FiftyOne ({error})", "the extra 'fiftyone'", "pip install 'segunc[fiftyone]'"
-        ) from error
+        remedy = "pip install 'segunc[fiftyone]'"
+        raise InputError(f"a data set without FiftyOne ({error})", "the extra 'fiftyone'", remedy) from error
     index = read_json(folder / INDEX_NAME, "the index of an export to FiftyOne")
     if index.get("format") != FORMAT:
         raise InputError(f"{folder / INDEX_NAME} is no index of an export", f'"format": "{FORMAT}"', "export again")
@@ -142,16 +128,12 @@ def _write_frame(out: Path, frame: ViewerFrame, ranges: dict[str, DisplayRange])
     """Write the files of a frame; returns its entry in the index."""
     if frame.image is None:
         raise InputError(f"frame {frame.name} has no image", "its image", "--images gives their place")
-    entry: dict[str, Any] = {
-        "frame": frame.name,
-        "time": frame.time,
-        "image": f"{DATA}/{frame.name}.jpg",
-        "prediction": None,
-        "heatmaps": {score: f"{HEATMAPS}/{score}/{frame.name}.png" for score in frame.scores},
-        "statistics": {
-            score: {s: frame.record[s][score] for s in STATISTICS if score in frame.record.get(s, {})}
-            for score in frame.scores
-        },
+    image = f"{DATA}/{frame.name}.jpg"
+    entry: dict[str, Any] = {"frame": frame.name, "time": frame.time, "image": image, "prediction": None}
+    entry["heatmaps"] = {score: f"{HEATMAPS}/{score}/{frame.name}.png" for score in frame.scores}
+    entry["statistics"] = {
+        score: {s: frame.record[s][score] for s in STATISTICS if score in frame.record.get(s, {})}
+        for score in frame.scores
     }
     if frame.prediction is not None:
         if frame.prediction.max(initial=0) == 255:
@@ -160,5 +142,5 @@ def _write_frame(out: Path, frame: ViewerFrame, ranges: dict[str, DisplayRange])
         write_file(out / entry["prediction"], encode_png(frame.prediction + np.uint8(FIRST_CLASS)))
     for score, values in frame.scores.items():
         write_file(out / entry["heatmaps"][score], encode_png(levels(values, ranges[score])))
-    write_file(out / entry["image"], encode_jpeg(frame.image))
+    write_file(out / image, encode_jpeg(frame.image))
     return entry

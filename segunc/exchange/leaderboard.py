@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import NULL, Cell, format_cell, format_number, markdown_table
+from segunc.evaluation.compare import NULL, Cell, EvaluationResult, csv_text, format_cell, format_number, markdown_table
 from segunc.evaluation.resampling import NumberPath
-from segunc.evaluation.results import EvaluationResult
 
 
 @dataclass(frozen=True)
@@ -65,9 +62,8 @@ class BoardRow:
 def load_board(path: Path, track: Track) -> list[BoardRow]:
     """The methods of one table of a ``leaderboard.json``.
 
-    The file is an object of tables (``anomaly_track``, ``obstacle_track``, ``laf_no_known``), or one table alone: a
-    list of rows with ``method`` and the fields of :attr:`Track.fields`, all fractions of 1. A value that is no
-    fraction counts as missing.
+    The file is an object of tables (``anomaly_track``, ...), or one table alone: a list of rows with ``method`` and
+    :attr:`Track.fields`, all fractions of 1. A value that is no fraction counts as missing.
 
     Raises:
         InputError: the file cannot be read, or is of another form.
@@ -100,13 +96,7 @@ def _fraction(value: Any) -> Cell:
 def place_results(
     board: Sequence[BoardRow], results: Sequence[EvaluationResult], track: Track, scores: Sequence[str] | None = None
 ) -> list[BoardRow]:
-    """The board with our results among its rows, best AUPR first.
-
-    Args:
-        board: :func:`load_board`.
-        results: our results; each of their scores is a row.
-        track: the table.
-        scores: only these scores.
+    """The board with a row for each score (or only for ``scores``) of our results among its rows, best AUPR first.
 
     Raises:
         InputError: no result has a number of the board's protocol.
@@ -114,29 +104,20 @@ def place_results(
     ours = []
     for result in results:
         for score in scores or result.content["scores"]:
-            cells = {name: _our_cell(result, track.number_path(name, score)) for name in track.fields}
-            if any(cell.value is not None for cell in cells.values()):
-                places = {
-                    name: _place(board, name, cell.value) for name, cell in cells.items() if cell.value is not None
-                }
+            cells = {name: result.cell(track.number_path(name, score)) for name in track.fields}
+            places = {n: _place(board, n, cell.value) for n, cell in cells.items() if cell.value is not None}
+            if places:
                 ours.append(BoardRow(f"{result.name}:{score}", cells, places))
     if not ours:
-        raise InputError(
-            "no result has numbers of the protocol 'smiyc'",
-            f"scores.SCORE.smiyc, or scores.SCORE.components.{track.components}",
-            "evaluate with --protocols smiyc",
-        )
+        expected = f"scores.SCORE.smiyc, or scores.SCORE.components.{track.components}"
+        remedy = "evaluate with --protocols smiyc"
+        raise InputError("no result has numbers of the protocol 'smiyc'", expected, remedy)
 
     def rank(row: BoardRow) -> float:
         value = row.cells[RANKED_BY].value
         return 1.0 if value is None else -value
 
     return sorted([*board, *ours], key=rank)
-
-
-def _our_cell(result: EvaluationResult, path: NumberPath) -> Cell:
-    value = result.numbers.get(path)
-    return Cell(None, reason=result.reason(path)) if value is None else Cell(value, result.interval(path))
 
 
 def _place(board: Sequence[BoardRow], number: str, value: float) -> int:
@@ -169,15 +150,11 @@ def format_board(rows: Sequence[BoardRow], results: Sequence[EvaluationResult], 
 
 def board_csv(rows: Sequence[BoardRow], track: Track) -> str:
     """The rows in full precision: each number, and for our results its interval and place."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(
-        ["method", "ours", *(f"{n}{part}" for n in track.fields for part in ("", " low", " high", " place"))]
-    )
+    parts = (f"{name}{part}" for name in track.fields for part in ("", " low", " high", " place"))
+    lines: list[list[object]] = [["method", "ours", *parts]]
     for row in rows:
-        line: list[object] = [row.method, int(bool(row.places))]
+        lines.append([row.method, int(bool(row.places))])
         for name in track.fields:
             cell = row.cells[name]
-            line += [cell.value, *(cell.interval or (None, None)), row.places.get(name)]
-        writer.writerow(line)
-    return buffer.getvalue()
+            lines[-1] += [cell.value, *(cell.interval or (None, None)), row.places.get(name)]
+    return csv_text(lines)

@@ -1,7 +1,7 @@
 """Where frames come from: an image, a folder, a glob pattern or a video, as one stream with names.
 
 A frame's name is its path relative to the input without the suffix, folders kept with ``/``; frames of a video have
-their number in the video, six digits from ``000000``. The name decides where every map of the frame is stored.
+their number in the video, six digits from ``000000``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import glob
 import hashlib
 import math
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,12 +58,7 @@ class Selection:
     """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <= t < end``.
 
     Numbers count from the first frame of the input, whatever ``start`` is, so that two ranges of one video take frames
-    of one raster.
-
-    Attributes:
-        every: 1 or more.
-        start: seconds from the first frame, 0 or later; None for the first frame.
-        end: seconds, later than the start; None for the last frame.
+    of one raster. Times are seconds from the first frame, None without a bound.
     """
 
     every: int = 1
@@ -132,7 +128,7 @@ class Frame:
         image: RGB uint8 ``[H, W, 3]``; None where ``error`` is set.
         error: one line that says why the frame could not be read.
         time: seconds since the first moment of the video, by the container's time stamps; None for images.
-        stamp: :func:`segunc.frames.sources.sampled_hash` of an image's file; None for frames of a video.
+        stamp: :func:`sampled_hash` of an image's file; None for frames of a video.
     """
 
     name: str
@@ -193,8 +189,7 @@ class FrameSource(ABC):
 class ImageSource(FrameSource):
     """Image files in the order of their names, each decoded when its turn comes; only relative paths are kept in memory.
 
-    Raises:
-        InputError: two images of one name, or a selection by time.
+    InputError for two images of one name, or a selection by time.
     """
 
     def __init__(
@@ -207,16 +202,13 @@ class ImageSource(FrameSource):
     ) -> None:
         if selection.timed:
             raise InputError(f"a start or end in time for the images {path}", "a video", "leave both out")
-        self.kind, self.path, self.selection = kind, path, selection
-        self._root = root
+        self.kind, self.path, self.selection, self._root = kind, path, selection, root
         relative = sorted((file.relative_to(root).as_posix() for file in files), key=_stem)
         for first, second in pairwise(relative):
             if _stem(first) == _stem(second):
-                raise InputError(
-                    f"{root / first} and {root / second} are both frame '{_stem(first)}'",
-                    "one image for each name (the suffix is not part of it)",
-                    "rename or remove one of them",
-                )
+                given = f"{root / first} and {root / second} are both frame '{_stem(first)}'"
+                expected = "one image for each name (the suffix is not part of it)"
+                raise InputError(given, expected, "rename or remove one of them")
         self._files = relative[:: selection.every]
         self.length = self.length_hint = len(self._files)
 
@@ -279,16 +271,15 @@ def open_source(
         _refuse_inside(absolute, out)
         return ImageSource("folder", absolute, absolute, files, selection)
     if path.is_file():
-        if path.suffix.lower() in VIDEO_SUFFIXES:
+        if _is_video(path):
             from segunc.frames.video import VideoSource
 
             return VideoSource(absolute, selection, decoder)
-        if path.suffix.lower() in IMAGE_SUFFIXES:
+        if _is_image(path):
             return ImageSource("image", absolute, absolute.parent, [absolute], selection)
+        given = f"input {path} is neither an image nor a video by its name"
         raise InputError(
-            f"input {path} is neither an image nor a video by its name",
-            f"a file ending in {', '.join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))}",
-            "convert or rename it",
+            given, f"a file ending in {', '.join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES))}", "convert or rename it"
         )
     if glob.has_magic(str(path)):
         files = _matching_images(path)
@@ -298,31 +289,35 @@ def open_source(
     raise InputError(f"input {spec} does not exist", "an image, a folder, a glob pattern or a video", "check the path")
 
 
+def _is_video(path: Path) -> bool:
+    return path.suffix.lower() in VIDEO_SUFFIXES
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES
+
+
 def _images_of(folder: Path) -> list[Path]:
     try:
         return list_images(folder.absolute())
     except InputError as error:
-        videos = sorted(file.name for file in folder.iterdir() if file.suffix.lower() in VIDEO_SUFFIXES)
+        videos = sorted(file.name for file in folder.iterdir() if _is_video(file))
         if not videos:
             raise
-        raise InputError(
-            f"folder {folder} holds no image but the video {videos[0]}",
-            "a folder of images, or one video",
-            f"give the video itself: {folder / videos[0]}",
-        ) from error
+        given = f"folder {folder} holds no image but the video {videos[0]}"
+        remedy = f"give the video itself: {folder / videos[0]}"
+        raise InputError(given, "a folder of images, or one video", remedy) from error
 
 
 def _matching_images(pattern: Path) -> list[Path]:
     matches = [Path(match) for match in glob.glob(str(pattern.absolute()), recursive=True)]
-    files = list({match for match in matches if match.suffix.lower() in IMAGE_SUFFIXES and match.is_file()})
-    if not files:
-        videos = [match for match in matches if match.suffix.lower() in VIDEO_SUFFIXES]
-        raise InputError(
-            f"pattern {pattern} matches no image" + (f" but the video {videos[0]}" if videos else ""),
-            f"at least one file ending in {', '.join(IMAGE_SUFFIXES)}",
-            f"give one video itself: {videos[0]}" if videos else "check the pattern (and its quotes in the shell)",
-        )
-    return files
+    files = list({match for match in matches if _is_image(match) and match.is_file()})
+    if files:
+        return files
+    given, expected = f"pattern {pattern} matches no image", f"at least one file ending in {', '.join(IMAGE_SUFFIXES)}"
+    if video := next(filter(_is_video, matches), None):
+        raise InputError(f"{given} but the video {video}", expected, f"give one video itself: {video}")
+    raise InputError(given, expected, "check the pattern (and its quotes in the shell)")
 
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
@@ -346,26 +341,17 @@ def _fixed_part(pattern: Path) -> Path:
 
 def _refuse_inside(root: Path, out: Path | None) -> None:
     if out is not None and out.resolve().is_relative_to(root.resolve()):
-        raise InputError(
-            f"output {out} lies inside the input {root}",
-            "an output folder outside the input (its maps would be taken for frames)",
-            "give another --out",
-        )
+        expected = "an output folder outside the input (its maps would be taken for frames)"
+        raise InputError(f"output {out} lies inside the input {root}", expected, "give another --out")
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a run.
-
-    Attributes:
-        spec: what :func:`segunc.frames.sources.open_source` takes.
-        out: the maps folder.
-        label: its name in progress and messages; empty where it is the only one.
-    """
+    """One input of a run: what :func:`open_source` takes, its maps folder, and its name in progress and messages."""
 
     spec: str
     out: Path
-    label: str = ""
+    label: str = ""  # of the only one
 
 
 def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
@@ -387,18 +373,13 @@ def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
 
 def _expand(spec: str) -> list[str]:
     path = Path(spec).expanduser()
-    if path.is_dir():
+    found: list[Path] = []
+    if path.is_dir() and not any(map(_is_image, path.rglob("*"))):
         found = sorted(path.iterdir())
-        if any(file.suffix.lower() in IMAGE_SUFFIXES for file in path.rglob("*")):
-            return [spec]
     elif not path.exists() and glob.has_magic(str(path)):
         found = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-        if any(file.suffix.lower() in IMAGE_SUFFIXES for file in found):
-            return [spec]
-    else:
-        return [spec]
     # Where there is no video either, opening the input says what is missing.
-    return [str(file) for file in found if file.suffix.lower() in VIDEO_SUFFIXES] or [spec]
+    return [spec] if any(map(_is_image, found)) else [str(file) for file in found if _is_video(file)] or [spec]
 
 
 def _distinct_names(specs: Sequence[str]) -> list[str]:
@@ -415,15 +396,13 @@ def _distinct_names(specs: Sequence[str]) -> list[str]:
             return names
         deeper = [d + (n in repeated and d < len(p)) for d, n, p in zip(depths, names, parts, strict=True)]
         if deeper == depths:
-            raise InputError(
-                f"several inputs would have the maps folder '{sorted(repeated)[0]}'",
-                "names that differ in more than their suffix",
-                "rename one, or predict it in a run of its own",
-            )
+            given = f"several inputs would have the maps folder '{sorted(repeated)[0]}'"
+            remedy = "rename one, or predict it in a run of its own"
+            raise InputError(given, "names that differ in more than their suffix", remedy)
         depths = deeper
 
 
 def _parts(path: Path) -> list[str]:
     """Parts of a name: wildcards, which no folder can be named by on every system, become ``x``."""
-    whole = path.with_suffix("") if path.suffix.lower() in (*VIDEO_SUFFIXES, *IMAGE_SUFFIXES) else path
-    return ["".join("x" if letter in '*?[]<>:"|' else letter for letter in part) for part in whole.parts[1:]]
+    whole = path.with_suffix("") if _is_video(path) or _is_image(path) else path
+    return [re.sub(r'[*?\[\]<>:"|]', "x", part) for part in whole.parts[1:]]

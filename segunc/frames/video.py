@@ -1,8 +1,7 @@
 """Frames of a video file, decoded as a stream, one frame in memory at a time: by PyAV where it is installed, else OpenCV.
 
-Both decoders stand on FFmpeg and give the same pictures: frames in the order of display, upright by the rotation that
-the container states, converted to RGB by the same routine, with the time of the container. Packets that cannot be decoded
-are passed over by both.
+Both stand on FFmpeg and give the same pictures, converted to RGB by the same routine; both pass over packets that cannot
+be decoded.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import cv2
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.core.progress import quiet_opencv
 from segunc.data.images import Image
 from segunc.frames.sources import (
     ALL_FRAMES,
@@ -49,16 +49,11 @@ Retrieve = Callable[[], Image | None]
 
 @dataclass(frozen=True)
 class VideoFacts:
-    """What a container says of its video.
+    """What a container says of its video."""
 
-    Attributes:
-        fps: mean frames a second, None where it is not stated.
-        frames: the number of frames; from the duration where no number is stated, None where neither is.
-        start: seconds of the first frame on the container's clock; some containers state their end on that clock as duration.
-    """
-
-    fps: float | None
-    frames: int | None
+    fps: float | None  # mean frames a second, None where it is not stated
+    frames: int | None  # from the duration where no number is stated, None where neither is
+    # Seconds of the first frame on the container's clock; some containers state their end on that clock as duration.
     start: float = 0.0
 
 
@@ -80,10 +75,9 @@ class Decoder(ABC):
         """Open the file, decode one frame, and close it."""
 
     def _unreadable(self) -> InputError:
+        remedy = "check that it plays, or convert it (for example to H.264 in .mp4)"
         return InputError(
-            f"video {self.path} cannot be opened",
-            "a complete video with a codec that FFmpeg decodes",
-            "check that it plays, or convert it (for example to H.264 in .mp4)",
+            f"video {self.path} cannot be opened", "a complete video with a codec that FFmpeg decodes", remedy
         )
 
 
@@ -109,12 +103,8 @@ class OpenCVDecoder(Decoder):
     @contextlib.contextmanager
     def _opened(self) -> Iterator[cv2.VideoCapture]:
         # FFmpeg alone: other backends would take digits in the file's name for an image sequence.
-        level = cv2.utils.logging.getLogLevel()
-        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # our one line says it
-        try:
+        with quiet_opencv():
             capture = cv2.VideoCapture(str(self.path), cv2.CAP_FFMPEG)
-        finally:
-            cv2.utils.logging.setLogLevel(level)
         if not capture.isOpened():
             raise self._unreadable()
         try:
@@ -194,12 +184,10 @@ class VideoSource(FrameSource):
     is only a hint. A stream that ends well before its duration (more than 2 % and more than three frames early) closes
     with one frame that carries an error. Damage that the decoder conceals inside frames is not visible here.
 
-    Frames are named by their number in the video, six digits or more from ``000000``, whatever is selected. Frames before
-    the start of the selection are decoded too (their pictures are not converted): no container states the number of the
-    frame at a moment.
+    Frames are named by their number in the video, whatever is selected. Those before the start of the selection are decoded
+    too (not converted): no container states the number of the frame at a moment.
 
-    Raises:
-        InputError: the video cannot be opened, its first frame cannot be decoded, or it ends before the selection starts.
+    InputError where the video or its first frame cannot be decoded, or it ends before the selection starts.
     """
 
     kind = "video"
@@ -211,11 +199,9 @@ class VideoSource(FrameSource):
         frames = self._decoder.facts.frames
         self._duration = frames / self.fps if frames is not None and self.fps is not None else None
         if self._duration is not None and selection.start is not None and selection.start >= self._duration:
-            raise InputError(
-                f"a start at {format_time(selection.start)} of video {path}, which ends at {format_time(self._duration)}",
-                "a moment of the video",
-                "give an earlier --start",
-            )
+            start, end = format_time(selection.start), format_time(self._duration)
+            given = f"a start at {start} of video {path}, which ends at {end}"
+            raise InputError(given, "a moment of the video", "give an earlier --start")
         self.length_hint = None if frames is None else selection.expected(frames, self.fps)
 
     def name_of(self, index: int) -> str | None:
@@ -275,9 +261,7 @@ def _start(capture: cv2.VideoCapture) -> float:
 
 def _retrieved(capture: cv2.VideoCapture) -> Image | None:
     whole, decoded = capture.retrieve()
-    if not whole or decoded is None:
-        return None
-    return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
+    return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8) if whole else None
 
 
 def _converted(frame: av.VideoFrame) -> Image:

@@ -1,8 +1,4 @@
-"""The colours of scores, over fixed ranges.
-
-A map coloured by its own minimum and maximum makes a calm frame look dangerous; here one value has one colour in
-every frame, and the range is printed beside it.
-"""
+"""The colours of scores, over fixed ranges: a map coloured by its own extremes makes a calm frame look dangerous."""
 
 from __future__ import annotations
 
@@ -37,9 +33,8 @@ class DisplayRange:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
-            raise InputError(
-                f"display range {self.low:g}..{self.high:g}", "two numbers, low < high", "give another range"
-            )
+            given = f"display range {self.low:g}..{self.high:g}"
+            raise InputError(given, "two numbers, low < high", "give another range")
 
     @property
     def ticks(self) -> tuple[str, str, str]:
@@ -91,11 +86,10 @@ def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
 def page_ranges(
     reader: MapsReader, given: dict[str, tuple[float, float]] | None = None, scores: Sequence[str] | None = None
 ) -> dict[str, DisplayRange]:
-    """The range of each score of a maps folder, or of some of them.
+    """The range of each score of a maps folder, or of some of them; it is the same for all frames.
 
-    A range of the user's own comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1.
-    An unbounded score gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards:
-    it is the same for all frames, so no calm frame looks dangerous.
+    A range of the user's own comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded
+    score gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards.
 
     Raises:
         InputError: a range for a score that is not there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import colorsys
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from segunc.data.labels import LabelMap
@@ -21,17 +21,15 @@ _SINGLE_NUMBERS = (
     ("calibration", "nll", "NLL"),
     ("calibration", "brier", "Brier score"),
 )
-LONGEST_LIST = 4
+_LONGEST_LIST = 4
 """Values of a list that are written out."""
 _TURN = 0.618034
 """The golden section of the colour circle: neighbouring class ids get distant hues."""
 
 
 def run_id(reader: MapsReader) -> str:
-    """Sixteen hexadecimal digits that name the run under review: of its settings and model, where they are recorded.
-
-    A run that goes on keeps its id. Maps of another tool are named by their folder, scores and frames.
-    """
+    """Sixteen hexadecimal digits that name the run under review, also when it goes on: of its settings and model, or of folder, scores
+    and frames of another tool's maps."""
     if reader.manifest is not None:
         known: Any = [reader.manifest.get("run"), reader.manifest.get("model"), reader.manifest.get("source")]
     else:
@@ -72,8 +70,8 @@ def describe_model(reader: MapsReader) -> dict[str, Any]:
         if values.get(key) is not None:
             facts.append((term, str(values[key])))
     if tool:
-        made = (str(tool.get("name") or ""), str(tool.get("version") or ""), str(tool.get("commit") or ""))
-        facts.append(("Maps made with", " ".join(part for part in made if part)))
+        made = [str(tool[key]) for key in ("name", "version", "commit") if tool.get(key)]
+        facts.append(("Maps made with", " ".join(made)))
     if "status" in manifest:
         facts.append(("Status of the run", str(manifest["status"])))
     line = model_line({**manifest, "run": run})
@@ -92,7 +90,7 @@ def setting_words(settings: Mapping[str, Any]) -> str:
         if isinstance(value, Mapping):
             parts.append(f"{name} ({setting_words(value)})")
         elif isinstance(value, list):
-            short = len(value) <= LONGEST_LIST and not any(isinstance(one, Mapping) for one in value)
+            short = len(value) <= _LONGEST_LIST and not any(isinstance(one, Mapping) for one in value)
             parts.append(f"{name} {' '.join(map(_word, value))}" if short else f"{len(value)} {name}")
         else:
             parts.append(f"{name} {_word(value)}")
@@ -105,10 +103,11 @@ def _word(value: Any) -> str:
 
 def describe_scores(reader: MapsReader, ranges: Mapping[str, DisplayRange], scores: Sequence[str]) -> dict[str, Any]:
     """Unit, range and tick labels of each score, by name."""
-    return {
-        score: {"unit": score_unit(reader.manifest, score), "low": shown.low, "high": shown.high, "ticks": shown.ticks}
-        for score, shown in ((score, ranges[score]) for score in scores)
-    }
+    found = {}
+    for score in scores:
+        unit, shown = score_unit(reader.manifest, score), ranges[score]
+        found[score] = {"unit": unit, "low": shown.low, "high": shown.high, "ticks": shown.ticks}
+    return found
 
 
 def describe_classes(reader: MapsReader, label_map: LabelMap | None) -> list[dict[str, Any]]:
@@ -130,29 +129,19 @@ def metrics_tables(metrics: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     if metrics is None:
         return []
     reasons: Mapping[str, str] = metrics.get("reasons") or {}
-    scores = metrics.get("scores") or {}
+
+    def row(name: str, values: Mapping[str, Any], keys: Iterable[str], path: str) -> dict[str, Any]:
+        return {"name": name, "cells": [_cell(values.get(key), reasons, f"{path}.{key}") for key in keys]}
+
     tables = []
     for protocol in _PROTOCOLS:
-        named = {name: (entry or {}).get(protocol) for name, entry in scores.items()}
-        rows = [
-            {
-                "name": name,
-                "cells": [_cell(values.get(key), reasons, f"scores.{name}.{protocol}.{key}") for key in _COLUMNS],
-            }
-            for name, values in named.items()
-            if values is not None
-        ]
-        if rows:
-            heads = list(_COLUMNS.values())
-            tables.append({"title": f"Anomaly detection, {protocol} pixels", "heads": heads, "rows": rows})
-    single = [
-        {"name": label, "cells": [_cell(metrics[group][key], reasons, f"{group}.{key}")]}
-        for group, key, label in _SINGLE_NUMBERS
-        if key in (metrics.get(group) or {})
-    ]
-    if single:
-        tables.append({"title": "Segmentation and calibration", "heads": ["value"], "rows": single})
-    return tables
+        named = {name: (entry or {}).get(protocol) for name, entry in (metrics.get("scores") or {}).items()}
+        rows = [row(name, v, _COLUMNS, f"scores.{name}.{protocol}") for name, v in named.items() if v is not None]
+        tables.append((f"Anomaly detection, {protocol} pixels", list(_COLUMNS.values()), rows))
+    groups = {group: metrics.get(group) or {} for group, _, _ in _SINGLE_NUMBERS}
+    single = [row(label, groups[group], [key], group) for group, key, label in _SINGLE_NUMBERS if key in groups[group]]
+    tables.append(("Segmentation and calibration", ["value"], single))
+    return [{"title": title, "heads": heads, "rows": rows} for title, heads, rows in tables if rows]
 
 
 def _cell(value: Any, reasons: Mapping[str, str], path: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.data.entry import BINARY, AnomalyEncoding
+from segunc.data.entry import AnomalyEncoding
 from segunc.data.images import Image, read_label_image
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.layout import find_labels
 from segunc.frames.sources import VIDEO_SUFFIXES, FrameSource, open_source, recorded_images
 from segunc.frames.video import video_hash
-from segunc.maps.manifest import MANIFEST_NAME, is_ours
+from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
-from segunc.maps.region import Region
+from segunc.maps.shards import MANIFEST_NAME
+from segunc.maps.statistics import Region
 
 Label = npt.NDArray[np.uint8]
 
@@ -28,8 +29,7 @@ def open_maps(folder: Path) -> MapsReader:
     """The maps of one folder.
 
     Raises:
-        InputError: there are none, or the folder holds several maps folders, whose codes must not be read as another
-            tool's.
+        InputError: there are none, or the folder holds several maps folders, whose codes must not be read as another tool's.
     """
     if not (folder / MANIFEST_NAME).exists():
         inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
@@ -55,15 +55,10 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
 def open_images(
     reader: MapsReader, images: str | Path | None, names: Sequence[str]
 ) -> tuple[FrameSource | None, str | None]:
-    """The source of images and, where some are missing, one line for the page.
+    """The source of images for the frames named and, where some are missing, one line for the page.
 
-    A source that was asked for must open, and is shown as it is. The one that the manifest records is shown only where it
+    ``images`` that were asked for must open, and are shown as they are. The source that the manifest records is shown only where it
     has the recorded bytes (the stamp of an image, the hash of a video): the maps of a stranger name any place of this disk.
-
-    Args:
-        reader: the maps.
-        images: what was asked for, None for the recorded source.
-        names: the frames to show.
     """
     if images is not None:
         return open_source(images), None
@@ -82,10 +77,8 @@ def open_images(
     found = 0 if source is None else len(names) if source.length is None else source.length
     if found == len(names):
         return source, None
-    return source, (
-        f"{len(names) - found} of {len(names)} frames have no image at the recorded place with the bytes that were "
-        "predicted, so only maps are shown of them; --images gives their place."
-    )
+    lack = f"{len(names) - found} of {len(names)} frames have no image at the recorded place with the bytes that were predicted"
+    return source, f"{lack}, so only maps are shown of them; --images gives their place."
 
 
 def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tuple[str, Image | None, str | None]]:
@@ -108,36 +101,29 @@ def frame_times(reader: MapsReader, names: Sequence[str]) -> list[float | None]:
     fps = source.get("fps")
     # Maps of earlier versions hold no times; their frames are named by their numbers.
     recorded = [reader.records.get(name, {}).get("time") for name in names]
-    return [
-        float(time) if time is not None else int(name) / fps if fps and name.isdigit() else None
-        for name, time in zip(names, recorded, strict=True)
-    ]
+    counted = [int(name) / fps if fps and name.isdigit() else None for name in names]
+    return [other if time is None else float(time) for time, other in zip(recorded, counted, strict=True)]
 
 
 @dataclass(frozen=True)
 class ReviewLabels:
-    """Label files by frame, read one at a time; labels are ignored outside of a region of pixels that count."""
+    """Label files by frame, read one at a time; labels are ignored outside of a region of pixels that count.
 
-    anomaly_files: Mapping[str, Path] = field(default_factory=dict)
-    class_files: Mapping[str, Path] = field(default_factory=dict)
-    anomaly_encoding: AnomalyEncoding = BINARY
-    label_map: LabelMap | None = None
-    region: Region | None = None
+    Reading raises InputError where a file is damaged or holds values that its encoding or label map does not know.
+    """
+
+    anomaly_files: Mapping[str, Path]
+    class_files: Mapping[str, Path]
+    anomaly_encoding: AnomalyEncoding
+    label_map: LabelMap | None
+    region: Region | None
 
     def anomaly(self, name: str) -> Label | None:
-        """0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame without a mask.
-
-        Raises:
-            InputError: the file is damaged or holds other values than its encoding knows.
-        """
+        """0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame without a mask."""
         return self._read(self.anomaly_files.get(name), self.anomaly_encoding, "anomaly label")
 
     def classes(self, name: str) -> Label | None:
-        """Train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels.
-
-        Raises:
-            InputError: the file is damaged or holds other values than the label map knows.
-        """
+        """Train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels."""
         return self._read(self.class_files.get(name), self.label_map, "label")
 
     def _read(self, path: Path | None, meaning: AnomalyEncoding | LabelMap | None, kind: str) -> Label | None:
@@ -151,12 +137,12 @@ class ReviewLabels:
 
 def find_review_labels(
     frames: Sequence[str],
-    *,
-    anomaly: Path | None = None,
+    anomaly: Path | None,
+    anomaly_encoding: AnomalyEncoding,
     classes: Path | None = None,
-    anomaly_encoding: AnomalyEncoding = BINARY,
     label_map: LabelMap | None = None,
-    region: Region | None = None,
+    *,
+    region: Region | None,
 ) -> ReviewLabels:
     """Find the labels of frames in the folders given.
 
@@ -167,10 +153,8 @@ def find_review_labels(
         raise InputError("class labels are given without a label map", "the label map that explains their values")
     found: list[Mapping[str, Path]] = []
     for folder in (anomaly, classes):
-        files = find_labels(folder, frames) if folder is not None else {}
-        if folder is not None and not files:
-            raise InputError(
-                f"no label in {folder} belongs to a frame", "labels named like the frames", "check the path"
-            )
-        found.append(files)
+        found.append(find_labels(folder, frames) if folder is not None else {})
+        if folder is not None and not found[-1]:
+            given = f"no label in {folder} belongs to a frame"
+            raise InputError(given, "labels named like the frames", "check the path")
     return ReviewLabels(found[0], found[1], anomaly_encoding, label_map, region)

@@ -66,6 +66,14 @@ def draw_text(picture: Image, text: str, left: int, baseline: int, size: int, co
     cv2.putText(picture, printable(text), (left, baseline), _FONT, scale, colour, 1, cv2.LINE_AA)
 
 
+def draw_title(strip: Image, title: str, note: str, baseline: int, size: int, width: int) -> None:
+    """Write a title and behind it, fainter, a note, each cut so that both fit into ``width`` pixels."""
+    draw_text(strip, shorten(title, size, width - 2 * size), size, baseline, size)
+    if note:
+        left = 2 * size + text_width(title, size)
+        draw_text(strip, shorten(note, size, width - left - size), left, baseline, size, FAINT_INK)
+
+
 def draw_bar(
     picture: Image, colours: Image, left: int, top: int, width: int, height: int, ticks: tuple[str, ...], size: int
 ) -> None:
@@ -143,11 +151,7 @@ def score_unit(manifest: Mapping[str, Any] | None, score: str) -> str:
 
 
 def draw_overlay(
-    image: Image,
-    values: npt.NDArray[np.floating],
-    legend: Legend,
-    *,
-    anomaly: npt.NDArray[np.bool_] | None = None,
+    image: Image, values: npt.NDArray[np.floating], legend: Legend, *, anomaly: npt.NDArray[np.bool_] | None = None
 ) -> Image:
     """A score map over its image, a legend strip below.
 
@@ -173,16 +177,13 @@ def draw_overlay(
     size = max(MINIMUM_TEXT, width // 72)
     strip = blank(round(size * 4.6), width)
     middle, above, below = round(width * 0.55), round(size * 1.9), round(size * 3.8)
-    draw_text(strip, shorten(legend.title, size, middle - 2 * size), size, above, size)
     draw_text(strip, shorten(legend.note, size, middle - 2 * size), size, below, size, FAINT_INK)
+    draw_title(strip, legend.title, "" if anomaly is None else OUTLINE_NOTE, above, size, middle)
     if anomaly is not None:
         draw_outline(picture, resize_nearest(anomaly, width, height))
-        left = 2 * size + text_width(legend.title, size)
-        draw_text(strip, shorten(OUTLINE_NOTE, size, middle - left - size), left, above, size, FAINT_INK)
     colours = blend(np.full(256, 128 * PHOTO_BRIGHTNESS, np.float32), np.arange(256))
-    draw_bar(
-        strip, colours, middle, round(size * 0.8), width - size - middle, round(size * 1.1), legend.shown.ticks, size
-    )
+    top, room = round(size * 0.8), width - size - middle
+    draw_bar(strip, colours, middle, top, room, round(size * 1.1), legend.shown.ticks, size)
     return np.vstack([picture, strip])
 
 
@@ -195,11 +196,9 @@ def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Imag
 
 def _check_mask(image: Image, anomaly: npt.NDArray[np.bool_] | None) -> None:
     if anomaly is not None and anomaly.shape != image.shape[:2]:
-        raise InputError(
-            f"an anomaly label of {anomaly.shape[1]}x{anomaly.shape[0]} for an image of {image.shape[1]}x{image.shape[0]}",
-            "labels of the image's size",
-            "give the labels that were drawn on these images",
-        )
+        sizes = [f"{picture.shape[1]}x{picture.shape[0]}" for picture in (anomaly, image)]
+        given = "an anomaly label of {} for an image of {}".format(*sizes)
+        raise InputError(given, "labels of the image's size", "give the labels that were drawn on these images")
 
 
 def draw_panel(
@@ -207,8 +206,7 @@ def draw_panel(
     prediction: npt.NDArray[np.uint8] | None,
     scores: Sequence[tuple[Legend, npt.NDArray[np.floating]]],
     *,
-    classes: Sequence[str] = (),
-    palette: Sequence[Colour] = (),
+    classes: Sequence[tuple[str, Colour]] = (),
     note: str = "",
     anomaly: npt.NDArray[np.bool_] | None = None,
 ) -> Image:
@@ -218,10 +216,9 @@ def draw_panel(
 
     Args:
         image: RGB uint8 ``[H, W, 3]``; left out where it is not at hand.
-        prediction: class ids ``[h, w]``; left out without a palette.
+        prediction: class ids ``[h, w]``; left out without classes.
         scores: legends and maps in real units ``[h, w]``.
-        classes: class names in the order of their ids.
-        palette: their colours.
+        classes: names and colours in the order of their ids.
         note: the model line.
         anomaly: labelled anomalies ``[H, W]``, outlined in every tile.
 
@@ -245,26 +242,23 @@ def draw_panel(
 
     def titled(picture: Image, title: str, note: str) -> Image:
         tile, strip = with_strip(picture)
-        draw_text(strip, title, size, baseline, size)
-        left = 2 * size + text_width(title, size)
-        draw_text(strip, shorten(note, size, width - left - size), left, baseline, size, FAINT_INK)
+        draw_title(strip, title, note, baseline, size, width)
         return tile
 
     tiles: list[Image] = []
     if image is not None:
         tiles.append(titled(resize(image, width, height), "image", note))
-    if prediction is not None and palette:
-        colours = np.full((256, 3), 255, np.uint8)  # ids beyond the palette are white
-        colours[: len(palette)] = palette
+    if prediction is not None and classes:
+        colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
+        colours[: len(classes)] = [colour for _, colour in classes]
         shown = colours[resize_nearest(prediction, width, height)]
         tiles.append(titled(shown, "prediction", OUTLINE_NOTE if anomaly is not None else ""))
-        tiles.append(_class_legend(prediction, classes, palette, tiles[-1].shape[0], size))
+        tiles.append(_class_legend(prediction, classes, tiles[-1].shape[0], size))
     for legend, values in scores:
         tile, strip = with_strip(resize(colourise(values, legend.shown), width, height))
-        draw_text(strip, shorten(legend.title, size, middle - 2 * size), size, baseline, size)
-        draw_bar(
-            strip, colour_table(), middle, round(size * 0.6), width - size - middle, size, legend.shown.ticks, size
-        )
+        draw_title(strip, legend.title, "", baseline, size, middle)
+        top, room = round(size * 0.6), width - size - middle
+        draw_bar(strip, colour_table(), middle, top, room, size, legend.shown.ticks, size)
         tiles.append(tile)
     height, columns = tiles[0].shape[0], min(_COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
@@ -276,29 +270,24 @@ def draw_panel(
 
 
 def _class_legend(
-    prediction: npt.NDArray[np.uint8],
-    classes: Sequence[str],
-    palette: Sequence[Colour],
-    height: int,
-    size: int,
+    prediction: npt.NDArray[np.uint8], classes: Sequence[tuple[str, Colour]], height: int, size: int
 ) -> Image:
     """Swatches and names: all classes where they fit, else those that cover most of the frame."""
     tile = blank(height, TILE_WIDTH)
     step, columns = round(size * 1.9), 2
     column_width = (TILE_WIDTH - size) // columns
-    rows = max(1, (height - size) // step - 1)
-    order = list(range(len(palette)))
-    room = rows * columns
+    order = list(range(len(classes)))
+    room = columns * max(1, (height - size) // step - 1)
     if len(order) > room:
-        counts = np.bincount(prediction.ravel(), minlength=len(palette))[: len(palette)]
+        counts = np.bincount(prediction.ravel(), minlength=len(classes))[: len(classes)]
         order = sorted(np.argsort(-counts, kind="stable")[: room - 1].tolist())
-    rows = -(-(len(order) + (len(order) < len(palette))) // columns)
+    more = len(classes) - len(order)
+    rows = -(-(len(order) + (more > 0)) // columns)
     for place, index in enumerate(order):
         left, top = size + (place // rows) * column_width, size + (place % rows) * step
-        tile[top : top + size + 2, left : left + 2 * size] = palette[index]
-        name = classes[index] if index < len(classes) else str(index)
+        name, tile[top : top + size + 2, left : left + 2 * size] = classes[index]
         draw_text(tile, shorten(name, size, column_width - 4 * size), left + round(2.6 * size), top + size + 1, size)
-    if len(order) < len(palette):
-        text = f"and {len(palette) - len(order)} more classes"
-        draw_text(tile, text, size + (columns - 1) * column_width, size + (rows - 1) * step + size, size, FAINT_INK)
+    if more:
+        left, baseline = size + (columns - 1) * column_width, size + (rows - 1) * step + size
+        draw_text(tile, f"and {more} more classes", left, baseline, size, FAINT_INK)
     return tile

@@ -69,13 +69,10 @@ def write_review(
         maps: the maps folder, of this tool or any other, finished or not.
         out: the folder of the page; made if missing.
         labels: folder of class labels, for ground truth and errors; needs ``label_map``.
-        label_map: what their values mean.
-        anomaly_labels: folder of anomaly masks.
-        anomaly_encoding: what their values mean.
         compare: maps of a second model on the same frames.
         images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
         metrics: a metrics.json to show.
-        scores: the scores to carry; None is all.
+        scores: to carry; None is all.
         ranges: display ranges of your own, score -> (low, high).
         limit: carry only the frames with the highest mean entropy, as many as this.
         on_frame: called after each frame with the number of frames done and their total.
@@ -92,14 +89,7 @@ def write_review(
     shown_ranges = page_ranges(reader, ranges)
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
-    found = find_review_labels(
-        names,
-        anomaly=anomaly_labels,
-        classes=labels,
-        anomaly_encoding=anomaly_encoding,
-        label_map=label_map,
-        region=reader.region,
-    )
+    found = find_review_labels(names, anomaly_labels, anomaly_encoding, labels, label_map, region=reader.region)
     other = open_maps(compare) if compare is not None else None
     for model in (reader, other):
         if model is not None and labels is not None and label_map is not None:
@@ -109,22 +99,18 @@ def write_review(
     source, missing = open_images(reader, images, names)
     commit = tool_commit()
     run, tool = run_id(reader), f"segunc {tool_version()}" + (f" {commit[:12]}" if commit else "")
+    given = {"maps": maps, "labels": labels, "anomaly_labels": anomaly_labels, "compare": compare, "metrics": metrics}
     head = {
         "format": PAGE_FORMAT,
         "format_version": 1,
         "run": run,
         "tool": tool,
-        "maps": str(maps),
-        "labels": str(labels) if labels else None,
-        "anomaly_labels": str(anomaly_labels) if anomaly_labels else None,
-        "compare": str(compare) if compare else None,
-        "metrics": str(metrics) if metrics else None,
+        **{name: str(path) if path else None for name, path in given.items()},
         "scores": chosen,
         "frames": len(rows),
     }
     _prepare(out, reader, head)
-    files = FrameFiles(out, reader, chosen, shown_ranges, found, other)
-    by_name = {row.name: row for row in rows}
+    files, by_name = FrameFiles(out, reader, chosen, shown_ranges, found, other), {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(with_images(names, source), start=1):
         row = by_name[name]
         if error is not None:
@@ -136,8 +122,7 @@ def write_review(
     if missing or without:
         said = f"{without} of {len(rows)} frames have no image in the source; their maps are shown alone."
         notices.append(missing or said)
-    video = next((name for name in _VIDEOS if (maps / name).is_file()), None)
-    if video is not None:
+    if video := next((name for name in _VIDEOS if (maps / name).is_file()), None):
         shutil.copyfile(inside(maps, video), out / video)
     page = {
         "run": run,
@@ -171,10 +156,10 @@ def _notices(reader: MapsReader, other: MapsReader | None, labels: ReviewLabels,
     if len(names) < len(reader.frames):
         yield f"The page carries the worst {len(names)} of {len(reader.frames)} frames."
     if reader.region is not None:
-        yield (
-            "A mask was left out of these maps: its pixels are 0 in every map and ignored in every label, and they count "
-            "in shares of the whole frame."
+        ignored = (
+            "its pixels are 0 in every map and ignored in every label, and they count in shares of the whole frame"
         )
+        yield f"A mask was left out of these maps: {ignored}."
     for folder, why in reader.skipped.items():
         yield f"The folder {folder} is not shown: {why}."
     for kind, files in (("an anomaly label", labels.anomaly_files), ("a class label", labels.class_files)):
@@ -184,9 +169,8 @@ def _notices(reader: MapsReader, other: MapsReader | None, labels: ReviewLabels,
         return
     both = set(names) & set(other.frames)
     if not both:
-        raise InputError(
-            f"{other.folder} and {reader.folder} have no frame in common", "maps of the same frames", "check --compare"
-        )
+        given = f"{other.folder} and {reader.folder} have no frame in common"
+        raise InputError(given, "maps of the same frames", "check --compare")
     if len(both) < len(names):
         yield f"The compared maps hold {len(both)} of {len(names)} frames; the others show one model only."
     more = len(set(other.frames) - set(reader.frames))
@@ -215,12 +199,9 @@ def _choose_frames(reader: MapsReader, limit: int | None) -> list[FrameRow]:
 
 
 def frame_table(rows: Sequence[FrameRow], scores: Sequence[str], times: Sequence[float | None]) -> dict[str, Any]:
-    """The columns of the page's table, each with one entry a frame and null where there is none.
+    """The columns of the page's table, each with one entry a frame, in source order, and null where there is none.
 
-    Args:
-        rows: the frames in source order.
-        scores: the scores written.
-        times: seconds from the start of a video, None for frames without.
+    ``times`` are seconds from the start of a video.
     """
     kinds = sorted({tuple(row.contents) for row in rows})
     kind_of = {kind: index for index, kind in enumerate(kinds)}

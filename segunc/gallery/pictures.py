@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError
 from segunc.core.files import write_file
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import Image
@@ -34,48 +34,35 @@ Suffix = Literal["png", "jpg", "pdf"]
 class PictureRequest:
     """What to draw.
 
-    Attributes:
-        scores: the scores; None is entropy, and of a panel those of entropy, aleatoric and epistemic that are there.
-        panel: one picture a frame with image, prediction, class legend and all scores; else one picture a score.
-        frames: names or patterns (``*``, ``?``, ``[...]``); None is all.
-        suffix: the format; PNG and PDF are lossless.
-        ranges: ranges of colours, score -> (low, high); see :func:`segunc.gallery.colormap.page_ranges` for the others.
-        images: the source images; None is the input that the manifest records.
-        anomaly_labels: folder of masks to outline.
-        anomaly_encoding: what their values mean.
+    Without ``scores`` these are entropy, and of a panel those of entropy, aleatoric and epistemic that are there. Scores without
+    ``ranges`` of their own have those of :func:`segunc.gallery.colormap.page_ranges`.
     """
 
     scores: Sequence[str] | None = None
-    panel: bool = False
-    frames: Sequence[str] | None = None
-    suffix: Suffix = "png"
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    images: str | Path | None = None
-    anomaly_labels: Path | None = None
+    panel: bool = False  # one picture a frame with image, prediction, class legend and all scores; else one a score
+    frames: Sequence[str] | None = None  # names or patterns (``*``, ``?``, ``[...]``); None is all
+    suffix: Suffix = "png"  # PNG and PDF are lossless
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # score -> (low, high)
+    images: str | Path | None = None  # None is the input that the manifest records
+    anomaly_labels: Path | None = None  # folder of masks to outline
     anomaly_encoding: AnomalyEncoding = BINARY
 
 
 @dataclass
 class WrittenPictures:
-    """What was drawn.
+    """What was drawn."""
 
-    Attributes:
-        pictures: folder below the output -> its pictures in the order of the frames.
-        failed: frame -> why it has no picture.
-        notes: lines for the user.
-    """
+    pictures: dict[str, list[Path]]  # folder below the output -> its pictures in the order of the frames
+    notes: list[str]  # lines for the user
+    failed: dict[str, str] = field(default_factory=dict)  # frame -> why it has no picture
 
-    pictures: dict[str, list[Path]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def raise_failures(self) -> None:
-        """Raise PartialFailure where frames failed, naming the first."""
-        if self.failed:
-            name, reason = next(iter(self.failed.items()))
-            raise PartialFailure(
-                f"{len(self.failed)} frames could not be drawn, first {name} ({reason}); the pictures of the others are kept"
-            )
+    @property
+    def failure(self) -> str:
+        """Which frames failed, in one line; empty where none did."""
+        if not self.failed:
+            return ""
+        first = "{} ({})".format(*next(iter(self.failed.items())))
+        return f"{len(self.failed)} frames could not be drawn, first {first}; the pictures of the others are kept"
 
 
 def write_pictures(
@@ -86,11 +73,8 @@ def write_pictures(
     One value has one colour in all pictures. A frame that cannot be drawn does not stop the others; a panel goes without an
     image that is gone.
 
-    Args:
-        maps: the maps folder, of this tool or any other, finished or not.
-        out: the folder of the pictures; made if missing.
-        request: what to draw.
-        on_frame: called after each frame with the number of frames done and their total.
+    The maps are of this tool or any other, finished or not. ``on_frame`` is called after each frame with the number of frames done
+    and their total.
 
     Raises:
         InputError: no maps, an unknown score, no frame of the names given, no image for overlays, no label of any frame, or
@@ -103,20 +87,17 @@ def write_pictures(
     names = _choose_frames(reader, request.frames)
     ranges = page_ranges(reader, dict(request.ranges), scores)
     legends = {score: Legend.of(reader.manifest, score, ranges[score]) for score in scores}
-    labels = find_review_labels(
-        names, anomaly=request.anomaly_labels, anomaly_encoding=request.anomaly_encoding, region=reader.region
-    )
+    labels = find_review_labels(names, request.anomaly_labels, request.anomaly_encoding, region=reader.region)
     source, missing = open_images(reader, request.images, names)
     if source is None and not request.panel:
         raise InputError(f"overlays of {maps} without images ({missing})", "--images PATH, or --panel")
-    written = WrittenPictures(notes=[text for text in (missing, reader.unfinished) if text])
-    written.pictures = {name: [] for name in ([PANEL] if request.panel else [f"overlay-{score}" for score in scores])}
-    without = 0
+    folders = [PANEL] if request.panel else [f"overlay-{score}" for score in scores]
+    notes = [text for text in (missing, reader.unfinished) if text]
+    written, without = WrittenPictures({folder: [] for folder in folders}, notes), 0
     for done, (name, image, error) in enumerate(with_images(names, source), start=1):
         without += image is None
         try:
-            drawn = _draw(reader, name, image, error, legends, labels, panel=request.panel)
-            for folder, picture in drawn:
+            for folder, picture in _draw(reader, name, image, error, legends, labels, panel=request.panel):
                 path = out / folder / f"{name}.{request.suffix}"
                 write_file(path, encode_picture(picture, request.suffix))
                 written.pictures[folder].append(path)
@@ -157,9 +138,8 @@ def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[s
     taken = {p: [name for name in reader.frames if name == p or fnmatchcase(name, p)] for p in patterns}
     for pattern, found in taken.items():
         if not found:
-            raise InputError(
-                f"no frame of {reader.folder} is named '{pattern}'", f"names like {reader.frames[0]}", "check --frames"
-            )
+            given = f"no frame of {reader.folder} is named '{pattern}'"
+            raise InputError(given, f"names like {reader.frames[0]}", "check --frames")
     wanted = {name for found in taken.values() for name in found}
     return [name for name in reader.frames if name in wanted]
 
@@ -180,17 +160,12 @@ def _draw(
     scores = [(legend, reader.read(name, score)) for score, legend in legends.items()]
     if panel:
         prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
-        described = describe_classes(reader, None)
-        classes, palette = [one["name"] for one in described], [tuple(one["colour"]) for one in described]
+        classes = [(one["name"], tuple(one["colour"])) for one in describe_classes(reader, None)]
         note = scores[0][0].note
-        yield (
-            PANEL,
-            draw_panel(image, prediction, scores, classes=classes, palette=palette, note=note, anomaly=anomaly),
-        )
+        yield PANEL, draw_panel(image, prediction, scores, classes=classes, note=note, anomaly=anomaly)
         return
     if image is None:
-        raise InputError(
-            f"frame {name} has no image ({error or 'the source does not hold it'})", "its image", "--images"
-        )
+        why = error or "the source does not hold it"
+        raise InputError(f"frame {name} has no image ({why})", "its image", "--images")
     for legend, values in scores:
         yield f"overlay-{legend.score}", draw_overlay(image, values, legend, anomaly=anomaly)

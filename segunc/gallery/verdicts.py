@@ -26,28 +26,16 @@ VERDICTS_NAME = "verdicts.json"
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict on one frame.
+    """A verdict on one frame."""
 
-    Attributes:
-        frame: the frame's name.
-        verdict: one of :data:`VERDICTS`, or empty for a note alone.
-        note: free text.
-        time: when it was given, ISO 8601 in UTC.
-    """
-
-    frame: str
-    verdict: str
+    frame: str  # its name
+    verdict: str  # one of VERDICTS, or empty for a note alone
     note: str = ""
-    time: str = ""
+    time: str = ""  # when it was given, ISO 8601 in UTC
 
 
 def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
-    """The verdicts of a file exported by the page, JSON or CSV.
-
-    Args:
-        path: the file; its ending decides its form.
-        run: the id of the run that the verdicts must belong to.
-        frames: the names that frames may have.
+    """The verdicts of a file exported by the page, JSON or CSV by its ending, on ``frames`` of the run of this id.
 
     Raises:
         InputError: the file is damaged, of another version or of another run, or names a frame twice, a frame that
@@ -55,24 +43,17 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
     """
     if path.suffix.lower() not in (".json", ".csv"):
         raise InputError(f"verdicts {path}", "a .json or .csv file exported by the review page", "export again")
-    rows = _verdicts(path, _entries(path, run))
-    known = set(frames)
-    seen: set[str] = set()
+    rows, known, seen = _verdicts(path, _entries(path, run)), set(frames), set[str]()
     for verdict in rows:
+        on = f"on frame '{verdict.frame}'"
         if verdict.frame not in known:
-            raise InputError(
-                f"{path} has a verdict on frame '{verdict.frame}', which the maps do not hold",
-                "frames of these maps",
-                "give the --maps that were reviewed",
-            )
+            given = f"{path} has a verdict {on}, which the maps do not hold"
+            raise InputError(given, "frames of these maps", "give the --maps that were reviewed")
         if verdict.frame in seen:
-            raise InputError(f"{path} has two verdicts on frame '{verdict.frame}'", "one", "remove one of them")
+            raise InputError(f"{path} has two verdicts {on}", "one", "remove one of them")
         if verdict.verdict not in VERDICTS and not (verdict.verdict == "" and verdict.note):
-            raise InputError(
-                f"{path} has the verdict '{verdict.verdict}' on frame '{verdict.frame}'",
-                f"one of {', '.join(VERDICTS)}, or none with a note",
-                "repair the file",
-            )
+            expected = f"one of {', '.join(VERDICTS)}, or none with a note"
+            raise InputError(f"{path} has the verdict '{verdict.verdict}' {on}", expected, "repair the file")
         seen.add(verdict.frame)
     return rows
 
@@ -83,11 +64,8 @@ def _entries(path: Path, run: str) -> list[Any]:
     if path.suffix.lower() == ".json":
         content = read_json(path, "verdicts exported by the review page")
         if content.get("format") != FORMAT or content.get("version") != FORMAT_VERSION:
-            raise InputError(
-                f'{path} has the format "{content.get("format")}", version {content.get("version")}',
-                f'"{FORMAT}", version {FORMAT_VERSION}',
-                "export the verdicts again",
-            )
+            given = f'{path} has the format "{content.get("format")}", version {content.get("version")}'
+            raise InputError(given, f'"{FORMAT}", version {FORMAT_VERSION}', "export the verdicts again")
         entries, runs = content.get("verdicts"), {str(content.get("run"))}
     else:
         try:
@@ -99,9 +77,8 @@ def _entries(path: Path, run: str) -> list[Any]:
             raise InputError(f"{path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
         runs = {str(row.get("run")) for row in entries}
     for other in sorted(runs - {run}):
-        raise InputError(
-            f"{path} holds verdicts on the run {other}", f"verdicts on {run}", "give the --maps that were reviewed"
-        )
+        given = f"{path} holds verdicts on the run {other}"
+        raise InputError(given, f"verdicts on {run}", "give the --maps that were reviewed")
     if not isinstance(entries, list):
         raise InputError(f"{path} has no list of verdicts", '"verdicts": [...]', "export the verdicts again")
     return entries
@@ -113,9 +90,8 @@ def _verdicts(path: Path, entries: Sequence[Any]) -> list[Verdict]:
         values = [entry.get(one.name) if isinstance(entry, Mapping) else None for one in fields(Verdict)]
         texts = [value for value in values if isinstance(value, str)]
         if len(texts) < len(values):
-            raise InputError(
-                f"{path}, verdict {number}, is incomplete", "text for frame, verdict, note and time", "export again"
-            )
+            given = f"{path}, verdict {number}, is incomplete"
+            raise InputError(given, "text for frame, verdict, note and time", "export again")
         found.append(Verdict(*texts))
     return found
 
@@ -155,8 +131,7 @@ def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:
     """Numbers and shares of frames by verdict, as a Markdown table."""
     counts = Counter(verdict.verdict for verdict in verdicts)
     notes = Counter(verdict.verdict for verdict in verdicts if verdict.note)
-    rows = [(words, counts[key], notes[key]) for key, words in VERDICTS.items()]
-    rows.append(("note alone", counts[""], notes[""]))
+    rows = [(words, counts[key], notes[key]) for key, words in (VERDICTS | {"": "note alone"}).items()]
     rows.append(("not reviewed", frames - len(verdicts), 0))
     lines = ["| verdict | frames | share | with a note |", "|---|---:|---:|---:|"]
     lines += [f"| {words} | {count} | {count / frames:.1%} | {noted} |" for words, count, noted in rows]

@@ -6,7 +6,6 @@ after the run from the pictures on disk, so a continued run gives the whole vide
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,7 @@ import numpy as np
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import PARTIAL_SUFFIX
-from segunc.data.images import Image, read_image
-from segunc.data.webm import open_webm
+from segunc.data.images import Image, open_webm, read_image
 from segunc.gallery.overlay import blank, resize
 from segunc.maps.manifest import is_ours, read_manifest
 
@@ -85,9 +83,8 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float) -> Path:
         raise InputError(f"video {out}", "a name ending in .webm or .mp4", "browsers play both")
     encoder = h264_encoder() if out.suffix == MP4 else None
     if out.suffix == MP4 and encoder is None:
-        raise InputError(
-            f"video {out} without an H.264 encoder", "PyAV with one", "pip install 'segunc[video]', or .webm"
-        )
+        given = f"video {out} without an H.264 encoder"
+        raise InputError(given, "PyAV with one", "pip install 'segunc[video]', or .webm")
     if not (math.isfinite(fps) and fps > 0):
         raise InputError(f"a frame rate of {fps} for the video {out}", "frames a second above 0", "give the rate")
     partial = out.with_name(f".{out.stem}{PARTIAL_SUFFIX}{out.suffix}")
@@ -102,15 +99,12 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float) -> Path:
             _encode_webm(frames, partial, fps, width, height)
         else:
             _encode_mp4(frames, partial, fps, width, height, encoder)
-        found = count_frames(partial)
-        if found != len(pictures):
-            raise PartialFailure(
-                f"video {out} holds {found} of {len(pictures)} frames after writing; the pictures are kept"
-            )
+        if (found := count_frames(partial)) != len(pictures):
+            held = f"{found} of {len(pictures)} frames after writing"
+            raise PartialFailure(f"video {out} holds {held}; the pictures are kept")
         os.replace(partial, out)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
+        partial.unlink(missing_ok=True)
     return out
 
 
@@ -128,9 +122,8 @@ def _encode_webm(frames: Iterator[Image], partial: Path, fps: float, width: int,
     writer = open_webm(partial, fps, width, height)
     try:
         if not writer.isOpened():
-            raise PartialFailure(
-                f"video {partial} cannot be written: this OpenCV has no VP8 encoder; the pictures are kept"
-            )
+            why = "this OpenCV has no VP8 encoder; the pictures are kept"
+            raise PartialFailure(f"video {partial} cannot be written: {why}")
         for frame in frames:
             writer.write(cv2.cvtColor(frame, cv2.COLOR_RGB2BGR))
     finally:

@@ -1,9 +1,9 @@
 """How the values of a map stand in its file.
 
-Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and finest near
-zero, where the epistemic map lives. Unbounded scores are stored as float16 ``.npy``. Both forms have an
-order-preserving 16-bit key, so metrics on the file and on the values before writing agree exactly. Every parameter of
-the files is fixed, because a resumed run must give the same bytes.
+Bounded scores (0..1) are stored as uint16 PNG with ``value = (code / 65535)^2``: monotone, and finest near zero, where
+the epistemic map lives. Unbounded scores are stored as float16 ``.npy``. Both forms have an order-preserving 16-bit key,
+so metrics on the file and on the values before writing agree exactly. Every parameter of the files is fixed, because a
+resumed run must give the same bytes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from segunc.data.images import Image
 from segunc.scores import SCORES
 
 CODE_MAX = 65535
-# Measured on three uint16 maps of 960 x 540 (a noisy, a smooth and a real one), process time of one core: run lengths
-# at level 1 take 17 to 19 ms, the general strategy 25 to 35 ms at level 1 and 35 ms at level 3, for sizes within 3 % of
-# each other.
+# For a uint16 map of 960 x 540 run lengths at level 1 take 17 to 19 ms of one core, the general strategy 25 to 35 ms,
+# for sizes within 3 % of each other.
 PNG_LEVEL = 1
 _PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
 _JPEG = [cv2.IMWRITE_JPEG_QUALITY, 90]
@@ -33,11 +32,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
-    """uint16 codes of values in 0..1 (clipped at the ends, where rounding may cross them): round(65535 sqrt(v)).
-
-    Raises:
-        InputError: a value is NaN or infinite.
-    """
+    """uint16 codes round(65535 sqrt(v)) of values in 0..1 (clipped, as rounding may cross the ends); InputError for others."""
     if not np.isfinite(values).all():
         raise InputError("a map holds NaN or infinite values", "finite values in 0..1", "check the network's weights")
     root = np.sqrt(np.clip(values.astype(np.float32), 0.0, 1.0))
@@ -93,10 +88,10 @@ def keys_to_half(keys: Codes) -> npt.NDArray[np.float16]:
     return np.where(keys & 0x8000, keys & 0x7FFF, ~keys).astype(np.uint16).view(np.float16)
 
 
-def class_ids(values: Array, name: str) -> npt.NDArray[np.uint8]:
+def class_ids(values: Array, name: str, remedy: str = "repair the process") -> npt.NDArray[np.uint8]:
     """The prediction of a frame as uint8; InputError where it is not whole numbers in 0..255."""
     if not np.issubdtype(values.dtype, np.integer) or values.min(initial=0) < 0 or values.max(initial=0) > 255:
-        raise InputError(f"the prediction of frame {name} is {values.dtype}", "class ids 0..255", "repair the process")
+        raise InputError(f"the prediction of frame {name} is {values.dtype}", "class ids 0..255", remedy)
     return np.ascontiguousarray(values, np.uint8)
 
 

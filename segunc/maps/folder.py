@@ -1,8 +1,4 @@
-"""The door to a maps folder: what is written there, read back, and removed again.
-
-The files of frames and the mask go through :func:`write_map` and :func:`read_map` and nowhere else; which names may be
-removed is decided in :func:`clear_folder` alone.
-"""
+"""The door to a maps folder: what is written there, read back, and removed again; nowhere else does that."""
 
 from __future__ import annotations
 
@@ -17,10 +13,9 @@ from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX, inside, write_file
 from segunc.core.locks import START_SECONDS
 from segunc.frames.sources import FrameSource
-from segunc.maps.manifest import MANIFEST_NAME, Manifest
-from segunc.maps.region import MASK_NAME
-from segunc.maps.shards import LOCK_STEM, FrameRecords, Record, all_shards
-from segunc.maps.statistics import TABLE_NAME
+from segunc.maps.manifest import Manifest
+from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameRecords, Record, all_shards
+from segunc.maps.statistics import MASK_NAME, TABLE_NAME
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
@@ -32,24 +27,17 @@ SMOOTHING_STATE = re.compile(r"\d{12}\.npz")
 
 
 def write_map(out: Path, file: str, data: bytes) -> None:
-    """Write a file of a frame, or the mask, by atomic rename; a checksum of it would be taken here.
-
-    Raises:
-        InputError: the name can be no file of the folder.
-    """
+    """Write a file of a frame, or the mask, by atomic rename; InputError where the name can be no file of the folder."""
     write_file(inside(out, file), data)
 
 
 def read_map(path: Path) -> bytes:
-    """The bytes of a file that :func:`write_map` (or another tool) wrote; a checksum would be compared here."""
+    """The bytes of a file that :func:`write_map` (or another tool) wrote."""
     return path.read_bytes()
 
 
 def holds_maps(out: Path, record: Record) -> bool:
-    """Whether every file of a record is there with something in it.
-
-    After a power failure a file system may hold a renamed file's name without its bytes.
-    """
+    """Whether every file of a record is there with something in it: a power failure may leave a name without bytes."""
     paths = (inside(out, file) for file in record["files"].values())
     return all(path.is_file() and path.stat().st_size > 0 for path in paths)
 
@@ -71,12 +59,6 @@ def refuse_foreign(out: Path) -> None:
         time.sleep(0.02)
 
 
-def remove_partial_files(out: Path) -> None:
-    """Remove what a killed run was writing."""
-    for path in out.rglob(f".*{PARTIAL_SUFFIX}*"):
-        path.unlink(missing_ok=True)
-
-
 def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = None) -> None:
     """Remove the maps of an earlier run; the lines go first, so that a kill in between leaves no false claim.
 
@@ -87,10 +69,9 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
         InputError: the folder holds anything else; then nothing was removed.
     """
     shards = all_shards(manifest)
-    logs = [shard.frames_name for shard in shards]
-    states = {MANIFEST_NAME, *(shard.record_name for shard in shards)}
-    fixed = {TABLE_NAME, MASK_NAME, f"{OVERLAY}.webm", START_LOCK, LOCK_STEM, *(shard.lock_name for shard in shards)}
-    fixed |= {*states, *logs}
+    logs, locks = ([shard.file(name) for shard in shards] for name in (FRAMES_NAME, LOCK_STEM))
+    states = {MANIFEST_NAME, *(shard.file(MANIFEST_NAME) for shard in shards)}
+    fixed = {TABLE_NAME, MASK_NAME, f"{OVERLAY}.webm", START_LOCK, LOCK_STEM, *locks, *states, *logs}
     records = FrameRecords(out, shards)
     maps = {*manifest.get("maps", {}), PREDICTION}
 

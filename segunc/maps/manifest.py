@@ -6,6 +6,7 @@ is the same.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import subprocess
@@ -17,11 +18,9 @@ from typing import Any
 import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
-from segunc.maps.shards import Shard, all_shards, joined_state
+from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, Shard, all_shards, joined_state
 from segunc.scores import SCORES
 
-MANIFEST_NAME = "manifest.json"
-FRAMES_NAME = "frames.jsonl"
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
 MAKERS = ("tool", "environment", "device")
@@ -53,10 +52,8 @@ def build_manifest(
             frame grouping, threads, maps, and ``input``, the absolute input path.
         scores: names of the score maps.
         device: in words.
-        classes: names in the order of their ids.
-        palette: their colours as (red, green, blue).
-        source: :meth:`segunc.frames.sources.FrameSource.describe`.
-        model: what a reader wants to know of the model (method, architecture, members, ...).
+        classes: names in the order of their ids; ``palette`` has their colours as (red, green, blue).
+        source: :meth:`segunc.frames.sources.FrameSource.describe`; ``model`` likewise is for readers.
         component_thresholds: score -> the value from which on its pixels form components; None for those of the scores.
     """
     scores = list(scores)
@@ -78,21 +75,19 @@ def build_manifest(
 
 def describe_score(score: str, component_threshold: float | None) -> dict[str, Any]:
     """File type, stored type, unit and range of a score map; range None is unbounded."""
-    components = {} if component_threshold is None else {"component_threshold": component_threshold}
-    unit = SCORES[score].unit
+    unit, components = SCORES[score].unit, {"component_threshold": component_threshold}
+    described: dict[str, Any] = {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
     if SCORES[score].stored == "unit16":
-        return {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]} | components
-    return {"file": "npy", "dtype": "float16", "unit": unit, "range": None} | components
+        described = {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]}
+    return described if component_threshold is None else described | components
 
 
 def environment() -> dict[str, str]:
     """Versions of Python, the platform and the packages that decide the maps' values."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "machine": platform.machine()}
     for package in _PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -153,17 +148,12 @@ def read_manifest(folder: Path) -> Manifest | None:
         safe_name(name, f"{path}: a map", single=True)
         if not isinstance(described, dict):
             raise InputError(f"{path} does not describe map {name}", "an object", "predict again")
-        value = described.get("value")
-        if value not in (None, UNIT_VALUE):
-            raise InputError(
-                f"{path}: the values of '{name}' are {value}", f"{UNIT_VALUE}, or none", "use the segunc that wrote it"
-            )
+        if (value := described.get("value")) not in (None, UNIT_VALUE):
+            given = f"{path}: the values of '{name}' are {value}"
+            raise InputError(given, f"{UNIT_VALUE}, or none", "use the segunc that wrote it")
         if name != "prediction" and name not in SCORES:
-            raise InputError(
-                f"{path}: score '{name}'",
-                f"one of {', '.join(SCORES)}",
-                "install the package that the score comes from",
-            )
+            remedy = "install the package that the score comes from"
+            raise InputError(f"{path}: score '{name}'", f"one of {', '.join(SCORES)}", remedy)
     all_shards(manifest)
     if manifest.get("run", {}).get("store") == "hdf5":
         given = f"{path.parent} was written as HDF5 by an earlier version"
@@ -188,23 +178,29 @@ def is_ours(folder: Path) -> bool:
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
-    """The ``run`` part of an existing maps folder, None where there is none.
-
-    A caller that continues a folder takes chunk, grouping and threads from here: others change the last bits of the maps.
-    """
+    """The ``run`` part of an existing maps folder, None where there is none."""
     manifest = read_manifest(folder)
     return None if manifest is None else dict(manifest.get("run", {}))
 
 
-def continued_manifest(before: Manifest | None, manifest: Mapping[str, Any]) -> Manifest:
-    """The manifest to write: the first run's, with a note of every environment that continued it with other versions."""
+def continued_manifest(folder: Path, before: Manifest | None, manifest: Mapping[str, Any], shard: Shard) -> Manifest:
+    """The manifest to write: the first run's, with a note of every environment that continued it with other versions.
+
+    InputError where the folder was begun in another number of shards or with other settings.
+    """
     if before is None:
         return dict(manifest)
-    now = {key: manifest.get(key) for key in MAKERS}
+    count = len(all_shards(before))
+    if count == 1 < shard.count:
+        raise InputError(f"{folder} was begun without shards", "the same command without --shard", "give another --out")
+    if count != shard.count:
+        missing = ", ".join(before["missing_shards"]) or "none"
+        given = f"{folder} was begun in {count} shards (now {shard})"
+        raise InputError(given, f"--shard 1/{count} to {count}/{count}", f"not finished: {missing}")
+    refuse_other_run(folder, before.get("run", {}), manifest.get("run", {}))
+    first, now = ({key: made.get(key) for key in MAKERS} for made in (before, manifest))
     later = before.get("continued_by", [])
-    if now in [{key: before.get(key) for key in MAKERS}, *later]:
-        return dict(before)
-    return {**before, "continued_by": [*later, now]}
+    return dict(before) if now in (first, *later) else {**before, "continued_by": [*later, now]}
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -230,15 +226,3 @@ def refuse_other_run(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any
         more = f" and {len(different) - 3} more" if len(different) > 3 else ""
         given = f"{folder} was written with {shown}{more}"
         raise InputError(given, "the same settings, to continue it", "give another --out, or --overwrite")
-
-
-def refuse_other_shards(folder: Path, before: Manifest, shard: Shard) -> None:
-    """Raise InputError where a folder was begun in another number of shards."""
-    count = len(all_shards(before))
-    if count == shard.count:
-        return
-    if count == 1:
-        raise InputError(f"{folder} was begun without shards", "the same command without --shard", "give another --out")
-    missing = ", ".join(before["missing_shards"]) or "none"
-    given = f"{folder} was begun in {count} shards (now {shard})"
-    raise InputError(given, f"--shard 1/{count} to {count}/{count}", f"not finished: {missing}")

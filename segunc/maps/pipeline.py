@@ -1,6 +1,6 @@
 """Frames through a network to maps on disk: decoding, computing and writing at once, in constant memory.
 
-Three stages, joined by bounded queues: one thread decodes, the caller's thread computes, a small pool encodes and
+The stages are joined by bounded queues: one thread decodes, the caller's thread computes, a small pool encodes and
 writes, and one thread appends the finished frames to ``frames.jsonl`` in source order.
 """
 
@@ -50,11 +50,6 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
-    @property
-    def frames_per_second(self) -> float:
-        """Frames finished in this run by its wall-clock time."""
-        return self.finished / self.seconds if self.seconds > 0 else 0.0
-
     def raise_failures(self) -> None:
         """Raise PartialFailure where a frame failed, naming how many and the first reason."""
         if self.failed:
@@ -85,21 +80,19 @@ def run_pipeline(
     whole again: the frames that share a batch decide the last bits of its results.
 
     Args:
-        source: the frames.
+        source: of the frames.
         process: called in this thread with up to ``group`` frames of one size.
-        writer: where the maps go.
+        writer: of the maps.
         group: frames a call of ``process``.
         prefetch: groups decoded ahead. As many frames, but at least two groups, may wait for being written, so that one
             group is written while the next is computed.
-        writers: threads that encode and write, and draw ``overlay/F.jpg``.
-        draw_overlay: makes it.
+        writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
         on_progress: called after each frame, from one thread at a time, not always this one.
         raise_failures: end with PartialFailure where frames failed; without it look at ``Summary.failed``.
         sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
-    Raises:
-        PartialFailure: frames failed, or a file could not be written; what was finished is kept.
-        Exception: whatever ``process`` or ``draw_overlay`` raised; what was finished is kept.
+    What was finished is kept after a PartialFailure (frames failed, or a file could not be written) and after whatever
+    ``process`` or ``draw_overlay`` raise.
     """
     if group < 1:
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
@@ -120,48 +113,43 @@ def run_pipeline(
     if sequence is not None:
         sequence.finish()
     writer.close("finished")
-    seconds = time.monotonic() - run.started
-    summary = Summary(run.written, run.skipped, dict(writer.failed), seconds)
+    summary = Summary(run.written, run.skipped, dict(writer.failed), time.monotonic() - run.started)
     if raise_failures:
         summary.raise_failures()
     return summary
 
 
+@dataclass
 class _Run:
     """The threads and queues of one run, started."""
 
-    def __init__(
-        self,
-        source: FrameSource,
-        writer: MapsWriter,
-        group: int,
-        prefetch: int,
-        draw_overlay: DrawOverlay | None,
-        on_progress: Callable[[Progress], None] | None,
-        again_from: int | None,
-    ) -> None:
-        self.source, self.writer, self.group, self.again_from = source, writer, group, again_from
-        self.draw_overlay, self.on_progress = draw_overlay, on_progress
+    source: FrameSource
+    writer: MapsWriter
+    group: int
+    prefetch: int
+    draw_overlay: DrawOverlay | None
+    on_progress: Callable[[Progress], None] | None
+    again_from: int | None
+
+    def __post_init__(self) -> None:
         self.started = time.monotonic()
-        self.written, self.skipped = 0, writer.finished
-        self.decoded: queue.Queue[list[Frame] | None] = queue.Queue(prefetch)
-        self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(max(prefetch, 2 * group))
-        self.stopping = threading.Event()
+        self.written, self.skipped = 0, self.writer.finished
+        self.decoded: queue.Queue[list[Frame] | None] = queue.Queue(self.prefetch)
+        waiting = max(self.prefetch, 2 * self.group)
+        self.pending: queue.Queue[tuple[Frame, Future[Record]] | None] = queue.Queue(waiting)
+        self.stopping, self.reporting = threading.Event(), threading.Lock()
         self.errors: list[BaseException] = []
-        self.reporting = threading.Lock()
-        self.decoder = threading.Thread(target=self._decode, name="decode-frames", daemon=True)
-        self.committer = threading.Thread(target=self._commit, name="commit-frames", daemon=True)
-        self.decoder.start()
-        self.committer.start()
+        stages = {"decode-frames": self._decode, "commit-frames": self._commit}
+        self.threads = [threading.Thread(target=stage, name=name, daemon=True) for name, stage in stages.items()]
+        for thread in self.threads:
+            thread.start()
 
     def groups(self) -> Iterator[list[Frame]]:
         """Decoded groups until the source ends or a thread fails."""
-        while True:
+        while not self.errors:
             try:
                 frames = self.decoded.get(timeout=_POLL_SECONDS)
             except queue.Empty:
-                if self.errors:
-                    return
                 continue
             if frames is None or self.errors:
                 return
@@ -172,9 +160,9 @@ class _Run:
         for frame in frames:
             if frame.image is None:
                 self._fail(frame.name, frame.error or "no image")
-        readable = [frame for frame in frames if frame.image is not None]
-        for _, same_size in groupby(readable, key=lambda frame: frame.image.shape if frame.image is not None else None):
-            batch = list(same_size)
+        readable = [(frame.image.shape, frame) for frame in frames if frame.image is not None]
+        for _, same_size in groupby(readable, key=lambda pair: pair[0]):
+            batch = [frame for _, frame in same_size]
             results = process(batch)
             if len(results) != len(batch):
                 raise RuntimeError(f"process gave {len(results)} results for {len(batch)} frames")
@@ -190,8 +178,8 @@ class _Run:
         """Let the writers finish what they were given, then end all threads; raises what a thread raised."""
         self.stopping.set()
         self.pending.put(None)
-        self.committer.join()
-        self.decoder.join()
+        for thread in self.threads:
+            thread.join()
         if self.errors:
             raise self.errors[0]
 
@@ -208,11 +196,9 @@ class _Run:
 
     def _offer(self, item: list[Frame] | None) -> bool:
         while not self.stopping.is_set():
-            try:
+            with contextlib.suppress(queue.Full):
                 self.decoded.put(item, timeout=_POLL_SECONDS)
                 return True
-            except queue.Full:
-                continue
         return False
 
     def _skip(self, index: int, name: str) -> bool:
@@ -252,14 +238,13 @@ class _Run:
                 self.errors.append(error)
 
     def _fail(self, name: str, reason: str) -> None:
-        self.writer.fail(name, reason)
+        self.writer.failed[name] = reason
         self._report()
 
     def _report(self) -> None:
         if self.on_progress is not None:
             total = self.source.length or self.source.length_hint
-            if total is not None:
-                total = self.writer.shard.share(total, self.group)
+            share = None if total is None else self.writer.shard.share(total, self.group)
             with self.reporting:
                 seconds = time.monotonic() - self.started
-                self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, total, seconds))
+                self.on_progress(Progress(self.written, len(self.writer.failed), self.skipped, share, seconds))

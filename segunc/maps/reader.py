@@ -3,7 +3,7 @@
 Of other tools, where no manifest says which file is which, four layouts are known, looked for in this order:
 
 * SegmentMeIfYouCan, ``anomaly_p/METHOD/DATASET/FRAME.hdf5``; the folder given may be any level of it. The score is the
-  method. With several data sets the frames are named ``DATASET/FRAME``.
+  method; with several data sets the frames are named ``DATASET/FRAME``.
   https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark (``road_anomaly_benchmark/evaluation.py``)
 * ``SCORE/FRAME.ext``, folders inside SCORE being part of the frame's name; ``prediction/FRAME.ext`` holds class ids.
 * Fishyscapes, ``FRAME_anomaly.npy`` in one flat folder; the score is the folder's name.
@@ -23,11 +23,12 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import inside
 from segunc.data.labels import LabelMap
+from segunc.maps.encoding import class_ids
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
-from segunc.maps.manifest import FRAMES_NAME, MANIFEST_NAME, UNIT_VALUE, is_ours, read_manifest
-from segunc.maps.region import MASK_NAME, Region
+from segunc.maps.manifest import UNIT_VALUE, is_ours, read_manifest
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, is_colour_picture, read_score_file
-from segunc.maps.shards import FrameRecords, Record, all_shards
+from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, FrameRecords, Record, all_shards
+from segunc.maps.statistics import MASK_NAME, Region
 
 BENCHMARK_FOLDER = "anomaly_p"
 FISHYSCAPES_ENDING = "_anomaly"
@@ -73,15 +74,12 @@ class MapsReader:
             self._files, self.skipped = {score: {} for score in self.manifest.get("maps", {})}, {}
         elif (folder / FRAMES_NAME).exists():
             # Read as another tool's, uint16 codes would silently get other values.
-            raise InputError(
-                f"{folder} holds {FRAMES_NAME} but no {MANIFEST_NAME}",
-                "both, as this tool writes them",
-                f"restore {MANIFEST_NAME}, or remove {FRAMES_NAME} to have the maps read as another tool's",
-            )
+            given = f"{folder} holds {FRAMES_NAME} but no {MANIFEST_NAME}"
+            remedy = f"restore {MANIFEST_NAME}, or remove {FRAMES_NAME} to have the maps read as another tool's"
+            raise InputError(given, "both, as this tool writes them", remedy)
         else:
             self._files, self.skipped = find_maps(folder)
-        masked = self.manifest is not None and "mask" in self.manifest
-        self.region = Region(inside(folder, MASK_NAME)) if masked else None
+        self.region = Region(inside(folder, MASK_NAME)) if "mask" in (self.manifest or {}) else None
         status = (self.manifest or {"status": "finished"}).get("status", "unknown")
         so_far = f"(status {status}, {len(self.records)} frames so far)"
         self.unfinished = None if status == "finished" else f"the run that writes {folder} has not finished {so_far}"
@@ -101,25 +99,15 @@ class MapsReader:
         """Whether a frame has a map of a score (or ``prediction``)."""
         return self._file_of(name, score) is not None
 
-    def missing(self, score: str) -> list[str]:
-        """The frames that have no map of a score (or ``prediction``)."""
-        return [name for name in self.frames if not self.has(name, score)]
-
     def form(self, score: str) -> Form:
-        """How whole numbers of a score's maps become values: what the manifest says, ``linear`` without one.
-
-        The name of a score decides nothing: another tool's 16-bit ``entropy`` is no code of ours.
-        """
+        """How whole numbers of a score's maps become values: what the manifest, not the score's name, says, else ``linear``."""
         described = (self.manifest or {}).get("maps", {}).get(score, {})
         return "unit-code" if described.get("value") == UNIT_VALUE else "linear"
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
-        """A score map as it is stored: uint8 or uint16 ``[H, W]``, or floats of any width.
+        """A score map ``[H, W]`` as it is stored (see :func:`segunc.maps.score_files.as_score`).
 
-        Other whole numbers and booleans are float64 of the same values.
-
-        Raises:
-            InputError: there is no such map, or its file is damaged or no single-channel map.
+        InputError where there is no such map, or its file is damaged or no single-channel map.
         """
         return as_score(self._read(name, score))
 
@@ -129,12 +117,7 @@ class MapsReader:
 
     def prediction(self, name: str) -> npt.NDArray[np.uint8]:
         """The class ids of a frame, uint8 ``[H, W]``; any whole-numbered file whose values are 0..255."""
-        stored = self._read(name, PREDICTION)
-        if stored.dtype == np.uint8:
-            return stored.astype(np.uint8, copy=False)
-        if stored.dtype.kind not in "iu" or stored.min(initial=0) < 0 or stored.max(initial=0) > 255:
-            raise InputError(f"the prediction of frame {name} is {stored.dtype}", "class ids 0..255", "convert it")
-        return stored.astype(np.uint8)
+        return class_ids(self._read(name, PREDICTION), name, "convert it")
 
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
         file = self._file_of(name, score)
@@ -160,18 +143,16 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
     moved = [name for i, name in enumerate(names) if name in label_map.classes and label_map.classes.index(name) != i]
     if len(names) != label_map.num_classes or moved:
         detail = f"class '{moved[0]}' has another number" if moved else f"it has {label_map.num_classes} classes"
-        raise InputError(
-            f"label map '{label_map.name}' does not fit the maps in {reader.folder}: {detail}",
-            f"the {len(names)} classes {', '.join(names)}",
-            "give the label map that the network was trained with",
-        )
+        given = f"label map '{label_map.name}' does not fit the maps in {reader.folder}: {detail}"
+        expected = f"the {len(names)} classes {', '.join(names)}"
+        raise InputError(given, expected, "give the label map that the network was trained with")
 
 
 def find_maps(folder: Path) -> tuple[Files, dict[str, str]]:
     """The maps of a folder of another tool, and the names of its folders that hold no score -> why."""
-    files, skipped = _benchmark_files(folder), {}
+    files, skipped = _benchmark_files(folder), dict[str, str]()
     if files is not None:
-        return files, {}
+        return files, skipped
     files = {}
     for path in _subfolders(folder):
         frames = _frames(path, _map_files(path))
@@ -202,14 +183,10 @@ def _benchmark_files(folder: Path) -> Files | None:
         methods = {full.name: _subfolders(folder)}
     else:
         methods = {method.name: _subfolders(method) for method in _subfolders(root)} if root.is_dir() else {}
-    found = {
-        (method, dataset.resolve().name): _frames(dataset, _map_files(dataset))
-        for method, datasets in methods.items()
-        for dataset in datasets
-    }
-    several = len({dataset for (_, dataset), frames in found.items() if frames}) > 1
+    found = [(m, d.resolve().name, _frames(d, _map_files(d))) for m, datasets in methods.items() for d in datasets]
+    several = len({dataset for _, dataset, frames in found if frames}) > 1
     files: Files = {}
-    for (method, dataset), frames in found.items():
+    for method, dataset, frames in found:
         if frames:
             prefix = f"{dataset}/" if several else ""
             files.setdefault(method, {}).update({f"{prefix}{name}": path for name, path in frames.items()})

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from segunc.core.errors import InputError
+from segunc.core.progress import quiet_opencv
 from segunc.data.images import find_damage
 from segunc.maps.encoding import Array, decode_unit
 
@@ -24,21 +25,16 @@ Form = Literal["unit-code", "linear"]
 """How the whole numbers of a stored score map become values. ``unit-code``: (code / 65535)^2, this tool's encoding of
 scores in 0..1. ``linear``: 0..1 over the range of their type (uint8 or uint16), as other tools write them. Floats are
 values already, whatever the form."""
-
 HDF5_KEY = "value"
 """The data set that the SegmentMeIfYouCan benchmark reads, https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark
 (``ChannelLoaderHDF5`` in ``road_anomaly_benchmark/datasets/dataset_io.py``)."""
 
 
 def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Array:
-    """A single-channel map ``[H, W]`` in the type it is stored in.
+    """A single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
 
     A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value`` or as its only data
     set, in itself (links to other files are not followed) and uncompressed or deflated.
-
-    Args:
-        path: the file; its ending tells the kind.
-        read: gives its bytes.
 
     Raises:
         InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
@@ -96,13 +92,8 @@ def _read_image(data: bytes) -> Array:
     damage = find_damage(data)
     if damage:
         raise ValueError(damage)
-    # The TIFF decoder writes its own complaints to standard error, where our one line stands.
-    level = cv2.utils.logging.getLogLevel()
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-    try:
+    with quiet_opencv():  # the TIFF decoder complains
         decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    finally:
-        cv2.utils.logging.setLogLevel(level)
     if decoded is None:
         raise ValueError("no image that can be decoded")
     return np.asarray(decoded)
@@ -147,10 +138,8 @@ IMAGE_SUFFIXES = (".png", ".tif", ".tiff")
 _READERS: dict[str, tuple[Callable[[bytes], Array], str]] = {
     ".png": (_read_image, "a PNG"),
     ".npy": (_read_npy, "an .npy array"),
-    ".tif": (_read_image, "a TIFF"),
-    ".tiff": (_read_image, "a TIFF"),
-    ".hdf5": (_read_hdf5, "an HDF5 file"),
-    ".h5": (_read_hdf5, "an HDF5 file"),
+    **dict.fromkeys((".tif", ".tiff"), (_read_image, "a TIFF")),
+    **dict.fromkeys((".hdf5", ".h5"), (_read_hdf5, "an HDF5 file")),
 }
 SUFFIXES = tuple(_READERS)
 """File name endings of score maps (any case)."""

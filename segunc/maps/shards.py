@@ -1,10 +1,8 @@
 """Shards of a maps folder, and the lines of finished frames: ``frames.jsonl``, one for each shard.
 
 The frames of a source are dealt out in blocks, like cards. Each shard has its own file of finished frames, its own record
-of how its run went, and its own lock; ``manifest.json`` belongs to all. Nothing has to be merged: a reader sees the
-union of the shards in source order, and the maps are those of a single run to the byte.
-
-Lines are appended as frames finish and read as a stream. A million of them take gigabytes as objects, so none is kept.
+of how its run went, and its own lock; ``manifest.json`` belongs to all. Nothing has to be merged. A million lines would
+take gigabytes as objects, so they are read as a stream.
 """
 
 from __future__ import annotations
@@ -22,13 +20,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name, write_json
+from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name
 
-LOCK_STEM = ".lock"
+MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
 MOST_SHARDS = 4096
 """Parts of one folder: each has a log of its own that every reader opens."""
-
-
 PLACES = 1 << 31
 """Frames that a source may have; a byte is held for each."""
 Record = dict[str, Any]
@@ -55,20 +51,11 @@ class Shard:
         """Whether it is everything."""
         return self.count == 1
 
-    @property
-    def frames_name(self) -> str:
-        """File of its finished frames."""
-        return f"frames{self._suffix}.jsonl"
-
-    @property
-    def record_name(self) -> str:
-        """File of its status and failures; the manifest itself where it is everything."""
-        return f"manifest{self._suffix}.json"
-
-    @property
-    def lock_name(self) -> str:
-        """File that is locked while a process works on it."""
-        return f"{LOCK_STEM}{self._suffix}"
+    def file(self, name: str) -> str:
+        """The name of its own file in the place of one of a whole folder: of finished frames (``FRAMES_NAME``), of its
+        status and failures (``MANIFEST_NAME``), of its lock (``LOCK_STEM``)."""
+        stem, ending = os.path.splitext(name)
+        return name if self.whole else f"{stem}.{self.number}-of-{self.count}{ending}"
 
     def owns(self, place: int, block: int = 1) -> bool:
         """Whether the frame at a place of the source belongs to it, dealt out in blocks of so many frames."""
@@ -78,10 +65,6 @@ class Shard:
         """How many of the first so many frames belong to it."""
         rounds, rest = divmod(frames, block * self.count)
         return rounds * block + min(block, max(0, rest - block * (self.number - 1)))
-
-    @property
-    def _suffix(self) -> str:
-        return "" if self.whole else f".{self.number}-of-{self.count}"
 
 
 def parse_shard(text: str) -> Shard:
@@ -106,8 +89,8 @@ def parse_record(line: bytes, where: str) -> Record:
         record: Record = json.loads(line)
         name, files, place = record["name"], record["files"].items(), record.get("index", 0)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        expected = "JSON with a name and files"
-        raise InputError(f"{where}, is no record of a frame", expected, "predict again into a new folder") from error
+        given, remedy = f"{where}, is no record of a frame", "predict again into a new folder"
+        raise InputError(given, "JSON with a name and files", remedy) from error
     safe_name(name, f"{where}, the frame")
     for score, file in files:
         safe_name(score, f"{where}, a map", single=True)
@@ -135,19 +118,13 @@ def encode_record(record: Record) -> bytes:
 
 def iterate_records(folder: Path, shards: list[Shard]) -> Iterator[Record]:
     """The records of all shards in source order, one at a time; InputError at a line that is none and not torn."""
-    streams = [(record for _, record in iterate_lines(inside(folder, shard.frames_name))) for shard in shards]
+    streams = [(record for _, record in iterate_lines(inside(folder, shard.file(FRAMES_NAME)))) for shard in shards]
     return heapq.merge(*streams, key=lambda record: record.get("index", 0))
 
 
-def write_shard_record(folder: Path, shard: Shard, content: dict[str, Any]) -> None:
-    """Write how a shard's run stands, by atomic rename."""
-    start = {"format": "segunc-maps-shard", "shard": [shard.number, shard.count]}
-    write_json(folder / shard.record_name, start | content)
-
-
-def read_shard_record(folder: Path, shard: Shard) -> dict[str, Any] | None:
-    """How a shard's run stands, None where it was never started; InputError where the file is no such record."""
-    path = inside(folder, shard.record_name)
+def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:
+    """How a shard's run stands, None where it was never started; InputError where the file does not say it."""
+    path = inside(folder, shard.file(MANIFEST_NAME))
     if not path.exists():
         return None
     record = read_json(path, "a shard's record")
@@ -162,7 +139,7 @@ def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
     The status is ``finished`` when all shards are, ``running`` while one is (or was killed), else ``interrupted``.
     """
-    found = {shard: read_shard_record(folder, shard) for shard in all_shards(manifest)}
+    found = {shard: read_state(folder, shard) for shard in all_shards(manifest)}
     records = [record for record in found.values() if record is not None]
     missing = [str(shard) for shard, record in found.items() if record is None or record["status"] != "finished"]
     running = any(record["status"] == "running" for record in records)
@@ -180,18 +157,13 @@ class FrameLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.count = 0
+        self.next = 0  # the place behind the last one
         self._finished = bytearray()
-        self._last = -1
         self._sorted = True
         self._file: BinaryIO | None = None
 
     def __contains__(self, place: int) -> bool:
         return 0 <= place < len(self._finished) and self._finished[place] == 1
-
-    @property
-    def next(self) -> int:
-        """The place behind the last one."""
-        return self._last + 1
 
     def recover(self, place_of: Callable[[Record], int | None], *, in_sequence: bool = False) -> bool:
         """Read what an earlier run left, cut a torn last line, and say whether every frame was kept.
@@ -203,7 +175,7 @@ class FrameLog:
         if not self.path.exists():
             return True
         partial = partial_of(self.path)
-        whole, moved, kept = True, False, 0
+        whole, moved = True, False
         try:
             with open_new(partial) as file:
                 for line, record in iterate_lines(self.path):
@@ -218,8 +190,7 @@ class FrameLog:
                         line, moved = encode_record({**record, "index": place}), True
                     self._mark(place)
                     file.write(line)
-                    kept += len(line)
-            if moved or not whole or kept != self.path.stat().st_size:
+            if moved or partial.stat().st_size != self.path.stat().st_size:
                 os.replace(partial, self.path)
         finally:
             partial.unlink(missing_ok=True)
@@ -257,8 +228,8 @@ class FrameLog:
         if place >= len(self._finished):
             self._finished.extend(bytes(max(place + 1 - len(self._finished), len(self._finished), 1024)))
         self._finished[place] = 1
-        self._sorted = self._sorted and place > self._last
-        self._last = max(self._last, place)
+        self._sorted = self._sorted and place >= self.next
+        self.next = max(self.next, place + 1)
         self.count += 1
 
 
@@ -270,10 +241,8 @@ class FrameRecords(Mapping[str, Record]):
     """
 
     def __init__(self, folder: Path, shards: list[Shard]) -> None:
-        self._paths = [inside(folder, shard.frames_name) for shard in shards]
-        self._lines: dict[str, int] = {}
-        self._file, self._start, self._length = array("H"), array("Q"), array("L")
-        places = array("q")
+        self._paths = [inside(folder, shard.file(FRAMES_NAME)) for shard in shards]
+        self._file, self._start, self._length, places = array("H"), array("Q"), array("L"), array("q")
         names: list[str] = []
         for number, path in enumerate(self._paths):
             start = 0
@@ -284,8 +253,7 @@ class FrameRecords(Mapping[str, Record]):
                 places.append(record.get("index", len(places)))
                 names.append(record["name"])
                 start += len(line)
-        for place in sorted(range(len(names)), key=places.__getitem__):
-            self._lines[names[place]] = place
+        self._lines = {names[place]: place for place in sorted(range(len(names)), key=places.__getitem__)}
         self._last: tuple[str, Record] | None = None
 
     def __getitem__(self, name: str) -> Record:

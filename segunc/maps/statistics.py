@@ -1,51 +1,100 @@
-"""Statistics of frames, and their table."""
+"""What frames amount to, over the pixels that count: statistics, their table, and the frames that stand out."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
+import heapq
 import io
-from collections.abc import Sequence
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.files import replacing
+from segunc.core.errors import InputError
+from segunc.core.files import replacing, write_atomically
+from segunc.data.images import read_image
 from segunc.maps.encoding import CODE_MAX, Array, decode_unit, keys_to_half, score_keys
-from segunc.maps.shards import Shard, iterate_records
+from segunc.maps.manifest import Manifest, is_ours, read_manifest
+from segunc.maps.shards import MANIFEST_NAME, all_shards, iterate_records
 
+MASK_NAME = "mask.png"
+ASPECT_TOLERANCE = 0.02
+"""By how much the ratio of a mask's sides may differ from that of a frame: another camera's mask is a mistake."""
 PERCENT = 99
 TABLE_NAME = "frames.csv"
 STATISTICS = ("mean", "max", "p99", "component")
 """Their names in ``frames.jsonl``, each an object of numbers by score."""
 
+Mask = npt.NDArray[np.bool_]
 
-class MapStatistics(NamedTuple):
-    """Statistics of one map, of its stored values in real units.
+
+class Region:
+    """A region of interest: pixels outside of it (the vehicle's own bonnet, a time stamp burnt in) count for nothing.
+
+    It comes from a PNG: black (0) is left out, any other value counts. A frame of another size gets it resized to the
+    nearest pixel. InputError where the file cannot be read, is no PNG (a JPEG's black is not 0), or leaves nothing.
 
     Attributes:
-        mean: over all pixels.
-        maximum: the largest value.
-        p99: the smallest stored value that at least 99 % of the pixels do not exceed.
-        component: pixels of the largest 8-connected component of values at or above the threshold; None without one.
+        kept: bool ``[H, W]`` at the size of the file.
+        sha256: of size and pixels, whatever the file's encoding.
     """
 
-    mean: float
-    maximum: float
-    p99: float
-    component: int | None
+    def __init__(self, path: Path) -> None:
+        if path.suffix.lower() != ".png":
+            raise InputError(f"mask {path}", "a PNG, whose black is exactly 0", "convert it")
+        try:
+            picture = read_image(path)
+        except OSError as error:
+            raise InputError(f"mask {path} cannot be read ({error.strerror})", "a PNG", "check the path") from error
+        except ValueError as error:
+            raise InputError(f"mask {path} cannot be read ({error})", "a PNG", "write it again") from error
+        self.kept: Mask = picture.max(axis=2) > 0
+        if not self.kept.any():
+            raise InputError(f"mask {path} is black all over", "white where pixels count", "invert it")
+        self.sha256 = hashlib.sha256(repr(self.kept.shape).encode() + np.packbits(self.kept).tobytes()).hexdigest()
+        self._resized: dict[tuple[int, int], Mask] = {}
+
+    @property
+    def picture(self) -> npt.NDArray[np.uint8]:
+        """0 and 255, ``[H, W]``."""
+        return self.kept.astype(np.uint8) * np.uint8(255)
+
+    def at(self, height: int, width: int) -> Mask:
+        """The region at a frame's size, bool ``[height, width]``; InputError for frames of another shape than the mask's, or so
+        small that nothing of the region is left."""
+        found = self._resized.get((height, width))
+        if found is None:
+            rows, columns = self.kept.shape
+            if abs(columns / rows / (width / height) - 1.0) > ASPECT_TOLERANCE:
+                given = f"a mask of {rows}x{columns} for a frame of {height}x{width}"
+                raise InputError(given, "one shape", "give another --mask")
+            found = np.asarray(cv2.resize(self.picture, (width, height), interpolation=cv2.INTER_NEAREST) > 0)
+            if not found.any():
+                raise InputError(f"a mask that leaves nothing of a frame of {height}x{width}", "a larger region", "")
+            self._resized = {(height, width): found}  # of the last size only: sizes may be many
+        return found
+
+    def clear(self, maps: Mapping[str, Array]) -> dict[str, Array]:
+        """Maps ``[H, W]`` of one frame with 0 outside of the region, each in its own type."""
+        return {name: np.where(self.at(*values.shape), values, values.dtype.type(0)) for name, values in maps.items()}
 
 
-def map_statistics(
-    stored: Array, threshold: float | None = None, kept: npt.NDArray[np.bool_] | None = None
-) -> MapStatistics:
-    """The statistics of one map.
+def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | None = None) -> dict[str, float]:
+    """The :data:`STATISTICS` of one map, of its stored values in real units.
+
+    ``mean``, the largest value ``max``, ``p99``, the smallest stored value that at least 99 % of the pixels do not
+    exceed, and, where there is a threshold, ``component``, the pixels of the :func:`largest_component` of values at or
+    above it.
 
     Args:
         stored: uint16 codes of a score in 0..1 or float16 values ``[H, W]``.
-        threshold: of the component, in the score's unit.
+        threshold: in the score's unit.
         kept: pixels that count ``[H, W]``; all where None.
     """
     pixels = stored if kept is None else stored[kept]
@@ -57,15 +106,13 @@ def map_statistics(
     percentile, maximum = decode_unit(keys) if stored.dtype == np.uint16 else keys_to_half(keys)
     values = decode_unit(stored) if stored.dtype == np.uint16 else stored
     mean = (values if kept is None else values[kept]).mean(dtype=np.float64)
-
-    def short(value: float) -> float:  # nine digits hold a float32; more would be rounding noise of the summation
-        return float(f"{float(value):.9g}")
-
-    component = None if threshold is None else largest_component(values >= threshold, kept)
-    return MapStatistics(short(mean), short(maximum), short(percentile), component)
+    numbers = {"mean": mean, "max": maximum, "p99": percentile}
+    # Nine digits hold a float32; more would be rounding noise of the summation.
+    found: dict[str, float] = {name: float(f"{float(number):.9g}") for name, number in numbers.items()}
+    return found if threshold is None else found | {"component": largest_component(values >= threshold, kept)}
 
 
-def largest_component(high: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_] | None = None) -> int:
+def largest_component(high: Mask, kept: Mask | None = None) -> int:
     """Pixels of the largest 8-connected component of a mask ``[H, W]``, 0 where it is empty."""
     mask = (high if kept is None else high & kept).astype(np.uint8)
     if not mask.any():
@@ -73,7 +120,7 @@ def largest_component(high: npt.NDArray[np.bool_], kept: npt.NDArray[np.bool_] |
     return int(cv2.connectedComponentsWithStats(mask, connectivity=8)[2][1:, cv2.CC_STAT_AREA].max())
 
 
-def write_frame_table(folder: Path, shards: list[Shard], scores: Sequence[str]) -> None:
+def write_frame_table(folder: Path, manifest: Manifest, scores: Sequence[str]) -> None:
     """Write the table of a maps folder, in source order, by atomic rename.
 
     The columns are name, index, time (seconds; empty for images), height, width, and ``SCORE.STATISTIC`` for each score;
@@ -83,6 +130,93 @@ def write_frame_table(folder: Path, shards: list[Shard], scores: Sequence[str]) 
     with replacing(folder / TABLE_NAME) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(["name", "index", "time", "height", "width", *(".".join(column) for column in columns)])
-        for record in iterate_records(folder, shards):
+        for record in iterate_records(folder, all_shards(manifest)):
             numbers = [record.get(statistic, {}).get(score) for score, statistic in columns]
             rows.writerow([record["name"], record.get("index"), record.get("time"), *record["size"], *numbers])
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A frame that stands out: its maps folder, name, time in seconds (None for images), and the statistic that chose it."""
+
+    folder: Path
+    name: str
+    time: float | None
+    value: float
+
+
+def maps_folders(folder: Path) -> list[Path]:
+    """The folder itself where it is a maps folder, else those directly below it, sorted; InputError where there is none."""
+    if not folder.is_dir():
+        raise InputError(f"maps folder {folder} does not exist", "a folder of maps", "check the path")
+    if (folder / MANIFEST_NAME).exists():
+        return [folder]
+    found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
+    if not found:
+        given = f"{folder} holds no {MANIFEST_NAME}, nor does a folder in it"
+        raise InputError(given, "maps that segunc predict has written", "give its --out")
+    return found
+
+
+def worst_moments(
+    folders: Sequence[Path], score: str, statistic: str = "mean", *, count: int = 10, apart: float = 5.0
+) -> list[Moment]:
+    """At most ``count`` frames of maps folders with the highest of the :data:`STATISTICS` of a score, worst first.
+
+    In each video they are at least ``apart`` seconds from one another, so a peak is named once, by its highest frame.
+    Images have no times; each stands for itself. Mean epistemic ranks frames for labelling as BALD does (Houlsby et al.
+    2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910).
+
+    Raises:
+        InputError: an unknown statistic, or a folder whose lines do not hold it for this score.
+    """
+    if statistic not in STATISTICS:
+        raise InputError(f"statistic '{statistic}'", f"one of {', '.join(STATISTICS)}", "check the spelling")
+    if count < 1 or not apart >= 0:
+        raise InputError(f"{count} moments {apart} s apart", "at least 1, and 0 s or more", "check the numbers")
+    moments = [m for folder in folders for m in _worst_of_folder(folder, score, statistic, count, apart)]
+    return heapq.nsmallest(count, moments, key=lambda moment: -moment.value)
+
+
+def separated_peaks(values: Sequence[float], times: Sequence[float], count: int, apart: float) -> list[int]:
+    """Places of the highest values, highest first, none closer than ``apart`` to a higher one that was taken.
+
+    Of equal values the earlier comes first. A time of NaN is apart from everything, a value of NaN is left out.
+    """
+    chosen: list[int] = []
+    for place in sorted((p for p in range(len(values)) if not math.isnan(values[p])), key=lambda p: -values[p]):
+        if len(chosen) == count:
+            break
+        if all(not abs(times[place] - times[other]) < apart for other in chosen):
+            chosen.append(place)
+    return chosen
+
+
+def write_moments(path: Path, lists: dict[str, tuple[str, list[Moment]]]) -> None:
+    """Write lists of moments as CSV: name of a list -> the statistic (``SCORE.STATISTIC``) and its moments in order."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["list", "rank", "maps", "frame", "time", "statistic", "value"])
+    for name, (statistic, moments) in lists.items():
+        for rank, m in enumerate(moments, start=1):
+            rows.writerow([name, rank, m.folder.as_posix(), m.name, m.time, statistic, m.value])
+    write_atomically(path, text.getvalue().encode())
+
+
+def _worst_of_folder(folder: Path, score: str, statistic: str, count: int, apart: float) -> list[Moment]:
+    manifest = read_manifest(folder)
+    shards = all_shards(manifest)
+    values, times = array("d"), array("d")
+    for record in iterate_records(folder, shards):
+        values.append(record.get(statistic, {}).get(score, math.nan))
+        times.append(record.get("time", math.nan))
+    if len(values) and all(map(math.isnan, values)):
+        known = ", ".join(name for name in (manifest or {}).get("maps", {}) if name != "prediction")
+        given = f"the frames of {folder} have no {statistic} of '{score}'"
+        raise InputError(given, f"a score of {known}", "choose another one")
+    moments = dict.fromkeys(separated_peaks(values, times, count, apart), Moment(folder, "", None, 0.0))
+    # A second pass for the names: those of all frames would take more memory than the numbers.
+    for place, record in enumerate(iterate_records(folder, shards)):
+        if place in moments:
+            moments[place] = Moment(folder, record["name"], record.get("time"), values[place])
+    return list(moments.values())

@@ -14,37 +14,17 @@ from typing import Any, Self
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, write_json
+from segunc.core.files import PARTIAL_SUFFIX, inside, write_json
 from segunc.core.locks import START_SECONDS, Lock
 from segunc.data.images import Image
 from segunc.frames.sources import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_jpeg, encode_npy, encode_png, stored_score
-from segunc.maps.folder import (
-    OVERLAY,
-    PREDICTION,
-    START_LOCK,
-    clear_folder,
-    holds_maps,
-    refuse_foreign,
-    remove_partial_files,
-    write_map,
-)
-from segunc.maps.manifest import (
-    MAKERS,
-    MANIFEST_NAME,
-    STATE_KEYS,
-    Manifest,
-    continued_manifest,
-    read_manifest,
-    refuse_other_run,
-    refuse_other_shards,
-)
-from segunc.maps.region import MASK_NAME, Region
-from segunc.maps.shards import FrameLog, Record, Shard, all_shards, read_shard_record, write_shard_record
-from segunc.maps.statistics import map_statistics, write_frame_table
+from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, holds_maps, refuse_foreign, write_map
+from segunc.maps.manifest import MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
+from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameLog, Record, Shard, read_state
+from segunc.maps.statistics import MASK_NAME, STATISTICS, Region, map_statistics, write_frame_table
 
 WHOLE = Shard()
-
 Maps = Mapping[str, Array]
 """The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their stored form."""
 
@@ -63,12 +43,11 @@ class MapsWriter:
 
     Attributes:
         manifest: as it stands.
-        failed: name -> reason of the frames that failed in this run.
+        failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
         was_complete: the folder (or shard) had been finished without a failure before this run.
 
-    Raises:
-        InputError: the folder holds other files, was written with other settings or in other shards, or is being written
-            by another run.
+    InputError where the folder holds other files, was written with other settings or in other shards, or is being written
+    by another run.
     """
 
     def __init__(
@@ -83,8 +62,8 @@ class MapsWriter:
     ) -> None:
         self.out, self.shard, self._region = out, shard, region
         self.failed: dict[str, str] = {}
-        self.was_complete = False
-        self._log = FrameLog(inside(out, shard.frames_name))
+        self.was_complete, self._finished_before = False, 0
+        self._log = FrameLog(inside(out, shard.file(FRAMES_NAME)))
         self._begun = self._closed = False
         if overwrite and not shard.whole:
             raise InputError("--overwrite of one shard", "a whole folder", f"remove {out} before the first shard")
@@ -95,16 +74,16 @@ class MapsWriter:
         except OSError as error:
             given = f"output {out} cannot be made ({error.strerror})"
             raise InputError(given, "a folder that can be written", "give another --out") from error
-        self._lock = Lock(out / shard.lock_name, f"output {out}" if shard.whole else f"shard {shard} of output {out}")
+        what = f"output {out}" if shard.whole else f"shard {shard} of output {out}"
+        self._lock = Lock(out / shard.file(LOCK_STEM), what)
         try:
             with self._start_lock():
                 self._start(manifest, overwrite, source)
         except BaseException:
             self._lock.release()
             raise
-        described = {name: entry for name, entry in self.manifest["maps"].items() if name != PREDICTION}
-        self._scores = list(described)
-        self._thresholds = {name: entry.get("component_threshold") for name, entry in described.items()}
+        maps = self.manifest["maps"]
+        self._thresholds = {name: maps[name].get("component_threshold") for name in maps if name != PREDICTION}
 
     @property
     def finished(self) -> int:
@@ -114,12 +93,9 @@ class MapsWriter:
     def begin(self, source: FrameSource | None = None, *, in_sequence: bool = False) -> None:
         """Take up what an earlier run left; call it before the first frame.
 
-        Args:
-            source: tells which frames have changed since, and where each stands; without one, places are those of the lines.
-            in_sequence: each frame depends on those before it, so what follows a gap is forgotten.
-
-        Raises:
-            InputError: ``frames.jsonl`` is damaged, or the source lacks a finished frame; the folder is as it was.
+        The source tells which frames have changed since, and where each stands; without one, places are those of the lines.
+        Where each frame depends on those before it (``in_sequence``), what follows a gap is forgotten. InputError where
+        ``frames.jsonl`` is damaged, or the source lacks a finished frame; the folder is as it was then.
         """
         try:
             whole = self._log.recover(lambda record: self._place_of(record, source), in_sequence=in_sequence)
@@ -157,11 +133,9 @@ class MapsWriter:
             overlay: RGB uint8 picture for ``overlay/``.
             place: the frame's place in the source; the next one where None.
 
-        Raises:
-            InputError: a map is missing, has another size or type, or holds NaN.
-            OSError: a file cannot be written.
+        InputError where a map is missing, has another size or type, or holds NaN; OSError where a file cannot be written.
         """
-        expected = {PREDICTION, *self._scores}
+        expected = {PREDICTION, *self._thresholds}
         if set(maps) != expected:
             raise InputError(f"frame {name} has the maps {sorted(maps)}", f"{sorted(expected)}", "repair the process")
         height, width = maps[PREDICTION].shape
@@ -169,13 +143,14 @@ class MapsWriter:
             if values.shape != (height, width):
                 given = f"map {score} of frame {name} is {values.shape}"
                 raise InputError(given, f"{(height, width)}", "repair the process")
-        stored = {PREDICTION: class_ids(maps[PREDICTION], name)}
-        stored |= {score: stored_score(score, maps[score]) for score in self._scores}
-        stored = dict(self.visible(stored))
+        stored: Maps = {PREDICTION: class_ids(maps[PREDICTION], name)} | {
+            score: stored_score(score, maps[score]) for score in self._thresholds
+        }
+        stored = self.visible(stored)
         kept = None if self._region is None else self._region.at(height, width)
-        found = {score: map_statistics(stored[score], self._thresholds[score], kept) for score in self._scores}
-        place = self.next_place if place is None else place
-        files = {}
+        found = {s: map_statistics(stored[s], threshold, kept) for s, threshold in self._thresholds.items()}
+        record: Record = {"name": name, "index": self.next_place if place is None else place, "size": [height, width]}
+        files = record["files"] = {}
         for score, values in stored.items():
             floats = values.dtype == np.float16
             files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
@@ -183,16 +158,9 @@ class MapsWriter:
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
             write_map(self.out, files[OVERLAY], encode_jpeg(overlay))
-        return {
-            "name": name,
-            "index": place,
-            "size": [height, width],
-            "files": files,
-            "mean": {score: statistics.mean for score, statistics in found.items()},
-            "max": {score: statistics.maximum for score, statistics in found.items()},
-            "p99": {score: statistics.p99 for score, statistics in found.items()},
-            "component": {score: s.component for score, s in found.items() if s.component is not None},
-        }
+        for statistic in STATISTICS:
+            record[statistic] = {score: numbers[statistic] for score, numbers in found.items() if statistic in numbers}
+        return record
 
     def commit(self, record: Record) -> None:
         """Append a stored frame's line; call it in source order, from one thread."""
@@ -205,10 +173,6 @@ class MapsWriter:
         self.commit(record)
         return record
 
-    def fail(self, name: str, reason: str) -> None:
-        """Note that a frame failed; the manifest lists it and the next run tries it again."""
-        self.failed[name] = reason
-
     def close(self, status: str = "finished") -> None:
         """End the run: bring the lines into source order, write the manifest with its status (``finished`` where every frame
         was reached, or ``interrupted``) and failures."""
@@ -220,7 +184,7 @@ class MapsWriter:
             self._write_state(status, self._log.count)
             with self._start_lock():  # the table, by the run that has the last word on the folder
                 if self.shard.whole or (read_manifest(self.out) or {}).get("status") == "finished":
-                    write_frame_table(self.out, all_shards(self.manifest), self._scores)
+                    write_frame_table(self.out, self.manifest, list(self._thresholds))
         finally:
             self._lock.release()
 
@@ -235,24 +199,21 @@ class MapsWriter:
         if before is not None and overwrite:
             clear_folder(self.out, before, source)
             before = None
-        if before is not None:
-            refuse_other_shards(self.out, before, self.shard)
-            refuse_other_run(self.out, before.get("run", {}), manifest.get("run", {}))
-            if self.shard.whole:  # other shards may be writing
-                remove_partial_files(self.out)
-        self.manifest: Manifest = continued_manifest(before, manifest)
+        self.manifest: Manifest = continued_manifest(self.out, before, manifest, self.shard)
+        if before is not None and self.shard.whole:  # other shards may be writing
+            for partial in self.out.rglob(f".*{PARTIAL_SUFFIX}*"):
+                partial.unlink(missing_ok=True)  # what a killed run was writing
         if self._region is not None:
             described = {"file": MASK_NAME, "sha256": self._region.sha256, "kept": float(self._region.kept.mean())}
             self.manifest["mask"] = described | {"outside": "stored as 0, in no statistic"}
             write_map(self.out, MASK_NAME, encode_png(self._region.picture))
-        if self.shard.whole:
-            state = before
-        else:
+        state = before or {}
+        if not self.shard.whole:
             self.manifest["shards"] = self.shard.count
-            state = read_shard_record(self.out, self.shard)
+            state = read_state(self.out, self.shard) or {}
             write_json(self.out / MANIFEST_NAME, {k: v for k, v in self.manifest.items() if k not in STATE_KEYS})
-        self.was_complete = state is not None and state.get("status") == "finished" and not state.get("failed")
-        self._finished_before = int((state or {}).get("finished", 0))
+        self.was_complete = state.get("status") == "finished" and not state.get("failed")
+        self._finished_before = int(state.get("finished", 0))
         if before is None:
             self._write_state("running", 0)  # else once it is known that the run can go on
 
@@ -284,7 +245,8 @@ class MapsWriter:
         failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]
         state = {"status": status, "finished": finished, "failed": failed}
         if self.shard.whole:
-            self.manifest |= state
-            write_json(self.out / MANIFEST_NAME, self.manifest)
+            content = self.manifest = self.manifest | state
         else:
-            write_shard_record(self.out, self.shard, state | {key: self.manifest.get(key) for key in MAKERS})
+            content = {"format": "segunc-maps-shard", "shard": [self.shard.number, self.shard.count]} | state
+            content |= {key: self.manifest.get(key) for key in MAKERS}
+        write_json(self.out / self.shard.file(MANIFEST_NAME), content)

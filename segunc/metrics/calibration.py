@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.metrics.counting import Counts, Floats, from_fixed_point, to_fixed_point
+from segunc.metrics.counting import Counts, Floats, from_fixed_point, grouped_sums, to_fixed_point
 
 BINS = 15
-"""Number of confidence bins, as in Guo et al. 2017."""
+"""As in Guo et al. 2017."""
 SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
 """Probabilities are raised to this before the logarithm (an NLL of 87.3 nats), so that one underflow is not infinite."""
 STRIP = 1 << 16
@@ -31,104 +31,51 @@ Probabilities = npt.NDArray[np.float32]
 
 
 def _inner_edges(bins: int, dtype: npt.DTypeLike) -> npt.NDArray[np.floating]:
-    """The edges between equal-width bins over 0..1, ``[B - 1]``, in the type of the values they part.
-
-    In their own type 0.2 lies on the edge 3/15, not beside it.
-    """
+    """The edges between equal-width bins over 0..1, ``[B - 1]``, in the type of the values: in it 0.2 lies on the edge 3/15."""
     edges: npt.NDArray[np.floating] = np.linspace(0.0, 1.0, bins + 1).astype(dtype)[1:-1]
     return edges
 
 
-def bin_confidences(
-    confidence: npt.NDArray[np.floating],
-    correct: npt.NDArray[np.number | np.bool_],
-    weight: npt.NDArray[np.number] | None = None,
-    bins: int = BINS,
-) -> Floats:
-    """Sum pixels into equal-width bins of confidence.
-
-    Args:
-        confidence: probability of the predicted class in 0..1, any shape.
-        correct: whether the class is right, the same shape (bool); with ``weight``, the number of right pixels.
-        weight: number of pixels that each element stands for; None is one each.
-        bins: B; bin b holds b/B <= confidence < (b+1)/B and the last one also confidence 1.
-
-    Returns:
-        float64 ``[3, B]``: pixels, correct pixels, sum of confidences.
-
-    Raises:
-        InputError: a confidence is not in 0..1, or the shapes differ.
-    """
-    if confidence.shape != correct.shape or (weight is not None and weight.shape != confidence.shape):
-        raise InputError(
-            f"confidences of shape {confidence.shape} and outcomes of shape {correct.shape}", "one shape for all"
-        )
-    flat = confidence.ravel()
-    _check_probabilities(flat)
-    index = np.searchsorted(_inner_edges(bins, flat.dtype), flat, side="right")
-    pixels = np.ones(flat.shape) if weight is None else weight.ravel().astype(np.float64)
-    return _sum_bins(index, pixels, correct.ravel(), flat, bins)
-
-
-def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating]) -> Floats:
-    """:func:`bin_confidences` of pixels that are counted by a key.
+def bin_counts(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Floats:
+    """Sum pixels into equal-width bins of confidence, float64 ``[3, B]``: pixels, correct pixels, sum of confidences.
 
     Args:
         counts: int64 ``[2, K]``: pixels by key; row 0 rightly, row 1 wrongly predicted.
-        confidence: ``[K]`` the confidence in 0..1 that each key stands for; keys without a pixel may be anything.
+        confidence: ``[K]`` in 0..1, of the predicted class of each key; that of a key without a pixel may be anything.
+        bins: B; bin b holds b/B <= confidence < (b+1)/B and the last one also confidence 1.
 
     Raises:
         InputError: the confidence of a key with pixels is not in 0..1.
     """
     used = counts.any(axis=0)
-    return bin_confidences(confidence[used], counts[0, used], counts[:, used].sum(axis=0))
+    index = np.searchsorted(_inner_edges(bins, confidence.dtype), confidence[used], side="right")
+    return _sum_bins(index, counts[:, used], confidence[used], bins)
 
 
 def bin_counts_by_mass(counts: Counts, confidence: npt.NDArray[np.floating], bins: int = BINS) -> Floats:
-    """Sum pixels into bins that hold about equally many of them, for the adaptive ECE.
+    """As :func:`bin_counts`, with bins that hold about equally many pixels, for the adaptive ECE.
 
     Pixels of one confidence are never parted: they all go into bin floor(B n / N), n the number of pixels of lower
     confidence and N that of all. Without ties these are B runs of the sorted pixels of N / B each. With ties the bins
     are those whose upper edges are the quantiles b/B of the confidences (observed values, never interpolated ones),
     edges belonging to the bin below, as public implementations cut them; a value that fills several bins leaves
     the others of them empty.
-
-    Args:
-        counts: int64 ``[2, K]``: pixels by key; row 0 rightly, row 1 wrongly predicted.
-        confidence: ``[K]`` the confidence in 0..1 that each key stands for; keys without a pixel may be anything.
-        bins: B.
-
-    Returns:
-        float64 ``[3, B]``: pixels, correct pixels, sum of confidences.
-
-    Raises:
-        InputError: the confidence of a key with pixels is not in 0..1.
     """
     used = np.flatnonzero(counts.any(axis=0))
     values, level = np.unique(confidence[used], return_inverse=True)  # ascending; keys of one confidence are one level
-    _check_probabilities(values)
-    pixels = np.zeros(len(values), np.int64)
-    correct = np.zeros(len(values), np.int64)
-    np.add.at(pixels, level, counts[:, used].sum(axis=0))
-    np.add.at(correct, level, counts[0, used])
-    below = np.cumsum(pixels) - pixels
-    index = below * bins // max(int(pixels.sum()), 1)
-    return _sum_bins(index, pixels, correct, values, bins)
-
-
-def _check_probabilities(values: npt.NDArray[np.floating]) -> None:
-    if not ((values >= 0.0) & (values <= 1.0)).all():  # NaN fails both
-        raise InputError("a confidence lies outside 0..1 or is NaN", "probabilities in 0..1", "check the maps")
+    levels = np.stack([grouped_sums(level, row[used], len(values)) for row in counts])
+    pixels = levels.sum(axis=0)
+    index = (np.cumsum(pixels) - pixels) * bins // max(int(pixels.sum()), 1)
+    return _sum_bins(index, levels, values, bins)
 
 
 def _sum_bins(
-    index: npt.NDArray[np.integer],
-    pixels: npt.NDArray[np.number],
-    correct: npt.NDArray[np.number | np.bool_],
-    confidence: npt.NDArray[np.floating],
-    bins: int,
+    index: npt.NDArray[np.integer], counts: Counts, confidence: npt.NDArray[np.floating], bins: int
 ) -> Floats:
-    rows = (pixels, correct, pixels * confidence.astype(np.float64))
+    if not ((confidence >= 0.0) & (confidence <= 1.0)).all():  # NaN fails both
+        raise InputError("a confidence lies outside 0..1 or is NaN", "probabilities in 0..1", "check the maps")
+    pixels = counts.sum(axis=0)
+    rows = (pixels, counts[0], pixels * confidence.astype(np.float64))
     # Of no pixel bincount makes whole numbers.
     return np.stack([np.bincount(index, row, minlength=bins) for row in rows]).astype(np.float64)
 
@@ -136,8 +83,8 @@ def _sum_bins(
 def expected_calibration_error(sums: Floats) -> float | None:
     """ECE in 0..1 of equal-width bins, adaptive ECE of bins of equal mass (both ``[3, B]``); None without a pixel.
 
-    Of equal-width bins it equals torchmetrics' ``calibration_error`` (norm ``l1``), except that confidence 1 belongs
-    to the last bin here, as published, where torchmetrics opens a further bin for it.
+    Of equal-width bins it is torchmetrics' ``calibration_error`` (norm ``l1``), except that confidence 1 belongs to the
+    last bin, as published, where torchmetrics opens a further one.
     """
     pixels, correct, confidence = sums
     total = float(pixels.sum())
@@ -146,12 +93,11 @@ def expected_calibration_error(sums: Floats) -> float | None:
 
 @dataclass(frozen=True)
 class Reliability:
-    """The data of a reliability diagram with equal-width bins.
+    """A reliability diagram with equal-width bins.
 
     Attributes:
-        edges: ``[B + 1]`` bin edges over 0..1.
-        confidence: ``[B]`` mean confidence in 0..1 of each bin; NaN in an empty one.
-        accuracy: ``[B]`` share of rightly predicted pixels in 0..1; NaN in an empty bin.
+        edges: ``[B + 1]`` over 0..1.
+        confidence, accuracy: ``[B]`` mean confidence, and share of rightly predicted pixels, in 0..1; NaN in an empty bin.
         pixels: int64 ``[B]``.
     """
 
@@ -162,12 +108,12 @@ class Reliability:
 
 
 def reliability(sums: Floats) -> Reliability:
-    """The reliability diagram of the equal-width bins of :func:`bin_confidences` or :func:`bin_counts`."""
+    """The reliability diagram of the bins of :func:`bin_counts`."""
     pixels, correct, confidence = sums
-    means = np.full((2, len(pixels)), np.nan)
-    np.divide(np.stack([confidence, correct]), pixels, out=means, where=pixels > 0)
+    with np.errstate(invalid="ignore"):  # 0 / 0 of an empty bin is NaN
+        means = confidence / pixels, correct / pixels
     edges = np.linspace(0.0, 1.0, len(pixels) + 1)
-    return Reliability(edges, means[0], means[1], np.rint(pixels).astype(np.int64))
+    return Reliability(edges, *means, np.rint(pixels).astype(np.int64))
 
 
 def _labelled_strips(
@@ -175,10 +121,8 @@ def _labelled_strips(
 ) -> Iterator[tuple[Probabilities, npt.NDArray[np.int64]]]:
     """The labelled pixels of a frame, strip by strip and checked: probabilities ``[C, n]`` and class ids ``[n]``."""
     if probabilities.shape[1:] != labels.shape:
-        raise InputError(
-            f"probabilities of shape {probabilities.shape} and labels of shape {labels.shape}",
-            "[C, H, W] and [H, W]",
-        )
+        given = f"probabilities of shape {probabilities.shape} and labels of shape {labels.shape}"
+        raise InputError(given, "[C, H, W] and [H, W]")
     flat, ids = probabilities.reshape(len(probabilities), -1), labels.ravel()
     for start in range(0, ids.size, STRIP):
         strip = ids[start : start + STRIP]
@@ -229,16 +173,12 @@ def classwise_bins(probabilities: Probabilities, labels: npt.NDArray[np.integer]
     """Sum the labelled pixels of a frame into equal-width bins of the probability of each class.
 
     Args:
-        probabilities: ``[C, ...]`` class probabilities in 0..1 that sum to 1 over the first axis.
-        labels: train ids in 0..C-1, or 255 ignored; ``[...]``.
+        probabilities, labels: as of :func:`probability_scores`, which also says when they are refused.
         bins: B; bin b holds b/B <= p < (b+1)/B and the last one also p = 1.
 
     Returns:
         int64 ``[C, B, 3]``: pixels whose probability of the class lies in the bin, those of them labelled with the
         class, and in steps of 2^-18 the sum of their probabilities. Sums of two frames add.
-
-    Raises:
-        InputError: the shapes differ, an id is no class, or the values are no probabilities.
     """
     classes = len(probabilities)
     inner = _inner_edges(bins, probabilities.dtype)
@@ -253,8 +193,7 @@ def classwise_bins(probabilities: Probabilities, labels: npt.NDArray[np.integer]
         values = selected.ravel()[above]
         cell = above // max(truth.size, 1) * bins + np.searchsorted(inner, values, side="right")
         placed = np.bincount(cell, minlength=classes * bins).reshape(classes, bins)
-        placed_sums = np.zeros((classes, bins))
-        placed_sums.ravel()[:] = np.bincount(cell, values, minlength=classes * bins)  # whole numbers where it is empty
+        placed_sums = np.bincount(cell, values, minlength=classes * bins).astype(np.float64).reshape(classes, bins)
         placed[:, 0] = truth.size - placed.sum(axis=1)
         placed_sums[:, 0] = np.where(high, np.float32(0), selected).sum(axis=1, dtype=np.float64)
         chosen = np.take_along_axis(selected, truth[None], axis=0)[0]
@@ -265,10 +204,8 @@ def classwise_bins(probabilities: Probabilities, labels: npt.NDArray[np.integer]
 
 
 def classwise_calibration_error(state: Counts) -> float | None:
-    """Classwise ECE in 0..1 of the added sums ``[C, B, 3]`` of :func:`classwise_bins`; None without a pixel.
-
-    The mean is over all C classes as published, those that never occur included.
-    """
+    """Classwise ECE in 0..1 of the added sums ``[C, B, 3]`` of :func:`classwise_bins`, the mean over all C classes as
+    published, also those that never occur; None without a pixel."""
     rows = np.stack([state[..., 0], state[..., 1], from_fixed_point(state[..., 2])], axis=1)  # [C, 3, B]
     errors = [expected_calibration_error(sums) for sums in rows]
     known = [error for error in errors if error is not None]

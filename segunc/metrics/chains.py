@@ -39,16 +39,13 @@ def rank_normalised_rhat(chains: Array) -> float:
 
 
 def effective_sample_size(chains: Array) -> float:
-    """Bulk effective sample size of one quantity, at most S log10 S of its S = M N draws; NaN where it is constant.
+    """Bulk effective sample size of a quantity, at most S log10 S of its S = M N draws ``[M, N]``; NaN where it is constant.
 
     Autocorrelations of the rank-normalised split chains, summed by Geyer's initial positive and monotone
     sequence (Geyer 1992); Vehtari et al. 2021, sections 3.2 and 4.3.
 
-    Args:
-        chains: ``[M, N]``.
-
     Raises:
-        InputError: another shape, or fewer than 4 draws a chain.
+        InputError: as :func:`rank_normalised_rhat`.
     """
     halves = _split(chains)
     if not _varies(halves):
@@ -75,14 +72,10 @@ def effective_sample_size(chains: Array) -> float:
 
 
 def convergence(states: Array) -> dict[str, Any]:
-    """R-hat and effective sample size over D parameters, for a record.
+    """R-hat and effective sample size over the D parameters of ``[M, N, D]``, N states of each of M chains, for a record.
 
-    Args:
-        states: ``[M, N, D]``, N states of each of M chains.
-
-    Returns:
-        ``rhat_max``, ``rhat_median``, ``rhat_below_1.1`` (share of the parameters, 0..1), ``ess_min`` and ``ess_median``;
-        all None where the chains are too short or stand still, with the ``reason``.
+    ``rhat_max``, ``rhat_median``, ``rhat_below_1.1`` (share of the parameters, 0..1), ``ess_min`` and ``ess_median``; all None
+    where the chains are too short or stand still, with the ``reason``.
     """
     names = ("rhat_max", "rhat_median", "rhat_below_1.1", "ess_min", "ess_median")
     chains, length, count = states.shape
@@ -101,9 +94,8 @@ def _split(chains: Array) -> Array:
     """``[2M, N // 2]``: each chain's first and last half; the middle draw of an odd number is left out."""
     chains = np.asarray(chains, np.float64)
     if chains.ndim != 2 or chains.shape[1] < SHORTEST or len(chains) == 0:
-        raise InputError(
-            f"chains of shape {chains.shape}", f"[M, N] with N at least {SHORTEST}", "draw more states from each chain"
-        )
+        expected = f"[M, N] with N at least {SHORTEST}"
+        raise InputError(f"chains of shape {chains.shape}", expected, "draw more states from each chain")
     half = chains.shape[1] // 2
     return np.concatenate([chains[:, :half], chains[:, -half:]])
 

@@ -1,7 +1,6 @@
 """Component-level detection: ``SegEval`` of SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812).
 
-Are the anomalies of a set found as objects, whatever their size? Truth and thresholded score are cut into 8-connected
-components and compared:
+Truth and thresholded score are cut into 8-connected components and compared:
 
 * sIoU_gt(k) = |k & K| / (|k or K| - |A|) of a truth component k; K is the union of the predicted components that touch
   k, A those pixels of K that lie on other truth components, which k is not to blame for.
@@ -10,8 +9,7 @@ components and compared:
   components with PPV < tau; F1 = 2 TP / (2 TP + FN + FP).
 
 The public code (``metrics/instance_segmentation.py`` of ``road-anomaly-benchmark``) compares every component with the
-whole frame in a loop. Here one sparse contingency table of (truth component, predicted component) pairs holds all
-intersections, and every number above is a sum over it.
+whole frame; here all is summed from one sparse contingency table of (truth component, predicted component) pairs.
 """
 
 from __future__ import annotations
@@ -25,7 +23,14 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.metrics.counting import STEPS_PER_FRACTION, Counts, check_anomaly_labels, mean_of_fractions, to_fixed_point
+from segunc.metrics.counting import (
+    STEPS_PER_FRACTION,
+    Counts,
+    check_anomaly_labels,
+    grouped_sums,
+    mean_of_fractions,
+    to_fixed_point,
+)
 
 TAUS = np.linspace(0.25, 0.75, 11)
 """Thresholds on sIoU_gt and PPV, as the benchmark makes them (0.25, 0.30, ..., 0.75 in float64)."""
@@ -40,12 +45,8 @@ _TRUTH, _PREDICTED, _SIOU, _PPV = range(33, 37)
 
 @dataclass(frozen=True)
 class Track:
-    """Which components count.
-
-    Attributes:
-        smallest_predicted: pixels; predicted components below are dropped, one of exactly so many stays.
-        smallest_truth: pixels; truth components below are ignored with what is predicted on them.
-    """
+    """Least pixels of what counts: smaller predicted components are dropped, smaller truth components ignored with what is
+    predicted on them."""
 
     smallest_predicted: int
     smallest_truth: int
@@ -55,14 +56,10 @@ TRACKS = {"smiyc-anomaly": Track(500, 100), "smiyc-obstacle": Track(50, 10)}
 
 
 def called_anomalous(scores: npt.NDArray[np.floating], threshold: float, mode: Mode) -> npt.NDArray[np.bool_]:
-    """Which pixels are called anomalous at a threshold.
+    """Which pixels are called anomalous at a finite threshold of the ``smiyc`` pixel protocol, an inclusive lower edge.
 
-    Args:
-        scores: floats, any shape.
-        threshold: a finite score; of the ``smiyc`` pixel protocol, an inclusive lower edge.
-        mode: ``smiyc`` is the benchmark's ``score > threshold``, compared in float16 as NumPy 1 does (the threshold is
-            rounded to nearest), although the threshold is an inclusive edge: a perfect map of zeros and ones has no
-            component. ``inclusive`` is ``score >= threshold``, compared exactly.
+    Mode ``smiyc`` is the benchmark's ``score > threshold`` all the same, compared in float16 as NumPy 1 does (the threshold is
+    rounded to nearest): a perfect map of zeros and ones has no component. ``inclusive`` is ``score >= threshold``, exactly.
 
     Raises:
         InputError: the mode is not known, or the scores or the threshold do not fit it.
@@ -81,20 +78,15 @@ def called_anomalous(scores: npt.NDArray[np.floating], threshold: float, mode: M
 
 
 def component_counts(
-    scores: npt.NDArray[np.floating],
-    anomaly: npt.NDArray[np.uint8],
-    threshold: float,
-    track: str,
-    mode: Mode = "smiyc",
+    scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str, mode: Mode = "smiyc"
 ) -> Counts:
     """Count the components of one frame.
 
     Args:
         scores: floats ``[H, W]``, higher is more anomalous (float16 in mode ``smiyc``). Ignored scores may be anything.
         anomaly: uint8 ``[H, W]``; 0 normal, 1 anomaly, 255 ignored.
-        threshold: see :func:`called_anomalous`.
+        threshold, mode: see :func:`called_anomalous`.
         track: a key of :data:`TRACKS`.
-        mode: see :func:`called_anomalous`.
 
     Returns:
         int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of
@@ -131,12 +123,12 @@ def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.boo
         truth_there[on_truth].astype(np.int64) * len(kept) + predicted_label[pixels[on_truth]], return_counts=True
     )
     truth_of_pair, predicted_of_pair = np.divmod(pair, len(kept))
-    on_any_truth = _sums(predicted_of_pair, shared, len(kept))
+    on_any_truth = grouped_sums(predicted_of_pair, shared, len(kept))
 
     # Summed over the predicted components that touch each truth component:
-    intersection = _sums(truth_of_pair, shared, len(void))
-    area = _sums(truth_of_pair, size[predicted_of_pair], len(void))
-    on_others = _sums(truth_of_pair, on_any_truth[predicted_of_pair] - shared, len(void))
+    intersection = grouped_sums(truth_of_pair, shared, len(void))
+    area = grouped_sums(truth_of_pair, size[predicted_of_pair], len(void))
+    on_others = grouped_sums(truth_of_pair, on_any_truth[predicted_of_pair] - shared, len(void))
     scored = ~void
     scored[0] = False
     siou = intersection[scored] / (truth_size + area - intersection - on_others)[scored]
@@ -152,11 +144,9 @@ def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.boo
 
 
 def component_result(counts: Counts) -> dict[str, Any]:
-    """The numbers of a set of frames, each in 0..1.
+    """The numbers of a set of frames, in 0..1; None where no component makes one (:func:`undefined_components`).
 
-    Returns:
-        ``siou_gt`` and ``ppv``, means over all components of the set, ``mean_f1`` over :data:`TAUS`, and ``f1`` by tau
-        (``"0.25"``, ``"0.30"``, ...). A number is None where no component makes it: see :func:`undefined_components`.
+    ``siou_gt`` and ``ppv`` are means over all components, ``mean_f1`` is over :data:`TAUS`, ``f1`` by tau (``"0.25"``, ...).
     """
     found, missed, false = (counts[part].astype(np.float64) for part in (_TP, _FN, _FP))
     f1: dict[str, float | None] = dict.fromkeys(map("{:.2f}".format, TAUS))
@@ -167,8 +157,8 @@ def component_result(counts: Counts) -> dict[str, Any]:
         f1 = dict(zip(f1, scores.tolist(), strict=True))
         mean = float(scores.sum() / len(TAUS))
     return {
-        "siou_gt": mean_of_fractions(int(counts[_SIOU]), int(counts[_TRUTH])),
-        "ppv": mean_of_fractions(int(counts[_PPV]), int(counts[_PREDICTED])),
+        "siou_gt": mean_of_fractions(counts[_SIOU], counts[_TRUTH]),
+        "ppv": mean_of_fractions(counts[_PPV], counts[_PREDICTED]),
         "mean_f1": mean,
         "f1": f1,
     }
@@ -188,14 +178,7 @@ def undefined_components(counts: Counts) -> dict[str, str]:
 
 def _components(mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Flat 8-connected component numbers (0 outside) ``[H * W]`` and the pixels of each, from number 0 on."""
-    number, labels = cv2.connectedComponents(
-        np.ascontiguousarray(mask).view(np.uint8), connectivity=8, ltype=cv2.CV_32S
-    )
+    pixels = np.ascontiguousarray(mask).view(np.uint8)
+    number, labels = cv2.connectedComponents(pixels, connectivity=8, ltype=cv2.CV_32S)
     flat = np.asarray(labels, np.int32).ravel()
     return flat, np.bincount(flat, minlength=number)
-
-
-def _sums(group: npt.NDArray[np.int64], values: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
-    total = np.zeros(number, np.int64)
-    np.add.at(total, group, values)
-    return total

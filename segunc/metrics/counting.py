@@ -1,22 +1,17 @@
 """Counts per 16-bit key, and the exact curves, numbers and histograms that they give in constant memory.
 
-A score map is turned into order-preserving 16-bit keys (:func:`segunc.maps.encoding.score_keys`) and counted into two
-rows of 65,536 bins, one for normal and one for anomalous pixels. The rows hold everything that the curve of the stored
-scores needs, whatever the number of pixels, and counts of frames, shards and machines merge by addition. Equal scores are
-one threshold, and a pixel is called anomalous where its score is at or above the threshold.
+A score map is counted by order-preserving 16-bit keys (:func:`segunc.maps.encoding.score_keys`) into two rows of 65,536
+bins, of normal and of anomalous pixels. They hold all that the curve of the stored scores needs, and merge by addition.
+Equal scores are one threshold, and a pixel is called anomalous where its score is at or above the threshold.
 
 * Protocol ``pooled``: all pixels of the set in one pool.
 * Protocol ``per-image`` (StreetHazards and CAOS, MUAD): numbers of each image, then their mean over the images that hold
   both normal and anomalous pixels (Hendrycks et al., CAOS, arXiv 1911.11132); the others are counted.
 
-A real that a frame contributes is made in float64 and rounded once to a multiple of a power of two; everything after
-that is integer addition, which is exact in any order. Two steps serve two kinds of numbers:
-
-* sums over the pixels of a frame, in steps of 2^-18: the rounding moves the sum of a frame by at most 2^-19 = 1.9e-6 of
-  a pixel. The largest is a log loss of 87.4 nats a pixel: 10^5 frames of 2^21 pixels reach at most 4.8e18, below the
-  9.2e18 of int64;
-* fractions of 1 (the AUROC of an image, the sIoU of a component), in steps of 2^-40, about 1e-12: 64 bits hold the sum
-  of 8 million ones.
+A real that a frame contributes is rounded once to a multiple of a power of two; what follows is integer addition, exact in
+any order. Sums over the pixels of a frame go in steps of 2^-18: a frame's sum moves by at most 1.9e-6 of a pixel, and 10^5
+frames of 2^21 pixels with the largest log loss (87.4 nats) reach 4.8e18, below the 9.2e18 of int64. Fractions of 1 (the AUROC
+of an image, the sIoU of a component) go in steps of 2^-40: 64 bits hold the sum of 8 million ones.
 """
 
 from __future__ import annotations
@@ -31,23 +26,21 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 
 STEPS_PER_UNIT = 1 << 18
-"""A stored sum over pixels of 1.0 is this number."""
+"""A stored sum over pixels of 1.0."""
 STEPS_PER_FRACTION = 1 << 40
-"""A stored fraction of 1.0 is this number."""
+"""A stored fraction of 1.0."""
 KEYS = 65536
-"""Number of 16-bit keys."""
 NO_ANOMALY = "no pixel is labelled as an anomaly"
 NO_NORMAL = "no pixel is labelled as normal"
 NO_IMAGE_WITH_BOTH = "no image holds both anomalous and normal pixels"
 IMAGE_NUMBERS = ("auroc", "aupr", "fpr95", "best_f1")
-"""Names of the numbers of an image, in the order of their sums."""
 HISTOGRAM_BINS = 100
 
 Counts = npt.NDArray[np.int64]
 """Whole numbers that add; most often int64 ``[2, 65536]``, pixels by key, row 0 normal and row 1 anomalous."""
 Floats = npt.NDArray[np.float64]
 
-_STRIP = 1 << 18
+_STRIP = 6 * KEYS  # pixels; twice the histogram that is added for each strip
 _ROW_OF_LABEL = np.minimum(np.arange(256), 2)  # 0 normal, 1 anomalous, 2 ignored
 
 
@@ -62,17 +55,20 @@ def from_fixed_point(stored: Counts) -> Floats:
     return stored / STEPS_PER_UNIT
 
 
+def grouped_sums(group: npt.NDArray[np.integer], values: Counts, number: int) -> Counts:
+    """The sums of whole numbers by group ``0..number - 1``, int64 ``[number]``."""
+    total = np.zeros(number, np.int64)
+    np.add.at(total, group, values)
+    return total
+
+
 def mean_of_fractions(stored: int, number: int) -> float | None:
     """Mean of ``number`` fractions whose stored forms sum to ``stored``; None of no fraction."""
     return int(stored) / (int(number) * STEPS_PER_FRACTION) if number else None
 
 
 def count_keys(keys: npt.NDArray[np.uint16], anomaly: npt.NDArray[np.generic]) -> Counts:
-    """Count pixels by key and by label, int64 ``[2, 65536]``.
-
-    Args:
-        keys: uint16, any shape.
-        anomaly: the same shape; 0 normal, 1 anomaly (bool or any integer type). Ignored pixels are dropped before.
+    """Pixels by uint16 key and by label (0 normal, 1 anomaly; none ignored) of the same shape, int64 ``[2, 65536]``.
 
     Raises:
         InputError: the shapes differ, keys are of another type, or a label is neither 0 nor 1.
@@ -82,26 +78,23 @@ def count_keys(keys: npt.NDArray[np.uint16], anomaly: npt.NDArray[np.generic]) -
     if keys.dtype != np.uint16:
         raise InputError(f"keys of type {keys.dtype}", "uint16 keys", "make them with segunc.maps.encoding.score_keys")
     if keys.size and (anomaly.min() < 0 or anomaly.max() > 1):
-        raise InputError(
-            f"anomaly labels in {anomaly.min()}..{anomaly.max()}", "0 or 1", "drop ignored pixels before counting"
-        )
+        given = f"anomaly labels in {anomaly.min()}..{anomaly.max()}"
+        raise InputError(given, "0 or 1", "drop ignored pixels before counting")
     return _count_rows(anomaly.astype(np.uint8), keys)[:2].copy()
 
 
 def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Counts:
-    """Count the labelled pixels of a score map in its stored form, by 16-bit key and label, int64 ``[2, 65536]``.
+    """The labelled pixels of a score map by 16-bit key and label, int64 ``[2, 65536]``.
 
-    The counts are those of :func:`count_keys` of :func:`segunc.maps.encoding.score_keys` without the ignored pixels,
-    several times faster: order-preserving keys, the check for NaN and the union of -0.0 and +0.0 are rearrangements of
-    65,536 bins of raw bit patterns, not of millions of pixels.
+    As :func:`count_keys` of :func:`segunc.maps.encoding.score_keys`, several times faster: order, the check for NaN and the
+    union of -0.0 and +0.0 are rearrangements of 65,536 bins of raw bit patterns, not of millions of pixels.
 
     Args:
         stored: uint16 or uint8 codes, or floats (taken as float16), any shape. Ignored scores may be anything.
         anomaly: uint8, the same shape; 0 normal, 1 anomaly, 255 ignored.
 
     Raises:
-        InputError: the shapes or types do not fit, a label has another value, or a counted score is NaN, infinite or
-            beyond the range of float16.
+        InputError: shapes or types do not fit, a label has another value, or a counted score is no finite float16.
     """
     if stored.shape != anomaly.shape:
         raise InputError(f"scores of shape {stored.shape} and labels of shape {anomaly.shape}", "one label each")
@@ -138,31 +131,26 @@ def check_anomaly_labels(anomaly: npt.NDArray[np.uint8]) -> None:
 
 
 def _count_rows(labels: npt.NDArray[np.uint8], values: npt.NDArray[np.unsignedinteger]) -> Counts:
-    """Histogram ``[3, 65536]`` of values below 65,536 by the row of their label.
-
-    Pixels are read in strips that stay in the processor's cache, so memory does not depend on their number.
-    """
-    bins = 3 * KEYS
+    """Histogram ``[3, 65536]`` of values below 65,536 by the row of their label, in strips that stay in the cache."""
     offset = _ROW_OF_LABEL * KEYS
     flat_labels, flat_values = labels.ravel(), values.ravel()
-    strip = max(_STRIP, 2 * bins)  # of the order of the histogram at least, which is added once for each strip
-    total = np.zeros(bins, np.int64)
-    for start in range(0, len(flat_labels), strip):
-        index = offset.take(flat_labels[start : start + strip])
-        index += flat_values[start : start + strip]
-        total += np.bincount(index, minlength=bins)
+    total = np.zeros(3 * KEYS, np.int64)
+    for start in range(0, len(flat_labels), _STRIP):
+        index = offset.take(flat_labels[start : start + _STRIP])
+        index += flat_values[start : start + _STRIP]
+        total += np.bincount(index, minlength=3 * KEYS)
     return total.reshape(3, KEYS)
 
 
 @dataclass(frozen=True)
 class DetectionCurve:
-    """Cumulated counts at each distinct score, from the highest score down.
+    """Cumulated counts at each distinct score, from the highest score down; the numbers of a curve below are in 0..1, and
+    None where it is :attr:`undefined`.
 
     Attributes:
-        thresholds: ``[T]`` the distinct scores, descending, as keys or as values. A pixel at or above a threshold is
-            called anomalous.
+        thresholds: ``[T]`` the distinct scores, descending, as keys or as values.
         true_positives: int64 ``[T]`` anomalous pixels at or above each threshold; the last one is their total.
-        false_positives: int64 ``[T]`` normal pixels at or above each threshold; the last one is their total.
+        false_positives: int64 ``[T]`` normal pixels, likewise.
     """
 
     thresholds: npt.NDArray[np.generic]
@@ -181,7 +169,7 @@ class DetectionCurve:
 
     @property
     def undefined(self) -> str | None:
-        """Why no number can be made from this curve, None where it can."""
+        """Why no number can be made of this curve, None where one can."""
         if self.positives == 0:
             return NO_ANOMALY
         return NO_NORMAL if self.negatives == 0 else None
@@ -210,10 +198,7 @@ def detection_curve(counts: Counts) -> DetectionCurve:
 
 
 def auroc(curve: DetectionCurve) -> float | None:
-    """Area under the ROC curve in 0..1 by the trapezoid: a tie of an anomalous and a normal pixel counts one half.
-
-    None without anomalous or without normal pixels.
-    """
+    """Area under the ROC curve by the trapezoid: a tie of an anomalous and a normal pixel counts one half."""
     if curve.undefined:
         return None
     step = np.diff(curve.false_positives, prepend=0)
@@ -223,24 +208,19 @@ def auroc(curve: DetectionCurve) -> float | None:
 
 
 def average_precision(curve: DetectionCurve) -> float | None:
-    """Area under the precision-recall curve in 0..1 by the step rule: sum of (R_k - R_{k-1}) P_k.
-
-    This is scikit-learn's ``average_precision_score``; the trapezoid would give another, larger number.
-    None without anomalous or without normal pixels.
-    """
+    """Area under the precision-recall curve by the step rule, sum of (R_k - R_{k-1}) P_k, as scikit-learn's; the trapezoid
+    would give another, larger number."""
     if curve.undefined:
         return None
     return float(np.sum(np.diff(curve.true_positives, prepend=0) / curve.positives * curve.precision))
 
 
 def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
-    """False positive rate in 0..1 at the first threshold, going down, whose true positive rate reaches ``recall``.
-
-    No interpolation; the recall that is reached may lie above the one that was asked for.
-    None without anomalous or without normal pixels.
+    """False positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` in 0..1, above 0;
+    without interpolation, so the recall that is reached may be higher.
 
     Raises:
-        InputError: ``recall`` is not in 0..1 (0 excluded).
+        InputError: another ``recall``.
     """
     if not 0.0 < recall <= 1.0:
         raise InputError(f"a recall of {recall}", "a number above 0 and at most 1")
@@ -251,12 +231,8 @@ def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
 
 
 def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
-    """The largest F1 = 2 TP / (2 TP + FP + FN) in 0..1 over all thresholds, and its threshold.
-
-    The threshold is an element of ``curve.thresholds``; pixels at or above it are called anomalous. Of several best
-    thresholds the highest is taken, which marks the fewest pixels.
-    None without anomalous or without normal pixels.
-    """
+    """The largest F1 = 2 TP / (2 TP + FP + FN) over all thresholds, and its threshold; of several the highest, which marks
+    the fewest pixels."""
     if curve.undefined:
         return None
     f1 = 2.0 * curve.true_positives / (curve.true_positives + curve.false_positives + curve.positives)
@@ -265,11 +241,10 @@ def best_f1(curve: DetectionCurve) -> tuple[float, int | float] | None:
 
 
 def per_image_sums(counts: Counts) -> Counts:
-    """What one image adds to the sums of protocol ``per-image``.
+    """What one image adds to the sums of protocol ``per-image``, int64 ``[6]``.
 
-    Returns:
-        int64 ``[6]``: :data:`IMAGE_NUMBERS`, best F1 at the image's own threshold, in steps of 2^-40 (each rounding moves
-        a number by at most 4.6e-13); images scored; images left out because they lack a class.
+    :data:`IMAGE_NUMBERS`, best F1 at the image's own threshold, in steps of 2^-40 (each rounding moves a number by at most
+    4.6e-13); images scored; images left out because they lack a class.
     """
     curve = detection_curve(counts)
     best = best_f1(curve)
@@ -285,46 +260,21 @@ def per_image_result(sums: Counts) -> dict[str, float | None]:
     return {name: mean_of_fractions(int(sums[place]), scored) for place, name in enumerate(IMAGE_NUMBERS)}
 
 
-@dataclass(frozen=True)
-class ScoreHistogram:
-    """Densities of a score over equal-width bins; each integrates to the share of its pixels inside the range.
-
-    Attributes:
-        edges: ``[B + 1]`` in the unit of the score.
-        density: ``[2, B]`` share of pixels per unit of the score; row 0 normal, row 1 anomalous; NaN for a row without
-            pixels.
-    """
-
-    edges: Floats
-    density: Floats
-
-
 def score_histogram(
     counts: Counts, values: npt.NDArray[np.floating], limits: tuple[float, float] | None, bins: int = HISTOGRAM_BINS
-) -> ScoreHistogram:
-    """The histogram of pixels that are counted by a key.
+) -> tuple[Floats, Floats]:
+    """Densities ``[2, B]`` of a score per its unit over equal-width bins, and the edges ``[B + 1]`` of these.
+
+    A row integrates to the share of its pixels inside the range; one without pixels is NaN.
 
     Args:
         counts: int64 ``[2, K]`` pixels by key; row 0 normal, row 1 anomalous.
         values: ``[K]`` the score that each key stands for; keys without a pixel may be anything.
-        limits: the range of the bins, 0..1 for the scores in 0..1; None is from the least to the greatest score.
-        bins: B.
-
-    Raises:
-        InputError: the range is empty, or there is no pixel and no range.
+        limits: the range of the B bins; None is from the least to the greatest score.
     """
     used = np.flatnonzero(counts.any(axis=0))
     scores = values[used].astype(np.float64)
-    if limits is None:
-        if not len(scores):
-            raise InputError("a histogram of no pixel", "counts of at least one pixel, or a range")
-        limits = float(scores.min()), float(scores.max())
-        limits = limits if limits[0] < limits[1] else (limits[0] - 0.5, limits[1] + 0.5)  # a constant score
-    if not limits[0] < limits[1]:
-        raise InputError(f"a score range of {limits[0]:g}..{limits[1]:g}", "a lower end below the upper one")
-    rows = [np.histogram(scores, bins, limits, weights=row[used])[0] for row in counts]
-    edges = np.linspace(*limits, bins + 1)
-    pixels = counts.sum(axis=1)
-    density = np.full((2, bins), np.nan)
-    np.divide(np.stack(rows), (pixels * np.diff(edges)[0])[:, None], out=density, where=(pixels > 0)[:, None])
-    return ScoreHistogram(edges, density)
+    rows = [np.histogram(scores, bins, limits, weights=row[used]) for row in counts]
+    edges = rows[0][1]
+    with np.errstate(invalid="ignore"):
+        return np.stack([row for row, _ in rows]) / (counts.sum(axis=1) * np.diff(edges)[0])[:, None], edges

@@ -22,23 +22,16 @@ Matrix = npt.NDArray[np.int64]
 
 
 def confusion_matrix(labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int) -> Matrix:
-    """Count pixels by true and predicted class.
-
-    Args:
-        labels: train ids in 0..C-1, or 255 ignored; any shape.
-        prediction: class ids, the same shape; must lie in 0..C-1 where the label is not ignored.
-        classes: C.
+    """Pixels by true class (train ids in 0..C-1, or 255 ignored) and predicted class, of the same shape.
 
     Raises:
-        InputError: the shapes differ, or an id is no class.
+        InputError: the shapes differ, or an id is no class (where the label is not ignored).
     """
     if labels.shape != prediction.shape:
-        raise InputError(
-            f"labels of shape {labels.shape} and a prediction of shape {prediction.shape}", "one size for both"
-        )
+        given = f"labels of shape {labels.shape} and a prediction of shape {prediction.shape}"
+        raise InputError(given, "one size for both")
     counted = labels != IGNORE
-    truth = labels[counted].astype(np.int64)
-    predicted = prediction[counted].astype(np.int64)
+    truth, predicted = labels[counted].astype(np.int64), prediction[counted].astype(np.int64)
     for name, ids in (("labels", truth), ("the prediction", predicted)):
         if ids.size and (ids.min() < 0 or ids.max() >= classes):
             unknown = np.unique(ids[(ids < 0) | (ids >= classes)])[:8].tolist()
@@ -51,16 +44,12 @@ def class_iou(matrix: Matrix) -> npt.NDArray[np.float64]:
     """Intersection over union of each class in 0..1, ``[C]``; NaN for a class in neither labels nor predictions."""
     intersection = matrix.diagonal()
     union = matrix.sum(axis=0) + matrix.sum(axis=1) - intersection
-    iou = np.full(len(matrix), np.nan)
-    np.divide(intersection, union, out=iou, where=union > 0)
-    return iou
+    with np.errstate(invalid="ignore"):
+        return np.asarray(intersection / union, np.float64)
 
 
 def mean_iou(matrix: Matrix) -> float | None:
-    """Mean of :func:`class_iou` in 0..1 over the classes that occur in labels or predictions; None without a pixel.
-
-    A class that is only predicted, never labelled, counts with its IoU of 0.
-    """
+    """Mean of :func:`class_iou` in 0..1 over the classes that occur, also one that is only predicted; None without a pixel."""
     iou = class_iou(matrix)
     present = iou[~np.isnan(iou)]
     return float(present.mean()) if present.size else None
@@ -73,10 +62,7 @@ def accuracy(matrix: Matrix) -> float | None:
 
 
 def predictive_agreement(probabilities: Tensor, reference: Tensor) -> float:
-    """Share of the pixels, 0..1, on which both predict the same class.
-
-    Args:
-        probabilities, reference: ``[N, C, ...]`` mean probabilities of the same pixels.
+    """Share of the pixels, 0..1, on which mean probabilities ``[N, C, ...]`` of the same pixels predict the same class.
 
     Raises:
         InputError: different shapes.
@@ -86,10 +72,7 @@ def predictive_agreement(probabilities: Tensor, reference: Tensor) -> float:
 
 
 def total_variation(probabilities: Tensor, reference: Tensor) -> float:
-    """Mean over pixels of ``1/2 sum_c |p_c - q_c|``, 0..1; 0 is the same distribution.
-
-    Args:
-        probabilities, reference: ``[N, C, ...]`` mean probabilities of the same pixels.
+    """Mean over pixels of ``1/2 sum_c |p_c - q_c|``, 0..1, for mean probabilities ``[N, C, ...]``; 0 is the same distribution.
 
     Raises:
         InputError: different shapes.
@@ -100,8 +83,5 @@ def total_variation(probabilities: Tensor, reference: Tensor) -> float:
 
 def _check_pair(probabilities: Tensor, reference: Tensor) -> None:
     if probabilities.shape != reference.shape or probabilities.ndim < 2:
-        raise InputError(
-            f"probabilities {tuple(probabilities.shape)} and reference {tuple(reference.shape)}",
-            "both [N, C, ...] of the same pixels",
-            "predict the same frames at the same size",
-        )
+        given = f"probabilities {tuple(probabilities.shape)} and reference {tuple(reference.shape)}"
+        raise InputError(given, "both [N, C, ...] of the same pixels", "predict the same frames at the same size")

@@ -1,8 +1,7 @@
 """Selective prediction: risk against coverage, sparsification, and patch accuracy against patch uncertainty.
 
 Counts are int64 ``[2, 65536]``: labelled pixels by the key of a score (higher = less certain); row 0 rightly, row 1
-wrongly predicted. The loss of a pixel is 0 or 1 throughout. The numbers are those of a reader who accepts the k most
-certain of N pixels, for k = 1..N:
+wrongly predicted. The loss of a pixel is 0 or 1 throughout. A reader accepts the k most certain of N pixels, k = 1..N:
 
 * selective risk r(k): share of wrong pixels among the k accepted; AURC: the mean of r(k) over k (Geifman & El-Yaniv
   2017, arXiv 1705.08500; Geifman et al. 2019, arXiv 1805.08206);
@@ -11,16 +10,15 @@ certain of N pixels, for k = 1..N:
 * AUSE: area between the sparsification curve of the score and that of the true error (Ilg et al. 2018,
   arXiv 1802.07095), both divided by the error rate, so that they start at 1 with nothing removed.
 
-Equal scores are one threshold: nothing says which of them to accept first, so every number is its expectation over all
-orders of the tied pixels. Of a tie with n pixels, w of them wrong, the first j accepted hold j w / n wrong ones on
-average, which makes the number of wrong pixels a straight line within the tie, and the sums over k closed forms.
+Equal scores are one threshold, and every number is its expectation over all orders of the tied pixels. Of a tie with n
+pixels, w of them wrong, the first j accepted hold j w / n wrong ones on average: the number of wrong pixels is a straight
+line within the tie, and the sums over k have closed forms.
 
 Patches (Mukhoti & Gal 2018, arXiv 1811.12709), for all uncertainty thresholds at once: a frame is cut into windows of
 4 x 4 pixels that do not overlap. A patch is accurate where the share of right pixels is above one half, and uncertain where
-its mean uncertainty is above the threshold, both strictly. Pixels without a label belong to no patch: shares and means are
-over the labelled pixels of a window, and a window without any is dropped. A window that crosses the border of the frame
-keeps the pixels inside. Counts are int64 ``[2, 65536]``: accurate and inaccurate patches by the key of their mean
-uncertainty, rounded to float16 (a relative step of 2^-11). A threshold is rounded in the same way before it is compared.
+its mean uncertainty is above the threshold, both strictly. Shares and means are over the labelled pixels of a window (at the
+border of the frame, those inside), and a window without any is dropped. Counts are int64 ``[2, 65536]``: accurate and
+inaccurate patches by the key of their mean uncertainty, rounded to float16 (a relative step of 2^-11), as thresholds are.
 """
 
 from __future__ import annotations
@@ -35,14 +33,13 @@ from segunc.maps.encoding import keys_to_half, score_keys
 from segunc.metrics.counting import Counts, Floats, auroc, average_precision, count_keys, detection_curve, fpr_at_recall
 
 SELECTIVE_NUMBERS = ("aurc", "augrc", "ause", "failure_auroc", "failure_aupr", "failure_fpr95")
-"""The numbers of :func:`selective_numbers`."""
 WINDOW = 4
 """Side of a patch in pixels."""
 ACCURACY_THRESHOLD = 0.5
 """A patch is accurate above this share of right pixels."""
 SHARES = ("accurate_if_certain", "uncertain_if_inaccurate", "pavpu")
-"""The conditional numbers of patches: p(accurate | certain), p(uncertain | inaccurate), and the share of patches that are
-accurate and certain, or inaccurate and uncertain."""
+"""p(accurate | certain), p(uncertain | inaccurate), and the share of patches that are accurate and certain, or inaccurate
+and uncertain."""
 NO_PIXEL = "no pixel has both a class label and a prediction"
 NO_FAILURE = "no pixel is wrongly predicted"
 NO_SUCCESS = "no pixel is rightly predicted"
@@ -75,7 +72,7 @@ class RiskCoverage:
         return int(self.wrong[-1]) if len(self.wrong) else 0
 
     def risk_at(self, coverage: npt.ArrayLike) -> Floats:
-        """Expected selective risk in 0..1 at any coverage, the shape of ``coverage``.
+        """Expected selective risk in 0..1 at coverages in 0..1 of any shape.
 
         Raises:
             InputError: a coverage is not in 0..1 (0 excluded), or there is no pixel.
@@ -105,8 +102,7 @@ def aurc(curve: RiskCoverage) -> float | None:
     """
     if not curve.total:
         return None
-    before = np.concatenate(([0], curve.accepted[:-1]))
-    wrong_before = np.concatenate(([0], curve.wrong[:-1]))
+    before, wrong_before = (np.append(0, counts[:-1]) for counts in (curve.accepted, curve.wrong))
     share = (curve.wrong - wrong_before) / (curve.accepted - before)
     sums = (curve.wrong - wrong_before) + (wrong_before - before * share) * _harmonic_between(before, curve.accepted)
     return float(sums.sum() / curve.total)
@@ -121,9 +117,9 @@ def optimal_aurc(curve: RiskCoverage) -> float | None:
 
 
 def augrc(curve: RiskCoverage) -> float | None:
-    """Area under the generalised risk over the coverage by the trapezoid, 0..0.5, lower is better; None without a pixel.
+    """Area under the generalised risk over the coverage, 0..0.5, lower is better; None without a pixel.
 
-    The trapezoid is no approximation: within a tie the expected generalised risk is a straight line.
+    By the trapezoid, which is no approximation: within a tie the expected generalised risk is a straight line.
     """
     if not curve.total:
         return None
@@ -135,10 +131,9 @@ def augrc(curve: RiskCoverage) -> float | None:
 def ause(curve: RiskCoverage) -> float | None:
     """Area between the normalised sparsification curves by the score and by the true error; 0 is best.
 
-    What is left after a share f of the pixels is removed is accepted at coverage 1 - f, so for a loss of 0 or 1 the
-    curves are selective risks and the area is (AURC - optimal AURC) / error rate. Ilg et al. take the end-point error of
-    optical flow; other tools take the Brier score; here it is whether the class is wrong. None without a wrong pixel,
-    where there is nothing to normalise by.
+    What is left after a share f of the pixels is removed is accepted at coverage 1 - f, so for a loss of 0 or 1 (where Ilg
+    et al. take the end-point error of optical flow, and other tools the Brier score) the curves are selective risks and
+    the area is (AURC - optimal AURC) / error rate. None without a wrong pixel.
     """
     area, optimum = aurc(curve), optimal_aurc(curve)
     if area is None or optimum is None or not curve.failures:
@@ -161,10 +156,10 @@ class Sparsification:
     by_error: Floats
 
 
-def sparsification(curve: RiskCoverage, points: int) -> Sparsification | None:
-    """The curves whose area between them is :func:`ause`, at shares 0, 1/P, ..., (P-1)/P; None without a wrong pixel."""
+def sparsification(curve: RiskCoverage, points: int) -> Sparsification:
+    """The curves whose area between them is :func:`ause`, at shares 0, 1/P, ..., (P-1)/P; InputError without a wrong pixel."""
     if not curve.failures:
-        return None
+        raise InputError("a sparsification curve without a wrongly predicted pixel", "at least one")
     removed = np.arange(points) / points
     rate = curve.failures / curve.total
     best = np.maximum(0.0, 1.0 - (1.0 - rate) / (1.0 - removed))
@@ -175,8 +170,8 @@ def selective_numbers(counts: Counts) -> dict[str, float | None]:
     """AURC, AUGRC, AUSE and the detection of failures, by :data:`SELECTIVE_NUMBERS`, as fractions of 1.
 
     ``failure_*`` are the pooled detection numbers with "this pixel is wrong" as the positive: FPR95 is the share of
-    right pixels that are flagged at the first threshold that flags 95 % of the wrong ones. None where a number cannot be
-    made; :func:`why_undefined` says why.
+    right pixels that are flagged at the first threshold that flags 95 % of the wrong ones. :func:`why_undefined` says why
+    a number is None.
     """
     curve, failure = risk_coverage(counts), detection_curve(counts)
     of_failure = auroc(failure), average_precision(failure), fpr_at_recall(failure)
@@ -225,11 +220,8 @@ def count_patches(
         InputError: the shapes differ, or a counted uncertainty is NaN, infinite or beyond float16.
     """
     if not uncertainty.shape == correct.shape == counted.shape or uncertainty.ndim != 2:
-        raise InputError(
-            f"uncertainty of shape {uncertainty.shape}, outcomes of shape {correct.shape} and a mask of shape "
-            f"{counted.shape}",
-            "one size [H, W] for all",
-        )
+        shapes = f"{uncertainty.shape}, outcomes of shape {correct.shape} and a mask of shape {counted.shape}"
+        raise InputError(f"uncertainty of shape {shapes}", "one size [H, W] for all")
     border = [(0, -side % window) for side in uncertainty.shape]
     labelled, right, total = (
         _window_sums(np.pad(values.astype(np.float64), border), window)
@@ -246,23 +238,6 @@ def _window_sums(values: Floats, window: int) -> Floats:
     return np.asarray(sum(values[y::window, x::window] for y in range(window) for x in range(window)), np.float64)
 
 
-@dataclass(frozen=True)
-class PatchNumbers:
-    """The :data:`SHARES` at some thresholds, in 0..1.
-
-    Attributes:
-        thresholds: ``[P]`` uncertainty thresholds.
-        accurate_if_certain: ``[P]``; NaN where no patch is certain.
-        uncertain_if_inaccurate: ``[P]``; NaN where no patch is inaccurate.
-        pavpu: ``[P]``; NaN without a patch.
-    """
-
-    thresholds: Floats
-    accurate_if_certain: Floats
-    uncertain_if_inaccurate: Floats
-    pavpu: Floats
-
-
 def _patches(counts: Counts) -> tuple[Floats, Counts, Counts]:
     """Distinct mean uncertainties ``[T]``, ascending, and the accurate and inaccurate patches of each."""
     keys = np.flatnonzero(counts.any(axis=0))
@@ -270,10 +245,10 @@ def _patches(counts: Counts) -> tuple[Floats, Counts, Counts]:
     return keys_to_half(keys.astype(np.uint16)).astype(np.float64), accurate, inaccurate
 
 
-def patch_numbers(counts: Counts, thresholds: npt.ArrayLike) -> PatchNumbers:
-    """The numbers of the added counts of :func:`count_patches` at any uncertainty thresholds ``[P]``.
+def patch_numbers(counts: Counts, thresholds: npt.ArrayLike) -> dict[str, Floats]:
+    """``thresholds`` of uncertainty ``[P]``, and :data:`SHARES` ``[P]`` of the added counts of :func:`count_patches` there.
 
-    Each threshold is rounded to float16, as the patches are.
+    In 0..1; NaN where no patch is certain, none is inaccurate, or there is none.
     """
     asked = np.asarray(thresholds, np.float64)
     with np.errstate(over="ignore"):  # a threshold beyond float16 is above every patch
@@ -281,27 +256,20 @@ def patch_numbers(counts: Counts, thresholds: npt.ArrayLike) -> PatchNumbers:
     uncertainty, *rows = _patches(counts)
     at = np.searchsorted(uncertainty, rounded, side="right")
     accurate, inaccurate = (np.append(0, row.cumsum()) for row in rows)
-    certain = accurate[at] + inaccurate[at]
     caught = inaccurate[-1] - inaccurate[at]
-    parts_and_wholes = (
-        (accurate[at], certain),
-        (caught, np.full_like(certain, inaccurate[-1])),
-        (accurate[at] + caught, np.full_like(certain, accurate[-1] + inaccurate[-1])),
-    )
-    shares = [np.full(at.shape, np.nan) for _ in SHARES]
-    for share, (part, whole) in zip(shares, parts_and_wholes, strict=True):
-        np.divide(part, whole, out=share, where=whole > 0)
-    return PatchNumbers(asked, *shares)
+    parts = accurate[at], caught, accurate[at] + caught
+    wholes = accurate[at] + inaccurate[at], inaccurate[-1], accurate[-1] + inaccurate[-1]
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+        return {"thresholds": asked} | {
+            name: part / whole for name, part, whole in zip(SHARES, parts, wholes, strict=True)
+        }
 
 
 def patch_summary(counts: Counts) -> dict[str, float | None]:
-    """The numbers of the added counts of :func:`count_patches` at one threshold; None where nothing defines one.
+    """``threshold`` and :data:`SHARES` of the added counts of :func:`count_patches`; None where nothing defines a number.
 
     The metric leaves the threshold open. The mean uncertainty of all patches (each as its float16) is a choice that needs no
     other data; numbers at thresholds that differ between models compare less than the sweeps do.
-
-    Returns:
-        ``threshold``, and in 0..1 :data:`SHARES`.
     """
     uncertainty, accurate, inaccurate = _patches(counts)
     if not len(uncertainty):
@@ -309,15 +277,15 @@ def patch_summary(counts: Counts) -> dict[str, float | None]:
     patches = accurate + inaccurate
     threshold = float(np.sum(uncertainty * patches) / patches.sum())
     numbers = patch_numbers(counts, [threshold])
-    shares = {name: float(getattr(numbers, name)[0]) for name in SHARES}
+    shares = {name: float(numbers[name][0]) for name in SHARES}
     return {"threshold": threshold} | {name: None if np.isnan(share) else share for name, share in shares.items()}
 
 
-def sweep(counts: Counts, points: int = 101) -> PatchNumbers | None:
+def sweep(counts: Counts, points: int = 101) -> dict[str, Floats] | None:
     """The numbers at thresholds evenly spaced from the least to the greatest uncertainty of a patch; None without one.
 
-    Thresholds u_min + t (u_max - u_min), t in 0..1 (as Krishnan & Tickoo 2020, arXiv 2012.07923, sweep theirs), so
-    that scores of different units share an axis t.
+    u_min + t (u_max - u_min), t in 0..1 (as Krishnan & Tickoo 2020, arXiv 2012.07923), so that scores of different units
+    share an axis t.
     """
     uncertainty, _, _ = _patches(counts)
     return patch_numbers(counts, np.linspace(uncertainty[0], uncertainty[-1], points)) if len(uncertainty) else None

@@ -1,23 +1,20 @@
 """The ``smiyc`` protocol: ``PixBinaryClass`` of SegmentMeIfYouCan (Chan et al. 2021, arXiv 2104.14812).
 
-The definition follows the public ``road-anomaly-benchmark`` (``metrics/pixel_classification.py`` and
-``pixel_classification_curves.py``). The scores of a frame, in float16, are binned between edges that follow their own
-distribution: 384 quantiles of the anomalous and 384 of the normal scores (fewer where there are fewer pixels). The bins
-of all frames are thrown together, and the lower edge of each bin is a threshold of the pooled curve; equal thresholds
-are one. So the numbers are pooled ones of slightly coarser scores, and depend on which pixels share a frame.
+As the public ``road-anomaly-benchmark`` (``metrics/pixel_classification.py`` and ``pixel_classification_curves.py``): the
+float16 scores of a frame are binned between 384 quantiles of the anomalous and 384 of the normal ones (fewer where there are
+fewer pixels). The bins of all frames are thrown together, and the lower edge of each is a threshold of the pooled curve;
+equal thresholds are one. So the numbers are pooled ones of slightly coarser scores, and depend on which pixels share a frame.
 
-Types decide details of this protocol, and NumPy 2 changed some of them; the boards were computed with NumPy 1
-(``numpy==1.23.3`` in the benchmark's requirements), and so is this:
+The boards were computed with NumPy 1 (``numpy==1.23.3`` in the benchmark's requirements), and so is this:
 
-* Quantiles of float16 are interpolated in float64 (the difference of neighbours in float16), under both. Edges are
+* Quantiles of float16 are interpolated in float64 (the difference of neighbours in float16), under NumPy 2 too. Edges are
   therefore wider than float16, and no table of float16 keys can hold them.
 * The outer edges, min - e and max + e with e = max(0.01 range, 0.01), are float64 under NumPy 1: the highest scores
   have a bin of their own, and the lowest bin is empty. Under NumPy 2 they are float16, and e is lost from scores of
   about 32 on, where the highest scores fall into the bin below.
 
-The state is a sorted table of the float64 lower edges with the pixels of their bins. It adds exactly, in any order. A
-frame brings at most 768 edges of 24 bytes (18 KiB), fewer where frames share edges; empty bins are not kept. A
-thousand frames of continuous scores take about 18 MB at the most.
+The state, a sorted table of the lower edges of non-empty bins with their pixels, adds exactly, in any order. A frame brings at
+most 768 edges of 24 bytes: a thousand frames of continuous scores take at most 18 MB.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import keys_to_half
-from segunc.metrics.counting import KEYS, Counts, DetectionCurve, Floats, best_f1, fpr_at_recall
+from segunc.metrics.counting import KEYS, Counts, DetectionCurve, Floats, best_f1, fpr_at_recall, grouped_sums
 
 QUANTILES = 384
 """Quantiles of the anomalous and of the normal scores of a frame."""
@@ -47,32 +44,23 @@ _FINITE_VALUES = VALUES_OF_FLOAT_KEYS[_FINITE_KEYS].astype(np.float64)
 
 @dataclass(frozen=True)
 class SmiycBins:
-    """Non-empty bins of any number of frames.
-
-    Attributes:
-        edges: float64 ``[E]`` inclusive lower edges, rising, all different.
-        counts: int64 ``[2, E]`` pixels of each bin; row 0 normal, row 1 anomalous.
-    """
+    """Non-empty bins of any number of frames: their inclusive lower edges, float64 ``[E]``, rising, and their pixels, int64
+    ``[2, E]``, row 0 normal, row 1 anomalous."""
 
     edges: Floats
     counts: Counts
 
 
 def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
-    """The bins of one frame.
-
-    Args:
-        counts: the frame's pixels by 16-bit key, int64 ``[2, 65536]``.
-        values: float16 ``[65536]`` score of each key, never falling; :data:`VALUES_OF_FLOAT_KEYS` for float maps.
+    """The bins of one frame, from its pixels by 16-bit key, int64 ``[2, 65536]``, and the float16 score of each key, never
+    falling (:data:`VALUES_OF_FLOAT_KEYS` for float maps).
 
     Raises:
-        InputError: ``values`` is not float16 of that shape, or not in order where pixels are.
+        InputError: another shape or type, or values out of order where pixels are.
     """
     if counts.shape != (2, KEYS) or values.shape != (KEYS,) or values.dtype != np.float16:
-        raise InputError(
-            f"counts of shape {counts.shape} with {values.dtype} values of shape {values.shape}",
-            f"[2, {KEYS}] and float16 [{KEYS}]",
-        )
+        given = f"counts of shape {counts.shape} with {values.dtype} values of shape {values.shape}"
+        raise InputError(given, f"[2, {KEYS}] and float16 [{KEYS}]")
     occupied = np.flatnonzero(counts.any(axis=0))
     if not len(occupied):
         return SmiycBins(np.zeros(0), np.zeros((2, 0), np.int64))
@@ -90,11 +78,8 @@ def smiyc_bins(counts: Counts, values: Halves) -> SmiycBins:
 def merge_bins(frames: Sequence[SmiycBins]) -> SmiycBins:
     """The bins of one or more frames together; exact in any order and grouping."""
     edges, place = np.unique(np.concatenate([bins.edges for bins in frames]), return_inverse=True)
-    counts = np.zeros((2, len(edges)), np.int64)
     every = np.concatenate([bins.counts for bins in frames], axis=1)
-    for row in range(2):
-        np.add.at(counts[row], place, every[row])
-    return SmiycBins(edges, counts)
+    return SmiycBins(edges, np.stack([grouped_sums(place, row, len(edges)) for row in every]))
 
 
 def bins_by_key(bins: SmiycBins) -> Counts:
@@ -104,10 +89,7 @@ def bins_by_key(bins: SmiycBins) -> Counts:
     than the spacing of float16 become one. Good for bootstrap replicates; the numbers of a set come from the bins.
     """
     below = np.searchsorted(_FINITE_VALUES, bins.edges, side="right") - 1
-    counts = np.zeros((2, KEYS), np.int64)
-    for row in range(2):
-        np.add.at(counts[row], _FINITE_KEYS[below], bins.counts[row])
-    return counts
+    return np.stack([grouped_sums(_FINITE_KEYS[below], row, KEYS) for row in bins.counts])
 
 
 def smiyc_curve(bins: SmiycBins) -> DetectionCurve:
@@ -120,10 +102,8 @@ def smiyc_result(bins: SmiycBins) -> dict[str, float | None]:
     """The numbers of the protocol: ``auroc``, ``aupr``, ``fpr95``, ``best_f1`` in 0..1 and ``threshold``.
 
     AUPR by the step rule (the board's AP), FPR95 at the first edge, going down, with TPR >= 0.95, AUROC by the trapezoid
-    over the same points; ``threshold`` is the score at or above which best F1 is reached. Sums are correctly rounded,
-    so they do not depend on how many frames share an edge; the original's differ in the last bit.
-
-    All are None without anomalous or without normal pixels (see :attr:`DetectionCurve.undefined`).
+    over the same points; ``threshold`` is the inclusive score of best F1. Sums are correctly rounded, so they do not depend on
+    how many frames share an edge; the original's differ in the last bit. All None where the curve is ``undefined``.
     """
     curve = smiyc_curve(bins)
     best, fpr = best_f1(curve), fpr_at_recall(curve)

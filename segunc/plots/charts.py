@@ -1,32 +1,139 @@
-"""Lines and points that are compared, in panels over one horizontal axis."""
+"""The look of every figure (colours, dashes, sizes), charts of lines and points that are compared, and figures as files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from segunc.core.files import write_atomically
 from segunc.metrics.counting import Floats
-from segunc.plots.style import COLOURS, DOTTED, FAINT, PANEL, add_legend, legend_rows, line_style, new_figure, styled
 
-MOST_POINTS = 2000
-"""Points of a drawn line; more only make the files large."""
+WIDTH = 3.15
+"""Width of a figure in inches: 8 cm, one column of a two-column page."""
+PANEL = 2.35
+"""Height of a panel in inches, without the legend."""
+LEGEND_ROW = 0.155
+"""Height of a row of the legend in inches."""
+INK, FAINT, GRID = "#1c1d21", "#6b6e78", "#dcdde2"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe & Ito's palette, told apart by colour-blind readers, without its yellow, which vanishes on white."""
+DASHES: tuple[tuple[float, ...] | None, ...] = (None, (4, 1.4), (1, 1.2), (5, 1.2, 1, 1.2), (8, 2))
+"""On-off lengths in line widths, None solid: lines are told apart in grey print too. 7 colours and 5 dashes repeat
+together only after 35 lines."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 """Shapes tell points apart in grey print too; with 7 colours they repeat together only after 56 points."""
+MOST_POINTS = 2000
+"""Points of a drawn line; more only make the files large."""
+REFERENCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 1}
+"""Of dotted lines of reference: chance, base rate, the best possible."""
+FORMATS = ("pdf", "svg", "png")
+LOOK: dict[str, Any] = {
+    "font.size": 7.5,
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same on every machine
+    **dict.fromkeys(("axes.labelsize", "axes.titlesize"), 7.5),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), 7),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    "axes.edgecolor": FAINT,
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    "grid.color": GRID,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.3,
+    "pdf.fonttype": 42,  # text stays text that can be searched and edited
+    "svg.fonttype": "none",
+    "svg.hashsalt": "segunc",  # the same figure gives the same bytes
+}
+Parameters = ParamSpec("Parameters")
+Made = TypeVar("Made")
+
+
+def styled(make: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
+    """Run a function in the common look, whatever the settings of the process or of its user are."""
+
+    @wraps(make)
+    def in_look(*arguments: Parameters.args, **options: Parameters.kwargs) -> Made:
+        with style.context(["default", LOOK]):
+            return make(*arguments, **options)
+
+    return in_look
+
+
+def line_style(place: int) -> dict[str, Any]:
+    """Colour and dashes of the line at a place in the list of what is compared, as matplotlib's keywords."""
+    dashes = DASHES[place % len(DASHES)]
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": "-" if dashes is None else (0, dashes)}
+
+
+def new_figure(
+    labels: Sequence[str],
+    title: str = "",
+    panels: int = 1,
+    height: float = PANEL,
+    share_x: bool = False,
+    ratios: Sequence[float] | None = None,
+) -> tuple[Figure, list[Axes]]:
+    """A figure of stacked panels with room for a legend below, and its axes from the top.
+
+    Args:
+        labels, title: of the legend.
+        panels: number of panels.
+        height: of all panels in inches.
+        share_x: whether the panels have one x axis.
+        ratios: relative heights of the panels; None is equal ones.
+    """
+    rows = -(-len(labels) // _columns(labels)) + bool(title)
+    figure = Figure(figsize=(WIDTH, height + LEGEND_ROW * rows), layout="constrained")
+    axes = figure.subplots(panels, 1, squeeze=False, sharex=share_x, height_ratios=ratios)[:, 0]
+    return figure, list(axes)
+
+
+def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
+    """Put the legend below the panels, where it covers no data."""
+    spacing = {"handlelength": 2.6, "columnspacing": 1.2, "labelspacing": 0.3}
+    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels), title=title or None, **spacing)
+
+
+def _columns(labels: Sequence[str]) -> int:
+    return 2 if len(labels) > 1 and max(map(len, labels)) <= 22 else 1
+
+
+def unit_axis(axes: Axes, which: str) -> None:
+    """Fix an axis (``x``, ``y``, or both: ``xy``) to 0..1, whatever the data."""
+    for axis in which:
+        axes.set(**{f"{axis}lim": (-0.01, 1.01), f"{axis}ticks": [0.0, 0.25, 0.5, 0.75, 1.0]})
+
+
+@styled
+def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
+    """Write a figure as ``.pdf`` and ``.svg``, which stay sharp at any size, and ``.png`` of 300 dots an inch; the folder must
+    exist. The same figure gives the same bytes."""
+    written = []
+    metadata: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    for suffix in FORMATS:
+        stream = io.BytesIO()
+        figure.savefig(stream, format=suffix, dpi=300, metadata=metadata[suffix])
+        path = path_without_suffix.with_name(f"{path_without_suffix.name}.{suffix}")
+        write_atomically(path, stream.getvalue())
+        written.append(path)
+    return written
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve of a figure.
+    """One curve ``x[P], y[P]`` of a figure.
 
     Attributes:
         name: what it belongs to, a score or a model.
-        x: ``[P]``.
-        y: ``[P]``.
         value: the number of the curve, shown beside the name; None shows none.
         place: its place among what is compared, which decides colour and dashes; None is its place in the list. Give it
             where figures of one report do not all show the same names.
@@ -58,36 +165,26 @@ def thin(x: Floats, y: Floats, most: int = MOST_POINTS) -> tuple[Floats, Floats]
 def draw_lines(axes: Axes, lines: Sequence[Line], **look: Any) -> list[Any]:
     """Draw lines in the styles of their places, with further keywords of matplotlib; their handles."""
     places = [index if line.place is None else line.place for index, line in enumerate(lines)]
-    return [
-        axes.plot(line.x, line.y, **look, **line_style(place))[0] for line, place in zip(lines, places, strict=True)
-    ]
-
-
-@dataclass(frozen=True)
-class SeriesPanel:
-    """Lines over one vertical axis, with its label."""
-
-    label: str
-    lines: Sequence[Line]
+    return [axes.plot(line.x, line.y, **look, **line_style(at))[0] for line, at in zip(lines, places, strict=True)]
 
 
 @styled
-def series_figure(panels: Sequence[SeriesPanel], x_label: str, marks: Sequence[float] = ()) -> Figure:
+def series_figure(panels: Sequence[tuple[str, Sequence[Line]]], x_label: str, marks: Sequence[float] = ()) -> Figure:
     """Panels of lines over one horizontal axis.
 
     Args:
-        panels: from the top; all with the same names in the same order.
+        panels: from the top, the label of the vertical axis and the lines; all with the same names in the same order.
         x_label: of the common horizontal axis.
         marks: places on it that are marked by a dotted line.
     """
-    names = [line.name for line in panels[0].lines]
-    figure, every = new_figure(len(panels), 0.75 * PANEL * len(panels), legend_rows(names), share_x=True)
+    names = [line.name for line in panels[0][1]]
+    figure, every = new_figure(names, "", len(panels), 0.75 * PANEL * len(panels), share_x=True)
     handles: list[Any] = []
-    for axes, panel in zip(every, panels, strict=True):
-        handles = draw_lines(axes, panel.lines, marker="o", markersize=2.2)
+    for axes, (label, lines) in zip(every, panels, strict=True):
+        handles = draw_lines(axes, lines, marker="o", markersize=2.2)
         for mark in marks:
-            axes.axvline(mark, color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1)
-        axes.set_ylabel(panel.label)
+            axes.axvline(mark, **REFERENCE)
+        axes.set_ylabel(label)
     every[-1].set_xlabel(x_label)
     add_legend(figure, handles, names)
     return figure
@@ -95,16 +192,8 @@ def series_figure(panels: Sequence[SeriesPanel], x_label: str, marks: Sequence[f
 
 @dataclass(frozen=True)
 class Point:
-    """One of what is compared.
-
-    Attributes:
-        name: for the legend.
-        x: across.
-        x_interval: its (low, high), None for none.
-        y: up.
-        y_interval: likewise.
-        place: among what is compared, decides colour and marker.
-    """
+    """One of what is compared: its numbers across and up with their (low, high), None for none; ``place`` among what is
+    compared decides colour and marker."""
 
     name: str
     x: float
@@ -114,40 +203,30 @@ class Point:
     place: int
 
 
-@dataclass(frozen=True)
-class PointPanel:
-    """Points over one vertical axis, with its label."""
-
-    label: str
-    points: Sequence[Point]
-
-
 @styled
-def scatter_figure(panels: Sequence[PointPanel], x_label: str, logarithmic: bool) -> Figure:
+def scatter_figure(panels: Sequence[tuple[str, Sequence[Point]]], x_label: str, logarithmic: bool) -> Figure:
     """Panels of points over one horizontal axis, with their intervals as thin bars.
 
     Args:
-        panels: from the top; a point may lack in some of them.
+        panels: from the top, the label of the vertical axis and the points; a point may lack in some of them.
         x_label: of the common horizontal axis.
         logarithmic: whether that axis is.
     """
-    names = {point.name: point.place for panel in panels for point in panel.points}
+    names = {point.name: point.place for _, points in panels for point in points}
     labels = sorted(names, key=lambda name: names[name])
-    figure, every = new_figure(len(panels), PANEL * len(panels), legend_rows(labels), share_x=True)
+    figure, every = new_figure(labels, "", len(panels), PANEL * len(panels), share_x=True)
     handles = {}
-    for axes, panel in zip(every, panels, strict=True):
-        for point in panel.points:
-            colour = COLOURS[point.place % len(COLOURS)]
+    for axes, (label, points) in zip(every, panels, strict=True):
+        for point in points:
+            colour, marker = COLOURS[point.place % len(COLOURS)], MARKERS[point.place % len(MARKERS)]
             bar: dict[str, Any] = {"color": colour, "linewidth": 0.6, "alpha": 0.45, "zorder": 2}
             if point.x_interval:
                 axes.plot(point.x_interval, (point.y, point.y), **bar)
             if point.y_interval:
                 axes.plot((point.x, point.x), point.y_interval, **bar)
-            marker = MARKERS[point.place % len(MARKERS)]
-            handles[point.name] = axes.plot(
-                point.x, point.y, marker, color=colour, markersize=4.5, markeredgecolor="white", markeredgewidth=0.4
-            )[0]
-        axes.set_ylabel(panel.label)
+            edge: dict[str, Any] = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.4}
+            handles[point.name] = axes.plot(point.x, point.y, marker, color=colour, **edge)[0]
+        axes.set_ylabel(label)
     if logarithmic:
         every[-1].set_xscale("log")
     every[-1].set_xlabel(x_label)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -17,20 +18,21 @@ from segunc.evaluation.labelled_frame import CONFIDENCE, decode_keys
 from segunc.evaluation.parts import ConfidenceCalibration, Patches, Pooled, Selective, Smiyc, confidence_of_keys
 from segunc.metrics import counting, selective
 from segunc.metrics.calibration import Reliability, bin_counts, reliability
-from segunc.metrics.counting import KEYS, DetectionCurve, detection_curve
+from segunc.metrics.counting import KEYS, DetectionCurve, Floats, detection_curve
 from segunc.metrics.selective import RiskCoverage, Sparsification
 from segunc.metrics.smiyc import smiyc_curve
-from segunc.plots.charts import Line, draw_lines, thin
-from segunc.plots.style import (
+from segunc.plots.charts import (
     COLOURS,
-    DOTTED,
     FAINT,
+    REFERENCE,
+    Line,
     add_legend,
-    legend_rows,
+    draw_lines,
     line_style,
     new_figure,
     save_figure,
     styled,
+    thin,
     unit_axis,
 )
 from segunc.scores import stored_as_codes
@@ -46,17 +48,14 @@ ROW_HEIGHT = 1.25
 
 
 def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> list[Path]:
-    """Write the figures that the counts of an evaluation allow: PR, ROC, histograms, reliability, risk-coverage,
-    sparsification, patches and class bars; and ``curves.json`` with the points of the curves, thinned as they are drawn.
+    """Write the figures that the counts of an evaluation allow into a folder, made if missing: PR, ROC, histograms, reliability,
+    risk-coverage, sparsification, patches and class bars; and ``curves.json`` with the points of the curves, as drawn.
 
     Args:
         gatherer: the counts.
         result: the numbers of the same evaluation.
-        folder: is made if missing.
+        folder: of the files that are returned.
         name: of the model, in the figures that show one.
-
-    Returns:
-        the files.
 
     Raises:
         InputError: nothing can be drawn, or the folder is a file.
@@ -84,11 +83,8 @@ def _anomaly_figures(gatherer: Gatherer, points: Points) -> dict[str, Figure]:
         ("smiyc", {score: None if bins is None else smiyc_curve(bins) for score, bins in binned.items()}),
     ):
         # A score keeps its place, and so its look, where the curve of another lacks.
-        drawn = [
-            (score, curve, place)
-            for place, (score, curve) in enumerate(curves.items())
-            if curve is not None and not curve.undefined
-        ]
+        places = [(score, curve, place) for place, (score, curve) in enumerate(curves.items())]
+        drawn = [(score, curve, place) for score, curve, place in places if curve is not None and not curve.undefined]
         if not drawn:
             continue
         first = drawn[0][1]
@@ -134,9 +130,7 @@ def _class_figures(gatherer: Gatherer, result: Result, name: str, points: Points
     drawn = {score: numbers for score, numbers in sweeps.items() if numbers is not None}
     if drawn:
         figures["patches"] = patch_figure(drawn, places)
-        points["patches"] = {
-            score: {"x": numbers.thresholds.tolist(), "y": numbers.pavpu.tolist()} for score, numbers in drawn.items()
-        }
+        points["patches"] = _points([Line(s, numbers["thresholds"], numbers["pavpu"]) for s, numbers in drawn.items()])
     return figures
 
 
@@ -148,15 +142,12 @@ def precision_recall_line(name: str, curve: DetectionCurve, place: int) -> Line:
 
 @styled
 def precision_recall_figure(lines: Sequence[Line], base_rate: float, protocol: str) -> Figure:
-    """Precision over recall in steps, so that the area is the average precision, and the base rate.
-
-    ``base_rate``, the share of positive pixels in 0..1, is the precision of a score that says nothing; ``protocol`` is named
-    on the axes.
-    """
+    """Precision over recall in steps, so that the area is the average precision, and the base rate: the share of positive
+    pixels in 0..1, which is the precision of a score that says nothing."""
     labels = [*(line.label for line in lines), f"base rate {base_rate:.2g}"]
-    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
+    figure, (axes,) = new_figure(labels, "AUPR")
     handles = draw_lines(axes, lines, drawstyle="steps-pre")
-    handles.append(axes.axhline(base_rate, color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1))
+    handles.append(axes.axhline(base_rate, **REFERENCE))
     unit_axis(axes, "xy")
     axes.set(xlabel=f"recall (anomaly, {protocol})", ylabel=f"precision ({protocol})")
     add_legend(figure, handles, labels, "AUPR")
@@ -173,8 +164,8 @@ def roc_line(name: str, curve: DetectionCurve, place: int) -> Line:
 def roc_figure(lines: Sequence[Line], protocol: str) -> Figure:
     """True over false positive rate, with the diagonal of a score that says nothing and the recall of FPR95."""
     labels = [*(line.label for line in lines), "recall of FPR95"]
-    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
-    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1)
+    figure, (axes,) = new_figure(labels, "AUROC")
+    axes.plot([0, 1], [0, 1], **REFERENCE)
     handles = draw_lines(axes, lines)
     handles.append(axes.axhline(0.95, color=FAINT, linewidth=0.6, zorder=1))
     unit_axis(axes, "xy")
@@ -184,32 +175,30 @@ def roc_figure(lines: Sequence[Line], protocol: str) -> Figure:
 
 
 @styled
-def histogram_figure(histograms: Mapping[str, counting.ScoreHistogram]) -> Figure:
-    """Density of each score on a logarithmic axis, a panel each: normal pixels filled, anomalous ones dashed."""
-    figure, panels = new_figure(len(histograms), 0.35 + ROW_HEIGHT * len(histograms), 1)
+def histogram_figure(histograms: Mapping[str, tuple[Floats, Floats]]) -> Figure:
+    """Density of each score (densities ``[2, B]`` and edges) on a logarithmic axis, a panel each: normal pixels filled,
+    anomalous ones dashed."""
+    labels = ["ID pixels", "OOD pixels"]
+    figure, panels = new_figure(labels, "", len(histograms), 0.35 + ROW_HEIGHT * len(histograms))
     handles: list[Artist] = []
-    for axes, (name, histogram) in zip(panels, histograms.items(), strict=True):
-        positive = histogram.density[histogram.density > 0]
+    for axes, (name, (density, edges)) in zip(panels, histograms.items(), strict=True):
+        positive = density[density > 0]
         floor = float(positive.min()) / 2 if positive.size else 0.5
         top = float(positive.max()) * 3 if positive.size else 2.0
         base = floor / 10  # an empty bin lies below the axis
-        rows = np.maximum(np.nan_to_num(histogram.density), base)
-        known = axes.stairs(
-            rows[0], histogram.edges, baseline=base, fill=True, facecolor=COLOURS[5] + "80", edgecolor=COLOURS[0]
-        )
+        rows = np.maximum(np.nan_to_num(density), base)
+        known = axes.stairs(rows[0], edges, baseline=base, fill=True, facecolor=COLOURS[5] + "80", edgecolor=COLOURS[0])
         known.set_linewidth(0.9)
-        other = axes.stairs(
-            rows[1], histogram.edges, baseline=base, color=COLOURS[1], linewidth=1.2, linestyle=(0, (4, 1.2))
-        )
-        handles = [known, other]
+        dashed: dict[str, Any] = {"color": COLOURS[1], "linewidth": 1.2, "linestyle": (0, (4, 1.2))}
+        handles = [known, axes.stairs(rows[1], edges, baseline=base, **dashed)]
         axes.set_yscale("log")
         axes.set_ylim(floor, top)
         axes.yaxis.set_major_locator(LogLocator(numticks=4))
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(histogram.edges[0], histogram.edges[-1])
+        axes.set_xlim(edges[0], edges[-1])
         axes.set_xlabel(name, labelpad=1)
         axes.set_ylabel("density")
-    add_legend(figure, handles, ["ID pixels", "OOD pixels"])
+    add_legend(figure, handles, labels)
     return figure
 
 
@@ -217,50 +206,33 @@ def histogram_figure(histograms: Mapping[str, counting.ScoreHistogram]) -> Figur
 def class_bars_figure(name: str, numbers: Mapping[str, float | None], mean: float | None) -> Figure:
     """The IoU of each class of a model as bars, a dash where there is none, with the mean over classes as a line."""
     labels = [name if mean is None else f"{name}  {mean:.3f}"]
-    figure, (axes,) = new_figure(1, 0.5 + len(numbers) * (GAP + BAR), legend_rows(labels, title=True))
-    handle = axes.barh(
-        np.arange(len(numbers)),
-        [value or 0.0 for value in numbers.values()],
-        1.0 / (1 + GAP / BAR) * 0.92,
-        facecolor=COLOURS[0],
-        edgecolor="white",
-        linewidth=0,
-    )
+    figure, (axes,) = new_figure(labels, "mean IoU", 1, 0.5 + len(numbers) * (GAP + BAR))
+    widths, height = [value or 0.0 for value in numbers.values()], 1.0 / (1 + GAP / BAR) * 0.92
+    handle = axes.barh(np.arange(len(numbers)), widths, height, facecolor=COLOURS[0], edgecolor="white", linewidth=0)
+    beside: dict[str, Any] = {"xytext": (2, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
+    beside["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}  # the line of the mean passes below it
     for place, value in enumerate(numbers.values()):
-        axes.annotate(
-            "–" if value is None else f"{value:.2f}",
-            (value or 0.0, place),
-            xytext=(2, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=6,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.3},  # the line of the mean passes below it
-        )
+        axes.annotate("–" if value is None else f"{value:.2f}", (value or 0.0, place), **beside)
     if mean is not None:
         axes.axvline(mean, color=COLOURS[0], linewidth=0.8, linestyle=(0, (3, 2)), zorder=1)
     axes.set_yticks(range(len(numbers)), [*numbers])
     axes.set_ylim(len(numbers) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
-    # Room on the right for the number of a bar that reaches 1.
-    axes.set_xlim(0.0, 1.12)
-    axes.set_xticks([0.0, 0.25, 0.5, 0.75, 1.0])
     axes.spines["left"].set_color(FAINT)
-    axes.set_xlabel("IoU of the class (dashed: mean)")
+    # Room on the right for the number of a bar that reaches 1.
+    axes.set(xlim=(0.0, 1.12), xticks=[0.0, 0.25, 0.5, 0.75, 1.0], xlabel="IoU of the class (dashed: mean)")
     add_legend(figure, [handle], labels, "mean IoU")
     return figure
 
 
 @styled
 def reliability_figure(name: str, diagram: Reliability, error: float | None) -> Figure:
-    """Accuracy over mean confidence of each bin, the diagonal of perfect calibration, and the pixels of each bin.
-
-    A point above the diagonal is a bin that is right more often than it says. The counts lie below, on a logarithmic
-    axis, because a point may stand for a handful of pixels. The ECE of the model is shown beside its name.
-    """
+    """Accuracy over mean confidence of each bin, the diagonal of perfect calibration (a point above it is right more often than
+    it says), and below, because a point may stand for a handful of them, the pixels of each bin."""
     labels = [name if error is None else f"{name}  {error:.3f}"]
-    figure, (upper, lower) = new_figure(2, 3.3, legend_rows(labels, title=True), share_x=True, ratios=(2.6, 1.0))
-    upper.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8, linestyle=DOTTED, zorder=1)
+    figure, (upper, lower) = new_figure(labels, "ECE", 2, 3.3, share_x=True, ratios=(2.6, 1.0))
+    upper.plot([0, 1], [0, 1], **REFERENCE)
     handles = upper.plot(diagram.confidence, diagram.accuracy, marker="o", markersize=3, **line_style(0))
     lower.stairs(diagram.pixels, diagram.edges, linewidth=1.1, baseline=None, **line_style(0))
     unit_axis(upper, "xy")
@@ -288,25 +260,19 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
     """
     highest = max(float(line.y.max()) for line in lines)
     top = next((top for top in (0.05, 0.1, 0.2, 0.5) if highest <= top), 1.0)
-    labels = [line.label for line in lines]
-    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
+    labels, title = [line.label for line in lines], "AURC (lower is better)"
+    figure, (axes,) = new_figure(labels, title)
     handles = draw_lines(axes, lines)
     unit_axis(axes, "x")
     axes.set_ylim(0.0, top * 1.01)
     axes.set(xlabel="coverage: share of pixels accepted (pooled)", ylabel="risk: share of them wrong")
-    add_legend(figure, handles, labels, "AURC (lower is better)")
+    add_legend(figure, handles, labels, title)
     return figure
 
 
 def sparsification_line(name: str, curve: RiskCoverage, place: int) -> tuple[Line, Sparsification]:
-    """The normalised sparsification curve by the score, with AUSE, and the curves it was taken from.
-
-    Raises:
-        InputError: no pixel is wrongly predicted.
-    """
+    """The normalised sparsification curve by the score, with AUSE, and the curves it was taken from."""
     curves = selective.sparsification(curve, points=1000)
-    if curves is None:
-        raise InputError("a sparsification curve without a wrongly predicted pixel", "at least one")
     return Line(name, curves.removed, curves.by_score, selective.ause(curve), place), curves
 
 
@@ -320,41 +286,38 @@ def sparsification_figure(curves: Sequence[tuple[Line, Sparsification]]) -> Figu
     lines = [line for line, _ in curves]
     shared = all(np.array_equal(own.by_error, curves[0][1].by_error) for _, own in curves)
     labels = [*(line.label for line in lines), "by the true error" if shared else "dotted: by the true error"]
-    figure, (axes,) = new_figure(legend_rows=legend_rows(labels, title=True))
+    title = "AUSE (lower is better)"
+    figure, (axes,) = new_figure(labels, title)
     handles = draw_lines(axes, lines)
     for handle, (_, own) in zip(handles, curves, strict=True):
-        colour = FAINT if shared else handle.get_color()
-        axes.plot(own.removed, own.by_error, color=colour, linewidth=0.8, linestyle=DOTTED, zorder=1)
-    handles += axes.plot([], [], color=FAINT, linewidth=0.8, linestyle=DOTTED)
+        axes.plot(own.removed, own.by_error, **(REFERENCE if shared else REFERENCE | {"color": handle.get_color()}))
+    handles += axes.plot([], [], **(REFERENCE | {"zorder": 2}))
     axes.axhline(1.0, color=FAINT, linewidth=0.6, zorder=1)
     unit_axis(axes, "x")
     # A score that is worse than chance rises above 1; how far it does beyond 2 is left to its number.
     axes.set_ylim(0.0, 1.05 if all(line.y.max() <= 1.05 for line in lines) else 2.0)
     axes.set_xlabel("share of pixels removed, least certain first (pooled)")
     axes.set_ylabel("error rate left / error rate of all")
-    add_legend(figure, handles, labels, "AUSE (lower is better)")
+    add_legend(figure, handles, labels, title)
     return figure
 
 
 @styled
-def patch_figure(sweeps: Mapping[str, selective.PatchNumbers], places: Mapping[str, int]) -> Figure:
+def patch_figure(sweeps: Mapping[str, Mapping[str, Floats]], places: Mapping[str, int]) -> Figure:
     """p(accurate | certain), p(uncertain | inaccurate) and PAvPU over the uncertainty threshold, a panel each.
 
     The threshold runs from the least (0) to the greatest (1) mean uncertainty of a patch, so that scores of different
-    units share the axis.
-
-    ``places`` is the place of each name among what is compared, for colour and dashes.
+    units share the axis; ``places`` among what is compared decide colour and dashes.
     """
     names = list(sweeps)
-    figure, panels = new_figure(3, 4.0, legend_rows(names), share_x=True)
-    handles = []
-    for name, numbers in sweeps.items():
-        share = np.linspace(0.0, 1.0, len(numbers.thresholds))
-        rows = (numbers.accurate_if_certain, numbers.uncertain_if_inaccurate, numbers.pavpu)
-        drawn = [axes.plot(share, row, **line_style(places[name]))[0] for axes, row in zip(panels, rows, strict=True)]
-        handles.append(drawn[0])
+    figure, panels = new_figure(names, "", 3, 4.0, share_x=True)
+    handles: list[Artist] = []
     what = ("p(accurate | certain)", "p(uncertain | inaccurate)", "PAvPU")
-    for axes, label in zip(panels, what, strict=True):
+    for axes, label, share in zip(panels, what, selective.SHARES, strict=True):
+        lines = [
+            Line(n, np.linspace(0.0, 1.0, len(row[share])), row[share], place=places[n]) for n, row in sweeps.items()
+        ]
+        handles = draw_lines(axes, lines)
         unit_axis(axes, "xy")
         axes.set_title(f"{label}, patches of {selective.WINDOW} x {selective.WINDOW} px", loc="left")
         axes.set_ylabel("share")

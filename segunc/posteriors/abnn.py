@@ -1,33 +1,36 @@
-"""ABNN: members with their own gamma and beta, and noise on gamma ("Make Me a BNN", CVPR 2024)."""
+"""ABNN: members with their own gamma and beta, and noise on gamma ("Make Me a BNN", CVPR 2024).
+
+One member without noise is plain fine-tuning to the maximum of the posterior: the start of SWAG and Laplace, and the control of all
+methods, which is stored as a deterministic network.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from segunc.affine.convert import revert
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource
-from segunc.affine.prior import PriorMean
+from segunc.affine.noise import NoiseSource, Seed
+from segunc.affine.posterior import Prior, PriorMean, Trainable
 from segunc.affine.sites import StochasticSite
-from segunc.affine.trainable import Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
-from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.networks.files import POSTERIOR, save_network
+from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
-from segunc.training.progress import Say, say
-
-if TYPE_CHECKING:
-    from segunc.training.finetune_run import FinetuneRun
+from segunc.training.progress import is_first_process
 
 
 class ABNN:
@@ -42,9 +45,6 @@ class ABNN:
         alpha: noise scale, at least 0; 0 gives the members themselves.
         scope: which sites are noisy.
         rescale, reshift: ``[M, T]`` statistics corrections, or None.
-
-    Raises:
-        InputError: a negative alpha or tensors of other shapes.
     """
 
     method: ClassVar[str] = "abnn"
@@ -74,12 +74,9 @@ class ABNN:
     def members(self) -> int:
         return len(self.gamma)
 
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         member = torch.tensor([s % self.members for s in draws])
-        gamma = self.gamma[member].to(layout.device)
-        beta = self.beta[member].to(layout.device)
+        gamma, beta = self.gamma[member].to(layout.device), self.beta[member].to(layout.device)
         if self.alpha:
             mask = layout.mask(self.scope, scope)
             noise = NoiseSource.of(seed).normal(draws, layout.total, members=self.members).to(layout.device)
@@ -149,17 +146,8 @@ class AbnnConfig(AffineTrainingConfig):
 
 
 class Members(Trainable[ABNN]):
-    """M members in training, one after the other.
-
-    Args:
-        layout: of the network.
-        num_classes: C, of which each member weights some up, drawn once from the seed.
-        config: their settings.
-        alpha: noise scale in training.
-
-    Raises:
-        InputError: more random classes than there are.
-    """
+    """M members in training, one after the other, with noise of scale ``alpha``; each weights up some of the C classes, which the
+    seed decides."""
 
     emphasis: Tensor
 
@@ -197,31 +185,28 @@ class Members(Trainable[ABNN]):
         return [p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])]
 
 
+class Point(Trainable[ABNN]):
+    """One gamma and beta for each channel of the scope: an ABNN of one member without noise."""
+
+    def __init__(self, layout: AffineLayout, scope: str = "all", prior: Prior | None = None) -> None:
+        super().__init__(scope, prior)
+        self.affine = nn.Parameter(layout.affine)
+
+    def posterior(self, layout: AffineLayout) -> ABNN:
+        gamma, beta = self.within_scope(self.affine, layout)
+        return ABNN(gamma[None], beta[None], 0.0, self.scope)
+
+    def regulariser(self, layout: AffineLayout, member: int) -> Tensor:
+        return self.prior.energy(self.affine, layout, self.scope)
+
+
 STATISTICS_BATCHES = 40
 
 
-@flushed_denormals()
-def finetune_abnn(
-    base: Path, config: FinetuneConfig[AbnnConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> dict[str, Any]:
-    """Convert a base network, select alpha unless it is given, fine-tune the members, and write the Bayesian model.
-
-    A killed run continues from its last checkpoint when called again with the same ``out``.
-
-    Args:
-        base: model folder of a deterministic network.
-        config: settings, and data to train and select on.
-        out: the new model folder.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        say: receives a line for each step.
-
-    Returns:
-        what was measured: alpha and the validation NLL of each candidate, seconds, steps.
-    """
-    from segunc.training.finetune_run import FinetuneRun
-
-    abnn = config.settings
-    run = FinetuneRun(base, config, out, device=device, say=say, members=abnn.members)
+@finetuning()
+def finetune_abnn(run: FinetuneRun[AbnnConfig]) -> dict[str, Any]:
+    """Select alpha unless it is given, fine-tune the members, and write the Bayesian model."""
+    abnn = run.config.settings
     layout = run.place()
     alpha = abnn.alpha
     if alpha is None:
@@ -231,13 +216,13 @@ def finetune_abnn(
     run.measured["alpha"] = alpha
     if run.epochs == 0:
         posterior = ABNN.around(layout, alpha, abnn.members, abnn.scope)
-        say("epochs 0: nothing is trained, the members are the base network with noise")
+        run.say("epochs 0: nothing is trained, the members are the base network with noise")
     else:
         members = Members(layout, len(run.classes), abnn, alpha)
         for member, classes in enumerate(members.random_classes):
             names = ", ".join(run.classes[c] for c in classes)
-            say(f"member {member}: {names or 'no class'} weighted up")
-        posterior = run.train(members, optimizer=abnn.optimizer, schedule=abnn.schedule)
+            run.say(f"member {member}: {names or 'no class'} weighted up")
+        posterior = run.train(members)
     if abnn.statistics == "reestimated":
         run.place()
         posterior = _with_own_statistics(run, posterior)
@@ -245,16 +230,12 @@ def finetune_abnn(
     return run.finish(posterior, f"{posterior.members} members, alpha {alpha:g}, {numbers:,} parameters")
 
 
-def _with_own_statistics(run: FinetuneRun, posterior: ABNN) -> ABNN:
+def _with_own_statistics(run: FinetuneRun[AbnnConfig], posterior: ABNN) -> ABNN:
     device = next(run.network.parameters()).device
-
-    def batches() -> Iterator[Tensor]:
-        return (images.to(device) for images, _ in islice(run.train_batches(), STATISTICS_BATCHES))
-
-    pairs = [
-        reestimate(run.network, g.to(device), b.to(device), batches())
-        for g, b in zip(posterior.gamma, posterior.beta, strict=True)
-    ]
+    pairs = []
+    for gamma, beta in zip(posterior.gamma, posterior.beta, strict=True):
+        batches = (images.to(device) for images, _ in islice(run.train_batches(), STATISTICS_BATCHES))
+        pairs.append(reestimate(run.network, gamma.to(device), beta.to(device), batches))
     rescale, reshift = (torch.stack([p[i].cpu() for p in pairs]) for i in (0, 1))
     run.say(f"running statistics of {posterior.members} members re-estimated")
     return ABNN(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope, rescale, reshift)
@@ -269,7 +250,7 @@ def reestimate(network: nn.Module, gamma: Tensor, beta: Tensor, batches: Iterabl
     Args:
         network: converted; it is not changed.
         gamma, beta: ``[T]`` of the member.
-        batches: images ``[N, 3, H, W]``; enough of them to average over (tens).
+        batches: tens of images ``[N, 3, H, W]``.
     """
     base, twin = AffineLayout(network), copy.deepcopy(network)
     AffineLayout(twin).store(gamma, beta)
@@ -286,4 +267,47 @@ def reestimate(network: nn.Module, gamma: Tensor, beta: Tensor, batches: Iterabl
     return member.inverse / base.inverse, (base.mean - member.mean) * member.inverse
 
 
+@dataclass(frozen=True)
+class DeterministicConfig(AffineTrainingConfig):
+    """How the affine parameters are trained on.
+
+    Args:
+        optimizer: sgd (Nesterov momentum 0.9) or adamw.
+        schedule: onecycle, poly or constant.
+        prior_mean: base (the trained values) or zero (plain weight decay).
+    """
+
+    section = "deterministic"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    schedule: Schedule = "poly"
+    prior_mean: PriorMean = "base"
+
+
+def _folder_of_its_own(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
+    if out.resolve() == base.resolve() or (out / POSTERIOR).exists():
+        raise InputError(f"--out {out} holds another model", "a folder of its own", "give another --out")
+
+
+@finetuning(check=_folder_of_its_own)
+def finetune_deterministic(run: FinetuneRun[DeterministicConfig]) -> dict[str, Any]:
+    """Train the affine parameters without noise and write them as a deterministic network, whose base scores are its own.
+
+    It is ABNN's training with alpha 0, one member and no class weighted up.
+    """
+    options = run.config.settings
+    if not run.epochs:
+        raise InputError("deterministic.epochs 0 leaves the base as it is", "at least 1", "use the base itself")
+    layout = AffineLayout(run.network)
+    made = run.train(Point(layout, options.scope, options.prior(mean=options.prior_mean)))
+    network = run.network.cpu()
+    layout.store(made.gamma[0], made.beta[0])
+    revert(network)
+    network.description = replace(network.description, provenance={"base": run.base.name, **run.provenance()})
+    if is_first_process():
+        save_network(network, run.out)
+        run.say(f"wrote {run.out}: a deterministic network, its affine parameters fine-tuned")
+    return run.measured
+
+
 METHOD = Method("abnn", AbnnConfig, finetune_abnn, ABNN.from_tensors)
+DETERMINISTIC_METHOD = Method("deterministic", DeterministicConfig, finetune_deterministic)

@@ -1,4 +1,4 @@
-"""ABNN for a Lightning script of one's own."""
+"""ABNN for a Lightning script of one's own; a file of its own, because it imports Lightning."""
 
 from __future__ import annotations
 
@@ -41,12 +41,5 @@ class ABNNTask(AffineTask[ABNN]):
         **settings: Any,
     ) -> None:
         config = AbnnConfig(members=members, alpha=alpha, **settings)
-        super().__init__(
-            network,
-            num_classes,
-            lambda layout: Members(layout, num_classes, config, alpha),
-            config,
-            optimizer=config.optimizer,
-            schedule=config.schedule,
-            class_weights=class_weights,
-        )
+        make = lambda layout: Members(layout, num_classes, config, alpha)  # noqa: E731
+        super().__init__(network, num_classes, make, config, class_weights=class_weights)

@@ -6,44 +6,41 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource, draw_noise, mix_seed
-from segunc.affine.prior import Prior
+from segunc.affine.noise import NoiseSource, Seed, draw_noise, mix_seed
+from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
-from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.data.labels import IGNORE
+from segunc.metrics.chains import convergence
+from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.progress import say
-
-if TYPE_CHECKING:
-    from segunc.training.batches import Batch
-    from segunc.training.chain_run import Chain
-    from segunc.training.config import FinetuneConfig
-    from segunc.training.finetune_run import FinetuneRun
-    from segunc.training.target import LogPosterior
+from segunc.training.chains import Chain, CyclicalSteps, HamiltonianChain, LangevinChain, run_chains
+from segunc.training.config import FinetuneConfig
+from segunc.training.data import Batch, Minibatches, load_batches, spaced
+from segunc.training.finetune_run import FinetuneRun
+from segunc.training.resume import CHECKPOINTS, LAST
+from segunc.training.target import LogPosterior
 
 
 class ChainStates:
     """A draw is one state of one chain.
 
-    Chains are the members: draw s belongs to chain c = s mod M, and takes that chain's state number (s // M) mod (K / M) in an order that
-    (seed, c) decides. So S draws are S different states, spread over the chains, up to S = K; beyond that the states
-    come again, and S = K is the whole sample.
+    Chains are the members: draw s belongs to chain c = s mod M, and takes that chain's state number (s // M) mod (K / M) in an order
+    that (seed, c) decides. So S draws are S different states, spread over the chains, and S = K is the whole sample; beyond that
+    the states come again.
 
     Args:
         gamma, beta: ``[K, T]`` affine parameters of the states, chain after chain, each in its own order.
         chains: M, a divisor of K.
         scope: the sites that the chains moved; the others are the base's.
         target: what the chains sampled, for the record: ``effective_pixels``, ``prior_scale``, ``temperature``.
-
-    Raises:
-        InputError: tensors of other shapes, or states that do not divide into the chains.
     """
 
     method: ClassVar[str]
@@ -65,9 +62,7 @@ class ChainStates:
     def members(self) -> int:
         return self.chains
 
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         """See :class:`segunc.affine.posterior.Posterior`; outside a narrower scope a draw has the mean of its chain."""
         states = torch.tensor([self._state(s, NoiseSource.of(seed).seed) for s in draws])
         gamma, beta = self.gamma[states], self.beta[states]
@@ -210,32 +205,33 @@ _BATCHES, _START, _NOISE = range(3)
 """Streams of random numbers of a run."""
 
 
-@flushed_denormals()
-def finetune_langevin(
-    base: Path, config: FinetuneConfig[SgldConfig], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
-) -> dict[str, Any]:
+def _no_trainer(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
+    if config.trainer:
+        section = config.settings.section
+        raise InputError(
+            f"trainer settings {', '.join(config.trainer)} for {section}",
+            "none: chains do not run in Lightning's Trainer",
+            f"remove them, and see {section} for what a chain can be told",
+        )
+
+
+def _target(run: FinetuneRun[Any], dtype: torch.dtype = torch.float32) -> LogPosterior:
+    """The density that is sampled, with the network on its device in a type."""
+    run.place()
+    run.network.to(dtype)
+    run.settings["precision"] = "64-true" if dtype == torch.float64 else "32-true"
+    return LogPosterior(run.network, run.options.prior(), run.options.scope)
+
+
+@finetuning(check=_no_trainer)
+def finetune_langevin(run: FinetuneRun[SgldConfig]) -> dict[str, Any]:
     """Sample the posterior over the affine parameters by SGLD, or SGHMC with a :class:`SghmcConfig`, and write the Bayesian model.
 
-    A killed run continues exactly where its last checkpoint stands when called again with the same ``out``.
-
-    Args:
-        base, config, out, device, say: see :class:`segunc.posteriors.methods.Method`.
-
-    Returns:
-        what was measured: R-hat, effective sample size, seconds, steps.
-
-    Raises:
-        InputError: the base, the data, the configuration and the output folder do not fit together.
-        PartialFailure: a chain became NaN; its last good state is in the checkpoint.
+    A killed run continues exactly where its last checkpoint stands. Measured are R-hat, effective sample size, seconds and steps.
     """
-    from segunc.data.labels import IGNORE
-    from segunc.training.batches import Minibatches
-    from segunc.training.langevin import CyclicalSteps, LangevinChain
-    from segunc.training.selection import spaced
-
-    settings = config.settings
+    settings = run.config.settings
     posterior, momentum = (SGHMC, settings.momentum) if isinstance(settings, SghmcConfig) else (SGLD, 0.0)
-    run, target = _open(base, config, out, device, say)
+    target = _target(run)
     steps = CyclicalSteps(
         settings.lr / settings.effective_pixels,
         settings.cycles,
@@ -261,8 +257,7 @@ def finetune_langevin(
         def gradient(theta: Tensor, step: int) -> Tensor:
             if not stream:
                 stream.append(batches.between(step, steps.total))
-            images, labels = next(stream[0])
-            return target.energy_gradient(theta, images, labels, pixels)
+            return target.energy_gradient(theta, *next(stream[0]), pixels)
 
         noise = mix_seed(settings.seed, number, _NOISE)
         start = _start(target, settings, number)
@@ -271,24 +266,14 @@ def finetune_langevin(
     return _sample(run, target, posterior, chain)
 
 
-@flushed_denormals()
-def finetune_hmc(
-    base: Path, config: FinetuneConfig[HmcConfig], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
-) -> dict[str, Any]:
+@finetuning(check=_no_trainer)
+def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
     """The same by Hamiltonian Monte Carlo on all the data at once, with Metropolis correction: the reference.
 
-    See :func:`finetune_langevin`. The chosen frames are held in memory. Acceptance, divergences and step size of each chain are
-    among what was measured.
-
-    Raises:
-        PartialFailure: nothing but divergent trajectories.
+    The chosen frames are held in memory. Acceptance, divergences and step size of each chain are among what is measured.
     """
-    from segunc.training.batches import load_batches
-    from segunc.training.hmc import HamiltonianChain
-    from segunc.training.selection import spaced
-
-    settings = config.settings
-    run, target = _open(base, config, out, device, say, getattr(torch, settings.dtype))
+    settings = run.config.settings
+    target = _target(run, getattr(torch, settings.dtype))
     data = run.data.dataset("train")
     density = target.on(load_batches(data, spaced(len(data), settings.frames), run.data.batch_size))
     deviation = settings.prior_scale * math.sqrt(settings.temperature)
@@ -310,32 +295,6 @@ def finetune_hmc(
     return _sample(run, target, HMC, chain)
 
 
-def _open(
-    base: Path,
-    config: FinetuneConfig[Any],
-    out: Path,
-    device: str,
-    say: Callable[[str], None],
-    dtype: torch.dtype = torch.float32,
-) -> tuple[FinetuneRun, LogPosterior]:
-    """The run, with the network on its device in a type, and the density that is sampled."""
-    from segunc.training.finetune_run import FinetuneRun
-    from segunc.training.target import LogPosterior
-
-    settings = config.settings
-    if config.trainer:
-        raise InputError(
-            f"trainer settings {', '.join(config.trainer)} for {settings.section}",
-            "none: chains do not run in Lightning's Trainer",
-            f"remove them, and see {settings.section} for what a chain can be told",
-        )
-    run = FinetuneRun(base, config, out, device=device, say=say)
-    run.place()
-    run.network.to(dtype)
-    run.settings["precision"] = "64-true" if dtype == torch.float64 else "32-true"
-    return run, LogPosterior(run.network, settings.prior(), settings.scope)
-
-
 def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
     """Where a chain starts: the trained values, and a draw of the prior times the spread."""
     noise = draw_noise(mix_seed(settings.seed, number, _START), [0], len(target.base))[0].to(target.base)
@@ -344,14 +303,11 @@ def _start(target: LogPosterior, settings: ChainConfig, number: int) -> Tensor:
 
 
 def _sample(
-    run: FinetuneRun, target: LogPosterior, posterior: type[ChainStates], chain: Callable[[int], Chain]
+    run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], chain: Callable[[int], Chain]
 ) -> dict[str, Any]:
     """Run the chains, look at their convergence and write the model."""
-    from segunc.metrics.chains import convergence
-    from segunc.training.chain_run import run_chains
-    from segunc.training.resume import CHECKPOINTS, LAST
 
-    chains, count = run.options.chains, target.parameters.count
+    chains, count = run.options.chains, len(target.base)
     run.say(f"{posterior.method}: {chains} chains over {count:,} affine parameters")
     states, records = run_chains(chain, chains, run.out / CHECKPOINTS / LAST, resume=run.resume is not None)
     for number, record in enumerate(records):
@@ -360,7 +316,7 @@ def _sample(
     converged = convergence(states.numpy())
     run.measured.update(dimensions=count, chain_records=records, convergence=converged)
     run.say("convergence: " + ", ".join(f"{key} {value}" for key, value in converged.items()))
-    gamma, beta = target.parameters.expand(states.flatten(0, 1).double().to(target.base.device))
+    gamma, beta = target.expand(states.flatten(0, 1).double().to(target.base.device))
     sampled = {key: getattr(run.options, key) for key in ("effective_pixels", "prior_scale", "temperature")}
     made = posterior(gamma.float().cpu(), beta.float().cpu(), chains, run.options.scope, sampled)
     return run.finish(made, f"{len(made.gamma)} states of {chains} chains")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,42 +17,28 @@ from segunc.core.errors import InputError
 from segunc.core.files import link_or_copy, write_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR
 from segunc.posteriors.methods import Method
-from segunc.training.progress import is_first_process, say
+from segunc.training.config import now
+from segunc.training.progress import Say, is_first_process, say
 
 if TYPE_CHECKING:
     from segunc.posteriors.files import Model
     from segunc.training.config import TrainConfig
 
 
-@dataclass(frozen=True)
-class EnsembleMember:
-    """A network from images to logits of the same classes as the others', and its posterior."""
-
-    network: nn.Module
-    posterior: Posterior
+TRAIN_MORE = "train more: segunc train --seeds 0,1,2,3"
 
 
 class Ensemble(Mixture):
     """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own.
 
-    Base scores (deterministic-msp, max-logit and so on) are those of member 0.
-
-    Args:
-        parts: the M members.
-
-    Raises:
-        InputError: fewer than two members.
+    Networks give logits of the same classes. Base scores (deterministic-msp, max-logit and so on) are those of member 0.
     """
 
     method: ClassVar[str] = "ensemble"
 
-    def __init__(self, parts: Sequence[EnsembleMember]) -> None:
+    def __init__(self, parts: Sequence[Branch]) -> None:
         if len(parts) < 2:
-            raise InputError(
-                f"an ensemble of {len(parts)} network",
-                "at least 2 networks",
-                "train more: segunc train --seeds 0,1,2,3",
-            )
+            raise InputError(f"an ensemble of {len(parts)} network", "at least 2 networks", TRAIN_MORE)
         self.parts = tuple(parts)
 
     @property
@@ -65,22 +50,19 @@ class Ensemble(Mixture):
         return self.members * max(part.posterior.members for part in self.parts)
 
     def branches(self, network: nn.Module) -> list[Branch]:
-        count = self.members
-        return [Branch(p.network, p.posterior, networks=count, index=i) for i, p in enumerate(self.parts)]
+        return [replace(part, networks=self.members, index=i) for i, part in enumerate(self.parts)]
 
     def settings(self) -> dict[str, Any]:
         return {"parts": [{"method": p.posterior.method, **p.posterior.settings()} for p in self.parts]}
 
 
 def train_members(
-    config: TrainConfig, seeds: Sequence[int], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
+    config: TrainConfig, seeds: Sequence[int], out: Path, *, device: str = "auto", say: Say = say
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Train one network for each seed, into ``seed-N`` below ``out``; finished ones are skipped.
+    """Train one network for each seed, all different, into ``seed-N`` below ``out``; finished ones are skipped.
 
     Args:
         config: of ``segunc train``; its own seed plays no part.
-        seeds: all different.
-        out: the folder of the members' folders.
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
         say: receives a line for each member.
 
@@ -105,7 +87,7 @@ def train_members(
         yield folder, train_network(own, folder, device=device)[1]
 
 
-def make_ensemble(bases: Sequence[Path], out: Path, *, say: Callable[[str], None] = say) -> None:
+def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
     """Write the model folder of an ensemble, its members linked (or copied) into ``members/0`` and so on; nothing is trained.
 
     What was fitted on a member (its temperature, its max-logit statistics) is left out: it does not hold for the whole.
@@ -113,8 +95,6 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Callable[[str], None
     Args:
         bases: model folders, each deterministic or with a posterior of one network, or one folder that holds several in
             ``seed-*``.
-        out: the new model folder.
-        say: receives a line.
 
     Raises:
         InputError: fewer than two members, the same one twice, one that is a mixture itself, members of other classes or
@@ -129,11 +109,8 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Callable[[str], None
         members = [path for path in folders[0].glob("seed-*") if path.is_dir()]
         folders = sorted(members, key=lambda path: (len(path.name), path.name)) or folders  # seed-10 after seed-9
     if len(folders) < 2:
-        raise InputError(
-            f"an ensemble of {len(folders)} model" + (f" ({folders[0]})" if folders else ""),
-            "at least two model folders, or one folder with several seed-* folders",
-            "train more: segunc train --seeds 0,1,2,3",
-        )
+        given = f"an ensemble of {len(folders)} model" + (f" ({folders[0]})" if folders else "")
+        raise InputError(given, "at least two model folders, or one folder with several seed-* folders", TRAIN_MORE)
     models = [load_model(folder) for folder in folders]
     _check_alike(models, folders)
     occupied = [path.name for path in model_files(out) if MEMBERS not in path.parts and path.name != POSTERIOR]
@@ -149,24 +126,11 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Callable[[str], None
         (out / place).mkdir(parents=True)
         for path in model_files(folder, fitted=False):
             link_or_copy(path, out / place / path.relative_to(folder))
-        parts.append(
-            {
-                "folder": place,
-                "method": model.posterior.method,
-                "base_sha256": model.sha256,
-                "posterior_sha256": model.posterior_sha256,
-            }
-        )
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    record = {
-        "format": FORMAT,
-        "method": Ensemble.method,
-        "members": len(folders),
-        "parts": parts,
-        "base_sha256": models[0].sha256,
-        "provenance": {"date": now, "bases": [folder.name for folder in folders]},
-    }
-    write_json(out / POSTERIOR, record)
+        hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
+        parts.append({"folder": place, "method": model.posterior.method, **hashes})
+    record: dict[str, Any] = {"format": FORMAT, "method": Ensemble.method, "members": len(folders), "parts": parts}
+    provenance = {"date": now(), "bases": [folder.name for folder in folders]}
+    write_json(out / POSTERIOR, {**record, "base_sha256": models[0].sha256, "provenance": provenance})
     say(f"wrote {out}: an ensemble of {', '.join(map(str, folders))}; base scores are those of the first")
 
 
@@ -176,9 +140,8 @@ def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
     for model, base in zip(models, bases, strict=True):
         description = model.network.description
         if not isinstance(model.posterior, Posterior):
-            raise InputError(
-                f"{base} is of method {model.posterior.method}", "members of one network each", "name the members"
-            )
+            given = f"{base} is of method {model.posterior.method}"
+            raise InputError(given, "members of one network each", "name the members")
         if description.classes != first.classes:
             raise InputError(
                 f"{base} has the classes {', '.join(description.classes[:4])}, ... ({len(description.classes)}), "
@@ -187,11 +150,8 @@ def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
                 "train them on one data set",
             )
         if description.inference_size != first.inference_size:
-            raise InputError(
-                f"{base} has the inference size {description.inference_size}, {bases[0]} {first.inference_size}",
-                "members of one inference size",
-                "train them with the same network.inference_size",
-            )
+            given = f"{base} has the inference size {description.inference_size}, {bases[0]} {first.inference_size}"
+            raise InputError(given, "members of one inference size", "train them with the same network.inference_size")
         key = model.sha256, model.posterior_sha256
         if key in seen:
             raise InputError(f"{base} is the same model as {seen[key]}", "different members", "train with other seeds")

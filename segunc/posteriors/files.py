@@ -14,9 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from segunc.affine.branches import AnyPosterior, branches_of
+from segunc.affine.branches import AnyPosterior, Branch, branches_of
 from segunc.affine.convert import ConversionReport, convert
-from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout
 from segunc.affine.files import FORMAT, TENSORS, file_sha256
 from segunc.affine.posterior import Deterministic, Posterior
@@ -25,7 +24,7 @@ from segunc.core.files import inside, link_or_copy, read_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, state_sha256
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite
-from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
@@ -42,7 +41,6 @@ class Model:
 
     Attributes:
         network: in eval mode; converted when its own posterior is not deterministic. Member 0 of an ensemble.
-        posterior: how draws are made.
         sha256: of the base network's weights.
         posterior_sha256: of the posterior's tensors and settings (of an ensemble all members' networks too), or None for a
             deterministic network.
@@ -83,12 +81,8 @@ class Model:
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
-    """The files of a model folder that make the model, those of an ensemble's members included.
-
-    Args:
-        folder: that may not be there.
-        fitted: also what was fitted on the model as a whole.
-    """
+    """The files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
+    ``fitted``, what was fitted on the model as a whole."""
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *([Calibration.file, MaxLogitStatistics.file] if fitted else [])]
     own = [folder / name for name in names if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
@@ -96,11 +90,7 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
 
 
 def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
-    """Link (or copy) all files of a model into another folder; what is fitted on the model may then be added there.
-
-    Args:
-        source, folder: model folders.
-        fitted: also what was fitted on the model.
+    """Link (or copy) all :func:`model_files` into another folder; what is fitted on the model may then be added there.
 
     Raises:
         InputError: the model is deterministic and the folder holds a Bayesian one.
@@ -108,11 +98,8 @@ def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
     if folder.resolve() == source.resolve():
         return
     if (folder / POSTERIOR).exists() and not (source / POSTERIOR).exists():
-        raise InputError(
-            f"{folder} holds a Bayesian model, {source} a deterministic one",
-            "a folder of its own",
-            "give another --out",
-        )
+        given = f"{folder} holds a Bayesian model, {source} a deterministic one"
+        raise InputError(given, "a folder of its own", "give another --out")
     for path in model_files(source, fitted=fitted):
         target = folder / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -138,17 +125,13 @@ def _load_posterior(folder: Path) -> Model:
     """The network and its posterior, without what was fitted on them."""
     if not (folder / POSTERIOR).exists():
         if (folder / TENSORS).exists():
-            raise InputError(
-                f"{folder} holds {TENSORS} without {POSTERIOR}", "both files of a Bayesian model", "restore the file"
-            )
+            given = f"{folder} holds {TENSORS} without {POSTERIOR}"
+            raise InputError(given, "both files of a Bayesian model", "restore the file")
         return _load_recorded(folder, None)
     record = read_json(folder / POSTERIOR, "the description of a posterior")
     if record.get("format") != FORMAT:
-        raise InputError(
-            f"{folder / POSTERIOR} is not of format {FORMAT}",
-            "a posterior.json that this version wrote",
-            "make it again",
-        )
+        given = f"{folder / POSTERIOR} is not of format {FORMAT}"
+        raise InputError(given, "a posterior.json that this version wrote", "make it again")
     try:
         return _load_recorded(folder, record)
     except KeyError as error:
@@ -177,11 +160,10 @@ def _load_ensemble(folder: Path, record: dict[str, Any]) -> Model:
         member = inside(folder, part["folder"])
         model = _load_posterior(member)
         if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
-            raise InputError(
-                f"{member} has changed since {POSTERIOR} was written", "the members of the ensemble", "make it again"
-            )
+            given = f"{member} has changed since {POSTERIOR} was written"
+            raise InputError(given, "the members of the ensemble", "make it again")
         models.append(model)
-    members = [EnsembleMember(m.network, m.posterior) for m in models if isinstance(m.posterior, Posterior)]
+    members = [Branch(m.network, m.posterior) for m in models if isinstance(m.posterior, Posterior)]
     if len(members) < len(models):
         raise InputError(f"{folder}: a member is a mixture itself", "members of one network each", "make it again")
     posterior = Ensemble(members)
@@ -198,20 +180,17 @@ def _load_single(folder: Path, record: dict[str, Any]) -> Model:
     try:
         tensors = load_file(folder / TENSORS)
     except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"{folder / TENSORS} cannot be read ({error})", "the tensors of the posterior", "restore the file"
-        ) from error
+        given = f"{folder / TENSORS} cannot be read ({error})"
+        raise InputError(given, "the tensors of the posterior", "restore the file") from error
     actual = file_sha256(folder / TENSORS)
     if actual != record.get("tensors_sha256"):
-        raise InputError(
-            f"{folder / TENSORS} has changed since {POSTERIOR} was written", "both files of one run", "restore them"
-        )
+        given = f"{folder / TENSORS} has changed since {POSTERIOR} was written"
+        raise InputError(given, "both files of one run", "restore them")
     check_finite(tensors, str(folder / TENSORS))
     report = convert(network.body)
     posterior = restore_posterior(record, tensors, folder / POSTERIOR)
     if isinstance(posterior, OwnDropout):
         convert_dropout(network)
-    layout = AffineLayout(network)
     recorded = [(s["name"], s["channels"]) for s in record["conversion"]["sites"]]
     if recorded != [(s.name, s.channels) for s in report.sites]:
         raise InputError(
@@ -219,19 +198,13 @@ def _load_single(folder: Path, record: dict[str, Any]) -> Model:
             "the same sites",
             "a library has changed the network; use the versions in posterior.json or fine-tune again",
         )
-    assert layout.total == report.channels
     # Over all that decides the draws: the same members with another alpha are another posterior.
     sha256 = _hash(actual, posterior.method, posterior.settings())
     return Model(network, posterior, digest, sha256, report, record)
 
 
 def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], source: Path) -> Posterior:
-    """The posterior over one network of a record and its tensors.
-
-    Args:
-        record: the content of ``posterior.json``.
-        tensors: that lie beside it.
-        source: the file of the record, for messages.
+    """The posterior over one network of the content of ``posterior.json``, the file ``source``, and the tensors beside it.
 
     Raises:
         InputError: an unknown method or kind, or a record that lacks something.

@@ -1,11 +1,13 @@
-"""What everything that is fitted on a finished model shares."""
+"""What the fits of several methods share: the run of a fine-tuning, and records that are fitted on a finished model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cv2
 import numpy as np
@@ -13,24 +15,110 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from segunc.core.device import flushed_denormals
+from segunc.core.errors import InputError
+from segunc.core.files import read_json, write_json
 from segunc.networks.network import inference_size
-from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import network_input
-from segunc.training.config import FitConfig
-from segunc.training.data import open_data
-from segunc.training.progress import follow
-from segunc.training.selection import spaced
+from segunc.training.config import FinetuneConfig, FitConfig, now, save_config
+from segunc.training.data import open_data, spaced
+from segunc.training.finetune_run import FinetuneRun
+from segunc.training.progress import Say, follow, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
+    from segunc.posteriors.files import Model
+
+Check = Callable[[Path, FinetuneConfig[Any], Path], None]
+FORMAT = 1
+BOUND_TO = {"base_sha256": "base network", "posterior_sha256": "posterior"}
+"""Fields of a record that are hashes, and of what."""
+
+
+def finetuning(
+    check: Check | None = None, partial: str | None = None
+) -> Callable[[Callable[[FinetuneRun[Any]], dict[str, Any]]], Callable[..., dict[str, Any]]]:
+    """Makes a :attr:`segunc.posteriors.methods.Method.fit` of what is done in a run that is open, which gives what was measured.
+
+    A killed run continues from its last checkpoint when it is called again with the same ``out``. Denormals are taken for 0.
+
+    Args:
+        check: of the base, the configuration and the output folder, before anything is opened.
+        partial: file beside the checkpoints in which the method keeps unfinished work of its own.
+    """
+
+    def fit_of(work: Callable[[FinetuneRun[Any]], dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        @wraps(work)
+        @flushed_denormals()
+        def fit(
+            base: Path, config: FinetuneConfig[Any], out: Path, *, device: str = "auto", say: Say = say
+        ) -> dict[str, Any]:
+
+            if check is not None:
+                check(base, config, out)
+            return work(FinetuneRun(base, config, out, device=device, say=say, partial=partial))
+
+        return fit
+
+    return fit_of
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What is fitted on a finished model and stored beside it as a small JSON file, bound to the model by hashes; ``what`` it is
+    stands in messages."""
+
+    file: ClassVar[str]
+    what: ClassVar[str]
+
+    def write(self, folder: Path) -> None:
+        """Into a model folder."""
+        write_json(folder / self.file, {"format": FORMAT, **asdict(self)})
+
+    def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str) -> None:
+        """Write the model that it was fitted on, its configuration and the record."""
+        from segunc.posteriors.files import copy_model
+
+        copy_model(base, out)
+        save_config(config, out, method)
+        self.write(out)
+
+    @classmethod
+    def content(cls, folder: Path, **hashes: str | None) -> dict[str, Any] | None:
+        """The fields of the record in the folder of a model with these hashes, None where there is none.
+
+        Raises:
+            InputError: fields that lack or are too many, or the record was fitted on another model.
+        """
+        path = folder / cls.file
+        if not path.exists():
+            return None
+        content = read_json(path, cls.what)
+        if content.pop("format", None) != FORMAT:
+            raise InputError(f"{path} is not of format {FORMAT}", "a file that this version wrote", "fit it again")
+        if differing := {field.name for field in fields(cls)} ^ set(content):
+            lacking = ", ".join(sorted(differing))
+            raise InputError(f"{path} lacks or has too much: {lacking}", f"the fields of {cls.what}", "fit it again")
+        for name, actual in hashes.items():
+            if content[name] != actual:
+                raise InputError(
+                    f"{path} was fitted on a {BOUND_TO[name]} with the hash {str(content[name])[:12]}, the one here has "
+                    f"{str(actual)[:12]}",
+                    "a file beside the model that it was fitted on",
+                    "fit it again on this model, or remove the file",
+                )
+        return content
+
+
+def are_finite(values: Iterable[object]) -> bool:
+    """Whether all values from a JSON file are finite numbers."""
+    return all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values)
 
 
 def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -> tuple[Model, SegmentationDataModule]:
-    """A model of either kind on its device, and the data set that something is to be fitted on.
+    """A model of either kind on its device, and the data set of its classes that something is to be fitted on."""
+    from segunc.posteriors.files import load_model
 
-    Raises:
-        InputError: the model cannot be loaded, or the data set has another number of classes.
-    """
     model = load_model(base)
     data = open_data(config.data, model.network.description.num_classes)
     model.place(device)
@@ -44,8 +132,6 @@ def frames_as_seen(
 
     Args:
         model: its network decides the size, unless ``data.size`` is given.
-        data: the data set.
-        split: of it.
         limit: how many frames (0: all).
         label: what is done with them, for the progress.
 
@@ -73,6 +159,6 @@ def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:
         "dataset": config.data["dataset"],
         "split": split,
         "size": None if size is None else list(size),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": now(),
         "torch": torch.__version__,
     }

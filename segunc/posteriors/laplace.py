@@ -1,25 +1,19 @@
 """Laplace approximation over the affine parameters (MacKay 1992; Daxberger et al. 2021, 2106.14806).
 
-The Fisher matrix of the mean pixel over the affine parameters, estimated with one backward pass for many images.
+Write g_i for the gradient of log p(y_i | x, theta) of pixel i. The Fisher matrix of a pixel is F_i = E[g_i g_i'], the expectation
+over labels y_i drawn from the network's own prediction, and that of the mean pixel is F = (1 / N) sum_i F_i over the N labelled
+pixels of the data. The log posterior of this package counts N_eff times the mean-pixel log-likelihood, so N_eff F is the
+(generalised Gauss-Newton) curvature of its likelihood.
 
-Write l_i(theta) = log p(y_i | x, theta) for pixel i and g_i for its gradient at theta. The Fisher matrix of a pixel is
-F_i = E[g_i g_i'], the expectation over labels y_i drawn from the network's own prediction, and that of the mean pixel
-is F = (1 / N) sum_i F_i over the N labelled pixels of the data. The log posterior of this package counts N_eff times
-the mean-pixel log-likelihood, so N_eff F is the (generalised Gauss-Newton) curvature of its likelihood.
-
-Gradients of single pixels would need a backward pass each. They are not needed. Draw a label for every pixel of an
-image independently, and let G = sum_i g_i be the gradient of the image's summed log-likelihood. Given the image, the
-g_i are independent of each other, and each has mean 0 (the expectation of the score under the model's own labels), so
-the cross terms of E[G G'] vanish:
+A backward pass for each pixel is not needed. Draw a label for every pixel of an image independently, and let G = sum_i g_i. Given
+the image, the g_i are independent, and each has mean 0 under the model's own labels, so the cross terms vanish:
 
     E[G G'] = sum_i E[g_i g_i'] + sum_{i != j} E[g_i] E[g_j]' = sum_i F_i.
 
-So the outer product of one image's gradient is an unbiased estimate of the sum of its pixels' Fisher matrices: the unit
-of the gradient is the image, and dividing the sum of outer products by the number of labelled pixels (times samples)
-gives the Fisher of the mean pixel, without any approximation but Monte Carlo. (With the true labels instead, the
-"empirical Fisher", the g_i of an image share a direction, the cross terms stay, and the sum is too large by a factor
-of up to the number of pixels.) A diagonal entry has a relative standard error of about sqrt(2 / n) after n gradients,
-because G is nearly Gaussian as a sum over many pixels.
+So the sum of the outer products of image gradients, divided by the number of labelled pixels (times samples), is an unbiased
+estimate of the Fisher of the mean pixel. (With the true labels, the "empirical Fisher", the g_i of an image share a direction, and
+the sum is too large by a factor of up to the number of pixels.) A diagonal entry has a relative standard error of about
+sqrt(2 / n) after n gradients, because G is nearly Gaussian as a sum over many pixels.
 
 The gradients of all images of a batch come from one backward pass: image i meets its own draw, a row of the affine
 tensors that is a leaf of its own, and no image of a batch sees another in eval mode.
@@ -27,11 +21,12 @@ tensors that is a leaf of its own, and no image of a batch sees another in eval 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice, repeat
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -39,21 +34,19 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource, mix_seed
-from segunc.affine.prior import Prior
+from segunc.affine.noise import NoiseSource, Seed, mix_seed
+from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.data.labels import IGNORE
+from segunc.posteriors.abnn import Point
+from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.posteriors.point import Point
-from segunc.training.config import AffineTrainingConfig, FinetuneConfig
-from segunc.training.progress import Say, StepProgress, is_first_process, say
+from segunc.training.config import AffineTrainingConfig
+from segunc.training.finetune_run import FinetuneRun
+from segunc.training.progress import StepProgress, is_first_process
 from segunc.training.resume import CHECKPOINTS
-
-if TYPE_CHECKING:
-    from segunc.training.finetune_run import FinetuneRun
 
 Structure = Literal["diagonal", "block", "full"]
 FULL_LIMIT = 4096
@@ -81,9 +74,6 @@ class Laplace:
         index: ``[P]`` int64 positions in the flattened ``[2, T]`` of the full form's rows, else None.
         prior: s, N_eff and the temperature T.
         scope: which sites are stochastic. Sampling fewer sites keeps their noise as it is and drops that of the others.
-
-    Raises:
-        InputError: an unknown structure, or tensors of other shapes.
     """
 
     method: ClassVar[str] = "laplace"
@@ -111,13 +101,10 @@ class Laplace:
         self.prior = Prior() if prior is None else prior
         self._factor: Tensor | None = None
 
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).double().view(len(draws), 2, -1)
         spread = torch.where(layout.free(self.scope, scope).cpu(), self._spread(noise), 0.0)
-        values = self.mean.cpu() + self.prior.temperature**0.5 * spread.float()
-        values = values.to(layout.device)
+        values = (self.mean.cpu() + self.prior.temperature**0.5 * spread.float()).to(layout.device)
         return AffineDraws(values[:, 0], values[:, 1])
 
     def _spread(self, noise: Tensor) -> Tensor:
@@ -151,13 +138,8 @@ class Laplace:
         return {name: tensor for name, tensor in held.items() if tensor is not None}
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "structure": self.structure,
-            "prior_scale": self.prior.scale,
-            "effective_pixels": self.prior.effective_pixels,
-            "temperature": self.prior.temperature,
-            "scope": self.scope,
-        }
+        prior = {"prior_scale": self.prior.scale, "effective_pixels": self.prior.effective_pixels}
+        return {"structure": self.structure, **prior, "temperature": self.prior.temperature, "scope": self.scope}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
@@ -172,17 +154,13 @@ class FisherSum:
     Args:
         network: converted, in eval mode, its own parameters frozen.
         affine: ``[2, T]`` gamma and beta at which the Fisher is taken.
-        structure: ``diagonal``, ``block`` or ``full``; see :class:`Laplace`.
+        structure: see :class:`Laplace`.
         scope: sites whose parameters count; the others' entries stay 0 (they are absent from the full form).
 
     Attributes:
         total: the sum, float64, of the shape that the structure has; divided by ``pixels`` it is F.
-        pixels: labelled pixels times samples that went into it.
-        gradients: image gradients that went into it.
+        pixels, gradients: labelled pixels times samples, and image gradients, that went into it.
         index: ``[P]`` positions of the full form's rows in the flattened ``[2, T]``, else None.
-
-    Raises:
-        InputError: more parameters than the full form takes.
     """
 
     def __init__(self, network: nn.Module, affine: Tensor, structure: Structure, scope: str = "all") -> None:
@@ -212,9 +190,6 @@ class FisherSum:
             labels: ``[n, H, W]``; only which pixels are ignored (255) is read.
             seed: of the sampled labels.
             samples: label maps drawn for each image, a backward pass each.
-
-        Raises:
-            InputError: the network gives NaN or infinite gradients.
         """
         device = self.layout.device
         images, ignored = images.to(device).contiguous(memory_format=torch.channels_last), labels.to(device) == IGNORE
@@ -278,66 +253,43 @@ class LaplaceConfig(AffineTrainingConfig):
     selection_draws: PositiveInt = 6
 
 
-@flushed_denormals()
-def finetune_laplace(
-    base: Path, config: FinetuneConfig[LaplaceConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> dict[str, Any]:
-    """Take the Fisher at the base (or after plain fine-tuning), select the prior, and write the Bayesian model.
-
-    Args:
-        base, config, out, device, say: see :func:`segunc.posteriors.abnn.finetune_abnn`.
-
-    Returns:
-        what was measured: seconds, pixels and gradients of the Fisher, the prior scale.
-    """
-    from segunc.training.finetune_run import FinetuneRun
-
-    run = FinetuneRun(base, config, out, device=device, say=say, partial=PARTIAL)
-    options = config.settings
+@finetuning(partial=PARTIAL)
+def finetune_laplace(run: FinetuneRun[LaplaceConfig]) -> dict[str, Any]:
+    """Take the Fisher at the base (or after plain fine-tuning), select the prior, and write the Bayesian model."""
+    options = run.config.settings
     layout = run.place()
     affine = layout.affine.cpu()
     if run.epochs:
         point = run.train(Point(layout, options.scope, options.prior()))
         affine = torch.cat([point.gamma, point.beta])
         run.place()
-    fisher = _take_fisher(run, FisherSum(run.network.requires_grad_(False), affine, options.structure, options.scope))
-    posterior = Laplace(
-        affine,
-        fisher.mean(),
-        options.structure,
-        None if fisher.index is None else fisher.index.cpu(),
-        options.prior(temperature=options.temperature),
-        options.scope,
-    )
+    fisher = FisherSum(run.network.requires_grad_(False), affine, options.structure, options.scope)
+    _take_fisher(run, fisher)
+    index = None if fisher.index is None else fisher.index.cpu()
+    prior = options.prior(temperature=options.temperature)
+    posterior = Laplace(affine, fisher.mean(), options.structure, index, prior, options.scope)
+    scale = prior.scale
     if options.prior_scale_grid:
-        grid, frames, draws = options.prior_scale_grid, options.selection_frames, options.selection_draws
-        posterior = posterior.with_prior_scale(
-            run.select(posterior.with_prior_scale, grid, "prior_scale", frames, draws)
-        )
-    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": posterior.prior.scale}
-    return run.finish(
-        posterior,
-        f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels, "
-        f"prior scale {posterior.prior.scale:g}",
-    )
+        scale = run.select(posterior.with_prior_scale, options.prior_scale_grid, "prior_scale")
+    run.measured |= {"pixels": fisher.pixels, "gradients": fisher.gradients, "prior_scale": scale}
+    found = f"{options.structure} Fisher of {fisher.gradients} gradients over {fisher.pixels:,} pixels"
+    return run.finish(posterior.with_prior_scale(scale), f"{found}, prior scale {scale:g}")
 
 
-def _take_fisher(run: FinetuneRun, fisher: FisherSum) -> FisherSum:
+def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
     """Sum the gradients of ``images`` crops; what a killed run had summed is not summed again."""
-    options = run.options
+    options = run.config.settings
     if options.images * options.samples < LEAST_GRADIENTS:
-        raise InputError(
-            f"laplace with {options.images} images and {options.samples} samples",
-            f"at least {LEAST_GRADIENTS} gradients",
-            "raise laplace.images or laplace.samples",
-        )
-    run.prepare_data()
+        given = f"laplace with {options.images} images and {options.samples} samples"
+        raise InputError(given, f"at least {LEAST_GRADIENTS} gradients", "raise laplace.images or laplace.samples")
+    run.trained_on.prepare_data()
     run.seed_everything()  # the same crops whether a fine-tuning came before, was continued, or was not there
     path = run.out / CHECKPOINTS / PARTIAL
     done = _restore(fisher, path)
-    batches = ceil(options.images / run.batch_size)
+    batches = ceil(options.images / run.trained_on.batch_size)
     progress = StepProgress("finetune: Fisher", batches, done)
-    for number, (images, labels) in enumerate(_batches(run, batches)):
+    again_and_again = chain.from_iterable(run.train_batches() for _ in repeat(None))
+    for number, (images, labels) in enumerate(islice(again_and_again, batches)):
         if number < done:
             continue  # read again all the same, so that the augmentation goes on from the same random state
         fisher.add(images, labels, mix_seed(options.seed, number), options.samples)
@@ -347,23 +299,8 @@ def _take_fisher(run: FinetuneRun, fisher: FisherSum) -> FisherSum:
     if is_first_process():
         _store(fisher, batches, path)
     if fisher.pixels < LEAST_PIXELS:
-        raise InputError(
-            f"laplace with {fisher.pixels:,} labelled pixels in {options.images} images",
-            f"at least {LEAST_PIXELS:,}",
-            "raise laplace.images or the crop, or check the labels",
-        )
-    return fisher
-
-
-def _batches(run: FinetuneRun, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """``count`` training batches, going through the set again where it is shorter."""
-    given = 0
-    while True:
-        for batch in run.train_batches():
-            if given == count:
-                return
-            given += 1
-            yield batch
+        given = f"laplace with {fisher.pixels:,} labelled pixels in {options.images} images"
+        raise InputError(given, f"at least {LEAST_PIXELS:,}", "raise laplace.images or the crop, or check the labels")
 
 
 def _store(fisher: FisherSum, batches: int, path: Path) -> None:

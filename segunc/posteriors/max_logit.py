@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -20,12 +20,11 @@ from segunc.affine.posterior import Deterministic
 from segunc.core.bounds import NonNegativeInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.posteriors.attachment import Attachment, are_finite
+from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.training.progress import say
-
-if TYPE_CHECKING:
-    from segunc.training.config import FitConfig
+from segunc.sampling.runner import draw_logits
+from segunc.training.config import FitConfig
+from segunc.training.progress import Say, say
 
 FEWEST_PIXELS = 100
 """A class predicted for fewer pixels has no standard deviation worth dividing by."""
@@ -97,9 +96,6 @@ class MaxLogitConfig(Settings):
 class ClassMoments:
     """Streaming mean and variance for each class, in float64 (Chan, Golub & LeVeque 1979: parts are merged by their means).
 
-    Args:
-        classes: C.
-
     Attributes:
         count, mean, squares: ``[C]`` numbers, their mean, and the sum of squared deviations from it.
     """
@@ -114,9 +110,8 @@ class ClassMoments:
         mean = torch.bincount(ids, wide, total) / count.clamp_min(1)
         squares = torch.bincount(ids, (wide - mean[ids]).square(), total)
         count, mean, squares = count.cpu(), mean.cpu(), squares.cpu()
-        together = self.count + count
+        together, difference = self.count + count, mean - self.mean
         share = count / together.clamp_min(1)
-        difference = mean - self.mean
         self.squares += squares + difference.square() * self.count * share
         self.mean += difference * share
         self.count = together
@@ -130,20 +125,12 @@ class ClassMoments:
 
 
 def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], list[int]]:
-    """Mean and standard deviation of each class, and those whose place the pooled ones had to take.
-
-    Returns:
-        means, population standard deviations above 0, and the class ids that were predicted for fewer than
-        :data:`FEWEST_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together.
-
-    Raises:
-        InputError: the max logit is one number everywhere.
-    """
+    """Means and population standard deviations (above 0) of the classes, and the ids of those that were predicted for fewer than
+    :data:`FEWEST_PIXELS` pixels or always with one value: they get mean and deviation of all pixels together, which must vary."""
     pooled_mean, pooled_deviation = moments.pooled()
     if not pooled_deviation > 0:
-        raise InputError(
-            f"the max logit is {pooled_mean:g} at every pixel", "a network that tells pixels apart", "check the model"
-        )
+        given = f"the max logit is {pooled_mean:g} at every pixel"
+        raise InputError(given, "a network that tells pixels apart", "check the model")
     deviation = (moments.squares / moments.count.clamp_min(1)).sqrt()
     replaced = (moments.count < FEWEST_PIXELS) | (deviation <= 0)
     mean = torch.where(replaced, pooled_mean, moments.mean)
@@ -153,22 +140,17 @@ def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], 
 
 @flushed_denormals()
 def standardize_max_logit(
-    base: Path, config: FitConfig[MaxLogitConfig], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
+    base: Path, config: FitConfig[MaxLogitConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> MaxLogitStatistics:
-    """Gather the statistics of a model's base network and write the same model with them.
+    """Gather the statistics of a model's base network and write the same model with them; a posterior plays no part.
 
     Args:
-        base, out: model folders of either kind, or one; a posterior plays no part.
+        base, out: model folders of either kind, or one.
         config, device, say: see :class:`segunc.posteriors.methods.Method`.
 
     Raises:
         InputError: NaN logits, or a max logit that is one number everywhere.
     """
-    from segunc.posteriors.files import copy_model
-    from segunc.posteriors.fitting import fitted_on, frames_as_seen, load_for_fitting
-    from segunc.sampling.runner import draw_logits
-    from segunc.training.config import save_config
-
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     moments = ClassMoments(model.network.description.num_classes)
@@ -182,18 +164,11 @@ def standardize_max_logit(
     if replaced:
         names = ", ".join(model.network.description.classes[c] for c in replaced)
         say(f"predicted for fewer than {FEWEST_PIXELS} pixels, given the statistics of all classes together: {names}")
-    copy_model(base, out)
-    save_config(config, out, METHOD.name)
-    statistics = MaxLogitStatistics(
-        mean=tuple(mean),
-        std=tuple(deviation),
-        pixels=tuple(int(n) for n in moments.count),
-        fitted_on=fitted_on(config, settings.split),
-        frames=frames,
-        base_sha256=model.sha256,
-    )
-    statistics.write(out)
-    say(f"wrote {out}: max-logit statistics of {int(moments.count.sum()):,} pixels of {frames} frames")
+    pixels = tuple(int(n) for n in moments.count)
+    data_set = fitted_on(config, settings.split)
+    statistics = MaxLogitStatistics(tuple(mean), tuple(deviation), pixels, data_set, frames, model.sha256)
+    statistics.attach(base, config, out, METHOD.name)
+    say(f"wrote {out}: max-logit statistics of {sum(pixels):,} pixels of {frames} frames")
     return statistics
 
 

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
-from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.dropout_sites import DropoutReport, convert_dropout, dropout_layers
-from segunc.affine.noise import NoiseSource, mix_seed
+from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.affine.posterior import Deterministic, Posterior
-from segunc.affine.scope import in_scope
 from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings, UnitInterval
-from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.config import FinetuneConfig
-from segunc.training.progress import Say, say
-
-if TYPE_CHECKING:
-    from segunc.training.finetune_run import FinetuneRun
+from segunc.training.finetune_run import FinetuneRun
 
 NORM_GRID = (0.0003, 0.001, 0.003, 0.01, 0.03)
 """Candidates for p at norm sites: there are thousands of channels, so already one in a thousand dropped makes draws differ."""
@@ -39,9 +33,6 @@ class ChannelDropout:
         affine: ``[2, T]`` the trained gamma (row 0) and beta (row 1).
         p: probability that a channel is dropped, in [0, 1); 0 is the network itself.
         scope: which sites have dropout.
-
-    Raises:
-        InputError: p out of range, or a tensor of another shape.
     """
 
     method: ClassVar[str] = "mc-dropout"
@@ -55,14 +46,7 @@ class ChannelDropout:
             raise InputError(f"affine parameters {tuple(affine.shape)}", "[2, T]")
         self.gamma_beta, self.p, self.scope = affine, float(p), scope
 
-    @classmethod
-    def of(cls, layout: AffineLayout, p: float, scope: str = "all") -> ChannelDropout:
-        """Dropout on the trained affine parameters of a network."""
-        return cls(layout.affine, p, scope)
-
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         kept = (NoiseSource.of(seed).uniform(draws, layout.total) >= self.p).float().to(layout.device) / (1.0 - self.p)
         factor = torch.where(layout.mask(self.scope, scope), kept, 1.0)
         gamma, beta = self.gamma_beta.to(layout.device)
@@ -92,10 +76,7 @@ class OwnDropout:
     Args:
         p: for each layer, in network order, the probability in [0, 1).
         names: of the layers.
-        scope: which of the layers drop, as :func:`segunc.affine.scope.in_scope` reads it.
-
-    Raises:
-        InputError: a probability out of range, or another number of names.
+        scope: which of the layers drop, as :func:`segunc.affine.draws.in_scope` reads it.
     """
 
     method: ClassVar[str] = "mc-dropout"
@@ -115,29 +96,19 @@ class OwnDropout:
         """The layers of a report with their own probabilities, or all with ``p``."""
         return cls([site.p if p is None else p for site in report.sites], [s.name for s in report.sites], scope)
 
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
-        """See :class:`segunc.affine.posterior.Posterior`; masks are independent under every scheme of the noise.
-
-        Raises:
-            InputError: the network's dropout layers are not these, or were not converted.
-        """
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+        """See :class:`segunc.affine.posterior.Posterior`; masks are independent under every scheme of the noise."""
         if layout.dropout_names != self.names:
             raise InputError(
                 f"a network with the drawn dropout layers {', '.join(layout.dropout_names) or 'none'}",
                 ", ".join(self.names),
                 "call convert_dropout on the network that the posterior was made for",
             )
-        flags = in_scope(self.scope, self.names)
-        if scope is not None:
-            flags = [a and b for a, b in zip(flags, in_scope(scope, self.names), strict=True)]
+        flags = in_scope(self.scope, self.names, scope)
         source = NoiseSource.of(seed).seed
         trained = Deterministic().affine(layout, draws, seed)
         chosen = tuple(p if flag else 0.0 for p, flag in zip(self.p, flags, strict=True))
-        return AffineDraws(
-            trained.weight, trained.bias, dropout=chosen, dropout_seeds=tuple(mix_seed(source, s) for s in draws)
-        )
+        return AffineDraws(trained.weight, trained.bias, chosen, tuple(mix_seed(source, s) for s in draws))
 
     def with_p(self, p: float) -> OwnDropout:
         """The same layers, all with another probability."""
@@ -180,44 +151,28 @@ class McDropoutConfig(Settings):
     seed: NonNegativeInt = 0
 
 
-@flushed_denormals()
-def finetune_mc_dropout(
-    base: Path, config: FinetuneConfig[McDropoutConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> dict[str, Any]:
-    """Choose what is dropped and with which probability, and write the Bayesian model; nothing is trained.
-
-    Args:
-        base, config, out, device, say: see :func:`segunc.posteriors.abnn.finetune_abnn`.
-
-    Returns:
-        what was measured: seconds, p, the validation NLL of each candidate.
-    """
-    from segunc.training.finetune_run import FinetuneRun
-
-    run = FinetuneRun(base, config, out, device=device, say=say)
-    options = config.settings
+@finetuning()
+def finetune_mc_dropout(run: FinetuneRun[McDropoutConfig]) -> dict[str, Any]:
+    """Choose what is dropped and with which probability, and write the Bayesian model; nothing is trained."""
+    options = run.config.settings
     own = dropout_layers(run.network)
     if options.sites == "own" or (options.sites == "auto" and own.sites):
-        say(str(convert_dropout(run.network)))
+        run.say(str(convert_dropout(run.network)))
         layers = OwnDropout.of(own, options.p, options.scope)
         in_scope(options.scope, layers.names)
         if options.p is None and options.p_grid is not None:
             run.place()
-            layers = layers.with_p(_select(run, layers.with_p, options.p_grid))
+            layers = layers.with_p(run.select(layers.with_p, options.p_grid, "p"))
         elif options.p is None:
-            say("they keep the p that the network was trained with: neither p nor p_grid is given")
+            run.say("they keep the p that the network was trained with: neither p nor p_grid is given")
         run.measured["p"] = list(layers.p)
         return run.finish(layers, f"the network's own {len(layers.p)} dropout layers, nothing is trained")
-    posterior = ChannelDropout.of(run.place(), options.p or 0.0, options.scope)
+    posterior = ChannelDropout(run.place().affine, options.p or 0.0, options.scope)
     p = options.p
     if p is None:
-        p = _select(run, posterior.with_p, NORM_GRID if options.p_grid is None else options.p_grid)
+        p = run.select(posterior.with_p, NORM_GRID if options.p_grid is None else options.p_grid, "p")
     run.measured["p"] = p
     return run.finish(posterior.with_p(p), f"channel dropout with p {p:g}, nothing is trained")
-
-
-def _select(run: FinetuneRun, candidate: Callable[[float], Posterior], grid: Sequence[float]) -> float:
-    return run.select(candidate, grid, "p", run.options.selection_frames, run.options.selection_draws)
 
 
 def _restore(tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Posterior:

@@ -4,8 +4,8 @@ A method is one entry of :data:`METHODS`, which other packages extend (see :mod:
 
     METHODS.register("my-method", Method("my-method", MyConfig, fit_mine, restore=MyPosterior.from_tensors))
 
-Its settings are a frozen dataclass, a :class:`segunc.core.bounds.Settings`, and the one place of their defaults. Its module imports neither
-Lightning nor a configuration parser at its top, because reading a stored posterior imports it; its fit does that inside.
+Its settings are a frozen dataclass and the one place of their defaults. Its module imports neither Lightning nor a configuration
+parser at its top, because reading a stored posterior imports it; its fit does that inside.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ class Method:
             measured. ``base`` is a model folder; ``config`` holds the settings, a
             :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else a
             :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say`` receives a
-            line for each step. With ``several`` it is ``fit(bases, out, *, say=say)``.
+            line for each step. With ``several`` it is ``fit(bases, out, *, say=say)``. See :func:`segunc.posteriors.fitting.finetuning`.
         restore: the stored posterior of its tensors and its record (``posterior.json``); None where a folder that it writes
             holds no posterior over a single network. A KeyError means that the record or the tensors lack something.
         finished: whether it is made of a finished model of any kind; the others make one from a deterministic base.
         data: whether it looks at data; without, a configuration need not be given.
-        several: whether it takes several models.
     """
 
     name: str
@@ -61,7 +60,7 @@ METHODS: Registry[Method] = Registry(
     "segunc.posteriors",
     {
         "abnn": "segunc.posteriors.abnn:METHOD",
-        "deterministic": "segunc.posteriors.point:METHOD",
+        "deterministic": "segunc.posteriors.abnn:DETERMINISTIC_METHOD",
         "ensemble": "segunc.posteriors.ensemble:METHOD",
         "hmc": "segunc.posteriors.chains:HMC_METHOD",
         "laplace": "segunc.posteriors.laplace:METHOD",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import torch
@@ -13,14 +12,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource
+from segunc.affine.noise import NoiseSource, Seed
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
-from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.posteriors.abnn import Point
+from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.posteriors.point import Point
-from segunc.training.config import AffineTrainingConfig, FinetuneConfig
-from segunc.training.progress import Say, say
+from segunc.training.config import AffineTrainingConfig
+from segunc.training.finetune_run import FinetuneRun
 
 
 class Swag:
@@ -34,9 +33,6 @@ class Swag:
         deviations: ``[K, 2, T]`` the rows of D: the last K snapshots less the running mean at their time.
         scale: factor of the covariance, at least 0.
         scope: which sites are stochastic.
-
-    Raises:
-        InputError: fewer than two deviations, tensors of other shapes, a negative variance or scale.
     """
 
     method: ClassVar[str] = "swag"
@@ -48,20 +44,15 @@ class Swag:
         if mean.ndim != 2 or mean.shape[0] != 2 or variance.shape != mean.shape or deviations.shape[1:] != mean.shape:
             shapes = f"mean {tuple(mean.shape)}, variance {tuple(variance.shape)}, deviations {tuple(deviations.shape)}"
             raise InputError(shapes, "[2, T], [2, T] and [K, 2, T]")
-        if len(deviations) < 2:
-            raise InputError(
-                f"SWAG with {len(deviations)} snapshots", "at least 2", "collect more often or train for longer"
-            )
+        if (count := len(deviations)) < 2:
+            raise InputError(f"SWAG with {count} snapshots", "at least 2", "collect more often or train for longer")
         if not scale >= 0 or not bool((variance >= 0).all()):
-            raise InputError(
-                f"scale {scale} or a negative variance", "numbers of at least 0", "1 is the published scale"
-            )
+            given = f"scale {scale} or a negative variance"
+            raise InputError(given, "numbers of at least 0", "1 is the published scale")
         self.mean, self.variance, self.deviations = mean, variance, deviations
         self.scale, self.scope = float(scale), scope
 
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         mask = layout.mask(self.scope, scope)
         columns, width = len(self.deviations), 2 * layout.total
         noise = NoiseSource.of(seed).normal(draws, width + columns)
@@ -130,27 +121,24 @@ class Trajectory(Point):
     def __init__(self, layout: AffineLayout, config: SwagConfig) -> None:
         super().__init__(layout, config.scope, config.prior())
         self.config = config
-        zeros = torch.zeros_like(self.affine, dtype=torch.float64)
-        self.register_buffer("snapshots", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("collected_at", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("mean", zeros)
-        self.register_buffer("squares", zeros.clone())
+        for name in ("snapshots", "collected_at"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.int64))
+        for name in ("mean", "squares"):
+            self.register_buffer(name, torch.zeros_like(self.affine, dtype=torch.float64))
         self.register_buffer("deviations", torch.zeros(config.rank, *self.affine.shape))
 
     def schedule(self, optimizer: Optimizer) -> LRScheduler:
         return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / (self.config.warmup_steps + 1)))
 
     def check_steps(self, steps: int) -> None:
-        expected = max(0, steps - self.config.burn_in) // self.config.collect_every
-        if expected < 2:
-            raise InputError(
-                f"SWAG with {expected} snapshots: {steps} steps, burn_in {self.config.burn_in}, collect_every {self.config.collect_every}",
-                "at least 2 snapshots",
-                "train for more epochs, or lower burn_in or collect_every",
-            )
+        burn_in, every = self.config.burn_in, self.config.collect_every
+        if (expected := max(0, steps - burn_in) // every) < 2:
+            given = f"SWAG with {expected} snapshots: {steps} steps, burn_in {burn_in}, collect_every {every}"
+            raise InputError(given, "at least 2 snapshots", "train for more epochs, or lower burn_in or collect_every")
 
     def after_step(self, layout: AffineLayout, step: int) -> None:
-        due = step > self.config.burn_in and (step - self.config.burn_in) % self.config.collect_every == 0
+        after = step - self.config.burn_in
+        due = after > 0 and after % self.config.collect_every == 0
         if due and step != int(self.collected_at):  # accumulated gradients give several batches a step
             self.collect(layout)
             self.collected_at.fill_(step)
@@ -175,33 +163,19 @@ class Trajectory(Point):
         return Swag(self.mean.float().cpu(), variance.cpu(), deviations.cpu().clone(), scope=self.scope)
 
 
-@flushed_denormals()
-def finetune_swag(
-    base: Path, config: FinetuneConfig[SwagConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> dict[str, Any]:
-    """Run SGD from a base network, fit a Gaussian to its snapshots, and write the Bayesian model.
-
-    Args:
-        base, config, out, device, say: see :func:`segunc.posteriors.abnn.finetune_abnn`.
-
-    Returns:
-        what was measured: seconds, steps, snapshots, the scale.
-    """
-    from segunc.training.finetune_run import FinetuneRun
-
-    run = FinetuneRun(base, config, out, device=device, say=say)
-    options = config.settings
+@finetuning()
+def finetune_swag(run: FinetuneRun[SwagConfig]) -> dict[str, Any]:
+    """Run SGD from a base network, fit a Gaussian to its snapshots, and write the Bayesian model."""
+    options = run.config.settings
     trajectory = Trajectory(AffineLayout(run.network), options)
     run.train(trajectory)
     posterior = trajectory.gaussian()
     scale = options.scale
     if scale is None:
         run.place()
-        grid = options.scale_grid
-        scale = run.select(posterior.with_scale, grid, "scale", options.selection_frames, options.selection_draws)
-    snapshots = int(trajectory.snapshots)
+        scale = run.select(posterior.with_scale, options.scale_grid, "scale")
+    snapshots, columns = int(trajectory.snapshots), len(posterior.deviations)
     run.measured |= {"snapshots": snapshots, "scale": scale}
-    columns = len(posterior.deviations)
     return run.finish(posterior.with_scale(scale), f"{snapshots} snapshots, rank {columns}, scale {scale:g}")
 
 

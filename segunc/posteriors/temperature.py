@@ -1,16 +1,15 @@
 """Temperature scaling: one number by which logits are divided, fitted on validation NLL (Guo et al., ICML 2017, arXiv 1706.04599).
 
-A Bayesian model predicts the mean over draws of ``softmax(z_s / T)``, so that is whose likelihood is fitted: T goes inside
-of the mean. Every evaluation of T needs the logits of all draws, and the logits of whole frames would be draws x classes
-x pixels x frames. What is kept instead is a random sample of labelled pixels of each frame, chosen by (seed, frame) alone:
-24 draws x 19 classes x 500 pixels of 100 frames are 91 MB. A frame's pixels are weighted by how many labelled ones they
-stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the frames.
+A Bayesian model predicts the mean over draws of ``softmax(z_s / T)``, so that is whose likelihood is fitted: T goes inside of the
+mean. Every evaluation of T needs the logits of all draws, so only a random sample of labelled pixels of each frame is kept, chosen
+by (seed, frame) alone: 24 draws x 19 classes x 500 pixels of 100 frames are 91 MB. A frame's pixels are weighted by how many
+labelled ones they stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the frames.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -23,14 +22,16 @@ from segunc.affine.noise import mix_seed
 from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.posteriors.attachment import Attachment, are_finite
+from segunc.data.labels import IGNORE
+from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.training.progress import say
+from segunc.sampling.runner import draw_logits
+from segunc.training.config import FitConfig
+from segunc.training.progress import Say, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
     from segunc.posteriors.files import Model
-    from segunc.training.config import FitConfig
 
 LOWEST, HIGHEST = 0.05, 20.0
 """Temperatures between which the best is sought; networks in use lie in 0.5 to 5."""
@@ -125,18 +126,8 @@ class TemperatureFit(NamedTuple):
 
 
 def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
-    """The logits of all draws at randomly chosen labelled pixels of validation frames.
-
-    Raises:
-        InputError: no frame holds a labelled pixel.
-    """
-    from segunc.data.labels import IGNORE
-    from segunc.posteriors.fitting import frames_as_seen
-    from segunc.sampling.runner import draw_logits
-
-    logits: list[Tensor] = []
-    labels: list[Tensor] = []
-    weights: list[Tensor] = []
+    """The logits of all draws at randomly chosen labelled pixels of validation frames; an InputError where there is none."""
+    kept: list[tuple[Tensor, Tensor, Tensor]] = []
     for index, image, truth in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
         labelled = np.flatnonzero(truth.ravel() != IGNORE)
         if labelled.size == 0:
@@ -145,18 +136,15 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
         count = min(settings.pixels, labelled.size)
         chosen = np.sort(generator.choice(labelled, count, replace=False))
         places = torch.from_numpy(chosen).to(image.device)
-        kept = [
-            draw[0].flatten(1)[:, places].T.float().cpu()
-            for draw in draw_logits(model.network, model.posterior, image, settings.draws, settings.seed)
-        ]
-        logits.append(torch.stack(kept))
-        labels.append(torch.from_numpy(truth.ravel()[chosen].astype(np.int64)))
-        weights.append(torch.full((count,), labelled.size / count, dtype=torch.float64))
-    if not logits:
-        raise InputError(
-            f"the {settings.split} frames hold no labelled pixel", "frames with labels", "choose another split"
-        )
-    return PixelSample(torch.cat(logits, 1), torch.cat(labels), torch.cat(weights), len(logits))
+        draws = draw_logits(model.network, model.posterior, image, settings.draws, settings.seed)
+        logits = torch.stack([draw[0].flatten(1)[:, places].T.float().cpu() for draw in draws])
+        labels = torch.from_numpy(truth.ravel()[chosen].astype(np.int64))
+        kept.append((logits, labels, torch.full((count,), labelled.size / count, dtype=torch.float64)))
+    if not kept:
+        given = f"the {settings.split} frames hold no labelled pixel"
+        raise InputError(given, "frames with labels", "choose another split")
+    every_logits, every_label, weights = zip(*kept, strict=True)
+    return PixelSample(torch.cat(every_logits, 1), torch.cat(every_label), torch.cat(weights), len(kept))
 
 
 def mean_nll(logits: Tensor, labels: Tensor, weights: Tensor, log_temperature: Tensor) -> Tensor:
@@ -165,9 +153,7 @@ def mean_nll(logits: Tensor, labels: Tensor, weights: Tensor, log_temperature: T
     Where ``log_temperature`` needs a gradient it is added to it block by block, and the value comes without one.
 
     Args:
-        logits: ``[S, P, C]``.
-        labels: ``[P]`` int64.
-        weights: ``[P]`` float64.
+        logits, labels, weights: see :class:`PixelSample`.
         log_temperature: scalar float64.
     """
     draws, pixels, classes = logits.shape
@@ -189,13 +175,10 @@ def mean_nll(logits: Tensor, labels: Tensor, weights: Tensor, log_temperature: T
 def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> TemperatureFit:
     """The temperature with the lowest mean NLL, by L-BFGS with a strong-Wolfe line search over ln T in float64.
 
-    It starts at the best of a coarse grid between the bounds, because the likelihood of a mean over draws need not have
-    one minimum only.
+    It starts at the best of a coarse grid, because the likelihood of a mean over draws need not have one minimum only.
 
     Args:
-        logits: ``[S, P, C]``; S = 1 for a deterministic network.
-        labels: ``[P]`` int64.
-        weights: ``[P]``, or None for equal ones.
+        logits, labels, weights: see :class:`PixelSample`; None for equal weights.
 
     Raises:
         InputError: the NLL is lowest at a bound, as it is where every sampled pixel is right (T towards 0), or where
@@ -237,34 +220,23 @@ def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = Non
 
 @flushed_denormals()
 def scale_temperature(
-    base: Path,
-    config: FitConfig[TemperatureConfig],
-    out: Path,
-    *,
-    device: str = "auto",
-    say: Callable[[str], None] = say,
+    base: Path, config: FitConfig[TemperatureConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> Calibration:
-    """Fit the temperature of a model and write the same model with its calibration.
+    """Fit the temperature of a model and write the same model with its calibration, in the place of one that is there already.
 
     Args:
-        base, out: model folders of either kind, or one; a calibration that is there already plays no part, and is replaced.
+        base, out: model folders of either kind, or one.
         config, device, say: see :class:`segunc.posteriors.methods.Method`.
 
     Raises:
         InputError: no labelled pixel, NaN logits, or no temperature within the bounds is best.
     """
-    from segunc.posteriors.files import copy_model
-    from segunc.posteriors.fitting import fitted_on, load_for_fitting
-    from segunc.training.config import save_config
-
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)
     draws, pixels = sample.logits.shape[:2]
     say(f"logits of {pixels:,} pixels of {sample.frames} frames, {draws} draws")
     fitted = fit_temperature(sample.logits, sample.labels, sample.weights)
-    copy_model(base, out)
-    save_config(config, out, METHOD.name)
     calibration = Calibration(
         **fitted._asdict(),
         fitted_on=fitted_on(config, settings.split),
@@ -275,10 +247,9 @@ def scale_temperature(
         base_sha256=model.sha256,
         posterior_sha256=model.posterior_sha256,
     )
-    calibration.write(out)
-    say(
-        f"wrote {out}: temperature {fitted.temperature:.4f}, NLL {fitted.nll_before:.4f} at 1, {fitted.nll_after:.4f} now"
-    )
+    calibration.attach(base, config, out, METHOD.name)
+    nll = f"NLL {fitted.nll_before:.4f} at 1, {fitted.nll_after:.4f} now"
+    say(f"wrote {out}: temperature {fitted.temperature:.4f}, {nll}")
     return calibration
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +17,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
 from segunc.networks.files import POSTERIOR
 from segunc.posteriors.methods import Method
-from segunc.training.progress import say
+from segunc.training.config import now
+from segunc.training.progress import Say, say
 
 if TYPE_CHECKING:
     from segunc.training.config import FitConfig
@@ -33,12 +33,8 @@ class TestTimeAugmentation(Mixture):
     K have a common divisor, such a member meets only some of the transforms.
 
     Args:
-        inner: any other posterior; a deterministic one has K draws in all.
-        scales: factors of both sides of the frame.
+            scales: factors of both sides of the frame.
         flip: also mirror the frame.
-
-    Raises:
-        InputError: no scale, one that is not positive, or a posterior that is augmented already.
     """
 
     __test__ = False  # pytest takes the name for that of a test
@@ -46,9 +42,8 @@ class TestTimeAugmentation(Mixture):
 
     def __init__(self, inner: AnyPosterior, scales: Sequence[float] = (1.0,), flip: bool = True) -> None:
         if isinstance(inner, TestTimeAugmentation):
-            raise InputError(
-                "test-time augmentation of a model that has it already", "a model without", "start from its base"
-            )
+            given = "test-time augmentation of a model that has it already"
+            raise InputError(given, "a model without", "start from its base")
         if not scales or not all(scale > 0 and math.isfinite(scale) for scale in scales):
             raise InputError(f"scales {list(scales)}", "positive numbers", "0.75, 1 and 1.25 are usual")
         self.inner, self.scales, self.flip = inner, tuple(float(scale) for scale in scales), flip
@@ -92,15 +87,12 @@ class TtaConfig(Settings):
     flip: bool = True
 
 
-def augment_model(
-    base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Callable[[str], None] = say
-) -> None:
+def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
     """Write a model with test-time augmentation over it; what was fitted on the model without is left out.
 
     Args:
         base: the model folder of any model that is not augmented already.
-        config, out, say: see :class:`segunc.posteriors.methods.Method`.
-        device: plays no part.
+        config, out, say: see :class:`segunc.posteriors.methods.Method`; the device plays no part.
 
     Raises:
         InputError: settings out of range, an augmented model, or ``out`` is ``base``.
@@ -114,16 +106,11 @@ def augment_model(
     if (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get("method") == posterior.method:
         (out / POSTERIOR).unlink()  # the same command once more
     copy_model(base, out, fitted=False)
-    inner = read_json(base / POSTERIOR, "the description of a posterior") if model.bayesian else None
     record = {
-        "format": FORMAT,
-        "method": posterior.method,
-        "members": posterior.members,
-        "scales": list(posterior.scales),
-        "flip": posterior.flip,
-        "base_sha256": model.sha256,
-        "inner": inner,
-        "provenance": {"date": datetime.now(UTC).isoformat(timespec="seconds"), "base": base.name},
+        **{"format": FORMAT, "method": posterior.method, "members": posterior.members},
+        **{"scales": list(posterior.scales), "flip": posterior.flip, "base_sha256": model.sha256},
+        "inner": read_json(base / POSTERIOR, "the description of a posterior") if model.bayesian else None,
+        "provenance": {"date": now(), "base": base.name},
     }
     write_json(out / POSTERIOR, record)
     scales = ", ".join(f"{scale:g}" for scale in config.settings.scales)

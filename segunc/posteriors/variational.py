@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -12,16 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.noise import NoiseSource
-from segunc.affine.prior import Prior
-from segunc.affine.trainable import Trainable
+from segunc.affine.noise import NoiseSource, Seed
+from segunc.affine.posterior import Prior, Trainable
 from segunc.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
-from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
+from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.config import AffineTrainingConfig
+from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
-from segunc.training.progress import Say, say
 
 
 class MeanField:
@@ -31,9 +29,6 @@ class MeanField:
         mean: ``[2, T]`` means of gamma (row 0) and beta (row 1).
         sigma: ``[2, T]`` standard deviations, at least 0; 0 outside of the scope and where a layer has no beta.
         scope: which sites are stochastic.
-
-    Raises:
-        InputError: tensors of other shapes, or a negative sigma.
     """
 
     method: ClassVar[str] = "variational"
@@ -46,9 +41,7 @@ class MeanField:
             raise InputError("a negative or NaN sigma", "standard deviations of at least 0")
         self.mean, self.sigma, self.scope = mean, sigma, scope
 
-    def affine(
-        self, layout: AffineLayout, draws: Sequence[int], seed: int | NoiseSource, scope: str | None = None
-    ) -> AffineDraws:
+    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         mask = layout.mask(self.scope, scope)
         noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).view(len(draws), 2, -1).to(layout.device)
         values = self.mean.to(layout.device) + self.sigma.to(layout.device) * mask * noise
@@ -121,30 +114,13 @@ class MeanFieldTraining(Trainable[MeanField]):
         return [{"params": [self.mean]}, {"params": [self.rho], "lr": self.sigma_lr}]
 
 
-@flushed_denormals()
-def finetune_variational(
-    base: Path, config: FinetuneConfig[VariationalConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> dict[str, Any]:
-    """Train a mean-field Gaussian around a base network and write the Bayesian model.
-
-    Args:
-        base, config, out, device, say: see :func:`segunc.posteriors.abnn.finetune_abnn`.
-
-    Returns:
-        what was measured: seconds, steps, the median of sigma.
-    """
-    from segunc.training.finetune_run import FinetuneRun
-
-    run = FinetuneRun(base, config, out, device=device, say=say)
-    options = config.settings
-    trained = MeanFieldTraining(AffineLayout(run.network), options)
-    posterior = run.train(
-        trained, optimizer=options.optimizer, schedule=options.schedule, draws_per_image=options.draws_per_image
-    )
-    median = float(posterior.sigma[posterior.sigma > 0].median())
-    run.measured["median_sigma"] = median
-    numbers = int((posterior.sigma > 0).sum())
-    return run.finish(posterior, f"mean-field Gaussian over {numbers:,} parameters, median sigma {median:.4g}")
+@finetuning()
+def finetune_variational(run: FinetuneRun[VariationalConfig]) -> dict[str, Any]:
+    """Train a mean-field Gaussian around a base network and write the Bayesian model."""
+    posterior = run.train(MeanFieldTraining(AffineLayout(run.network), run.config.settings))
+    sigma = posterior.sigma[posterior.sigma > 0]
+    run.measured["median_sigma"] = median = float(sigma.median())
+    return run.finish(posterior, f"mean-field Gaussian over {len(sigma):,} parameters, median sigma {median:.4g}")
 
 
 METHOD = Method("variational", VariationalConfig, finetune_variational, MeanField.from_tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor
@@ -22,8 +23,8 @@ from segunc.sampling.sampler import Sampler
 class HostMaps(Mapping[str, Array]):
     """Maps by name as arrays, which wait for their copies only when they are looked at.
 
-    From a GPU the copies into pinned memory are queued behind the computation, so that the thread that computes goes on to
-    the next frames at once and the thread that writes waits. On a CPU nothing is copied.
+    From a GPU these are queued behind the computation, so that the thread that computes goes on to the next frames at once
+    and the thread that writes waits. On a CPU nothing is copied.
     """
 
     def __init__(self, maps: Mapping[str, Tensor]) -> None:
@@ -47,12 +48,13 @@ class HostMaps(Mapping[str, Array]):
         return len(self._maps)
 
 
+@dataclass(frozen=True)
 class FrameProcess:
     """Maps of frames of one size; a frame that the network refuses fails alone.
 
     Frames share a batch, except with tiles, smoothing or new draws for each, where they run one after the other.
 
-    Args:
+    Attributes:
         sampler: over a :class:`SegmentationNetwork`; with tiles or smoothing it must return aleatoric.
         scores: names of the maps to return.
         size: (height, width) the network sees; None for its inference size, and with tiles for the frame's own size.
@@ -62,34 +64,26 @@ class FrameProcess:
             in any shard, after any kill and with any selection. Maps of a video flicker then.
     """
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        scores: Sequence[str],
-        *,
-        size: tuple[int, int] | None = None,
-        tiling: Tiling | None = None,
-        smoother: Smoother | None = None,
-        redraw: bool = False,
-    ) -> None:
-        self.sampler, self.scores, self.size = sampler, tuple(scores), size
-        self.tiling, self.smoother = tiling, smoother
-        self._redraw = redraw
+    sampler: Sampler
+    scores: Sequence[str]
+    _: KW_ONLY
+    size: tuple[int, int] | None = None
+    tiling: Tiling | None = None
+    smoother: Smoother | None = None
+    redraw: bool = False
 
     def __call__(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
         if self.tiling is not None or self.smoother is not None:
             return [self._by_means(frame) for frame in frames]
-        if self._redraw:
+        if self.redraw:
             return [self._at_once([frame])[0] for frame in frames]
         return self._at_once(frames)
 
-    def _seed(self, frame: Frame) -> int | None:
-        return frame_seed(self.sampler.seed, frame.name) if self._redraw else None
-
     def _at_once(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
+        seed = frame_seed(self.sampler.seed, frames[0].name) if self.redraw else None
         try:
             images = [frame.image for frame in frames if frame.image is not None]
-            result = sample_frames(self.sampler, images, size=self.size, seed=self._seed(frames[0]))
+            result = sample_frames(self.sampler, images, size=self.size, seed=seed)
         except (InputError, torch.OutOfMemoryError) as error:
             if len(frames) > 1:  # one of them may be at fault, or all together too many
                 return [self._at_once([frame])[0] for frame in frames]

@@ -1,6 +1,6 @@
 """The means over draws of one frame, which can be blended over tiles and averaged over time, and the maps of them.
 
-Entropies of blended or averaged probabilities must be taken afterwards: H is concave, so
+The entropy of blended or averaged probabilities is taken afterwards: H is concave, so
 ``H(sum_i w_i p_i) >= sum_i w_i H(p_i)``, and with the mean entropies weighted alike epistemic stays above zero.
 """
 
@@ -27,17 +27,11 @@ STRIDE = 32
 
 @dataclass(frozen=True)
 class FrameMeans:
-    """What a frame's draws amount to, at the size of the network's input.
+    """What a frame's draws amount to, float32 at the size of the network's input."""
 
-    Attributes:
-        probabilities: float32 ``[C, h, w]``, mean over draws.
-        aleatoric: float32 ``[h, w]``, mean entropy of a draw divided by ln C.
-        others: float32 ``[h, w]`` by name: the scores that do not follow from the two.
-    """
-
-    probabilities: Tensor
-    aleatoric: Tensor
-    others: dict[str, Tensor]
+    probabilities: Tensor  # [C, h, w], mean over draws
+    aleatoric: Tensor  # [h, w], mean entropy of a draw divided by ln C
+    others: dict[str, Tensor]  # [h, w] by name: the scores that do not follow from the two
 
 
 def sample_means(sampler: Sampler, image: Tensor, seed: int | None = None) -> FrameMeans:
@@ -96,22 +90,17 @@ class Tiling:
 
     def run(self, image: Tensor, process: Callable[[Tensor], FrameMeans]) -> FrameMeans:
         """The blended means of an image ``[1, 3, H, W]``, where ``process`` makes those of a tile ``[1, 3, h, w]``."""
-        height, width = image.shape[-2:]
-        blended: FrameMeans | None = None
-        for rows, columns in self.tiles(height, width):
-            part = process(image[..., rows.start : rows.end, columns.start : columns.end])
-            if blended is None:
-                empty = part.aleatoric.new_zeros(height, width)
-                classes = part.probabilities.new_zeros(part.probabilities.shape[0], height, width)
-                blended = FrameMeans(classes, empty, {name: torch.zeros_like(empty) for name in part.others})
-            weights = (rows.weights[:, None] * columns.weights[None]).to(part.probabilities.device)
+        size = image.shape[-2:]
+        sums: list[Tensor] = []
+        for rows, columns in self.tiles(*size):
             window = (..., slice(rows.start, rows.end), slice(columns.start, columns.end))
-            blended.probabilities[window] += weights * part.probabilities
-            blended.aleatoric[window] += weights * part.aleatoric
-            for name, values in part.others.items():
-                blended.others[name][window] += weights * values
-        assert blended is not None
-        return blended
+            part = process(image[window])
+            values = [part.probabilities, part.aleatoric, *part.others.values()]
+            sums = sums or [value.new_zeros(*value.shape[:-2], *size) for value in values]
+            weights = (rows.weights[:, None] * columns.weights[None]).to(part.probabilities.device)
+            for blended, value in zip(sums, values, strict=True):
+                blended[window] += weights * value
+        return FrameMeans(sums[0], sums[1], dict(zip(part.others, sums[2:], strict=True)))
 
     def tiles(self, height: int, width: int) -> Iterator[tuple[Span, Span]]:
         """Rows and columns of each tile of a frame."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, write_atomically
+from segunc.core.files import inside, write_file
 from segunc.frames.sources import Frame
 from segunc.maps.folder import SMOOTHING_FOLDER, SMOOTHING_STATE
 from segunc.processing.means import FrameMeans
@@ -29,8 +29,7 @@ def check_time_constant(tau: float) -> None:
         raise InputError(f"a time constant of {tau}", "a positive number", "leave --smooth out to smooth nothing")
 
 
-@dataclass
-class _State:
+class _State(NamedTuple):
     sequence: str
     place: int
     time: float | None
@@ -43,8 +42,7 @@ class Smoother:
 
     dt is the time between two frames in seconds (so a variable frame rate and ``--every`` are accounted for), for images the
     number of frames. The first frame of a sequence is taken as it is; another folder of images, or another size, begins a
-    new sequence. A frame that failed leaves a gap in time, nothing else. Scores of the base network and of the disagreement
-    of draws are not smoothed.
+    new sequence. A frame that failed leaves a gap in time, nothing else. Other scores are not smoothed.
 
     Epistemic of averaged means, ``H(m) - mean entropy``, also holds how much successive frames disagree: where the scene
     moves, it is several times that of a frame alone, and then says less about the network than without smoothing.
@@ -54,14 +52,12 @@ class Smoother:
         out: the maps folder, where states are kept until the run has finished.
         interval: seconds between two frames where time stamps do not advance.
 
-    Raises:
-        InputError: a time constant that is not positive, or states elsewhere, behind a link.
+    InputError for a time constant that is not positive, or states elsewhere, behind a link.
     """
 
     def __init__(self, tau: float, out: Path, interval: float = 1.0) -> None:
         check_time_constant(tau)
-        self.tau, self.interval = tau, interval
-        self._folder = inside(out, SMOOTHING_FOLDER)
+        self.tau, self.interval, self._folder = tau, interval, inside(out, SMOOTHING_FOLDER)
         self._state: _State | None = None
 
     def update(self, frame: Frame, means: FrameMeans) -> FrameMeans:
@@ -89,14 +85,10 @@ class Smoother:
         if not older:
             return 0
         with np.load(io.BytesIO(older[-1].read_bytes()), allow_pickle=False) as saved:
-            self._state = _State(
-                str(saved["sequence"]),
-                int(older[-1].stem),
-                None if np.isnan(saved["time"]) else float(saved["time"]),
-                torch.from_numpy(saved["probabilities"]),
-                torch.from_numpy(saved["aleatoric"]),
-            )
-        return self._state.place + 1
+            place, time = int(older[-1].stem), None if np.isnan(saved["time"]) else float(saved["time"])
+            means = (torch.from_numpy(saved[name]) for name in ("probabilities", "aleatoric"))
+            self._state = _State(str(saved["sequence"]), place, time, *means)
+        return place + 1
 
     def finish(self) -> None:
         """Remove the states; call it when the run has finished."""
@@ -106,16 +98,11 @@ class Smoother:
             self._folder.rmdir()
 
     def _save(self, state: _State) -> None:
-        self._folder.mkdir(exist_ok=True)
+        sequence, time = np.array(state.sequence), np.array(math.nan if state.time is None else state.time)
+        probabilities, aleatoric = state.probabilities.cpu().numpy(), state.aleatoric.cpu().numpy()
         buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            sequence=np.array(state.sequence),
-            time=np.array(math.nan if state.time is None else state.time),
-            probabilities=state.probabilities.cpu().numpy(),
-            aleatoric=state.aleatoric.cpu().numpy(),
-        )
-        write_atomically(self._folder / f"{state.place:012d}.npz", buffer.getvalue())
+        np.savez(buffer, sequence=sequence, time=time, probabilities=probabilities, aleatoric=aleatoric)
+        write_file(self._folder / f"{state.place:012d}.npz", buffer.getvalue())
         for path in self._states()[:-2]:
             path.unlink()
 

@@ -2,8 +2,6 @@
 
 The plain pass is traced as it runs, with the shared prefix and the early end, so that a graph holds just what is left
 to be computed for a chunk of draws; the draws are its inputs, so one graph for a shape serves all draws and frames.
-CUDA graphs are not used: nothing was measured there.
-
 Compiled and plain passes differ by rounding, so the decision must be the same in every shard and after every kill. It
 is made of what is known of the whole input and of the settings, never of a clock, and a run records it.
 """
@@ -61,9 +59,7 @@ class Decision:
 def decide(work: Workload, device: str) -> Decision:
     """Whether compiling is expected to save :data:`MARGIN` times the seconds that it costs, and is possible.
 
-    Args:
-        work: of the whole run.
-        device: ``cpu`` or ``cuda``; on CUDA nothing was measured, so that nothing is compiled there unasked.
+    Nothing was measured on CUDA (``device`` is ``cpu`` or ``cuda``), so nothing is compiled there unasked.
     """
     if device != "cpu":
         return Decision(False, f"whether compiling pays on {device} has not been measured")
@@ -85,18 +81,13 @@ def decide(work: Workload, device: str) -> Decision:
 
 
 Forward = Callable[[Tensor, FoldedDraws, Ending | None, Prefix], Tensor]
-Inputs = tuple[Tensor, list[Tensor], list[Tensor], list[Tensor]]
 
 
 class CompiledPasses:
-    """Compiled forms of one engine's passes, made when they are first needed.
+    """Compiled forms of one engine's plain pass; ``messages`` gains a line when something cannot be compiled.
 
-    Which passes are compiled is the caller's choice and must not depend on what came before: a graph is kept for every
-    shape, number of draws and shared part that is asked for, so that a frame's bits are the same wherever a run begins.
-
-    Args:
-        forward: the plain pass: images, draws, ending and a complete prefix to logits.
-        messages: gains a line when something cannot be compiled.
+    Which passes are compiled must not depend on what came before, so that a frame's bits are the same wherever a run
+    begins: a graph is kept for every shape, number of draws and shared part that is asked for.
     """
 
     def __init__(self, forward: Forward, messages: list[str]) -> None:
@@ -118,7 +109,10 @@ class CompiledPasses:
         key = (tuple(images.shape), len(draws), tuple(numbers), tuple(site.agree for site in sites))
         try:
             if key not in self._graphs:
-                self._graphs[key] = self._compile(inputs, draws, ending, prefix)
+                # Its only warning at import is that a CUDA toolkit has no device, on a CPU run.
+                logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+                traced = make_fx(self._pass_of(draws, ending, prefix), tracing_mode="real")(*inputs)
+                self._graphs[key] = torch.compile(traced, dynamic=False)
             graph = self._graphs[key]
             return None if graph is None else graph(*inputs)
         except torch.OutOfMemoryError:
@@ -133,9 +127,9 @@ class CompiledPasses:
         if message not in self._messages:
             self._messages.append(message)
 
-    def _compile(
-        self, inputs: Inputs, draws: FoldedDraws, ending: Ending | None, prefix: Prefix
-    ) -> Callable[..., Tensor]:
+    def _pass_of(self, draws: FoldedDraws, ending: Ending | None, prefix: Prefix) -> Callable[..., Tensor]:
+        """The plain pass as a function of nothing but tensors."""
+
         def run(images: Tensor, kept: list[Tensor], scales: list[Tensor], shifts: list[Tensor]) -> Tensor:
             known = Prefix()
             known.results = dict(prefix.results)
@@ -145,10 +139,7 @@ class CompiledPasses:
             sites = (replace(s, scale=a, shift=b) for s, a, b in zip(draws.sites, scales, shifts, strict=True))
             return self._forward(images, FoldedDraws(tuple(sites), len(draws)), ending, known)
 
-        # Its only warning at import is that a CUDA toolkit has no device, on a CPU run.
-        logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-        graph: Callable[..., Tensor] = torch.compile(make_fx(run, tracing_mode="real")(*inputs), dynamic=False)
-        return graph
+        return run
 
 
 def _obstacle(draws: FoldedDraws, prefix: Prefix | None) -> str:

@@ -31,7 +31,7 @@ class Upsampling:
 
     @classmethod
     def none(cls, size: tuple[int, int]) -> Upsampling:
-        """Logits that have their size already."""
+        """That of logits which have their size already."""
         return cls(size, size, size)
 
     def apply(self, logits: Tensor) -> Tensor:
@@ -72,11 +72,7 @@ class Ending:
 
 
 class EndReachedError(Exception):
-    """Ends a forward pass; carries the low-resolution logits."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__("the last upsampling was reached")
-        self.logits = logits
+    """Ends a forward pass; its one argument is the low-resolution logits."""
 
 
 class InterpolationWatch(TorchFunctionMode):
@@ -84,8 +80,7 @@ class InterpolationWatch(TorchFunctionMode):
 
     def __init__(self, stop_at: int | None = None) -> None:
         super().__init__()
-        self._stop_at = stop_at
-        self._calls = 0
+        self._stop_at, self._calls = stop_at, 0
         self._last: tuple[Tensor, Upsampling | None] | None = None
 
     def __torch_function__(
@@ -105,12 +100,11 @@ class InterpolationWatch(TorchFunctionMode):
     def ending(self, logits: Tensor) -> Ending | None:
         """The ending of the watched pass if its last interpolation made ``logits``, but for a crop and the type."""
         low, upsampling = self._last or (None, None)
-        if low is None or upsampling is None:
+        if low is None or upsampling is None or low.shape[:2] != logits.shape[:2]:
             return None
-        kept = (logits.shape[-2], logits.shape[-1])
-        if low.shape[:2] != logits.shape[:2] or any(k > f for k, f in zip(kept, upsampling.full, strict=True)):
+        found = replace(upsampling, kept=(logits.shape[-2], logits.shape[-1]))
+        if found.kept[0] > found.full[0] or found.kept[1] > found.full[1]:
             return None
-        found = replace(upsampling, kept=kept)
         # The very same operation on the same numbers: equality is exact, and a network that goes on computing fails it.
         return Ending(found, self._calls) if torch.equal(found.apply(low).to(logits.dtype), logits) else None
 
@@ -121,9 +115,7 @@ def _upsampling(given: dict[str, Any], output: Tensor) -> Upsampling | None:
     if given.get("mode") != "bilinear" or given.get("antialias") or low.ndim != 4:
         return None
     factor = None if given.get("recompute_scale_factor") else given.get("scale_factor")
-    factors = None
-    if factor is not None:
-        pair = factor if isinstance(factor, list | tuple) else (factor, factor)
-        factors = (float(pair[0]), float(pair[1]))
+    pair = factor if isinstance(factor, list | tuple) else (factor, factor)
+    factors = None if factor is None else (float(pair[0]), float(pair[1]))
     source, full = ((t.shape[-2], t.shape[-1]) for t in (low, output))
     return Upsampling(source, full, full, bool(given.get("align_corners")), factors)

@@ -9,9 +9,8 @@ S exact draws cost S passes, so everything else has to cost little. The engine m
 * Draws may be compiled (:mod:`segunc.sampling.compilation`).
 
 Draws are the outermost part of the batch. A network that does not keep that order would give wrong maps without an
-error, and one whose tensors are changed in place would share wrong ones, so both are checked, in float32, on the first
-frame at a small size and its mirror image (:func:`check`). ``torch.func.vmap`` over the draws of a plain network is no
-shorter way: ``tools/compare_vmap.py`` prints what it costs beside these passes.
+error, and one whose tensors are changed in place would share wrong ones, so both are checked (:func:`check`).
+``torch.func.vmap`` over the draws is no shorter way: ``tools/compare_vmap.py`` prints what it costs.
 """
 
 from __future__ import annotations
@@ -43,17 +42,14 @@ TOLERANCE = 1e-3
 
 
 class Engine:
-    """Runs a network for frames and draws, up to its logits at low resolution.
+    """Runs a network (in eval mode, converted or not) for frames and draws, up to its logits at low resolution.
 
     In float32 it runs the network itself. In bfloat16 it runs a copy whose weights are bfloat16, so that activations
-    are bfloat16 throughout without casts; a network that does not take that runs under autocast instead.
-
-    Args:
-        network: in eval mode; converted or not.
-        precision: of activations and weights. Norm sites take their draws in it, folded in float32 before.
-        messages: gains what a user should know.
+    are bfloat16 throughout without casts; a network that does not take that runs under autocast instead. Norm sites
+    take their draws in that precision, folded in float32 before.
 
     Attributes:
+        messages: what a user should know.
         found: by the self-check, None before it and for a network without draws.
     """
 
@@ -75,25 +71,17 @@ class Engine:
 
     @cached_property
     def layout(self) -> AffineLayout:
-        """The layout of the network that runs.
-
-        Raises:
-            InputError: it is not converted.
-        """
+        """The layout of the network that runs; InputError where it is not converted."""
         return AffineLayout(self._run)
 
     def fold(self, draws: AffineDraws, *, share: bool) -> FoldedDraws:
         """The draws for :meth:`logits`; with ``share`` sites where all agree keep one row."""
         return self.layout.fold(draws, self.dtype, share=share)
 
-    def check(self, images: Tensor, draws: AffineDraws) -> None:
-        """Find out in float32 how draws may run on this network, by the first frame that it sees."""
-        if self.found is None:
-            self.found = check(self.network, images, draws)
-
     def shares(self, chunk: int = 1) -> bool:
         """Whether what is common to all draws may be shared by ``chunk`` draws at a time."""
-        return self.found is not None and (self.found.shared_passed or (self.found.shared_one_passed and chunk == 1))
+        found = self.found
+        return found is not None and (is_rounding(found.shared) or (is_rounding(found.shared_one) and chunk == 1))
 
     def ending(self, images: Tensor, draws: FoldedDraws | None) -> Ending | None:
         """How the network ends for images ``[n, 3, H, W]`` of this shape, found by one full pass at the first of them.
@@ -127,15 +115,9 @@ class Engine:
     ) -> tuple[Tensor, Upsampling]:
         """Logits ``[k * n, C, h, w]`` of k draws of n frames, draw-major, and what upsampling is left to be done.
 
-        Args:
-            images: ``[n, 3, H, W]`` on the device.
-            draws: None for the network as it is.
-            ending: of :meth:`ending` for this shape.
-            prefix: shared results of these images; None computes everything for every draw.
-            compiled: run the draws through torch.compile, where that can be done.
-
-        Raises:
-            InputError: the network does not return ``[batch, C, H, W]``.
+        ``images`` are ``[n, 3, H, W]`` on the device; without ``draws`` the network runs as it is, without a ``prefix``,
+        shared results of these images, everything is computed for every draw. ``compiled`` runs the draws through
+        torch.compile, where that can be done. InputError where the network does not return ``[batch, C, H, W]``.
         """
         logits = self._compiled(images, draws, ending, prefix) if compiled and draws is not None else None
         if logits is None:
@@ -172,15 +154,12 @@ class Engine:
             try:
                 logits = self._run(batch)
             except EndReachedError as end:
-                logits = end.logits
+                logits = end.args[0]
         expected = len(images) * count
         if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[0] != expected:
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise InputError(
-                f"a network that returns {shape} for {(expected, *images.shape[1:])}",
-                "logits [n, C, H, W]",
-                "wrap it to return them",
-            )
+            given = f"a network that returns {shape} for {(expected, *images.shape[1:])}"
+            raise InputError(given, "logits [n, C, H, W]", "wrap it to return them")
         return logits
 
     def _use_autocast(self, error: Exception) -> None:
@@ -198,18 +177,14 @@ def bfloat16_copy(network: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {id(t): t for t in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
     body = copied.body if isinstance(copied, SegmentationNetwork) else copied
-    narrow: dict[int, nn.Parameter] = {}
     for module in body.modules():
-        if isinstance(module, StochasticSite | _BatchNorm):
-            continue
-        for name, parameter in module._parameters.items():
-            if parameter is not None and parameter.is_floating_point():
-                if id(parameter) not in narrow:
-                    narrow[id(parameter)] = nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
-                module._parameters[name] = narrow[id(parameter)]
-        for name, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_floating_point():
-                module._buffers[name] = buffer.bfloat16()
+        if not isinstance(module, StochasticSite | _BatchNorm):
+            for name, parameter in module._parameters.items():
+                if parameter is not None and parameter.is_floating_point():
+                    module._parameters[name] = nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
+            for name, buffer in module._buffers.items():
+                if buffer is not None and buffer.is_floating_point():
+                    module._buffers[name] = buffer.bfloat16()
     if body is not copied:
         body.register_forward_pre_hook(lambda module, inputs: tuple(t.bfloat16() for t in inputs))
     return copied.eval()
@@ -217,36 +192,26 @@ def bfloat16_copy(network: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """What was found with the base network and two draws over two frames."""
+    """What was found with the base network and two draws over two frames; differences are relative to the largest logit."""
 
-    # Largest difference of two draws as a batch from the same two one by one, relative to the largest logit.
-    batched: float
+    batched: float  # largest difference of two draws as a batch from the same two one by one
     shared: float  # the same for passes that share what is common to all draws
-    # The same for passes of one draw. Networks that take the size of the batch from a tensor before the first draw, and
-    # use it after (Swin's windows, DPT), can share in no others.
+    # The same for such passes of one draw. Networks that take the size of the batch from a tensor before the first draw,
+    # and use it after (Swin's windows, DPT), can share in no others.
     shared_one: float
     reached: list[bool]  # for each site whether a drawn forward came through it
 
-    @property
-    def batched_passed(self) -> bool:
-        return self.batched <= TOLERANCE
 
-    @property
-    def shared_passed(self) -> bool:
-        return self.shared <= TOLERANCE
-
-    @property
-    def shared_one_passed(self) -> bool:
-        return self.shared_one <= TOLERANCE
+def is_rounding(difference: float) -> bool:
+    """Whether a difference of the :class:`SelfCheck` is one of rounding alone."""
+    return difference <= TOLERANCE
 
 
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
     """Compare the ways of running draws, in float32, on the first of images ``[n, 3, H, W]`` at a small size.
 
-    Of the draws, at least two, the first is mostly the base network's own affine.
-
-    Raises:
-        NotFiniteError: the base network or a draw gives NaN or infinite logits.
+    Of the draws, at least two, the first is mostly the base network's own affine. NotFiniteError where one of them gives
+    NaN or infinite logits.
     """
     engine, image = Engine(network, "float32"), images[:1].float()
     try:
@@ -261,18 +226,14 @@ def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
 def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     last = min(3, len(draws))
     plain, common = (engine.fold(draws, share=share) for share in (False, True))
-    prefix = Prefix()
 
-    def run(first: int, end: int) -> Tensor:
-        return engine.logits(frames, plain.part(first, end), None)[0]
+    def run(folded: FoldedDraws, first: int, end: int, prefix: Prefix | None = None) -> Tensor:
+        return engine.logits(frames, folded.part(first, end), None, prefix)[0]
 
-    def run_shared(first: int, end: int) -> Tensor:
-        return engine.logits(frames, common.part(first, end), None, prefix)[0]
-
-    single = [run(0, 1)]
+    single = [run(plain, 0, 1)]
     require_finite(single[0])
     for draw in range(1, last):
-        single.append(run(draw, draw + 1))
+        single.append(run(plain, draw, draw + 1))
         require_finite(single[draw], "a draw gives", "lower alpha")
     size = max(max(float(s.abs().max()) for s in single), 1e-12)
 
@@ -281,31 +242,28 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
 
     batched = shared_one = shared = float("inf")  # differences that are not known stay infinite
     with suppress(InputError, RuntimeError):
-        batched = difference([run(1, last)], [torch.cat(single[1:])])
+        batched = difference([run(plain, 1, last)], [torch.cat(single[1:])])
     with suppress(InputError, RuntimeError, TypeError, ValueError, LookupError):
-        shared_one = difference([run_shared(s, s + 1) for s in range(last)], single)
-        if batched <= TOLERANCE:
-            shared = max(shared_one, difference([run_shared(1, last)], [torch.cat(single[1:])]))
-    return SelfCheck(batched, shared if batched <= TOLERANCE else shared_one, shared_one, engine.layout.reached())
+        prefix = Prefix()
+        shared_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
+        if is_rounding(batched):
+            shared = max(shared_one, difference([run(common, 1, last, prefix)], [torch.cat(single[1:])]))
+    return SelfCheck(batched, shared if is_rounding(batched) else shared_one, shared_one, engine.layout.reached())
 
 
 def require_finite(
     logits: Tensor, who: str = "the network returns", remedy: str = "check its weights and its input"
 ) -> None:
-    """Raise NotFiniteError where logits are not numbers."""
     if not torch.isfinite(logits).all():
         raise NotFiniteError(f"{who} NaN or infinite logits", "finite logits", remedy)
 
 
 def _two_frames(image: Tensor, side: int) -> Tensor:
-    """An image ``[1, 3, H, W]`` and its mirror image, with sides of at most ``side`` pixels.
-
-    Two, because with one frame a forgotten repetition would be put right by broadcasting.
-    """
-    height, width = image.shape[-2:]
-    scale = side / max(height, width)
+    """An image ``[1, 3, H, W]`` and its mirror image, with sides of at most ``side`` pixels: with one frame a forgotten
+    repetition would be put right by broadcasting."""
+    scale = side / max(image.shape[-2:])
     if scale < 1:
         # Whole multiples of the usual stride, so that a bare smp network takes them.
-        size = [max(64, 32 * round(s * scale / 32)) for s in (height, width)]
+        size = [max(64, 32 * round(s * scale / 32)) for s in image.shape[-2:]]
         image = F.interpolate(image, size, mode="bilinear", align_corners=False)
     return torch.cat([image, image.flip(-1)]).contiguous(memory_format=torch.channels_last)

@@ -1,10 +1,8 @@
 """Frames as arrays in, their maps out: what prediction and evaluation share.
 
-A frame of the aspect ratio of the network's inference size is resized to it; another keeps its own aspect ratio with as
-many pixels (:func:`segunc.networks.network.inference_size`), because squeezing a 16:9 frame into 4:3 would change every
-shape the network learned. Sums are kept at the network's size. Then entropy and aleatoric are resized bilinearly to the
-frame, epistemic is their difference, and prediction and msp come from the resized mean probabilities: computing entropy
-from resized probabilities would mix neighbouring classes and write that into epistemic.
+Sums are kept at the network's size. Then entropy and aleatoric are resized bilinearly to the frame, epistemic is their
+difference, and prediction and msp come from the resized mean probabilities: computing entropy from resized
+probabilities would mix neighbouring classes and write that into epistemic.
 """
 
 from __future__ import annotations
@@ -15,33 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.scores import Score
 
 if TYPE_CHECKING:
     from segunc.sampling.sampler import Sampler
 
-Image = npt.NDArray[np.uint8]
-
 
 @dataclass(frozen=True)
 class Prediction:
-    """Maps of n frames.
+    """Maps of n frames."""
 
-    Attributes:
-        prediction: uint8 ``[n, H, W]``, the class of the largest mean probability.
-        scores: float32 ``[n, H, W]`` for each name that the sampler was asked for; entropies divided by ln C (0..1).
-        probabilities: float32 ``[n, C, H, W]`` mean over draws, only when asked for.
-    """
-
-    prediction: Tensor
-    scores: Mapping[str, Tensor]
-    probabilities: Tensor | None = None
+    prediction: Tensor  # uint8 [n, H, W], the class of the largest mean probability
+    scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
+    probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
 
 
 def sample_frames(
@@ -52,14 +42,10 @@ def sample_frames(
     keep_probabilities: bool = False,
     seed: int | None = None,
 ) -> Prediction:
-    """The maps of frames of one size, at their own size.
+    """The maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size.
 
-    Args:
-        sampler: over a :class:`SegmentationNetwork`.
-        images: RGB uint8 ``[H, W, 3]``, all of one size.
-        size: (height, width) the network sees; None for the network's inference size.
-        keep_probabilities: also return the mean probabilities.
-        seed: of other draws for these frames alone; None for the sampler's own.
+    The network, a :class:`SegmentationNetwork`, sees (height, width) ``size``; None is its inference size for the frame.
+    ``keep_probabilities`` and ``seed`` are those of :meth:`Sampler.__call__`.
     """
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
@@ -94,7 +80,7 @@ def finish_frame(
     *,
     keep: bool = False,
 ) -> Prediction:
-    """One frame's maps, each ``[H, W]``.
+    """One frame's maps of some scores, each ``[H, W]``.
 
     Args:
         scores: to make of the evidence.
@@ -103,14 +89,13 @@ def finish_frame(
             of those scores that say so; the prediction then comes from the resized probabilities.
         prediction: at the size of the evidence; None for the most probable class.
         ready: further maps, only to be resized.
-        keep: also return the mean probabilities.
+        keep: the mean probabilities too.
     """
     probabilities: Tensor = evidence["probabilities"]
     resize = size is not None and size != probabilities.shape[-2:]
     late = [score for score in scores if resize and score.resized == "evidence"]
     maps = {s.name: s(evidence)[0].float() for s in scores if s not in late} | dict(ready or {})
-    if resize:
-        assert size is not None
+    if size is not None and resize:
         if maps:
             maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
         needed = {"probabilities", *(name for score in late for name in score.needs)}

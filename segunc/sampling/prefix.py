@@ -4,9 +4,8 @@ Everything before the first site whose draws differ depends on the frames alone:
 with ``all`` the stem's convolution. A torch function mode follows every operation of a forward pass and marks its
 results: from frames only, or from draws too. The first pass over some frames remembers the results that later meet
 draws; further passes over the same frames take them from there and skip what led to them. Marked tensors keep one row
-for each frame and are repeated for the draws where they meet them. Nothing is found by names, skip connections need no
-special case, and no export or symbolic trace is needed: both fail on some architectures, and a trace is bound to a size
-of frame.
+for each frame and are repeated for the draws where they meet them. Nothing is found by names and skip connections need
+no special case; export and symbolic traces fail on some architectures, and are bound to a size of frame.
 
 A network for which this does not hold (it takes results out of in-place operations by other names, or calls scripted
 code) is found by the self-check, which compares with the plain computation.
@@ -51,17 +50,15 @@ class SharePrefix(TorchFunctionMode):
     def __init__(self, prefix: Prefix, draws: int) -> None:
         super().__init__()
         self._prefix, self._draws = prefix, draws
-        self._replay = prefix.complete
-        self._calls = 0
+        self._replay, self._calls = prefix.complete, 0
         self._seen: dict[int, Any] = {}
         self._needed: dict[int, Any] = {}
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         if not self._replay and kind is None:
-            self._prefix.results = {**self._seen, **self._needed}
-            self._prefix.kept = self._needed
-            self._prefix.complete = True
+            self._prefix.results = self._seen | self._needed
+            self._prefix.kept, self._prefix.complete = self._needed, True
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

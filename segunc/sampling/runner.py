@@ -1,13 +1,10 @@
-"""The draws of one branch: made once for a run, and run over sets of frames.
-
-A draw is a network, an input transform, the affine parameters of the sites, and dropout masks. Ensembles and test-time
-augmentation are mixtures of branches (:mod:`segunc.affine.branches`); the sampler deals its draws to them.
-"""
+"""The draws of one branch (:mod:`segunc.affine.branches`): made once for a run, and run over sets of frames."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
@@ -17,7 +14,7 @@ from segunc.affine.branches import IDENTITY, AnyPosterior, Branch, branches_of, 
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.engine import Engine, check, require_finite
+from segunc.sampling.engine import Engine, check, is_rounding, require_finite
 from segunc.sampling.prefix import Prefix
 
 
@@ -32,8 +29,8 @@ class BranchRunner:
             their own before the first site that is drawn.
 
     Attributes:
-        folded: the draws; None for a branch without noise.
-        base: the network's own affine as one draw, without noise; None for a branch without noise.
+        folded: the draws; None before :meth:`draw`, and for a branch without noise.
+        base: the network's own affine as one draw, likewise.
     """
 
     def __init__(self, branch: Branch, draws: range, engine: Engine, *, apart: bool = False) -> None:
@@ -43,12 +40,10 @@ class BranchRunner:
         self._drawn: tuple[NoiseSource, str | None] | None = None
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
-        """Make the draws, unless they are there.
+        """Make the draws of the whole's noise, unless they are there.
 
-        Args:
-            noise: of the whole.
-            scope: narrower than the posterior's own, or None.
-            images: the first frames, untransformed, for the self-check of the network; it comes before other draws.
+        ``scope`` is narrower than the posterior's own, or None. ``images`` are the first frames, untransformed, for the
+        self-check of the network, which comes before other draws.
         """
         if not self.branch.stochastic or self._drawn == (noise, scope):
             return
@@ -56,8 +51,8 @@ class BranchRunner:
         engine = self.engine
         drawn = self._affine(noise, scope)
         whole = drawn.after(engine.layout.weight, engine.layout.bias)
-        if images is not None:
-            engine.check(images, whole)
+        if images is not None and engine.found is None:
+            engine.found = check(engine.network, images, whole)
         # Row 0 is the base network.
         folded = engine.fold(whole, share=engine.shares() and not self.apart)
         self.base = folded.part(0, 1)
@@ -91,7 +86,7 @@ class BranchRunner:
         # What a member shares reaches further into the network, where the first check saw nothing shared.
         found = check(engine.network, images, runners[0]._affine(noise, scope))
         assert engine.found is not None
-        if found.shared_passed or (found.shared_one_passed and not engine.found.shared_passed):
+        if is_rounding(found.shared) or (is_rounding(found.shared_one) and not is_rounding(engine.found.shared)):
             return runners
         engine.messages.append(
             "what is common to a member's draws cannot be shared on this network; it is computed for every draw"
@@ -106,13 +101,7 @@ class BranchRunner:
 
 
 class Pass:
-    """One branch over one set of frames.
-
-    Args:
-        runner: of the branch.
-        images: untransformed, ``[n, 3, H, W]``.
-        chunk: draws that will run at a time, for which sharing is decided.
-    """
+    """One branch over one set of untransformed frames ``[n, 3, H, W]``; sharing is decided for ``chunk`` draws at a time."""
 
     def __init__(self, runner: BranchRunner, images: Tensor, chunk: int) -> None:
         self.runner, self.engine = runner, runner.engine
@@ -137,15 +126,8 @@ def draw_logits(
 ) -> Iterator[Tensor]:
     """Logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw.
 
-    The draws are those of :class:`segunc.sampling.Sampler` with the same seed, in its default scheme. It folds them
+    The draws are those of :class:`segunc.sampling.Sampler` of the same arguments, in its default scheme. It folds them
     into sums; here the caller sees each, and decides what to keep.
-
-    Args:
-        network: in eval mode; converted, unless the posterior is deterministic.
-        posterior: makes the draws; one without noise gives one draw for each of its branches.
-        images: ``[n, 3, H, W]`` on the network's device.
-        draws: S in total.
-        seed: of the noise.
 
     Raises:
         InputError: fewer draws than members.
@@ -158,14 +140,13 @@ def draw_logits(
     size: tuple[int, int] | None = None
     for draw in range(count):
         branch = branches[draw % len(branches)]
-        seen = branch.transform.apply(images)
+        active: AbstractContextManager[object] = nullcontext()
         if branch.stochastic:
             layout = layouts[id(branch.network)]
             numbers = branch.numbers(range(draw, draw + 1))
-            with layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise))):
-                logits = branch.network(seen)
-        else:
-            logits = branch.network(seen)
+            active = layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise)))
+        with active:
+            logits = branch.network(branch.transform.apply(images))
         if not branch.transform.identity:
             if size is None:
                 grid = network(images[:1])

@@ -1,11 +1,7 @@
 """The sampler: S draws of one network, or of several, over the same sums, and the maps of the scores asked for.
 
-Frames come in through :mod:`segunc.sampling.frames`. The sampler deals draws to branches
-(:mod:`segunc.sampling.runner`), takes their logits, a chunk at a time, from the engine (:mod:`segunc.sampling.engine`),
-and hands them to the sums (:mod:`segunc.sampling.tail`).
-
-The number of draws in a chunk is chosen for the first frame of a run and kept; folders with frames of very different
-sizes may want one of their own.
+It deals draws to branches (:mod:`segunc.sampling.runner`), takes their logits, a chunk at a time, from the engine
+(:mod:`segunc.sampling.engine`), and hands them to the sums (:mod:`segunc.sampling.tail`).
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.posterior import Deterministic
 from segunc.core.device import Precision
 from segunc.core.errors import InputError
-from segunc.sampling.engine import Engine, require_finite
+from segunc.sampling.engine import Engine, is_rounding, require_finite
 from segunc.sampling.frames import Prediction, finish_frame
 from segunc.sampling.runner import BranchRunner, Pass
 from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
@@ -45,9 +41,8 @@ def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> i
     """Frames of (height, width) ``size`` that share a batch when nobody says how many.
 
     On a GPU as many as fill it with all their draws; it depends on the pixels alone, not on free memory, so that every
-    shard of a run groups alike. On a CPU one: from some 250 x 250 pixels on the draws of one frame fill a chunk, below
-    that four frames at once saved an eighth (96 x 160, 8 draws, ResNet-18, one thread), and frames alone have the very
-    bits that evaluating a model frame by frame has.
+    shard of a run groups alike. On a CPU one: the draws of one frame mostly fill a chunk (below 250 x 250 pixels four
+    frames at once saved an eighth), and frames alone have the very bits that evaluating frame by frame has.
     """
     if device.type != "cuda":
         return 1
@@ -56,17 +51,13 @@ def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> i
 
 @dataclass
 class SamplerReport:
-    """What the sampler found out about the network, or all networks of an ensemble, on first use."""
+    """What the sampler found out about the network, or all networks of an ensemble, on first use; None before it."""
 
-    batched: bool = True  # draws run as a batch; False after a failed self-check of any network
-    shared: bool = (
-        True  # what is the same for all draws is computed once; False after a failed self-check of any network
-    )
-    self_check: float | None = (
-        None  # largest relative difference between two draws as a batch and one by one, None before
-    )
+    batched: bool = True  # draws run as a batch: no network failed its self-check
+    shared: bool = True  # what is the same for all draws is computed once, likewise
+    self_check: float | None = None  # largest relative difference between two draws as a batch and one by one
     unreached: tuple[str, ...] = ()  # sites that no drawn forward came through, whose noise therefore does nothing
-    upsampled: bool | None = None  # whether the network's last upsampling was taken over by the sampler, None before
+    upsampled: bool | None = None  # whether the network's last upsampling was taken over by the sampler
     messages: list[str] = field(default_factory=list)  # what a user should know
 
 
@@ -74,11 +65,9 @@ class Sampler:
     """Samples a converted network and returns the prediction and the scores that are asked for.
 
     Every posterior is a list of branches (network, input transform, posterior; mostly one): draw s belongs to branch s
-    mod B and is added to the same sums as all others, in the order of s.
-
-    The draws are fixed: every frame meets the same S networks, so the maps of a video do not flicker, and the same
-    (posterior, seed, S) gives the same maps for any chunk size, batch size or order of frames (up to rounding where a
-    library sums in another order for another batch size).
+    mod B and is added to the same sums as all others, in the order of s. The same (posterior, seed, S) gives the same
+    maps for any chunk size, batch size or order of frames, up to rounding where a library sums in another order for
+    another batch size.
 
     Args:
         network: from images ``[n, 3, H, W]`` to logits ``[n, C, H, W]``; converted, unless the posterior is
@@ -90,14 +79,14 @@ class Sampler:
         seed: of the noise.
         scheme: how draws of one member are spread, see :class:`segunc.affine.noise.NoiseSource`.
         scope: sample fewer sites than the posterior's own scope, or None.
-        chunk: draws in a batch; None chooses by memory.
+        chunk: draws in a batch; None chooses by memory, for the first frame.
         precision: ``float32``, or ``bfloat16`` for weights and activations; sums are float32 or wider in both. With
             ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
-        compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
-            frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
         max_logit_statistics: of the training set, for standardized-max-logit.
+        compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
+            frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
 
     Raises:
         InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown
@@ -126,9 +115,8 @@ class Sampler:
         for branch in self._branches:
             branch.network.eval()
             if branch.stochastic and not is_converted(branch.network):
-                raise InputError(
-                    "an unconverted network with a posterior", "a converted network", "call segunc.convert on it first"
-                )
+                given = "an unconverted network with a posterior"
+                raise InputError(given, "a converted network", "call segunc.convert on it first")
         self.draws = draws_of(self._branches, self.posterior, draws)
         if chunk is not None and chunk < 1:
             raise InputError(f"chunk {chunk}", "at least 1", "leave it out to have it chosen by memory")
@@ -136,11 +124,9 @@ class Sampler:
         table = [SCORES[name] for name in self.scores]
         for score in table:
             if MAX_LOGIT_STATISTICS in score.needs and max_logit_statistics is None:
-                raise InputError(
-                    f"score {score.name} of a model without statistics of its training set",
-                    "a model with them",
-                    "make one: segunc finetune --method standardized-max-logit",
-                )
+                given = f"score {score.name} of a model without statistics of its training set"
+                remedy = "make one: segunc finetune --method standardized-max-logit"
+                raise InputError(given, "a model with them", remedy)
             if lacking := [name for name in score.needs if name not in EVIDENCE]:
                 raise InputError(f"score {score.name} needs '{lacking[0]}'", f"some of {', '.join(EVIDENCE)}")
         self._of_base = [score for score in table if BASE.issuperset(score.needs)]
@@ -148,8 +134,7 @@ class Sampler:
         self._needs = {name for score in self._of_draws for name in score.needs}
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature {temperature}", "a positive number", "1 changes nothing")
-        self.temperature = temperature
-        self.max_logit_statistics = max_logit_statistics
+        self.temperature, self.max_logit_statistics = temperature, max_logit_statistics
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
         self.noise = NoiseSource(seed, scheme, self.draws)
         self.compiled = compiled
@@ -179,9 +164,7 @@ class Sampler:
             keep_probabilities: also return the mean probabilities.
             seed: of other draws for these frames alone; None for the sampler's own.
 
-        Raises:
-            NotFiniteError: the network returns NaN or infinite logits.
-            InputError: the network returns no dense logits.
+        NotFiniteError for NaN or infinite logits, InputError where the network returns no dense logits.
         """
         images = images.to(self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))
@@ -207,9 +190,8 @@ class Sampler:
         frames = []
         for of_frame, maps, extra in zip(sums, ready, both, strict=True):
             prediction, evidence = of_frame.finish()
-            frames.append(
-                finish_frame(self._of_draws, evidence | extra, size, prediction, maps, keep=keep_probabilities)
-            )
+            evidence |= extra
+            frames.append(finish_frame(self._of_draws, evidence, size, prediction, maps, keep=keep_probabilities))
         kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
         return Prediction(
             torch.stack([frame.prediction for frame in frames]),
@@ -220,10 +202,8 @@ class Sampler:
     def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:
         """The same draws of the same networks, computed in another way; what was found out about them is shared.
 
-        Args:
-            chunk, compiled: as for the class.
-            group: frames that come at once where ``compiled``: fewer run uncompiled, as each number would be compiled
-                anew; None for any number.
+        ``chunk`` and ``compiled`` are those of the class. ``group`` is how many frames come at once where ``compiled``:
+        fewer run uncompiled, as each number would be compiled anew; None for any number.
         """
         other = copy.copy(self)
         other.chunk, other.group, other.compiled = chunk, group, compiled
@@ -258,14 +238,12 @@ class Sampler:
             for runner in self._runners:
                 runner.draw(noise, self.scope)
             return
-        engines: dict[int, Engine] = {}
+        networks = {id(branch.network): branch.network for branch in self._branches}
+        engines = {key: Engine(network, self.precision, self.report.messages) for key, network in networks.items()}
         runners = []
         for index, branch in enumerate(self._branches):
-            key = id(branch.network)
-            if key not in engines:
-                engines[key] = Engine(branch.network, self.precision, self.report.messages)
             if draws := range(index, self.draws, len(self._branches)):
-                runners.append(BranchRunner(branch, draws, engines[key]))
+                runners.append(BranchRunner(branch, draws, engines[id(branch.network)]))
                 runners[-1].draw(noise, self.scope, images)
         # Draw s is member s mod M's, so that the members take turns like branches.
         self._runners += runners[0].by_member(noise, self.scope, images) if len(runners) == 1 else runners
@@ -292,8 +270,8 @@ class Sampler:
                 together = 1 if one_by_one else min(chunk, len(runner.draws))
                 wanted = left[index][:together]
                 done = len(runner.draws) - len(left[index])
+                whole = compiled and len(wanted) == together
                 try:
-                    whole = compiled and len(wanted) == together
                     logits, upsampling = current.logits(done, done + len(wanted), whole)
                 except torch.OutOfMemoryError:
                     if len(wanted) == 1:
@@ -319,18 +297,18 @@ class Sampler:
             return
         unreached = tuple(n for n, reached in zip(engine.layout.names, found.reached, strict=True) if not reached)
         report.self_check = max(found.batched, report.self_check or 0.0)
-        report.batched &= found.batched_passed
-        report.shared &= found.shared_passed
+        report.batched &= is_rounding(found.batched)
+        report.shared &= is_rounding(found.shared)
         report.unreached += unreached
-        if not found.batched_passed:
+        if not is_rounding(found.batched):
             report.messages.append(
                 "self-check failed: two draws as a batch differ from the same two one by one by "
                 f"{found.batched:.1e} of the largest logit; draws run one at a time"
             )
-        if not found.shared_passed:
+        if not is_rounding(found.shared):
             report.messages.append(
                 "what is common to all draws can be shared on this network by one draw at a time only"
-                if found.shared_one_passed
+                if is_rounding(found.shared_one)
                 else "what is common to all draws cannot be shared on this network (the logits change by "
                 f"{found.shared:.1e} of the largest); everything is computed for every draw"
             )

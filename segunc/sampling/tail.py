@@ -3,10 +3,9 @@
 The sum of p is float32. The sum of H(p) and the final entropies are float64, because epistemic is a small difference
 of two entropies: in float32 its rounding, near zero, exceeded one code of the stored map. Draws are added one at a
 time, and strips of rows have a fixed size, so that neither the chunk size nor the number of frames in a batch changes a
-sum. Between chunk sizes maps differ only where a library's convolution sums in another order for another batch size.
-Compiled and plain passes, and the backends below, differ by rounding: a run should be continued where it began.
+sum.
 
-One signature, three backends: a reference in plain PyTorch, which runs draw by draw, compiled code on a CPU
+Three backends, which differ by rounding: a reference in plain PyTorch, which runs draw by draw, compiled code on a CPU
 (:mod:`segunc.sampling.tail_native`), Triton on CUDA (:mod:`segunc.sampling.tail_triton`). Logits at full resolution
 never exist for more than one draw (reference) or one tile (the others).
 """
@@ -43,26 +42,18 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
     """The fastest way on a device, and why not a faster one (or an empty string)."""
     why = ""
     if device.type == "cpu":
-        if native_tail().library is not None:
-            return "native", ""
         why = native_tail().reason
-    elif device.type == "cuda":
-        if importlib.util.find_spec("triton") is not None:
-            return "triton", ""
+    elif device.type == "cuda" and importlib.util.find_spec("triton") is None:
         why = "Triton is not installed"
+    if not why and device.type in ("cpu", "cuda"):
+        return "native" if device.type == "cpu" else "triton", ""
     return "reference", why and f"{why}: upsampling and softmax run in plain PyTorch, which is slower"
 
 
 class DrawAccumulator:
-    """Sums over the draws of one frame.
+    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature.
 
-    Args:
-        classes: C.
-        size: (height, width) of the frame.
-        device: where the sums live.
-        backend: see :func:`choose_backend`. Sums of disagreement are made by the reference.
-        needs: the evidence that will be asked for; of how much the draws disagree sums are kept only then.
-        temperature: T, by which every draw's logits are divided before the softmax.
+    Sums of how much the draws disagree are kept only where that evidence ``needs`` them, and made by the reference.
     """
 
     def __init__(
@@ -137,29 +128,26 @@ class DrawAccumulator:
 class DisagreementSums:
     """Sums of one frame behind the evidence of :data:`DISAGREEMENT`; their memory does not grow with the draws.
 
-    With n draws p_1 ... p_n, their running mean and the deviation d = p_n - mean of the n - 1 draws before it, a sum of
-    squared (or crossed) deviations from the mean grows by ``(n - 1) / n`` times d squared (or d times the other's
-    deviation): Welford 1962. Nothing is subtracted in the end, so a disagreement of 1e-9 keeps its digits, where
-    ``mean p^2 - (mean p)^2`` in float32 would be rounding noise.
+    With the deviation d = p_n - mean of the n - 1 draws before it, a sum of squared (or crossed) deviations from the
+    mean grows by ``(n - 1) / n`` times d squared (or d times the other's deviation): Welford 1962. Nothing is subtracted
+    in the end, so a disagreement of 1e-9 keeps its digits, where ``mean p^2 - (mean p)^2`` in float32 would be noise.
 
     Expected pairwise KL is such a sum too. The mean over ordered pairs i != j of ``sum_c p_ic (l_ic - l_jc)``, l = ln
-    p, is half the mean of ``sum_c (p_ic - p_jc)(l_ic - l_jc)`` (the pairs (i, j) and (j, i) together), and a sum over
-    all pairs of products of differences is 2 S times the sum of products of deviations from the mean. So it equals
-    ``sum_c cov(p_c, ln p_c)`` over the draws with divisor S - 1. Deviations of p sum to 0 over the classes, so a
-    constant added to all l of a draw changes nothing: logits stand for ln p, and no logarithm of an underflown p is
-    ever taken.
+    p, is half the mean of ``sum_c (p_ic - p_jc)(l_ic - l_jc)``, and a sum over all pairs of products of differences is
+    2 S times the sum of products of deviations from the mean. So it equals ``sum_c cov(p_c, ln p_c)`` over the draws
+    with divisor S - 1. Deviations of p sum to 0 over the classes, so a constant added to all l of a draw changes
+    nothing: logits stand for ln p, and no logarithm of an underflown p is ever taken.
     """
 
     def __init__(self, needs: Collection[str], classes: int, size: tuple[int, int], device: torch.device) -> None:
         self._classes = classes
         self._squares = torch.zeros(size, device=device) if "variance" in needs else None
         self._votes: Tensor | None = None
-        self._crossed: Tensor | None = None
+        self._crossed = torch.zeros(size, device=device) if "covariance" in needs else None
         if "votes" in needs:
             self._votes = torch.zeros(classes, *size, device=device, dtype=torch.int16)
             self._rank = torch.arange(classes, 0, -1, device=device, dtype=torch.int16).view(-1, 1, 1)
-        if "covariance" in needs:
-            self._crossed = torch.zeros(size, device=device)
+        if self._crossed is not None:
             self._logits = torch.zeros(classes, *size, device=device)
 
     def add(self, rows: slice, logits: Tensor, probabilities: Tensor, earlier: Tensor, draws: int) -> None:
@@ -222,8 +210,7 @@ def base_maps(
         evidence = base_evidence(logits, upsampling, temperature, statistics)
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
-    maximum, normaliser = torch.empty(upsampling.kept), torch.empty(upsampling.kept)
-    extremes = (maximum, normaliser)
+    extremes = maximum, normaliser = torch.empty(upsampling.kept), torch.empty(upsampling.kept)
     native_tail().add_draws(logits[None], upsampling, entropy, extremes=extremes, temperature=temperature)
     found = {
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
@@ -260,22 +247,15 @@ class PendingDraws:
         return sum(logits.numel() * logits.element_size() for logits in held.values()) >= PENDING_BYTES
 
     def put(self, draws: range, logits: Tensor, upsampling: Upsampling, transform: InputTransform) -> None:
-        """Let draws of one branch wait.
+        """Let draws (by number) of one branch wait; InputError where they are of other classes or size than the sums.
 
-        Args:
-            draws: their numbers.
-            logits: ``[k * n, C, h, w]``, draw-major, or ``[n, C, h, w]`` where the draws are all the same.
-            upsampling: that is left to be done to them.
-            transform: of the branch; its inverse comes after the upsampling.
-
-        Raises:
-            InputError: the logits are of other classes or of another size than the sums.
+        ``logits`` are ``[k * n, C, h, w]``, draw-major, or ``[n, C, h, w]`` where the draws are all the same. The
+        upsampling is left to be done to them, and after it the inverse of the branch's transform.
         """
         found = (logits.shape[1], *(upsampling.kept if transform.identity else self.shape[1:]))
         if found != self.shape:
-            raise InputError(
-                f"networks that return {self.shape} and {found} (classes, height, width)", "the same for all"
-            )
+            given = f"networks that return {self.shape} and {found} (classes, height, width)"
+            raise InputError(given, "the same for all")
         distinct = len(logits) // len(self._sums)
         for place, draw in enumerate(draws):
             self._waiting[draw] = Waiting(logits, place % distinct, upsampling, transform)

@@ -61,26 +61,16 @@ class NativeTail:
         assert self.library is not None
         if logits.dtype not in (torch.float32, torch.bfloat16):
             logits = logits.float()
-        draws, classes = logits.shape[:2]
-        height, width = upsampling.kept
-        taps = [line for axis in (0, 1) for line in upsampling.taps(axis)]
-        strides = (ctypes.c_int64 * 4)(*logits.stride())
-        function = self.library.segunc_add_draws
+        (draws, classes), (height, width) = logits.shape[:2], upsampling.kept
+        given = (logits.data_ptr(), logits.dtype == torch.bfloat16, (ctypes.c_int64 * 4)(*logits.stride()))
+        taps = [line for axis in (0, 1) for line in upsampling.taps(axis)]  # held while their memory is read
+        sources = [line.data_ptr() for line in taps]
+        sums = (probabilities, entropy, *(extremes or (None, None)))
+        targets = [None if one is None else one.data_ptr() for one in sums]
+        add = self.library.segunc_add_draws
 
         def rows(first: int, last: int) -> None:
-            function(
-                _pointer(logits),
-                ctypes.c_int32(logits.dtype == torch.bfloat16),
-                strides,
-                ctypes.c_int64(draws),
-                ctypes.c_int64(classes),
-                ctypes.c_float(1.0 / temperature),
-                *(_pointer(line) for line in taps),
-                *(ctypes.c_int64(number) for number in (first, last, height, width)),
-                _pointer(probabilities),
-                _pointer(entropy),
-                *((None, None) if extremes is None else (_pointer(extremes[0]), _pointer(extremes[1]))),
-            )
+            add(*given, draws, classes, 1.0 / temperature, *sources, first, last, height, width, *targets)
 
         _in_threads(rows, height)
 
@@ -88,25 +78,12 @@ class NativeTail:
         """Prediction (uint8), total and expected entropy (float64, shares of ln C), each ``[H, W]``, from the sums."""
         assert self.library is not None
         classes, height, width = probabilities.shape
-        prediction = torch.empty(height, width, dtype=torch.uint8)
-        total, expected = torch.empty_like(entropy), torch.empty_like(entropy)
-        function = self.library.segunc_finish
-
-        def rows(first: int, last: int) -> None:
-            function(
-                _pointer(probabilities),
-                _pointer(entropy),
-                *(ctypes.c_int64(number) for number in (classes, height * width, draws)),
-                ctypes.c_double(per_ln(classes)),
-                ctypes.c_int64(first * width),
-                ctypes.c_int64(last * width),
-                _pointer(prediction),
-                _pointer(total),
-                _pointer(expected),
-            )
-
-        _in_threads(rows, height)
-        return prediction, total, expected
+        made = (torch.empty(height, width, dtype=torch.uint8), torch.empty_like(entropy), torch.empty_like(entropy))
+        given = (probabilities.data_ptr(), entropy.data_ptr(), classes, height * width, draws, per_ln(classes))
+        pointers = [tensor.data_ptr() for tensor in made]
+        finish = self.library.segunc_finish
+        _in_threads(lambda first, last: finish(*given, first * width, last * width, *pointers), height)
+        return made
 
 
 @functools.cache
@@ -121,7 +98,7 @@ def native_tail() -> NativeTail:
         path = _cache_folder() / f"tail-{key}.so"
         if not path.exists():
             _build(compiler, path)
-        return NativeTail(ctypes.CDLL(str(path)))
+        return NativeTail(_load(path))
     except (OSError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", None) or str(error)
         return NativeTail(None, f"{compiler} cannot build it ({detail.strip().splitlines()[0]})")
@@ -141,6 +118,13 @@ def _build(compiler: str, path: Path) -> None:
                 continue
             made.replace(path)
             return
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    library, p, n = ctypes.CDLL(str(path)), ctypes.c_void_p, ctypes.c_int64
+    library.segunc_add_draws.argtypes = [p, ctypes.c_int32, p, n, n, ctypes.c_float, *[p] * 6, *[n] * 4, *[p] * 4]
+    library.segunc_finish.argtypes = [p, p, n, n, n, ctypes.c_double, n, n, p, p, p]
+    return library
 
 
 def _cache_folder() -> Path:
@@ -163,10 +147,6 @@ def _cpu() -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(kept)))
 
 
-def _pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
-    return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
-
-
 def _in_threads(rows: Callable[[int, int], None], height: int) -> None:
     """Call ``rows(first, last)`` for pieces of 0..height; what a row gives does not depend on the pieces."""
     threads = torch.get_num_threads()
@@ -174,7 +154,6 @@ def _in_threads(rows: Callable[[int, int], None], height: int) -> None:
         rows(0, height)
         return
     step = max(1, math.ceil(height / (threads * PIECES_PER_THREAD)))
-    pieces = [(first, min(first + step, height)) for first in range(0, height, step)]
+    starts = range(0, height, step)
     with ThreadPoolExecutor(threads) as pool:
-        for piece in [pool.submit(rows, *p) for p in pieces]:
-            piece.result()
+        list(pool.map(rows, starts, [min(start + step, height) for start in starts]))  # raises what a thread raised

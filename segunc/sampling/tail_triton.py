@@ -21,27 +21,10 @@ TILE = 4096
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _add_draws(
-    logits: Any,
-    probabilities: Any,
-    entropy: Any,
-    above: Any,
-    below: Any,
-    down: Any,
-    left: Any,
-    right: Any,
-    across: Any,
-    stride_draw: Any,
-    stride_class: Any,
-    stride_row: Any,
-    stride_column: Any,
-    draws: Any,
-    classes: Any,
-    height: Any,
-    width: Any,
-    factor: Any,
-    CLASSES: tl.constexpr,
-    COLUMNS: tl.constexpr,
-) -> None:
+    logits: Any, probabilities: Any, entropy: Any, above: Any, below: Any, down: Any, left: Any, right: Any, across: Any,
+    stride_draw: Any, stride_class: Any, stride_row: Any, stride_column: Any, draws: Any, classes: Any, height: Any,
+    width: Any, factor: Any, CLASSES: tl.constexpr, COLUMNS: tl.constexpr,
+) -> None:  # fmt: skip
     y = tl.program_id(1)
     x = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     c = tl.arange(0, CLASSES)
@@ -88,17 +71,6 @@ def add_draws_triton(
     columns = max(16, min(128, TILE // padded))
     taps = [t.to(logits.device) for axis in (0, 1) for t in upsampling.taps(axis)]
     with torch.device(logits.device):
-        _add_draws[(triton.cdiv(width, columns), height)](
-            logits,
-            probabilities,
-            entropy,
-            *taps,
-            *logits.stride(),
-            draws,
-            classes,
-            height,
-            width,
-            1.0 / temperature,
-            CLASSES=padded,
-            COLUMNS=columns,
-        )
+        numbers = (*logits.stride(), draws, classes, height, width, 1.0 / temperature)
+        grid = (triton.cdiv(width, columns), height)
+        _add_draws[grid](logits, probabilities, entropy, *taps, *numbers, CLASSES=padded, COLUMNS=columns)

@@ -1,4 +1,4 @@
-"""The pinhole camera of the toy scenes, over a gently bending street.
+"""The pinhole camera of the toy scenes, over a gently bending street, and the shapes that things are made of.
 
 Street coordinates in metres: lateral (right of the camera's path), up (above the ground), station (along the
 street). The street bends with a constant curvature seen from the camera, so a point ``station`` ahead is moved
@@ -21,17 +21,18 @@ Outline = list[Corner] | Points
 
 NEAR = 1.0
 """Metres in front of the camera; what is nearer is not drawn."""
+LEFT, RIGHT = -2, -1
+"""Numbers of a solid's sides."""
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera of height ``height`` m, looking along the street.
+    """A camera ``height`` m above the ground, looking along the street.
 
     Attributes:
         rows, columns: size of the drawing canvas in pixels.
         field_of_view: horizontal, radians.
         horizon: row of the horizon as a fraction of the rows, at the middle column.
-        height: metres above the ground.
         curvature: of the street, 1/m, positive to the right.
         roll: radians, positive turns the picture clockwise.
         station: where the camera stands along the street, metres.
@@ -90,11 +91,10 @@ class Camera:
         return np.array(kept).reshape(-1, 3)
 
     def ground_grid(self) -> tuple[int, Floats, Floats, Floats]:
-        """Street coordinates of the ground under each pixel.
+        """The first row that may show ground, and street coordinates of the ground under each pixel from there.
 
-        Returns:
-            first row that may show ground, then lateral, distance (from the camera) and depth slope (metres of
-            lateral a pixel spans), each float32 ``[rows - first, columns]``; distance is infinite above the horizon.
+        These are lateral, distance (from the camera; infinite above the horizon) and slope (metres of lateral that a
+        pixel spans), each float32 ``[rows - first, columns]``.
         """
         # The roll lifts the horizon at one side.
         lift = abs(np.sin(self.roll)) * self.columns / 2
@@ -110,3 +110,53 @@ class Camera:
         near = np.minimum(distance, np.float32(1e4))
         lateral = across * near / np.float32(self.focal) - np.float32(self.curvature / 2) * near**2
         return first, lateral.astype(np.float32), distance.astype(np.float32), slope.astype(np.float32)
+
+
+def turned(local: Points, yaw: float, lateral: float = 0.0, station: float = 0.0) -> Points:
+    """Street points or directions ``[N, 3]`` of local ones (right, up, forward) at a turned place."""
+    cosine, sine = cos(yaw), sin(yaw)
+    right, up, forward = local.T
+    return np.column_stack([lateral + cosine * right + sine * forward, up, station - sine * right + cosine * forward])
+
+
+def upright(half: float, depths: Corner, height: float, top: float) -> Points:
+    """The reach of four points at the foot, ``half`` m to both sides, and two ``height`` m above it."""
+    foot = [(x, 0.0, z) for x in (-half, half) for z in depths]
+    return np.array([*foot, *((x, height, 0.0) for x in (-top, top))])
+
+
+def boxed(laterals: Corner, height: float, depths: Corner) -> Points:
+    """The reach of a box on the ground along the street: its eight corners."""
+    return np.array([(x, y, z) for x in laterals for y in (0.0, height) for z in depths])
+
+
+_ANGLES = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+
+
+def ellipse(centre: Corner, radii: Corner, tilt: float = 0.0) -> Points:
+    """The outline ``[16, 2]`` (right, up) of an ellipse turned by ``tilt`` radians."""
+    x, y = radii[0] * np.cos(_ANGLES), radii[1] * np.sin(_ANGLES)
+    cosine, sine = np.cos(tilt), np.sin(tilt)
+    return np.column_stack([centre[0] + cosine * x - sine * y, centre[1] + sine * x + cosine * y])
+
+
+def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
+    """A tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are its widths in metres."""
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    length = max(1e-6, float(np.hypot(dx, dy)))
+    nx, ny = -dy / length / 2, dx / length / 2
+    ends = ((start, thick), (end, thin), (end, -thin), (start, -thick))
+    return [(x + nx * width, y + ny * width) for (x, y), width in ends]
+
+
+def block(length: float, height: float, base: float = 0.0) -> Points:
+    """The side profile of a box centred over its place, its foot ``base`` m above the ground."""
+    half = length / 2
+    return np.array([[half, base], [half, base + height], [-half, base + height], [-half, base]])
+
+
+def on_face(corners: Points, left: float, right: float, low: float, high: float) -> Points:
+    """A rectangle on a four-cornered face of :meth:`Placement.visible`, as shares (0..1) across it and up along its edge."""
+    a, b, c, d = corners
+    shares = ((left, low), (left, high), (right, high), (right, low))
+    return np.stack([(1 - v) * ((1 - u) * a + u * d) + v * ((1 - u) * b + u * c) for u, v in shares])

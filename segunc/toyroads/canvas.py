@@ -1,18 +1,15 @@
-"""The canvas that faces are painted on, and solids made of faces.
-
-Whatever is drawn writes all three from the same polygon, so labels follow the drawn shapes exactly.
-"""
+"""The canvas that faces are painted on, and the things that paint themselves on it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import cos, sin
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.toyroads.camera import Camera, Corner, Floats, Outline, Points
+from segunc.toyroads.camera import LEFT, RIGHT, Camera, Corner, Floats, Outline, Points, turned
 from segunc.toyroads.light import Light
 
 ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 20, 21, 23, 24, 26
@@ -23,31 +20,25 @@ ANOMALY = 5
 VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
 Window = tuple[slice, slice]
 Mask = npt.NDArray[np.bool_]
-_SHIFT = 3  # polygons are drawn with 1/8 pixel
+_SHIFT, _REPEAT = 3, cv2.BORDER_REPLICATE  # polygons are drawn with 1/8 pixel
 
 
-@dataclass
 class Canvas:
-    """``colours`` float32 [rows, columns, 3], ``labels`` uint8 [rows, columns], ``depth`` float32 metres (sky: 0)."""
+    """Colours float32 ``[rows, columns, 3]`` (a sky, at first), raw labels uint8 and depth float32 metres (sky: 0).
 
-    colours: Floats
-    labels: npt.NDArray[np.uint8]
-    depth: Floats
+    Whatever is drawn writes all three from the same polygon, so labels follow the drawn shapes exactly.
+    """
 
-    @classmethod
-    def over(cls, sky: Floats) -> Canvas:
-        """A canvas that shows nothing but a sky."""
-        size = sky.shape[:2]
-        return cls(np.ascontiguousarray(sky), np.full(size, SKY, np.uint8), np.zeros(size, np.float32))
+    def __init__(self, sky: Floats) -> None:
+        self.colours = sky
+        self.labels: npt.NDArray[np.uint8] = np.full(sky.shape[:2], SKY, np.uint8)
+        self.depth: Floats = np.zeros(sky.shape[:2], np.float32)
 
     def fill(self, outline: Points, depth: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
-        """Fill a polygon.
+        """Fill a polygon ``[N, 2]`` (column, row; continuous pixel coordinates).
 
         Args:
-            outline: ``[N, 2]`` (column, row), continuous pixel coordinates.
             depth: metres, one for all or one for each corner (then 1/depth is interpolated as on a plane).
-            colour: RGB.
-            label: raw label id.
             patch: factors ``[h, w]`` that multiply the colour, stretched over the polygon's bounding box.
         """
         columns = self.labels.shape[1]
@@ -61,26 +52,22 @@ class Canvas:
         if min(low) < -8 * columns or max(high) > 9 * columns:
             outline = outline.clip(-8 * columns, 9 * columns)
         fixed = _fixed(outline - (where[1].start + 0.5, where[0].start + 0.5))
-        plane = _plane(outline, depth, where)
-        if patch is None and plane is None:
-            cv2.fillPoly(self.colours[where], fixed, tuple(map(float, colour)), shift=_SHIFT)
-            cv2.fillPoly(self.labels[where], fixed, (label,), shift=_SHIFT)
-            cv2.fillPoly(self.depth[where], fixed, (float(depth.mean()),), shift=_SHIFT)
+        depths = _depths(outline, depth, where)
+        if patch is None and isinstance(depths, float):
+            for layer, value in ((self.colours, [*colour]), (self.labels, [label]), (self.depth, [depths])):
+                cv2.fillPoly(layer[where], fixed, value, shift=_SHIFT)
             return
         inside = _inside(where, fixed)
         painted: Points | Floats = colour
         if patch is not None:
             # One row of factors for each pixel inside: cheaper than the whole window.
             painted = _stretch(patch, low, high, where)[inside][:, None] * colour.astype(np.float32)
-        self._put(where, inside, painted, label, depth if plane is None else plane)
+        self._put(where, inside, painted, label, depths)
 
     def warp(self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int) -> None:
-        """Draw a texture ``[h, w, 3]`` over a quadrilateral.
+        """Draw a texture ``[h, w, 3]``, multiplied by an RGB light, over a quadrilateral.
 
-        Args:
-            corners: ``[4, 2]`` of the texture's top left, top right, bottom right, bottom left.
-            depth: metres at the four corners.
-            factor: RGB light that multiplies the texture.
+        ``corners`` ``[4, 2]`` are those of the texture's top left, top right, bottom right and bottom left.
         """
         columns = self.labels.shape[1]
         where = self._window(corners.min(axis=0), corners.max(axis=0))
@@ -97,11 +84,9 @@ class Canvas:
         half = np.float32(0.5)
         matrix = cv2.getPerspectiveTransform(source - half, target - half)
         inside = _inside(where, _fixed(np.clip(target, -8 * columns, 9 * columns) - half))
-        window = inside.shape[::-1]
-        shown = cv2.warpPerspective(small, matrix, window, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        shown = cv2.warpPerspective(small, matrix, inside.shape[::-1], flags=cv2.INTER_LINEAR, borderMode=_REPEAT)
         colours = np.asarray(shown[inside] * factor.astype(np.float32), np.float32)
-        plane = _plane(corners, depth, where)
-        self._put(where, inside, colours, label, depth if plane is None else plane)
+        self._put(where, inside, colours, label, _depths(corners, depth, where))
 
     def _window(self, low: Corner | Points, high: Corner | Points) -> Window | None:
         """The part of the canvas around a box of pixel coordinates; None where they do not meet."""
@@ -110,11 +95,11 @@ class Canvas:
         right, bottom = min(columns, int(high[0]) + 2), min(rows, int(high[1]) + 2)
         return None if right <= left or bottom <= top else (slice(top, bottom), slice(left, right))
 
-    def _put(self, where: Window, inside: Mask, colours: Points | Floats, label: int, depth: Points | Floats) -> None:
-        """Set the pixels inside; ``depth`` of each pixel of the window, or of corners that are about as far."""
+    def _put(self, where: Window, inside: Mask, colours: Points | Floats, label: int, depths: Floats | float) -> None:
+        """Set the pixels inside; the depths are of each pixel of the window, or of all."""
         self.colours[where][inside] = colours
         self.labels[where][inside] = label
-        self.depth[where][inside] = depth[inside] if depth.ndim == 2 else depth.mean()
+        self.depth[where][inside] = depths if isinstance(depths, float) else depths[inside]
 
 
 def _fixed(points: Points | Floats) -> list[npt.NDArray[np.int32]]:
@@ -127,17 +112,16 @@ def _inside(where: Window, fixed: list[npt.NDArray[np.int32]]) -> Mask:
     return mask > 0
 
 
-def _plane(outline: Points, depth: Points, where: Window) -> Floats | None:
-    """Depth over a window, from the plane through the corners; None where the corners are about as far."""
+def _depths(outline: Points, depth: Points, where: Window) -> Floats | float:
+    """Depth over a window, from the plane through the corners; their mean where they are about as far."""
     distances = depth.tolist()
     if max(distances) < 1.05 * min(distances):
-        return None
+        return float(depth.mean())
     system = np.column_stack([outline, np.ones(len(outline))])
     slope = np.linalg.lstsq(system, 1 / depth, rcond=None)[0]
     row, column = (np.arange(axis.start, axis.stop) + 0.5 for axis in where)
     inverse = slope[0] * column[None] + slope[1] * row[:, None] + slope[2]
-    plane: Floats = (1 / np.clip(inverse, 1 / depth.max(), 1 / depth.min())).astype(np.float32)
-    return plane
+    return np.asarray(1 / np.clip(inverse, 1 / depth.max(), 1 / depth.min()), np.float32)
 
 
 def _stretch(patch: Floats, low: Corner, high: Corner, where: Window) -> Floats:
@@ -152,108 +136,55 @@ def _stretch(patch: Floats, low: Corner, high: Corner, where: Window) -> Floats:
     # From window pixels to patch pixels, pixel centre to pixel centre.
     shift_x, shift_y = (left + 0.5 - low[0]) * scale_x - 0.5, (top + 0.5 - low[1]) * scale_y - 0.5
     matrix = np.array([[scale_x, 0, shift_x], [0, scale_y, shift_y]])
-    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    window = (right - left, bottom - top)
-    return np.asarray(cv2.warpAffine(small, matrix, window, flags=flags, borderMode=cv2.BORDER_REPLICATE), np.float32)
+    size, flags = (right - left, bottom - top), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    return np.asarray(cv2.warpAffine(small, matrix, size, flags=flags, borderMode=_REPEAT), np.float32)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a thing draws itself: the canvas, seen by a camera, lit by a light."""
+    """What things are drawn on: the canvas, seen by a camera, lit by a light, ``time`` seconds into a video."""
 
     canvas: Canvas
     camera: Camera
     light: Light
+    time: float = 0.0
 
     def flat(
         self, corners: Points, colour: Points, label: int, patch: Floats | None = None, one_depth: bool = True
     ) -> None:
         """Fill a polygon of street points ``[N, 3]`` with an already lit colour."""
         shown = self.camera.clip(corners)
-        if len(shown) < 3:
-            return
-        depth = shown[:, 2] - self.camera.station
-        if one_depth:
-            depth = np.array([sum(shown[:, 2].tolist()) / len(shown) - self.camera.station])
-        self.canvas.fill(self.camera.project(shown), depth, colour, label, patch)
+        if len(shown) >= 3:
+            stations = np.array([sum(shown[:, 2].tolist()) / len(shown)]) if one_depth else shown[:, 2]
+            self.canvas.fill(self.camera.project(shown), stations - self.camera.station, colour, label, patch)
 
 
 @dataclass(frozen=True)
-class Thing:
-    """Something that stands on the street; things are drawn from the farthest ``station`` to the nearest."""
+class Place:
+    """A place on a stage: lateral and station in metres, yaw in radians (0: a body there looks along the street)."""
 
+    stage: Stage
     lateral: float
     station: float
+    yaw: float = 0.0
 
-    def footprint(self) -> Points:
-        """Street points ``[N, 3]`` of foot and top, for shadows."""
-        raise NotImplementedError
-
-    def draw(self, stage: Stage) -> None:
-        raise NotImplementedError
-
-    def fill(self, stage: Stage, outline: Outline, colour: Points, label: int, patch: Floats | None = None) -> None:
-        """Fill a polygon (right, up) in metres from the foot, facing the camera, with an already lit colour."""
+    def fill(self, outline: Outline, colour: Points, label: int, patch: Floats | None = None) -> None:
+        """Fill a polygon (right, up) in metres from the place, facing the camera, with an already lit colour."""
         points = np.empty((len(outline), 3))
         points[:, :2] = outline
         points[:, 0] += self.lateral
         points[:, 2] = self.station
-        stage.flat(points, colour, label, patch)
+        self.stage.flat(points, colour, label, patch)
 
-    def upright(self, half: float, depths: Corner, height: float, top: float) -> Points:
-        """A footprint of four points at the foot, ``half`` m to both sides, and two ``height`` m above it."""
-        foot = [(self.lateral + x, 0.0, self.station + z) for x in (-half, half) for z in depths]
-        return np.array([*foot, *((self.lateral + x, height, self.station) for x in (-top, top))])
-
-
-_ANGLES = np.linspace(0, 2 * np.pi, 16, endpoint=False)
-
-
-def ellipse(centre: Corner, radii: Corner, tilt: float = 0.0) -> Points:
-    """The outline ``[16, 2]`` (right, up) of an ellipse turned by ``tilt`` radians."""
-    x, y = radii[0] * np.cos(_ANGLES), radii[1] * np.sin(_ANGLES)
-    cosine, sine = np.cos(tilt), np.sin(tilt)
-    return np.column_stack([centre[0] + cosine * x - sine * y, centre[1] + sine * x + cosine * y])
-
-
-def limb(start: Corner, end: Corner, thick: float, thin: float) -> list[Corner]:
-    """A tapering limb from start to end as a polygon (right, up); ``thick`` and ``thin`` are its widths in metres."""
-    dx, dy = end[0] - start[0], end[1] - start[1]
-    length = max(1e-6, float(np.hypot(dx, dy)))
-    nx, ny = -dy / length / 2, dx / length / 2
-    ends = ((start, thick), (end, thin), (end, -thin), (start, -thick))
-    return [(x + nx * width, y + ny * width) for (x, y), width in ends]
-
-
-LEFT, RIGHT = -2, -1
-
-
-@dataclass(frozen=True)
-class Placement:
-    """A place on the street: lateral and station in metres, yaw in radians (0: the body looks along the street)."""
-
-    lateral: float
-    station: float
-    yaw: float
-
-    def place(self, local: Points) -> Points:
+    def street(self, local: Points) -> Points:
         """Street points ``[N, 3]`` of local ones (right, up, forward)."""
-        cosine, sine = cos(self.yaw), sin(self.yaw)
-        placed = np.empty_like(local)
-        placed[:, 0] = self.lateral + cosine * local[:, 0] + sine * local[:, 2]
-        placed[:, 1] = local[:, 1]
-        placed[:, 2] = self.station - sine * local[:, 0] + cosine * local[:, 2]
-        return placed
+        return turned(local, self.yaw, self.lateral, self.station)
 
-    def turn(self, normal: Points) -> Points:
-        """A local direction in street axes."""
-        return replace(self, lateral=0.0, station=0.0).place(normal[None]).reshape(3)
-
-    def visible(self, profile: Points, width: float, stage: Stage) -> list[tuple[int, Points, Points]]:
+    def faces(self, profile: Points, width: float) -> list[tuple[int, Points, Points]]:
         """The faces of a solid here that look at the camera, farthest first: (number, street corners, street normal).
 
-        The solid is ``width`` m wide; its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the
-        right. Face i runs from profile corner i to i + 1, its first two corners on the left; the sides are LEFT, RIGHT.
+        It is ``width`` m wide; its side profile ``[N, 2]`` (forward, up) runs counter-clockwise seen from the right.
+        Face i runs from profile corner i to i + 1, its first two corners on the left; the sides are LEFT and RIGHT.
         """
         count, half = len(profile), width / 2
         left, right = (np.column_stack([np.full(count, x), profile[:, 1], profile[:, 0]]) for x in (-half, half))
@@ -263,31 +194,42 @@ class Placement:
             along = profile[j] - profile[i]
             outward = np.array([0.0, -along[0], along[1]]) / max(1e-9, float(np.hypot(*along)))
             faces.append((i, np.stack([left[i], left[j], right[j], right[i]]), outward))
-        shown = []
-        camera = stage.camera
+        shown, camera = [], self.stage.camera
         for number, local, outward in faces:
-            corners, normal = self.place(local), self.turn(outward)
+            corners, normal = self.street(local), turned(outward[None], self.yaw)[0]
             x, y, z = (sum(axis) / len(corners) for axis in corners.T.tolist())
-            x, y, z = x, y - camera.height, z - camera.station
+            y, z = y - camera.height, z - camera.station
             x += camera.curvature / 2 * max(1.0, z) ** 2
             if x * normal[0] + y * normal[1] + z * normal[2] < 0:
                 shown.append((x * x + y * y + z * z, number, corners, normal))
         return [face[1:] for face in sorted(shown, key=lambda face: -face[0])]
 
-    def draw(self, stage: Stage, profile: Points, width: float, colour: Points, label: int, patch: Floats) -> None:
+    def solid(self, profile: Points, width: float, colour: Points, label: int, patch: Floats) -> None:
         """Draw a solid, each face in the colour lit by its own direction."""
-        for _, corners, normal in self.visible(profile, width, stage):
-            stage.flat(corners, colour * stage.light.shade(normal), label, patch, one_depth=False)
+        for _, corners, normal in self.faces(profile, width):
+            self.stage.flat(corners, colour * self.stage.light.shade(normal), label, patch, one_depth=False)
 
 
-def block(length: float, height: float, base: float = 0.0) -> Points:
-    """The side profile of a box centred over its place, its foot ``base`` m above the ground."""
-    half = length / 2
-    return np.array([[half, base], [half, base + height], [-half, base + height], [-half, base]])
+@dataclass(frozen=True)
+class Thing:
+    """Something that stands on the street; things are drawn from the farthest ``station`` to the nearest.
 
+    Attributes:
+        lateral, station: where it stands, metres; of what is long, the far end.
+        reach: points ``[N, 3]`` (right, up, ahead) of foot and top from there, for shadows.
+        recipe: draws it at its place.
+        half_width: of what may stand before an anomaly, metres.
+        yaw: radians; speed: along the street, m/s.
+    """
 
-def on_face(corners: Points, left: float, right: float, low: float, high: float) -> Points:
-    """A rectangle on a four-cornered face of :meth:`Placement.visible`, as shares (0..1) across it and up along its edge."""
-    a, b, c, d = corners
-    shares = ((left, low), (left, high), (right, high), (right, low))
-    return np.stack([(1 - v) * ((1 - u) * a + u * d) + v * ((1 - u) * b + u * c) for u, v in shares])
+    lateral: float
+    station: float
+    label: int
+    reach: Points
+    recipe: Callable[[Place], None]
+    half_width: float = 0.0
+    yaw: float = 0.0
+    speed: float = 0.0
+
+    def draw(self, stage: Stage) -> None:
+        self.recipe(Place(stage, self.lateral, self.station, self.yaw))

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.webm import open_webm
+from segunc.data.images import open_webm
 from segunc.toyroads.anomalies import sample_anomaly
-from segunc.toyroads.canvas import Thing
-from segunc.toyroads.objects import Car, Person
+from segunc.toyroads.canvas import CAR, PERSON, Thing
 from segunc.toyroads.scene import Scene, check_size, render_layout, render_scene, sample_layout
 
 VERSION = 1
@@ -36,13 +35,10 @@ CROSSING = 24.0
 
 @dataclass(frozen=True)
 class ToyConfig:
-    """What to generate.
+    """What to generate: scenes of each split and frames of the video (0 leaves it out).
 
-    Attributes:
-        seed: frame i of a split is drawn from the seed (seed, split, i) alone, so longer and shorter sets share frames.
-        train, val, test, anomaly: scenes of each split (0 leaves it out).
-        video_frames: length of the video (0 leaves it out).
-        size: (height, width) in pixels, even and at least 32.
+    Frame i of a split is drawn from the seed (``seed``, split, i) alone, so longer and shorter sets share frames;
+    ``size`` is (height, width) in pixels, even and at least 32.
     """
 
     seed: int = 0
@@ -54,11 +50,7 @@ class ToyConfig:
     size: tuple[int, int] = (128, 256)
 
     def check(self) -> None:
-        """Refuse what cannot be generated.
-
-        Raises:
-            InputError: a negative number, or a size that is too small or odd.
-        """
+        """Refuse a negative number, and a size that is too small or odd, as an InputError."""
         check_size(self.size)
         if any(side % 2 for side in self.size):
             raise InputError(f"toy scenes of size {self.size}", "even height and width (for the video)", "round it")
@@ -91,12 +83,18 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         tell(f"toy road scenes in {root} are complete")
         return
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
+    pictures, classes, masks = (unfinished / name for name in ("leftImg8bit", "gtFine", "gtAnomaly"))
     try:
         unfinished.mkdir(parents=True)
         for index, split in enumerate(SPLITS):
             count = settings[split]
             for i in range(count):
-                _write_scene(unfinished, split, frame_name(split, i), (config.seed, index, i), config.size)
+                frame = frame_name(split, i)
+                scene = render_scene((config.seed, index, i), config.size, split == "anomaly")
+                _write_png(pictures / split / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
+                _write_png(classes / split / f"{frame}_gtFine_labelIds.png", scene.labels)
+                if split == "anomaly":
+                    _write_png(masks / split / f"{frame}_anomaly.png", scene.anomaly)
                 if (i + 1) % 32 == 0 or i + 1 == count:
                     tell(f"toy road scenes: {split} {i + 1}/{count}")
         if config.video_frames:
@@ -114,14 +112,12 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
 
 def _is_finished(root: Path, description: dict[str, Any]) -> bool:
     """Whether the folder holds this set; False where nothing is there yet."""
-    if not root.exists():
-        return False
-    if not root.is_dir():
+    if root.exists() and not root.is_dir():
         raise InputError(f"{root} is a file", "a new or empty folder for the toy scenes", "choose another path")
+    if not root.exists() or not any(root.iterdir()):
+        return False
     marker = root / "toy.json"
     if not marker.is_file():
-        if not any(root.iterdir()):
-            return False
         expected = "a new or empty folder, or a finished set of toy scenes"
         raise InputError(f"folder {root} holds other files (no toy.json)", expected, "choose another folder")
     try:
@@ -138,27 +134,15 @@ def _is_finished(root: Path, description: dict[str, Any]) -> bool:
     else:
         theirs, ours = found["config"], description["config"]
         what = ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in ours.items() if theirs.get(k) != v)
-    raise InputError(
-        f"folder {root} holds toy scenes of another configuration: {what}",
-        "the same configuration or a new folder",
-        "choose another folder or remove this one",
-    )
+    given = f"folder {root} holds toy scenes of another configuration: {what}"
+    raise InputError(given, "the same configuration or a new folder", "choose another folder or remove this one")
 
 
 def frame_name(split: str, index: int) -> str:
     """The path of a frame below its split's folder, without its ending: ``CITY/CITY_000003_000019``."""
-    cities = _CITIES[split]
-    city = cities[index % len(cities)]
+    city = _CITIES[split][index % len(_CITIES[split])]
     # Scenes are numbered as sequences; the frame number is the one that Cityscapes labels.
     return f"{city}/{city}_{index:06d}_000019"
-
-
-def _write_scene(root: Path, split: str, frame: str, seed: tuple[int, int, int], size: tuple[int, int]) -> None:
-    scene = render_scene(seed, size, split == "anomaly")
-    _write_png(root / "leftImg8bit" / split / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
-    _write_png(root / "gtFine" / split / f"{frame}_gtFine_labelIds.png", scene.labels)
-    if split == "anomaly":
-        _write_png(root / "gtAnomaly" / split / f"{frame}_anomaly.png", scene.anomaly)
 
 
 def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
@@ -172,8 +156,7 @@ def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
 
 def _write_video(folder: Path, config: ToyConfig) -> None:
     folder.mkdir(parents=True)
-    path = folder / "crossing.webm"
-    height, width = config.size
+    path, (height, width) = folder / "crossing.webm", config.size
     writer = open_webm(path, FRAMES_PER_SECOND, width, height)
     if not writer.isOpened():
         raise PartialFailure(f"{path}: this build of OpenCV cannot write VP8 video; set video_frames to 0")
@@ -187,36 +170,33 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
 
 
 def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float) -> Iterator[Scene]:
-    """Draw the frames of the video one after the other.
+    """Draw the frames of the video one after the other: an animal that crosses the street in all of their time.
 
     Args:
         seed: (seed of the data set, place of the video after the splits).
-        size: (height, width) in pixels.
-        frames: how many; the crossing takes this long.
         rate: frames per second; with SPEED, how far the camera moves between frames.
     """
     rng = np.random.default_rng((*seed, 0))
     layout = sample_layout(rng, film=True)
-    animal = sample_anomaly(rng, 0.0, CROSSING, "animal")
-    animal = replace(animal, mirror=1, size=max(animal.size, 1.15))
+    animal = sample_anomaly(rng, 0.0, CROSSING, "animal", mirror=1)
     # It starts at the left kerb and ends near the right one.
     start, end = layout.ground.road[0] + 0.3, layout.ground.road[1] - 0.8
     # The camera stops short of it, as a driver would.
     speed = min(SPEED, (CROSSING - 6.5) * rate / max(1, frames))
-    duration = frames / rate
-    things = [moved for thing in layout.things if (moved := _give_way(thing, duration)) is not None]
+    things = [moved for thing in layout.things if (moved := _give_way(thing, frames / rate)) is not None]
     for i in range(frames):
         time, share = i / rate, i / max(1, frames - 1)
-        odd = replace(animal, lateral=start + (end - start) * share, phase=animal.phase + 7.0 * time)
-        now = replace(layout, things=[*(_advance(thing, time) for thing in things), odd])
-        yield render_layout(now, size, np.random.default_rng((*seed, i + 1)), speed * time)
+        now = [replace(thing, station=thing.station + thing.speed * time) for thing in things]
+        now.append(replace(animal, lateral=start + (end - start) * share))
+        sensor = np.random.default_rng((*seed, i + 1))
+        yield render_layout(replace(layout, things=now), size, sensor, speed * time, time)
 
 
 def _give_way(thing: Thing, duration: float) -> Thing | None:
     """Traffic that lets the animal pass: cars before it are gone unless parked at the kerb, cars behind it keep their distance."""
-    if isinstance(thing, Person) and abs(thing.lateral) < 2.0 and thing.station < CROSSING + 2:
+    if thing.label == PERSON and abs(thing.lateral) < 2.0 and thing.station < CROSSING + 2:
         return None
-    if not isinstance(thing, Car):
+    if thing.label != CAR:
         return thing
     if thing.speed == 0:
         # A parked car stays at its kerb; one that stands in the camera's way, or turns across it, is left out.
@@ -224,14 +204,4 @@ def _give_way(thing: Thing, duration: float) -> Thing | None:
         return None if abs(thing.lateral) < reach and thing.station < CROSSING + 6 else thing
     if thing.station < CROSSING + 6:
         return None
-    if thing.speed < 0:
-        return replace(thing, speed=max(thing.speed, -(thing.station - CROSSING - 5) / duration))
-    return thing
-
-
-def _advance(thing: Thing, time: float) -> Thing:
-    if isinstance(thing, Car):
-        return replace(thing, station=thing.station + thing.speed * time)
-    if isinstance(thing, Person) and thing.stride > 0.04:
-        return replace(thing, stride=thing.stride * float(np.cos(6.0 * time)))
-    return thing
+    return replace(thing, speed=max(thing.speed, -(thing.station - CROSSING - 5) / duration))

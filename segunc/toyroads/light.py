@@ -26,16 +26,14 @@ class Light:
     """What lights a scene and what lies between it and the sensor.
 
     Attributes:
-        weather: clear, overcast, haze, rain or dusk.
         sun: unit vector towards the sun (right, up, ahead).
         sun_colour, ambient: RGB factors of direct and of sky light.
         zenith, skyline: RGB of the sky above and at the horizon; the skyline is the haze's colour too.
-        clouds: cover of the sky, 0..1.
-        extinction: of the air, 1/m.
-        exposure: factor of the whole picture; balance: RGB factors of the sensor.
+        clouds: cover of the sky, 0..1; extinction: of the air, 1/m.
+        exposure, balance: of the sensor, a factor and one for each of RGB.
         noise: standard deviation of the sensor noise at middle grey (0..1); blur: of the lens, in final pixels.
         rain: streaks in the picture, 0..1; wet: how much the ground mirrors, 0..1.
-        offsets: where the noise tiles of sky and ground begin.
+        offsets: where the noise tiles of the sky begin.
     """
 
     weather: str
@@ -74,26 +72,23 @@ class Light:
 
 def sample_light(rng: np.random.Generator, weather: str | None = None) -> Light:
     """A random time of day and weather; ``weather`` fixes the latter."""
-    drawn = rng.choice([*_WEATHERS], p=[row[0] for row in _WEATHERS.values()])
-    weather = weather or str(drawn)
+    drawn = str(rng.choice([*_WEATHERS], p=[row[0] for row in _WEATHERS.values()]))
+    weather = weather or drawn
     _, strength, level, extinction = _WEATHERS[weather]
     dusk, rain = weather == "dusk", weather == "rain"
     azimuth = rng.uniform(-np.pi, np.pi)
     elevation = np.deg2rad(rng.uniform(8, 18) if dusk else rng.uniform(22, 62))
-    strength *= rng.uniform(0.75, 1.2)
-    level *= rng.uniform(0.88, 1.12)
+    strength, level = strength * rng.uniform(0.75, 1.2), level * rng.uniform(0.88, 1.12)
     grey = rng.uniform(0.62, 0.9)
     # All are drawn and one is taken: zenith, skyline, clouds.
+    blue, pale = np.array([0.28, 0.47, 0.78]), np.array([0.72, 0.82, 0.93])
+    late, glow = np.array([0.2, 0.26, 0.45]), np.array([0.85, 0.6, 0.45])
     zenith, skyline, clouds = {
-        "clear": (np.array([0.28, 0.47, 0.78]) * rng.uniform(0.8, 1.15), [0.72, 0.82, 0.93], rng.uniform(0, 0.6)),
-        "overcast": (grey * np.array([0.95, 0.98, 1.02]), [min(0.95, grey + 0.08)] * 3, rng.uniform(0.3, 1)),
-        "haze": (grey * np.array([0.97, 1.0, 1.03]), [min(0.92, grey + 0.05)] * 3, rng.uniform(0, 0.3)),
-        "rain": (np.full(3, 0.85 * grey), [0.9 * grey] * 3, rng.uniform(0.4, 1)),
-        "dusk": (
-            np.array([0.2, 0.26, 0.45]) * rng.uniform(0.7, 1.3),
-            np.array([0.85, 0.6, 0.45]) * rng.uniform(0.7, 1.05),
-            rng.uniform(0, 0.7),
-        ),
+        "clear": (blue * rng.uniform(0.8, 1.15), pale, rng.uniform(0, 0.6)),
+        "overcast": (grey * np.array([0.95, 0.98, 1.02]), np.full(3, min(0.95, grey + 0.08)), rng.uniform(0.3, 1)),
+        "haze": (grey * np.array([0.97, 1.0, 1.03]), np.full(3, min(0.92, grey + 0.05)), rng.uniform(0, 0.3)),
+        "rain": (np.full(3, 0.85 * grey), np.full(3, 0.9 * grey), rng.uniform(0.4, 1)),
+        "dusk": (late * rng.uniform(0.7, 1.3), glow * rng.uniform(0.7, 1.05), rng.uniform(0, 0.7)),
     }[weather]
     return Light(
         weather=weather,
@@ -101,7 +96,7 @@ def sample_light(rng: np.random.Generator, weather: str | None = None) -> Light:
         sun_colour=strength * np.array([1.0, 0.62, 0.38] if dusk else [1.0, 0.96, 0.88]),
         ambient=level * np.array([0.94, 0.99, 1.08] if dusk or weather == "clear" else [1.0, 1.0, 1.0]),
         zenith=zenith,
-        skyline=np.array(skyline),
+        skyline=skyline,
         clouds=clouds,
         extinction=extinction * rng.uniform(0.5, 1.3),
         exposure=rng.uniform(0.9, 1.3),
@@ -137,9 +132,9 @@ def draw_sky(camera: Camera, light: Light) -> Floats:
 
 def apply_air(colours: Floats, depth: Floats, light: Light) -> Floats:
     """Haze: Koschmieder's law ``c exp(-k d) + skyline (1 - exp(-k d))``; depth 0 (the sky) stays as it is."""
-    clear = cv2.exp(-np.float32(light.extinction) * depth)[..., None]
     skyline = light.skyline.astype(np.float32)
-    return skyline + (colours - skyline) * np.asarray(clear, np.float32)
+    clear = np.asarray(cv2.exp(-np.float32(light.extinction) * depth), np.float32)
+    return skyline + (colours - skyline) * clear[..., None]
 
 
 def add_rain(picture: Floats, light: Light, rng: np.random.Generator) -> Floats:
@@ -147,10 +142,8 @@ def add_rain(picture: Floats, light: Light, rng: np.random.Generator) -> Floats:
     if light.rain == 0:
         return picture
     rows, columns = picture.shape[:2]
-    streaks = np.zeros((rows, columns), np.float32)
-    count = int(120 * light.rain)
-    slant = rng.uniform(-0.2, 0.2)
-    for x, y, length, bright in rng.uniform((0, 0, 0.03, 0.05), (1, 1, 0.10, 0.22), (count, 4)):
+    streaks, slant = np.zeros((rows, columns), np.float32), rng.uniform(-0.2, 0.2)
+    for x, y, length, bright in rng.uniform((0, 0, 0.03, 0.05), (1, 1, 0.10, 0.22), (int(120 * light.rain), 4)):
         start = (int(x * columns), int(y * rows))
         end = (int((x + slant * length) * columns), int((y + length) * rows))
         cv2.line(streaks, start, end, float(bright), max(1, rows // 256), cv2.LINE_AA)
@@ -160,8 +153,7 @@ def add_rain(picture: Floats, light: Light, rng: np.random.Generator) -> Floats:
 def expose(picture: Floats, light: Light, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
     """The sensor: exposure, white balance, vignette, a soft shoulder, signal-dependent noise; uint8 ``[H, W, 3]``."""
     rows, columns = picture.shape[:2]
-    y = np.linspace(-1, 1, rows, dtype=np.float32)[:, None]
-    x = np.linspace(-1, 1, columns, dtype=np.float32)[None]
+    y, x = np.linspace(-1, 1, rows, dtype=np.float32)[:, None], np.linspace(-1, 1, columns, dtype=np.float32)[None]
     gain = np.float32(light.exposure) * (1 - np.float32(0.08) * (x**2 + y**2))
     picture = picture * (gain[..., None] * light.balance.astype(np.float32))
     # Highlights roll off instead of clipping: identity below 0.7, then towards 1.

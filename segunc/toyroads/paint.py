@@ -16,41 +16,28 @@ from segunc.toyroads.camera import Floats, Points
 
 Random = np.random.Generator
 
-# Which thing, how often, then hue, saturation, value, and the spread of each.
-_TONES = (
-    ("car", 3, 0.60, 0.05, 0.55, 0.1, 0.05, 0.15),  # mostly grey, black and white, some blue and red, few others
-    ("car", 2, 0.60, 0.10, 0.12, 0.1, 0.10, 0.07),
-    ("car", 2, 0.12, 0.04, 0.85, 0.1, 0.04, 0.10),
-    ("car", 2, 0.60, 0.60, 0.45, 0.05, 0.25, 0.2),
-    ("car", 1.5, 0.00, 0.70, 0.55, 0.03, 0.2, 0.2),
-    ("car", 1, 0.35, 0.40, 0.40, 0.2, 0.3, 0.2),
-    ("car", 0.7, 0.11, 0.55, 0.65, 0.04, 0.3, 0.2),
-    ("clothing", 3, 0.62, 0.30, 0.22, 0.1, 0.25, 0.14),  # dark and muted mostly, any hue at times
-    ("clothing", 2, 0.08, 0.25, 0.40, 0.06, 0.2, 0.25),
-    ("clothing", 2, 0.50, 0.55, 0.50, 0.5, 0.35, 0.3),
-    ("clothing", 1, 0.10, 0.05, 0.80, 0.1, 0.05, 0.15),
-    ("facade", 3, 0.10, 0.18, 0.68, 0.04, 0.12, 0.18),  # plaster, brick, concrete
-    ("facade", 2, 0.03, 0.40, 0.46, 0.03, 0.18, 0.16),
-    ("facade", 2, 0.58, 0.06, 0.52, 0.15, 0.05, 0.2),
-    ("facade", 1, 0.13, 0.35, 0.70, 0.03, 0.15, 0.12),
-    ("facade", 0.6, 0.45, 0.18, 0.55, 0.12, 0.12, 0.15),
-    ("foliage", 5, 0.27, 0.50, 0.34, 0.06, 0.2, 0.12),  # greens, some autumn
-    ("foliage", 1, 0.12, 0.55, 0.42, 0.04, 0.2, 0.12),
-    ("bark", 1, 0.08, 0.30, 0.26, 0.03, 0.15, 0.1),
-    ("asphalt", 3, 0.60, 0.05, 0.36, 0.1, 0.04, 0.1),
-    ("asphalt", 1, 0.08, 0.08, 0.42, 0.04, 0.06, 0.1),
-    ("paving", 4, 0.10, 0.08, 0.56, 0.06, 0.06, 0.12),  # concrete slabs, reddish or yellowish bricks
-    ("paving", 1, 0.03, 0.28, 0.50, 0.02, 0.12, 0.1),
-    ("paving", 1, 0.60, 0.06, 0.48, 0.08, 0.05, 0.1),
-    ("metal", 3, 0.58, 0.04, 0.48, 0.1, 0.04, 0.14),  # of posts: galvanised, dark green, black
-    ("metal", 1, 0.40, 0.3, 0.22, 0.06, 0.2, 0.08),
-    ("metal", 1, 0.6, 0.1, 0.14, 0.1, 0.1, 0.06),
-    ("skin", 1, 0.06, 0.42, 0.60, 0.02, 0.15, 0.25),
-    ("sign", 3, 0.99, 0.80, 0.65, 0.02, 0.12, 0.14),  # red, blue, white, yellow
-    ("sign", 3, 0.60, 0.75, 0.55, 0.03, 0.15, 0.15),
-    ("sign", 2, 0.12, 0.05, 0.85, 0.1, 0.05, 0.1),
-    ("sign", 2, 0.13, 0.75, 0.78, 0.02, 0.15, 0.12),
-)
+# Of each thing: how often, then hue, saturation, value, and the spread of each.
+_TONES = {
+    "car": ((3, 0.6, 0.05, 0.55, 0.1, 0.05, 0.15), (2, 0.6, 0.1, 0.12, 0.1, 0.1, 0.07),
+        (2, 0.12, 0.04, 0.85, 0.1, 0.04, 0.1), (2, 0.6, 0.6, 0.45, 0.05, 0.25, 0.2),
+        (1.5, 0.0, 0.7, 0.55, 0.03, 0.2, 0.2), (1, 0.35, 0.4, 0.4, 0.2, 0.3, 0.2),
+        (0.7, 0.11, 0.55, 0.65, 0.04, 0.3, 0.2)),  # mostly grey, black and white, some blue and red, few others
+    "clothing": ((3, 0.62, 0.3, 0.22, 0.1, 0.25, 0.14), (2, 0.08, 0.25, 0.4, 0.06, 0.2, 0.25),
+        (2, 0.5, 0.55, 0.5, 0.5, 0.35, 0.3), (1, 0.1, 0.05, 0.8, 0.1, 0.05, 0.15)),  # dark and muted mostly, any hue at times
+    "facade": ((3, 0.1, 0.18, 0.68, 0.04, 0.12, 0.18), (2, 0.03, 0.4, 0.46, 0.03, 0.18, 0.16),
+        (2, 0.58, 0.06, 0.52, 0.15, 0.05, 0.2), (1, 0.13, 0.35, 0.7, 0.03, 0.15, 0.12),
+        (0.6, 0.45, 0.18, 0.55, 0.12, 0.12, 0.15)),  # plaster, brick, concrete
+    "foliage": ((5, 0.27, 0.5, 0.34, 0.06, 0.2, 0.12), (1, 0.12, 0.55, 0.42, 0.04, 0.2, 0.12)),  # greens, some autumn
+    "bark": ((1, 0.08, 0.3, 0.26, 0.03, 0.15, 0.1),),
+    "asphalt": ((3, 0.6, 0.05, 0.36, 0.1, 0.04, 0.1), (1, 0.08, 0.08, 0.42, 0.04, 0.06, 0.1)),
+    "paving": ((4, 0.1, 0.08, 0.56, 0.06, 0.06, 0.12), (1, 0.03, 0.28, 0.5, 0.02, 0.12, 0.1),
+        (1, 0.6, 0.06, 0.48, 0.08, 0.05, 0.1)),  # concrete slabs, reddish or yellowish bricks
+    "metal": ((3, 0.58, 0.04, 0.48, 0.1, 0.04, 0.14), (1, 0.4, 0.3, 0.22, 0.06, 0.2, 0.08),
+        (1, 0.6, 0.1, 0.14, 0.1, 0.1, 0.06)),  # of posts: galvanised, dark green, black
+    "skin": ((1, 0.06, 0.42, 0.6, 0.02, 0.15, 0.25),),
+    "sign": ((3, 0.99, 0.8, 0.65, 0.02, 0.12, 0.14), (3, 0.6, 0.75, 0.55, 0.03, 0.15, 0.15),
+        (2, 0.12, 0.05, 0.85, 0.1, 0.05, 0.1), (2, 0.13, 0.75, 0.78, 0.02, 0.15, 0.12)),  # red, blue, white, yellow
+}  # fmt: skip
 _WEIGHTS: dict[str, float] = {"facade": 3, "paving": 1, "car": 1, "foliage": 2, "clothing": 2, "bark": 0.7, "sign": 1}
 _ROAD_GREY = 0.37
 
@@ -66,7 +53,7 @@ def _choose(rng: Random, weights: list[float]) -> int:
 
 def colour(rng: Random, thing: str) -> Points:
     """The RGB of a known thing, by its name in the table of tones."""
-    tones = [tone[1:] for tone in _TONES if tone[0] == thing]
+    tones = _TONES[thing]
     _, hue, saturation, value, *spread = tones[_choose(rng, [tone[0] for tone in tones])]
     a, b, c = ((2 * rng.random() - 1) * width for width in spread)
     saturation, value = min(max(saturation + b, 0.0), 1.0), min(max(value + c, 0.03), 0.97)
@@ -97,10 +84,8 @@ def noise_tile(grain: str) -> Floats:
     rng = np.random.default_rng([20240617, [*_GRAINS].index(grain)])
     spectrum = np.fft.rfft2(rng.standard_normal((TILE, TILE)))
     frequency = np.hypot(np.fft.fftfreq(TILE)[:, None], np.fft.rfftfreq(TILE)[None])
-    if grain == "cloud":
-        spectrum *= 1 / np.maximum(frequency, 1 / TILE) ** 1.5
-    else:
-        spectrum *= np.exp(-((frequency * _GRAINS[grain]) ** 2))
+    cloud = grain == "cloud"
+    spectrum *= 1 / np.maximum(frequency, 1 / TILE) ** 1.5 if cloud else np.exp(-((frequency * _GRAINS[grain]) ** 2))
     spectrum[0, 0] = 0
     tile = np.fft.irfft2(spectrum, s=(TILE, TILE))
     return np.ascontiguousarray(tile / tile.std(), dtype=np.float32)

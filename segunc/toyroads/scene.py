@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import cv2
@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.toyroads import surroundings
-from segunc.toyroads.anomalies import Anomaly, sample_anomaly
+from segunc.toyroads.anomalies import sample_anomaly
 from segunc.toyroads.camera import Camera, Corner, Floats
-from segunc.toyroads.canvas import ANOMALY, ROAD, VOTE_ORDER, Canvas, Stage, Thing
+from segunc.toyroads.canvas import ANOMALY, CAR, PERSON, ROAD, VOTE_ORDER, Canvas, Stage, Thing
 from segunc.toyroads.light import Light, add_rain, apply_air, draw_sky, expose, sample_light
-from segunc.toyroads.objects import Car, Person, sample_car, sample_person, sample_post, sample_sign
-from segunc.toyroads.surroundings import Ground, Skyline, draw_shadows
+from segunc.toyroads.objects import sample_car, sample_person, sample_post, sample_sign
+from segunc.toyroads.surroundings import Ground, draw_shadows
 
 REACH = 110.0
 """Metres of street that are furnished."""
@@ -27,12 +27,10 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Scene:
-    """A drawn scene.
+    """A drawn scene, all uint8: RGB ``[H, W, 3]``, and two of ``[H, W]``.
 
-    Attributes:
-        image: RGB uint8 ``[H, W, 3]``.
-        labels: raw label ids of the label map ``toy``, uint8 ``[H, W]``; anomalies are 5 ('dynamic', ignored).
-        anomaly: uint8 ``[H, W]``: 0 normal, 1 anomaly, 255 ignored (the rim of one pixel around an anomaly).
+    ``labels`` are raw ids of the label map ``toy`` (anomalies are 5: 'dynamic', ignored); ``anomaly`` is 0 normal,
+    1 anomaly, 255 ignored (the rim of one pixel around an anomaly).
     """
 
     image: Bytes
@@ -42,25 +40,24 @@ class Scene:
 
 @dataclass
 class Layout:
-    """A whole street scene before it is drawn; its ``camera`` has no rows and columns yet.
+    """A street scene before it is drawn: its ``camera`` has no rows and columns yet.
 
     ``taken`` are rectangles of the street: lateral and station of the middle, half width, half length.
     """
 
     light: Light
     ground: Ground
-    skyline: Skyline
+    skyline: Callable[[Stage], None]
     camera: Camera
     things: list[Thing] = field(default_factory=list)
     taken: list[tuple[float, float, float, float]] = field(default_factory=list)
 
     def take(self, lateral: float, station: float, half_width: float, half_length: float) -> bool:
         """Take a rectangle around a place; False, and nothing is taken, where it meets another one."""
-        for x, z, w, d in self.taken:
-            if abs(lateral - x) < half_width + w and abs(station - z) < half_length + d:
-                return False
-        self.taken.append((lateral, station, half_width, half_length))
-        return True
+        meets = (abs(lateral - x) < half_width + w and abs(station - z) < half_length + d for x, z, w, d in self.taken)
+        if free := not any(meets):
+            self.taken.append((lateral, station, half_width, half_length))
+        return free
 
     def side(self, side: int) -> Corner:
         """Laterals of the kerb and of the sidewalk's outer edge, to the left (-1) or right (1)."""
@@ -72,44 +69,31 @@ def sample_layout(rng: np.random.Generator, anomalies: bool = False, film: bool 
     """A random street scene.
 
     Args:
-        rng: where the scene is drawn from.
-        anomalies: put one to three anomalies on the road or sidewalk.
+        anomalies: put one to three on the road or sidewalk.
         film: for a camera that moves along it: a straight street without roll, in clear weather.
     """
     light = sample_light(rng, "clear" if film else None)
     ground = surroundings.sample_ground(rng)
     woods = rng.uniform(0, 1)
     skyline = surroundings.sample_skyline(rng, woods)
-    camera = Camera(
-        rows=0,
-        columns=0,
-        field_of_view=float(np.deg2rad(rng.uniform(50, 68))),
-        horizon=rng.uniform(0.40, 0.52),
-        height=rng.uniform(1.25, 1.75),
-        curvature=0.0 if film else rng.normal(0, 0.0016),
-        roll=0.0 if film else rng.normal(0, 0.008),
-    )
-    layout = Layout(light, ground, skyline, camera)
+    view, horizon, height = float(np.deg2rad(rng.uniform(50, 68))), rng.uniform(0.40, 0.52), rng.uniform(1.25, 1.75)
+    curvature, roll = (0.0, 0.0) if film else (rng.normal(0, 0.0016), rng.normal(0, 0.008))
+    layout = Layout(light, ground, skyline, Camera(0, 0, view, horizon, height, curvature, roll))
     odd = _place_anomalies(rng, layout) if anomalies else []
     for side in (-1, 1):
         _line_side(rng, layout, side, woods)
     _furnish(rng, layout)
     _traffic(rng, layout)
     _people(rng, layout)
-
-    def stays(thing: Thing) -> bool:
-        # Nobody drives with a car's tail in the windscreen.
-        blocks_view = isinstance(thing, Car) and abs(thing.lateral) < 2.1 and thing.station < 8.5
-        return not blocks_view and not any(_hides(thing, one) for one in odd)
-
-    layout.things = [*filter(stays, layout.things), *odd]
+    # Nobody drives with a car's tail in the windscreen.
+    seen = [one for one in layout.things if not (one.label == CAR and abs(one.lateral) < 2.1 and one.station < 8.5)]
+    layout.things = [*(thing for thing in seen if not any(_hides(thing, one) for one in odd)), *odd]
     return layout
 
 
 def _line_side(rng: np.random.Generator, layout: Layout, side: int, woods: float) -> None:
     """Houses, or hedges and trees, behind one sidewalk."""
-    kerb, outer = layout.side(side)
-    add = layout.things.append
+    (kerb, outer), add = layout.side(side), layout.things.append
     lit = 0.35 if layout.light.weather == "dusk" else 0.04
     built = rng.random() > 0.1 + 0.4 * woods
     setback, station = rng.uniform(0.0, 2.5), rng.uniform(-12, -2)
@@ -146,7 +130,7 @@ def _furnish(rng: np.random.Generator, layout: Layout) -> None:
 
 def _traffic(rng: np.random.Generator, layout: Layout) -> None:
     """Parked cars, cars ahead, oncoming cars, at times one that turns across."""
-    road, lines = layout.ground.road, [lateral for lateral, _ in layout.ground.lines]
+    road, lines = layout.ground.road, layout.ground.lines
 
     def add(lateral: float, station: float, half: Corner, yaw: float | None, speed: float = 0.0) -> None:
         if layout.take(lateral, station, *half):
@@ -155,7 +139,7 @@ def _traffic(rng: np.random.Generator, layout: Layout) -> None:
 
     for side in (-1, 1):
         kerb = layout.side(side)[0]
-        if abs(kerb - max(lines, key=lambda lateral: side * lateral)) < 2.0:
+        if abs(kerb - (max if side > 0 else min)(lines)) < 2.0:
             continue
         busy, place = rng.uniform(0.1, 0.6), rng.uniform(3, 9)
         while place < 50:
@@ -173,26 +157,26 @@ def _traffic(rng: np.random.Generator, layout: Layout) -> None:
 
 def _people(rng: np.random.Generator, layout: Layout) -> None:
     """Persons on the sidewalks, alone or together, and some who cross."""
+
+    def add(lateral: float, station: float, half: Corner) -> None:
+        if layout.take(lateral, station, *half):
+            layout.things.append(sample_person(rng, lateral, station))
+
     for _ in range(int(rng.poisson(4.0))):
         side = int(rng.choice((-1, 1)))
         kerb, outer = layout.side(side)
         low, high = sorted((kerb + side * 0.4, outer - side * 0.3))
         lateral, place = rng.uniform(low, high), 4.5 + 18 * rng.beta(1, 1.6)
         for i in range(int(rng.choice((1, 1, 2, 3)))):
-            at = (lateral + 0.6 * i * side, place + 0.3 * i)
-            if layout.take(*at, 0.25, 0.3):
-                layout.things.append(sample_person(rng, *at))
+            add(lateral + 0.6 * i * side, place + 0.3 * i, (0.25, 0.3))
     # Enough who cross that a network cannot take whatever stands on the road for a car.
     for _ in range(int(rng.choice((0, 1, 2, 3)))):
-        at = (rng.uniform(*layout.ground.road), rng.uniform(6, 20))
-        if layout.take(*at, 0.3, 0.5):
-            layout.things.append(sample_person(rng, *at))
+        add(rng.uniform(*layout.ground.road), rng.uniform(6, 20), (0.3, 0.5))
 
 
-def _place_anomalies(rng: np.random.Generator, layout: Layout) -> list[Anomaly]:
+def _place_anomalies(rng: np.random.Generator, layout: Layout) -> list[Thing]:
     """One to three anomalies on road or sidewalk, within the picture."""
-    placed: list[Anomaly] = []
-    left, right = layout.ground.sidewalk
+    placed, (left, right) = [], layout.ground.sidewalk
     for _ in range(int(rng.choice((1, 2, 3), p=(0.5, 0.35, 0.15)))):
         station = 10.5 * float(np.exp(rng.uniform(0, 0.55)))
         # The street bends away from under the camera's axis.
@@ -207,25 +191,20 @@ def _place_anomalies(rng: np.random.Generator, layout: Layout) -> list[Anomaly]:
     return placed
 
 
-def _hides(thing: Thing, odd: Anomaly) -> bool:
+def _hides(thing: Thing, odd: Thing) -> bool:
     """Whether a car or person stands in the line of sight of an anomaly."""
-    if not isinstance(thing, Car | Person) or not 0 < thing.station < odd.station + 0.5:
+    if thing.label not in (CAR, PERSON) or not 0 < thing.station < odd.station + 0.5:
         return False
-    half = 0.3 if isinstance(thing, Person) else 2.4 if abs(np.sin(thing.yaw)) > 0.5 else 1.0
     # A car's rear is nearer than its middle and so looks wider.
-    scale = odd.station / max(1.0, thing.station - (2.2 if half > 0.5 else 0.0))
-    return abs(thing.lateral * scale - odd.lateral) < odd.half_width + half * scale
+    scale = odd.station / max(1.0, thing.station - (2.2 if thing.label == CAR else 0.0))
+    return abs(thing.lateral * scale - odd.lateral) < odd.half_width + thing.half_width * scale
 
 
 def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool) -> Scene:
-    """Draw the scene of a seed.
+    """Draw the scene of a seed (of a data set: seed, split and frame), with one to three anomalies or none.
 
-    The street depends on the seed alone; ``size`` only changes the resolution (and the sensor noise).
-
-    Args:
-        seed: whatever :func:`numpy.random.default_rng` takes as a seed; the data set uses (seed, split, frame).
-        size: (height, width) in pixels, at least 32 each.
-        anomaly: put one to three anomalies into the scene.
+    The street depends on the seed alone; ``size``, (height, width) in pixels, at least 32 each, only changes the
+    resolution (and the sensor noise).
 
     Raises:
         InputError: the size is too small.
@@ -241,11 +220,26 @@ def check_size(size: tuple[int, int]) -> None:
         raise InputError(f"toy scenes of size {size}", "(height, width) of at least 32 pixels each", "ask for more")
 
 
-def render_layout(layout: Layout, size: tuple[int, int], rng: np.random.Generator, station: float = 0.0) -> Scene:
-    """Draw a layout as the camera at ``station`` (metres along the street) sees it; ``rng`` drives rain and noise."""
+def render_layout(
+    layout: Layout, size: tuple[int, int], rng: np.random.Generator, station: float = 0.0, time: float = 0.0
+) -> Scene:
+    """Draw a layout as the camera at ``station`` (metres along the street) sees it after ``time`` seconds of a video.
+
+    ``rng`` drives rain and noise.
+    """
     height, width = size
     camera = replace(layout.camera, rows=SUPERSAMPLING * height, columns=SUPERSAMPLING * width, station=station)
-    canvas = draw_canvas(layout, camera)
+    canvas = Canvas(draw_sky(camera, layout.light))
+    stage = Stage(canvas, camera, layout.light, time)
+    layout.skyline(stage)
+    ordered = sorted(layout.things, key=lambda thing: -thing.station)
+    ahead = [thing for thing in ordered if thing.station > camera.station + 0.5]
+    footprints = [thing.reach + np.array((thing.lateral, 0.0, thing.station)) for thing in ahead]
+    layout.ground.draw(stage, draw_shadows(camera, layout.light, footprints))
+    for thing, points in zip(ahead, footprints, strict=True):
+        # Crowns and lamp arms reach beyond the points that make the shadow.
+        if not camera.misses(points, 2.5):
+            thing.draw(stage)
     colours = apply_air(canvas.colours, canvas.depth, layout.light)
     if layout.light.wet:
         colours = _mirror(colours, canvas.labels, camera, layout.light)
@@ -254,22 +248,6 @@ def render_layout(layout: Layout, size: tuple[int, int], rng: np.random.Generato
     picture = add_rain(picture, layout.light, rng)
     labels, anomaly = vote(canvas.labels)
     return Scene(expose(picture, layout.light, rng), labels, anomaly)
-
-
-def draw_canvas(layout: Layout, camera: Camera) -> Canvas:
-    """Sky, skyline, shadowed ground, then all things from far to near."""
-    canvas = Canvas.over(draw_sky(camera, layout.light))
-    stage = Stage(canvas, camera, layout.light)
-    layout.skyline.draw(stage)
-    ordered = sorted(layout.things, key=lambda thing: -thing.station)
-    ahead = [thing for thing in ordered if thing.station > camera.station + 0.5]
-    footprints = [thing.footprint() for thing in ahead]
-    layout.ground.draw(canvas, camera, layout.light, draw_shadows(camera, layout.light, footprints))
-    for thing, points in zip(ahead, footprints, strict=True):
-        # Crowns and lamp arms reach beyond the points that make the shadow.
-        if not camera.misses(points, 2.5):
-            thing.draw(stage)
-    return canvas
 
 
 def _mirror(colours: Floats, labels: Bytes, camera: Camera, light: Light) -> Floats:
@@ -290,15 +268,8 @@ def vote(labels: Bytes) -> tuple[Bytes, Bytes]:
     step = SUPERSAMPLING
     # The same corner of every block, as strided views: reducing over axes of two is an order slower.
     corners = [labels[i::step, j::step] for i in range(step) for j in range(step)]
-    winner = np.zeros_like(corners[0])
-    best = np.zeros_like(winner)
-    for label in VOTE_ORDER:
-        count = np.zeros_like(winner)
-        for corner in corners:
-            count += corner == label
-        better = count > best
-        winner[better] = label
-        np.maximum(best, count, out=best)
+    votes = [np.sum([corner == label for corner in corners], axis=0, dtype=np.uint8) for label in VOTE_ORDER]
+    winner = np.array(VOTE_ORDER, np.uint8)[np.argmax(votes, axis=0)]  # the first of several
     touched = np.any([corner == ANOMALY for corner in corners], axis=0)
     anomaly = (winner == ANOMALY).astype(np.uint8)
     ring = (cv2.dilate(anomaly, np.ones((3, 3), np.uint8)) > 0) | touched

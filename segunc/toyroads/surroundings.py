@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.toyroads import paint
-from segunc.toyroads.camera import Camera, Corner, Floats, Points
-from segunc.toyroads.canvas import BUILDING, ROAD, SIDEWALK, VEGETATION, Canvas, Placement, Stage, Thing, block, limb
+from segunc.toyroads.camera import Camera, Corner, Floats, Points, block, boxed, limb
+from segunc.toyroads.canvas import BUILDING, ROAD, SIDEWALK, VEGETATION, Place, Stage, Thing
 from segunc.toyroads.light import Light
 
 
@@ -19,73 +20,86 @@ class Ground:
     """The cross-section of a street; laterals in metres from the camera's path.
 
     Attributes:
-        road: left and right kerb.
-        sidewalk: outer edges of the left and right sidewalk.
-        lines: (lateral, dashed) of the lane lines; zebra: station of a crossing, or None.
-        colours: RGB of road, sidewalk and verge; mark: of the lines.
-        wear: of the marks, 0..1; rough: contrast of stains and repairs; slab: metres between slab joints.
-        offset: where the noise begins.
+        road, sidewalk: left and right kerb, and the outer edges of the sidewalks.
+        lines: of the lanes, the middle first.
+        draw: draws all of it, darkened by shadows (factors, ``[rows, columns]``).
     """
 
-    road: tuple[float, float]
-    sidewalk: tuple[float, float]
-    lines: tuple[tuple[float, bool], ...]
-    zebra: float | None
-    colours: tuple[Points, Points, Points]
-    mark: Points
-    wear: float
-    rough: float
-    slab: float
-    offset: float
+    road: Corner
+    sidewalk: Corner
+    lines: list[float]
+    draw: Callable[[Stage, Floats], None]
 
-    def draw(self, canvas: Canvas, camera: Camera, light: Light, shadows: Floats) -> None:
-        """Draw all of the ground, darkened by ``shadows`` (factors, ``[rows, columns]``)."""
-        first, lateral, distance, slope = camera.ground_grid()
+
+def sample_ground(rng: np.random.Generator) -> Ground:
+    """A random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
+    lane = rng.uniform(2.9, 3.6)
+    ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    parking = [2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6) for _ in range(2)]
+    shift = lane * (ours - 1) * int(rng.integers(0, 2))  # which of our lanes the camera drives in
+    middle = -lane / 2 - shift + rng.normal(0, 0.2)
+    edges = (middle - theirs * lane, middle + ours * lane)
+    dashed = {middle: rng.random() < 0.6}
+    lines = [middle, *(middle + i * lane for i in range(1, ours)), *(middle - i * lane for i in range(1, theirs))]
+    if rng.random() < 0.6:
+        lines += edges
+        dashed |= dict.fromkeys(edges, False)
+    road = (edges[0] - parking[0], edges[1] + parking[1])
+    sidewalk = (road[0] - rng.uniform(2.2, 5.0), road[1] + rng.uniform(2.2, 5.0))
+    zebra = rng.uniform(8, 40) if rng.random() < 0.25 else None
+    tones = [paint.colour(rng, thing) for thing in ("asphalt", "paving", "foliage")]
+    white = np.array([0.85, 0.85, 0.82] if rng.random() < 0.85 else [0.85, 0.68, 0.25], np.float32)
+    wear, rough = np.float32(rng.uniform(0.1, 0.9)), rng.uniform(0.02, 0.14)  # of the marks; of stains and repairs
+    slab, offset = rng.uniform(0.5, 1.4), rng.uniform(0, 50)  # metres between joints; where the noise begins
+
+    def draw(stage: Stage, shadows: Floats) -> None:
+        first, lateral, distance, slope = stage.camera.ground_grid()
         ground = distance < 600
         near = np.minimum(distance, np.float32(600))
-        station = near + np.float32(camera.station)
-        on_road = (lateral > self.road[0]) & (lateral < self.road[1])
-        paved = (lateral > self.sidewalk[0]) & (lateral < self.sidewalk[1])
+        station = near + np.float32(stage.camera.station)
+        on_road = (lateral > road[0]) & (lateral < road[1])
+        paved = (lateral > sidewalk[0]) & (lateral < sidewalk[1])
         label = np.where(on_road, ROAD, np.where(paved, SIDEWALK, VEGETATION)).astype(np.uint8)
         table = np.zeros((256, 3), np.float32)
-        table[[ROAD, SIDEWALK, VEGETATION]] = self.colours
-        factor = self._grain(lateral, station, slope, label)
+        table[[ROAD, SIDEWALK, VEGETATION]] = tones
+        factor = grain(lateral, station, slope, label)
         colour = table[label] * factor[..., None]
-        kerb = _stripe(lateral, self.road[0] - 0.09, 0.09, slope) + _stripe(lateral, self.road[1] + 0.09, 0.09, slope)
+        kerb = _stripe(lateral, road[0] - 0.09, 0.09, slope) + _stripe(lateral, road[1] + 0.09, 0.09, slope)
         colour += (np.float32(0.55) * np.minimum(kerb, 1))[..., None] * (np.float32(0.62) - colour)
-        marks = self._marks(lateral, station, slope, factor) * on_road
-        colour += marks[..., None] * (self.mark.astype(np.float32) - colour)
+        worn = np.clip(1 - wear * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
+        marked = np.asarray(marks(lateral, station, slope) * worn, np.float32) * on_road
+        colour += marked[..., None] * (white - colour)
+        light = stage.light
         lit = light.shade((0.0, 1.0, 0.0)).astype(np.float32) * np.float32(1 - 0.35 * light.wet)
         colour = colour * lit * shadows[first:, :, None]
-        canvas.colours[first:][ground] = colour[ground]
-        canvas.labels[first:][ground] = label[ground]
-        canvas.depth[first:][ground] = near[ground]
+        canvas = stage.canvas
+        for layer, drawn in ((canvas.colours, colour), (canvas.labels, label), (canvas.depth, near)):
+            layer[first:][ground] = drawn[ground]
 
-    def _grain(self, lateral: Floats, station: Floats, slope: Floats, label: npt.NDArray[np.uint8]) -> Floats:
+    def grain(lateral: Floats, station: Floats, slope: Floats, label: npt.NDArray[np.uint8]) -> Floats:
         """Factors of stains, grass, tyre tracks, and joints between slabs."""
-        fine = _noise("medium", lateral + self.offset, station, 22.0)
-        broad = _noise("cloud", lateral + self.offset, station, 5.0)
+        fine, broad = (_noise(kind, lateral + offset, station, at) for kind, at in (("medium", 22.0), ("cloud", 5.0)))
         # Grain finer than a pixel averages out.
         fade = 1 / (1 + (12 * slope) ** 2)
-        strength = np.where(label == VEGETATION, np.float32(0.2), np.float32(0.05 + 0.2 * self.rough))
+        strength = np.where(label == VEGETATION, np.float32(0.2), np.float32(0.05 + 0.2 * rough))
         tyre_tracks = 1 - np.float32(0.06) * np.cos(np.float32(2 * np.pi / 1.7) * lateral)
-        grain = (1 + strength * fade * fine + np.float32(self.rough) * broad) * tyre_tracks
-        joints = ((_phase(station, self.slab) < 0.06) | (_phase(lateral, self.slab) < 0.06)) & (label == SIDEWALK)
-        worn = np.clip(grain, 0.35, 1.7) * (1 - np.float32(0.2) * joints / (1 + (25 * slope) ** 2))
+        stains = (1 + strength * fade * fine + np.float32(rough) * broad) * tyre_tracks
+        joints = ((_phase(station, slab) < 0.06) | (_phase(lateral, slab) < 0.06)) & (label == SIDEWALK)
+        worn = np.clip(stains, 0.35, 1.7) * (1 - np.float32(0.2) * joints / (1 + (25 * slope) ** 2))
         return np.asarray(worn, np.float32)
 
-    def _marks(self, lateral: Floats, station: Floats, slope: Floats, factor: Floats) -> Floats:
-        marks = np.zeros_like(lateral)
-        for place, dashed in self.lines:
+    def marks(lateral: Floats, station: Floats, slope: Floats) -> Floats:
+        """The share of each pixel that lines and the crossing cover."""
+        covered = np.zeros_like(lateral)
+        for place in lines:
             line = _stripe(lateral, place, 0.075, slope)
-            if dashed:
-                line = line * (_phase(station, 9.0) < 4.5)
-            marks = np.maximum(marks, line)
-        if self.zebra is not None:
-            bars = (_phase(lateral - np.float32(self.road[0]), 1.0) > 0.5) & (np.abs(station - self.zebra) < 1.6)
-            marks = np.maximum(marks, bars.astype(np.float32))
-        worn = np.clip(1 - np.float32(self.wear) * (0.6 + 3 * np.abs(factor - 1)), 0, 1)
-        return np.asarray(marks * worn, np.float32)
+            covered = np.maximum(covered, line * (_phase(station, 9.0) < 4.5) if dashed.get(place, True) else line)
+        if zebra is not None:
+            bars = (_phase(lateral - np.float32(road[0]), 1.0) > 0.5) & (np.abs(station - zebra) < 1.6)
+            covered = np.maximum(covered, bars.astype(np.float32))
+        return covered
+
+    return Ground(road, sidewalk, lines, draw)
 
 
 def _stripe(lateral: Floats, place: float, half: float, slope: Floats) -> Floats:
@@ -102,43 +116,15 @@ def _phase(values: Floats, period: float) -> Floats:
 
 def _noise(grain: str, lateral: Floats, station: Floats, per_metre: float) -> Floats:
     map_x, map_y = lateral * np.float32(per_metre), station * np.float32(per_metre)
-    tile = paint.noise_tile(grain)
-    return np.asarray(cv2.remap(tile, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP), np.float32)
-
-
-def sample_ground(rng: np.random.Generator) -> Ground:
-    """A random street: two to four lanes, ours to the right of the middle, sidewalks on both sides."""
-    lane = rng.uniform(2.9, 3.6)
-    ours, theirs = int(rng.integers(1, 3)), int(rng.integers(1, 3))
-    parking = [2.2 if rng.random() < 0.5 else rng.uniform(0.2, 0.6) for _ in range(2)]
-    shift = lane * (ours - 1) * int(rng.integers(0, 2))  # which of our lanes the camera drives in
-    middle = -lane / 2 - shift + rng.normal(0, 0.2)
-    edges = (middle - theirs * lane, middle + ours * lane)
-    lines: list[tuple[float, bool]] = [(middle, rng.random() < 0.6)]
-    lines += [(middle + i * lane, True) for i in range(1, ours)] + [(middle - i * lane, True) for i in range(1, theirs)]
-    if rng.random() < 0.6:
-        lines += [(edge, False) for edge in edges]
-    road = (edges[0] - parking[0], edges[1] + parking[1])
-    return Ground(
-        road=road,
-        sidewalk=(road[0] - rng.uniform(2.2, 5.0), road[1] + rng.uniform(2.2, 5.0)),
-        lines=tuple(lines),
-        zebra=rng.uniform(8, 40) if rng.random() < 0.25 else None,
-        colours=(paint.colour(rng, "asphalt"), paint.colour(rng, "paving"), paint.colour(rng, "foliage")),
-        mark=np.array([0.85, 0.85, 0.82]) if rng.random() < 0.85 else np.array([0.85, 0.68, 0.25]),
-        wear=rng.uniform(0.1, 0.9),
-        rough=rng.uniform(0.02, 0.14),
-        slab=rng.uniform(0.5, 1.4),
-        offset=rng.uniform(0, 50),
-    )
+    found = cv2.remap(paint.noise_tile(grain), map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
+    return np.asarray(found, np.float32)
 
 
 def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floats:
     """Factors by which the ground is darkened, float32 ``[rows, columns]``.
 
-    Args:
-        footprints: for each thing its street points; those on the ground make the contact shadow, and all of
-            them, moved along the sun's rays to the ground, the outline of the cast one.
+    Of the street points of each thing, those on the ground make the contact shadow, and all of them, moved along the
+    sun's rays to the ground, the outline of the cast one.
     """
     cast = np.full((camera.rows, camera.columns), 1, np.float32)
     contact = cast.copy()
@@ -149,8 +135,9 @@ def draw_shadows(camera: Camera, light: Light, footprints: list[Points]) -> Floa
         _fill_hull(cast, camera.project(fallen), light.shadow)
         _fill_hull(contact, camera.project(points[points[:, 1] < 0.05]), 0.55)
     sigma = 0.004 * camera.columns
-    soft = np.asarray(cv2.GaussianBlur(contact, (0, 0), sigma), np.float32)
-    return np.asarray(cv2.GaussianBlur(cast, (0, 0), 0.3 * sigma), np.float32) * soft
+    return np.asarray(
+        cv2.GaussianBlur(cast, (0, 0), 0.3 * sigma) * cv2.GaussianBlur(contact, (0, 0), sigma), np.float32
+    )
 
 
 def _fill_hull(target: Floats, outline: Points, value: float) -> None:
@@ -159,52 +146,11 @@ def _fill_hull(target: Floats, outline: Points, value: float) -> None:
     cv2.fillConvexPoly(target, cv2.convexHull(fixed), (value,), shift=3)
 
 
-def _corners(laterals: Corner, height: float, stations: Corner) -> Points:
-    """The eight corners of a box on the ground along the street."""
-    return np.array([(x, y, z) for x in laterals for y in (0.0, height) for z in stations])
+def sample_house(rng: np.random.Generator, lateral: float, start: float, length: float, lit: float) -> Thing:
+    """A random house whose front begins at ``start`` and is ``length`` m long.
 
-
-@dataclass(frozen=True)
-class House(Thing):
-    """A house beside the street: its front is the plane ``lateral`` from ``start`` to ``station``, its back at the lateral ``back``.
-
-    What stands beside the front is nearer than the far end, ``station``, and so drawn later.
+    What stands beside the front is nearer than its far end, the house's station, and so drawn later.
     """
-
-    start: float
-    height: float
-    back: float
-    front: Floats
-    side: Floats
-
-    def footprint(self) -> Points:
-        return _corners((self.lateral, self.back), self.height, (self.start, self.station))
-
-    def draw(self, stage: Stage) -> None:
-        near = stage.camera.station + 1.2
-        if self.station <= near:
-            return
-        if self.start > near:
-            self._wall(
-                stage, self.side, (self.lateral, self.start), (self.back, self.start), np.array([0.0, 0.0, -1.0])
-            )
-        start = max(self.start, near)
-        cut = int((start - self.start) / (self.station - self.start) * self.front.shape[1])
-        front = self.front[:, cut:]
-        if front.shape[1] >= 2:
-            normal = np.array([-np.sign(self.lateral), 0.0, 0.0])
-            self._wall(stage, front, (self.lateral, start), (self.lateral, self.station), normal)
-
-    def _wall(self, stage: Stage, texture: Floats, left: Corner, right: Corner, normal: Points) -> None:
-        """Warp a texture over the wall between two places (lateral, station)."""
-        high, low = self.height, 0.0
-        corners = np.array([(x, y, z) for (x, z), y in ((left, high), (right, high), (right, low), (left, low))])
-        depth = np.maximum(corners[:, 2] - stage.camera.station, 0.5)
-        stage.canvas.warp(stage.camera.project(corners), depth, texture, stage.light.shade(normal), BUILDING)
-
-
-def sample_house(rng: np.random.Generator, lateral: float, start: float, length: float, lit: float) -> House:
-    """A random house whose front begins at ``start`` and is ``length`` m long."""
     storeys, storey = int(rng.integers(2, 7)), rng.uniform(2.9, 3.6)
     wall = paint.colour(rng, "facade")
     bays = max(1, round(length / rng.uniform(2.2, 3.6)))
@@ -212,41 +158,32 @@ def sample_house(rng: np.random.Generator, lateral: float, start: float, length:
     front = paint.house_front(rng, wall, storeys=storeys, bays=bays, lit=lit, shops=rng.random() < 0.5)
     # Gable ends often have no windows.
     if rng.random() < 0.5:
-        side = paint.house_front(rng, wall, storeys=storeys, bays=max(1, round(depth / 3)), lit=lit, shops=False)
+        gable = paint.house_front(rng, wall, storeys=storeys, bays=max(1, round(depth / 3)), lit=lit, shops=False)
     else:
-        side = (paint.speckle(rng, 0.07, "cloud")[..., None] * wall).astype(np.float32)
-    back = lateral + float(np.sign(lateral)) * depth
-    return House(lateral, start + length, start, storeys * storey, back, front, side)
+        gable = (paint.speckle(rng, 0.07, "cloud")[..., None] * wall).astype(np.float32)
+    end, height, side = start + length, storeys * storey, float(np.sign(lateral))
 
+    def draw(at: Place) -> None:
+        def face(texture: Floats, left: Corner, right: Corner, normal: tuple[float, float, float]) -> None:
+            """Warp a texture over the wall between two places (lateral, station)."""
+            ends = ((left, height), (right, height), (right, 0.0), (left, 0.0))
+            corners = np.array([(x, y, z) for (x, z), y in ends])
+            distances = np.maximum(corners[:, 2] - camera.station, 0.5)
+            light = at.stage.light.shade(normal)
+            at.stage.canvas.warp(camera.project(corners), distances, texture, light, BUILDING)
 
-@dataclass(frozen=True)
-class Tree(Thing):
-    """A tree: a trunk and clumps of leaves (outline ``[N, 2]``, brightness), or a conifer's layers, or a bush."""
+        camera = at.stage.camera
+        near = camera.station + 1.2
+        if end <= near:
+            return
+        if start > near:
+            face(gable, (lateral, start), (lateral + side * depth, start), (0.0, 0.0, -1.0))
+        shown = max(start, near)
+        cut = front[:, int((shown - start) / (end - start) * front.shape[1]) :]
+        if cut.shape[1] >= 2:
+            face(cut, (lateral, shown), (lateral, end), (-side, 0.0, 0.0))
 
-    trunk: float
-    clumps: tuple[tuple[Points, float], ...]
-    leaf: Points
-    bark: Points
-    patch: Floats
-    crown: float
-
-    def footprint(self) -> Points:
-        """The crown's middle and the foot."""
-        half, top = 0.8 * self.crown, self.trunk + self.crown
-        foot = [(self.lateral + x, 0.0, self.station + z) for x in (-0.2, 0.2) for z in (-0.2, 0.2)]
-        ring = np.linspace(0, 6.28, 8, endpoint=False)
-        crown = [(self.lateral + half * np.cos(a), top, self.station + half * np.sin(a)) for a in ring]
-        return np.array(foot + crown)
-
-    def draw(self, stage: Stage) -> None:
-        shade = stage.light.shade((0.0, 0.45, -0.89))
-        if self.trunk > 0.3:
-            wide = 0.07 * self.trunk + 0.12
-            trunk = limb((0, 0), (0, self.trunk + 0.8 * self.crown), wide, 0.5 * wide)
-            self.fill(stage, trunk, self.bark * shade, VEGETATION, self.patch)
-        patch = paint.rounded(self.patch, stage.light.side, 0.4)
-        for outline, bright in self.clumps:
-            self.fill(stage, outline, self.leaf * shade * bright, VEGETATION, patch)
+    return Thing(lateral, end, BUILDING, boxed((0.0, side * depth), height, (-length, 0.0)), draw)
 
 
 def _clump(rng: np.random.Generator, centre: Corner, radii: Corner) -> Points:
@@ -257,9 +194,9 @@ def _clump(rng: np.random.Generator, centre: Corner, radii: Corner) -> Points:
     return np.column_stack([centre[0] + radii[0] * ragged * np.cos(angles), np.maximum(0, up)])
 
 
-def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: bool = False) -> Tree:
-    """A random broad-leaved tree or conifer, or a bush."""
-    clumps: list[tuple[Points, float]] = []
+def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: bool = False) -> Thing:
+    """A random broad-leaved tree of clumps of leaves, a conifer of layers, or a bush."""
+    clumps: list[tuple[Points, float]] = []  # outline and brightness
     if bush:
         trunk, crown = 0.0, rng.uniform(0.5, 1.3)
         for _ in range(int(rng.integers(2, 5))):
@@ -277,52 +214,40 @@ def sample_tree(rng: np.random.Generator, lateral: float, station: float, bush: 
             centre = (rng.normal(0, 0.5 * crown), trunk + crown * rng.uniform(0.5, 1.5))
             radius = crown * rng.uniform(0.5, 0.85)
             clumps.append((_clump(rng, centre, (radius, 0.9 * radius)), rng.uniform(0.7, 1.2)))
-    leaf, bark = paint.colour(rng, "foliage"), paint.colour(rng, "bark")
-    return Tree(lateral, station, trunk, tuple(clumps), leaf, bark, paint.leaves(rng), crown)
+    leaf, bark, patch = paint.colour(rng, "foliage"), paint.colour(rng, "bark"), paint.leaves(rng)
+
+    def draw(at: Place) -> None:
+        light = at.stage.light
+        shade, leaves = light.shade((0.0, 0.45, -0.89)), paint.rounded(patch, light.side, 0.4)
+        if trunk > 0.3:
+            wide = 0.07 * trunk + 0.12
+            at.fill(limb((0, 0), (0, trunk + 0.8 * crown), wide, 0.5 * wide), bark * shade, VEGETATION, patch)
+        for outline, bright in clumps:
+            at.fill(outline, leaf * shade * bright, VEGETATION, leaves)
+
+    foot = [(x, 0.0, z) for x in (-0.2, 0.2) for z in (-0.2, 0.2)]
+    ring = 0.8 * crown * np.exp(1j * np.linspace(0, 6.28, 8, endpoint=False))
+    reach = np.array([*foot, *((a.real, trunk + crown, a.imag) for a in ring)])
+    return Thing(lateral, station, VEGETATION, reach, draw)
 
 
-@dataclass(frozen=True)
-class Hedge(Thing):
-    """A clipped hedge or overgrown fence along the street from ``start`` to its far end, ``station``."""
+def sample_hedge(rng: np.random.Generator, lateral: float, start: float, length: float) -> Thing:
+    """A random clipped hedge or overgrown fence along the street, ``length`` m from ``start``."""
+    height, leaf, patch = rng.uniform(0.8, 2.2), paint.colour(rng, "foliage"), paint.leaves(rng)
+    end = start + length
 
-    start: float
-    height: float
-    leaf: Points
-    patch: Floats
+    def draw(at: Place) -> None:
+        middle = replace(at, station=(start + end) / 2)
+        middle.solid(block(end - start, height), 0.8, leaf, VEGETATION, patch)
 
-    def footprint(self) -> Points:
-        return _corners((self.lateral - 0.4, self.lateral + 0.4), self.height, (self.start, self.station))
-
-    def draw(self, stage: Stage) -> None:
-        place = Placement(self.lateral, (self.start + self.station) / 2, 0.0)
-        profile = block(self.station - self.start, self.height)
-        place.draw(stage, profile, 0.8, self.leaf, VEGETATION, self.patch)
+    return Thing(lateral, end, VEGETATION, boxed((-0.4, 0.4), height, (-length, 0.0)), draw)
 
 
-def sample_hedge(rng: np.random.Generator, lateral: float, start: float, length: float) -> Hedge:
-    """A random hedge."""
-    height = rng.uniform(0.8, 2.2)
-    return Hedge(lateral, start + length, start, height, paint.colour(rng, "foliage"), paint.leaves(rng))
+def sample_skyline(rng: np.random.Generator, woods: float) -> Callable[[Stage], None]:
+    """What draws a random skyline: far houses and woods across the whole picture, which move with the camera.
 
-
-@dataclass(frozen=True)
-class Skyline:
-    """Far houses and woods across the whole picture; it moves with the camera, ``distance`` m away."""
-
-    distance: float
-    blocks: tuple[tuple[Points, Points, int, Floats], ...]
-
-    def draw(self, stage: Stage) -> None:
-        far = stage.camera.station + self.distance
-        for outline, colour, label, patch in self.blocks:
-            corners = np.column_stack([outline, np.full(len(outline), far)])
-            # The bend of the street must not carry the skyline away.
-            corners[:, 0] -= stage.camera.curvature / 2 * self.distance**2
-            stage.flat(corners, colour * stage.light.shade((0.0, 0.2, -0.98)), label, patch)
-
-
-def sample_skyline(rng: np.random.Generator, woods: float) -> Skyline:
-    """A random skyline; ``woods`` is the share of trees in it (0..1)."""
+    ``woods`` is the share of trees in it (0..1).
+    """
     distance = rng.uniform(160, 240)
     ridge = np.linspace(-distance, distance, 80)
     tops = 5 + 3 * woods + 1.5 * paint.crop(rng, "coarse", 1, 80)[0] + 3 * paint.crop(rng, "cloud", 1, 80)[0]
@@ -337,4 +262,12 @@ def sample_skyline(rng: np.random.Generator, woods: float) -> Skyline:
             front = paint.fabric(rng)
             blocks.append((outline, paint.colour(rng, "facade"), BUILDING, front))
         left += width * rng.uniform(0.8, 1.6)
-    return Skyline(distance, tuple(blocks))
+
+    def draw(stage: Stage) -> None:
+        # The bend of the street must not carry the skyline away.
+        bend = stage.camera.curvature / 2 * distance**2
+        at = Place(stage, -bend, stage.camera.station + distance)
+        for outline, colour, label, patch in blocks:
+            at.fill(outline, colour * stage.light.shade((0.0, 0.2, -0.98)), label, patch)
+
+    return draw

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal
+from typing import Any, Generic
 
 import lightning as L
 import torch
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from segunc.affine.convert import convert, is_converted
-from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import TrainingNoise, mix_seed
-from segunc.affine.scope import in_scope
-from segunc.affine.trainable import P, Trainable
+from segunc.affine.posterior import P, Trainable
 from segunc.core.errors import InputError
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.data import unpack_batch
 from segunc.training.losses import (
+    OptimizerName,
     Schedule,
     diverged,
     make_optimizer,
@@ -45,11 +45,9 @@ class AffineTask(L.LightningModule, Generic[P]):
         network: any module to logits ``[N, C, H, W]``; converted here unless it is already.
         num_classes: C.
         make: what is trained, over the layout of the converted network.
-        config: of which the learning rate, the weight of the Dice term and the seed of the noise are read.
-        optimizer: ``sgd`` (Nesterov momentum 0.9) or ``adamw`` (without weight decay: the prior does that).
-        schedule: see :func:`segunc.training.losses.make_schedule`.
+        config: of which ``lr``, ``dice`` and the ``seed`` of the noise are read, and, where the method has them, ``optimizer``
+            (else SGD), ``schedule`` (else poly) and ``draws_per_image``, independent draws that each image of a batch meets (else 1).
         class_weights: C weights of the classes in the cross-entropy; None for 1.
-        draws_per_image: independent draws that each image of a batch meets.
 
     Raises:
         InputError: a scope without a site, or another number of class weights than classes.
@@ -66,21 +64,21 @@ class AffineTask(L.LightningModule, Generic[P]):
         make: Callable[[AffineLayout], Trainable[P]],
         config: AffineTrainingConfig,
         *,
-        optimizer: Literal["sgd", "adamw"] = "sgd",
-        schedule: Schedule = "poly",
         class_weights: Sequence[float] | None = None,
-        draws_per_image: int = 1,
     ) -> None:
         super().__init__()
         if class_weights is not None and len(class_weights) != num_classes:
             raise InputError(f"{len(class_weights)} class weights for {num_classes} classes", "one for each class")
-        self.report = None if is_converted(network) else convert(network)
+        if not is_converted(network):
+            convert(network)
         self.network = network.eval().requires_grad_(False)
         self._layout = AffineLayout(network)
         self.trained = make(self._layout)
         self._chosen = in_scope(self.trained.scope, self._layout.names)
-        self.seed, self.draws_per_image, self.dice = config.seed, draws_per_image, config.dice
-        self.optimizer_name, self.lr, self.schedule = optimizer, config.lr, schedule
+        self.seed, self.lr, self.dice = config.seed, config.lr, config.dice
+        self.optimizer_name: OptimizerName = getattr(config, "optimizer", "sgd")
+        self.schedule: Schedule = getattr(config, "schedule", "poly")
+        self.draws_per_image: int = getattr(config, "draws_per_image", 1)
         self.strict_loading = False  # checkpoints do not hold the network; it lies in the base's folder
         weights = torch.ones(num_classes) if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
@@ -100,8 +98,7 @@ class AffineTask(L.LightningModule, Generic[P]):
         return type(made).from_tensors(tensors, made.settings())
 
     def train(self, mode: bool = True) -> AffineTask[P]:
-        """Lightning toggles the mode around validation; the network under it stays in eval mode."""
-        super().train(mode)
+        super().train(mode)  # Lightning toggles the mode around validation
         self.network.eval()
         return self
 

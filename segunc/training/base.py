@@ -1,12 +1,12 @@
-"""Train a deterministic network from a configuration: what ``segunc train`` does."""
+"""What ``segunc train`` does: a deterministic network trained from a configuration, and its LightningModule."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,39 +15,36 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-from torch import nn
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.core.device import default_precision, flushed_denormals
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
+from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_weights
-from segunc.training.config import TrainConfig, save_config
-from segunc.training.losses import SegmentationLoss, balanced_weights
-from segunc.training.progress import interactive, is_first_process, say
+from segunc.training.config import OptimisationConfig, TrainConfig, environment, save_config
+from segunc.training.losses import (
+    balanced_weights,
+    diverged,
+    make_optimizer,
+    make_schedule,
+    require_finite_state,
+    segmentation_loss,
+)
+from segunc.training.progress import INTERVAL, interactive, is_first_process, say
 from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
-from segunc.training.task import SegmentationTask
 
 WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
 
 
-def make_loggers(out: Path) -> list[Logger]:
-    """A CSV log always, TensorBoard where it is installed; the log of a run that is continued gets a number."""
-    log = out / "logs" / "metrics.csv"
-    if is_first_process() and log.exists():  # Lightning would delete it
-        number = 1 + len(list(log.parent.glob("metrics-*.csv")))
-        log.rename(log.with_name(f"metrics-{number}.csv"))
-    loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
-    with contextlib.suppress(ModuleNotFoundError):
-        loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))
-    return loggers
-
-
 def trainer_settings(config: dict[str, Any], out: Path, device: str) -> dict[str, Any]:
-    """Lightning Trainer settings: ours, overruled by those of the configuration (any setting of the Trainer)."""
+    """Settings of Lightning's Trainer: ours, overruled by those of the configuration."""
     for key in WHOLE_NUMBERS:
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]}", "a whole number", "repair the configuration")
@@ -62,34 +59,41 @@ def trainer_settings(config: dict[str, Any], out: Path, device: str) -> dict[str
     if device == "cpu":
         settings["accelerator"] = "cpu"
     elif device.startswith("cuda"):
-        settings["accelerator"] = "gpu"
-        settings["devices"] = [int(device.partition(":")[2] or 0)]
+        settings |= {"accelerator": "gpu", "devices": [int(device.partition(":")[2] or 0)]}
     return {**settings, **config}
 
 
-def make_trainer(
-    settings: dict[str, Any], callbacks: list[Any], loggers: list[Logger], label: str = "train"
-) -> L.Trainer:
-    """A Trainer; a setting it does not know is an input error."""
-    callbacks = [*callbacks, TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress(label=label)]
+def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
+    """A Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; a setting it does not know is an
+    input error."""
+    last = ModelCheckpoint(
+        out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
+    )
+    progress = TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress(label)
     try:
-        return L.Trainer(**settings, callbacks=callbacks, logger=loggers)
+        return L.Trainer(**settings, callbacks=[*callbacks, last, progress], logger=_loggers(out))
     except (TypeError, ValueError, MisconfigurationException) as error:
-        raise InputError(
-            f"trainer settings: {error}", "settings of lightning.Trainer", "check the key `trainer`"
-        ) from error
+        given = f"trainer settings: {error}"
+        raise InputError(given, "settings of lightning.Trainer", "check the key `trainer`") from error
+
+
+def _loggers(out: Path) -> list[Logger]:
+    """A CSV log always, TensorBoard where it is installed; the log of a run that is continued gets a number."""
+    log = out / "logs" / "metrics.csv"
+    if is_first_process() and log.exists():  # Lightning would delete it
+        number = 1 + len(list(log.parent.glob("metrics-*.csv")))
+        log.rename(log.with_name(f"metrics-{number}.csv"))
+    loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
+    with contextlib.suppress(ModuleNotFoundError):
+        loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))
+    return loggers
 
 
 class LineProgress(Callback):
-    """One line on standard error at most every ``every`` seconds and after every validation.
+    """One labelled line on standard error at most every :data:`~segunc.training.progress.INTERVAL` and after every validation."""
 
-    Args:
-        every: seconds between lines.
-        label: what is trained, put in front of each line.
-    """
-
-    def __init__(self, every: float = 20.0, label: str = "train") -> None:
-        self.every, self.label = every, label
+    def __init__(self, label: str) -> None:
+        self.label = label
         self._start = self._last = 0.0
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -97,7 +101,7 @@ class LineProgress(Callback):
         self._first_step = trainer.global_step
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
-        if time.monotonic() - self._last >= self.every:
+        if time.monotonic() - self._last >= INTERVAL:
             self._line(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -112,12 +116,82 @@ class LineProgress(Callback):
         rate = (trainer.global_step - self._first_step) / max(now - self._start, 1e-9)
         left = (float(total) - trainer.global_step) / rate if rate > 0 else float("inf")
         values = " ".join(f"{k} {float(v):.4f}" for k, v in trainer.callback_metrics.items())
-        print(
-            f"{self.label}: epoch {trainer.current_epoch + 1}, step {trainer.global_step}/{int(total)}, "
-            f"{rate:.2f} steps/s, {left:.0f} s left, {values}",
-            file=sys.stderr,
-            flush=True,
-        )
+        where = f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}/{int(total)}"
+        line = f"{self.label}: {where}, {rate:.2f} steps/s, {left:.0f} s left, {values}"
+        print(line, file=sys.stderr, flush=True)
+
+
+class SegmentationTask(L.LightningModule):
+    """Trains any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``.
+
+    Logs ``train/loss`` every few steps and, from the confusion matrix of the whole validation set, ``val/miou`` and
+    ``val/loss``. Batches are dictionaries with ``image`` and ``label`` (int64, 255 ignored).
+
+    Args:
+        network: the network; :class:`segunc.networks.SegmentationNetwork` or a module of your own.
+        num_classes: C.
+        settings: of its loss, optimiser and schedule.
+        class_weights: C weights of the classes in the cross-entropy; None for 1.
+
+    Raises:
+        InputError, PartialFailure: in training, when the loss or a parameter becomes NaN or infinite; checkpoints written
+            before stay, and none is written after.
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        network: nn.Module,
+        num_classes: int,
+        settings: OptimisationConfig | None = None,
+        class_weights: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.settings = network, OptimisationConfig() if settings is None else settings
+        weights = None if class_weights is None else torch.tensor(class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)
+        self.val_confusion = MulticlassConfusionMatrix(num_classes, ignore_index=IGNORE)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.network(images.contiguous(memory_format=torch.channels_last))
+        return logits
+
+    def _loss(self, logits: Tensor, batch: dict[str, Any]) -> Tensor:
+        chosen = self.settings
+        return segmentation_loss(logits, batch["label"], self.class_weights, chosen.dice, chosen.label_smoothing)
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        loss = self._loss(self(batch["image"]), batch)
+        if not bool(torch.isfinite(loss)):
+            raise diverged("the loss", self.global_step)
+        self.log("train/loss", loss, prog_bar=True, batch_size=len(batch["image"]))
+        return loss
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        logits = self(batch["image"])
+        self.val_confusion.update(logits.argmax(1), batch["label"])
+        self.log("val/loss", self._loss(logits, batch), sync_dist=True, batch_size=len(batch["image"]))
+
+    def on_validation_epoch_end(self) -> None:
+        # The metric adds its confusion matrices over processes itself.
+        confusion = self.val_confusion.compute().double()
+        hits = confusion.diag()
+        union = confusion.sum(0) + confusion.sum(1) - hits
+        self.log("val/miou", (hits / union)[union > 0].mean().float(), prog_bar=True)
+        self.val_confusion.reset()
+
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+        decayed = [p for p in self.network.parameters() if p.requires_grad and p.ndim > 1]
+        plain = [p for p in self.network.parameters() if p.requires_grad and p.ndim <= 1]
+        chosen, steps = self.settings, int(self.trainer.estimated_stepping_batches)
+        groups = [{"params": decayed, "weight_decay": chosen.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        optimizer = make_optimizer(chosen.optimizer, groups, chosen.lr)
+        schedule = make_schedule(optimizer, chosen.schedule, steps, chosen.lr)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        require_finite_state(checkpoint["state_dict"], self.global_step)
 
 
 @flushed_denormals()
@@ -148,41 +222,28 @@ def train_network(
         mean=config.network.mean or mean or description.mean,
         std=config.network.std or std or description.std,
     )
-    network = build_network(description)
+    network, start_from = build_network(description), config.network.weights
     if config.network.encoder_weights:
         encoder = cast(nn.Module, network.body.encoder)
-        for note in load_encoder_weights(encoder, config.network.encoder, config.network.encoder_weights):
+        for note in load_encoder_weights(encoder, description.encoder, config.network.encoder_weights):
             say(f"note: {note}")
-    if config.network.weights:
-        load_weights(network.body, Path(config.network.weights))
+    if start_from:
+        load_weights(network.body, Path(start_from))
     settings = trainer_settings(dict(config.trainer), out, device)
     if settings.get("max_epochs") == 0:
-        if not config.network.weights:
+        if not start_from:
             raise InputError("trainer.max_epochs 0 without network.weights", "weights to take over, or epochs to train")
         save_config(config, out, "train")
-        description = replace(description, provenance={"weights": Path(config.network.weights).name, "trained": False})
-        network.description = description
+        network.description = replace(description, provenance={"weights": Path(start_from).name, "trained": False})
         save_network(network, out)
         return network.eval(), {"epochs": 0}
-    optimisation = config.optimisation
     data.prepare_data()
-    weights = None
-    if optimisation.class_weight_power:
-        weights = balanced_weights(data.class_frequencies(), optimisation.class_weight_power)
-    task = SegmentationTask(
-        network.to(memory_format=torch.channels_last),
-        description.classes,
-        SegmentationLoss(weights, optimisation.dice, optimisation.label_smoothing),
-        optimisation.optimizer,
-        optimisation.lr,
-        optimisation.weight_decay,
-        optimisation.schedule,
-    )
+    power = config.optimisation.class_weight_power
+    weights = balanced_weights(data.class_frequencies(), power) if power else None
+    network.to(memory_format=torch.channels_last)
+    task = SegmentationTask(network, len(description.classes), config.optimisation, weights)
     best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
-    last = ModelCheckpoint(
-        out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
-    )
-    trainer = make_trainer(settings, [best, last, LearningRateMonitor("step")], make_loggers(out))
+    trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
     resume = claim_checkpoints(out, "train", config)
     save_config(config, out, "train")
     start = time.perf_counter()
@@ -202,10 +263,7 @@ def train_network(
         "trained": True,
         "dataset": config.data["dataset"],
         "seed": config.seed,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "torch": torch.__version__,
-        "precision": str(settings["precision"]),
-        "threads": torch.get_num_threads(),
+        **environment(settings["precision"]),
         **measured,
     }
     network = network.cpu()

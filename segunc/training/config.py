@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from segunc.affine.prior import Prior
+import torch
+
+from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings, UnitInterval
 from segunc.core.errors import InputError
 from segunc.training.data import OwnData
@@ -116,14 +119,8 @@ class Config:
 
 @dataclass(frozen=True)
 class TrainConfig(Config):
-    """Of ``segunc train``.
-
-    Attributes:
-        data: arguments of :class:`segunc.data.module.SegmentationDataModule`.
-        seed: of everything random.
-        trainer: arguments of Lightning's Trainer.
-        network, optimisation: what is trained, and how.
-    """
+    """Of ``segunc train``: arguments of :class:`segunc.data.module.SegmentationDataModule` and of Lightning's Trainer, the seed of
+    everything random, and what is trained, and how."""
 
     data: Mapping[str, Any]
     seed: NonNegativeInt = 0
@@ -134,12 +131,8 @@ class TrainConfig(Config):
 
 @dataclass(frozen=True)
 class FitConfig(Config, Generic[S]):
-    """Of a method that is fitted on a finished model.
-
-    Attributes:
-        settings: of the method.
-        data: arguments of :class:`segunc.data.module.SegmentationDataModule`; empty where the method looks at no data.
-    """
+    """Of a method that is fitted on a finished model: its settings, and arguments of
+    :class:`segunc.data.module.SegmentationDataModule`, none where it looks at no data."""
 
     settings: S
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -147,14 +140,9 @@ class FitConfig(Config, Generic[S]):
 
 @dataclass(frozen=True)
 class FinetuneConfig(Config, Generic[S]):
-    """Of a method that makes a posterior from a deterministic base.
-
-    Attributes:
-        settings: of the method.
-        data: arguments of :class:`segunc.data.module.SegmentationDataModule`, or loaders of your own.
-        trainer: arguments of Lightning's Trainer.
-        seed: stands in files for the sake of ``segunc train``; the method's own seed decides.
-    """
+    """Of a method that makes a posterior from a deterministic base: its settings, data as arguments of
+    :class:`segunc.data.module.SegmentationDataModule` or loaders of your own, and arguments of Lightning's Trainer. The seed stands
+    in files for the sake of ``segunc train``; the method's own decides."""
 
     settings: S
     data: Mapping[str, Any] | OwnData
@@ -173,7 +161,6 @@ def parse_config(
     """A resolved configuration from a YAML file and overrides.
 
     Args:
-        kind: of the configuration.
         config: the file, or None for the defaults.
         overrides: ``--data.root PATH``, ``--trainer.max_epochs 3`` and the like.
         settings: the method's, where the kind has any.
@@ -189,14 +176,11 @@ def parse_config(
     if config is not None and not config.is_file():
         raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
     if config is not None and not config.read_bytes().strip():
-        raise InputError(
-            f"configuration {config} is empty", "at least `data` with its dataset and root", "see configs/"
-        )
+        given = f"configuration {config} is empty"
+        raise InputError(given, "at least `data` with its dataset and root", "see configs/")
     names = {f.name for f in fields(kind)}
     sections: dict[str, type[Settings]] = {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    if settings is not None:
-        sections["settings"] = settings
-    sections = {name: section for name, section in sections.items() if name in names}
+    sections = {"settings": settings} if settings is not None else sections if kind is TrainConfig else {}
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--config", action="config")
     if "seed" in names:
@@ -214,11 +198,8 @@ def parse_config(
         return kind(**{name: parsed[name] for name in ("seed", "data", "trainer") if name in parsed}, **made, **own)
     except (ArgumentError, InputError) as error:
         text = " ".join(str(error).split())
-        raise InputError(
-            f"configuration{f' {config}' if config else ''}: {text}",
-            "",
-            "see `segunc train --help` and configs/ for the keys",
-        ) from error
+        given = f"configuration{f' {config}' if config else ''}: {text}"
+        raise InputError(given, "", "see `segunc train --help` and configs/ for the keys") from error
 
 
 def _settings(section: type[S], values: Mapping[str, Any]) -> S:
@@ -234,6 +215,17 @@ def save_config(config: Config, out: Path, verb: str) -> None:
 
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{verb}.yaml").write_text(yaml.safe_dump(config.plain(), sort_keys=False), encoding="utf-8")
+
+
+def now() -> str:
+    """The moment, to the second, for records."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def environment(precision: object) -> dict[str, Any]:
+    """When and in what a training ran, for its record."""
+    threads = torch.get_num_threads()
+    return {"date": now(), "torch": torch.__version__, "precision": str(precision), "threads": threads}
 
 
 def _plain(value: Any) -> Any:

@@ -1,20 +1,27 @@
-"""What a fine-tuning trains and selects on: a data set of ours, or loaders of the user's own."""
+"""What a fine-tuning trains and selects on: a data set of ours, as a whole or frame by frame for chains, or loaders of the user's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
 
+from segunc.affine.noise import mix_seed
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
+    from segunc.data.samples import SegmentationDataset
+
+Batch = tuple[Tensor, Tensor]
+"""Images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +40,22 @@ class OwnData:
     val: Iterable[Any] | None = None
 
     def validation(self, frames: int) -> list[dict[str, Tensor]]:
-        """The first images of ``val`` (0: all), each with its label.
-
-        Raises:
-            InputError: there is no ``val``.
-        """
+        """The first images of ``val`` (0: all), each with its label."""
         if self.val is None:
             raise InputError("a selection on loaders without val", "validation batches", "give val, or every value")
         pairs = (pair for batch in self.val for pair in zip(*unpack_batch(batch), strict=True))
         return [{"image": image, "label": label} for image, label in islice(pairs, frames or None)]
+
+    @property
+    def batch_size(self) -> int:
+        """Images of a training batch; 1 where the loader does not say."""
+        return int(getattr(self.train, "batch_size", None) or 1)
+
+    def prepare_data(self) -> None:
+        """Nothing is to be checked."""
+
+    def train_dataloader(self) -> Iterable[Any]:
+        return self.train
 
     def class_frequencies(self, num_classes: int) -> list[float]:
         """Share of the labelled training pixels of each class, over one epoch."""
@@ -54,23 +68,18 @@ class OwnData:
         return [float(share) for share in counts / counts.sum()]
 
 
-def unpack_batch(batch: Any) -> tuple[Tensor, Tensor]:
+def unpack_batch(batch: Any) -> Batch:
     """Images ``[N, 3, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary with these keys."""
     if isinstance(batch, Mapping) and {"image", "label"} <= set(batch):
         return batch["image"], batch["label"].long()
     if isinstance(batch, Sequence) and len(batch) >= 2:
         return batch[0], batch[1].long()
-    raise InputError(
-        f"a batch of type {type(batch).__name__}", "(image, label) or a dictionary with these keys", "adapt the loader"
-    )
+    given = f"a batch of type {type(batch).__name__}"
+    raise InputError(given, "(image, label) or a dictionary with these keys", "adapt the loader")
 
 
 def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
-    """A data set of ours for a network.
-
-    Args:
-        data: arguments of :class:`segunc.data.module.SegmentationDataModule`.
-        classes: of the network.
+    """A data set of ours from the arguments of its module, for a network of so many classes.
 
     Raises:
         InputError: the data set cannot be opened, or has another number of classes.
@@ -78,10 +87,81 @@ def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
     from segunc.data.module import SegmentationDataModule
 
     module = SegmentationDataModule(**data)
-    if module.label_map.num_classes != classes:
-        raise InputError(
-            f"data set {data['dataset']} has {module.label_map.num_classes} classes, the network {classes}",
-            "the classes that the network was trained on",
-            "choose the data set or the base again",
-        )
+    if (own := module.label_map.num_classes) != classes:
+        given = f"data set {data['dataset']} has {own} classes, the network {classes}"
+        raise InputError(given, "the classes that the network was trained on", "choose the data set or the base again")
     return module
+
+
+def spaced(count: int, limit: int) -> list[int]:
+    """At most ``limit`` evenly spaced indices below ``count`` (0: all)."""
+    return sorted({int(i) for i in np.linspace(0, count - 1, min(limit or count, count))})
+
+
+def load_batches(data: SegmentationDataset, frames: Sequence[int], size: int) -> list[Batch]:
+    """The chosen frames, all of one size in pixels, in memory, ``size`` to a batch; the last batch may be smaller."""
+    starts = range(0, len(frames), size)
+    return [_stack([data[i] for i in frames[start : start + size]]) for start in starts]
+
+
+class Minibatches:
+    """Step k of a chain meets the batch that (seed, k) decides, whatever ran before: so a killed chain continues exactly.
+
+    Each pass over the frames has its own order; what is left of a pass after its last whole batch is left out.
+
+    Args:
+        data, frames: the indices of a data set, augmented or not, that belong to the chain; at least a batch of ``size``.
+        seed: of the order and the augmentation.
+        workers: loader processes.
+    """
+
+    def __init__(
+        self, data: SegmentationDataset, frames: Sequence[int], size: int, seed: int, workers: int = 0
+    ) -> None:
+        if len(frames) < size:
+            raise InputError(f"{len(frames)} training frames", f"at least a batch of {size}", "lower data.batch_size")
+        self._data, self._frames, self._size, self._seed, self._workers = data, list(frames), size, seed, workers
+
+    def frames_of(self, step: int) -> list[int]:
+        """The frames of a step's batch."""
+        each = len(self._frames) // self._size
+        generator = np.random.Generator(np.random.Philox(key=mix_seed(self._seed, step // each)))
+        order = generator.permutation(len(self._frames))
+        first = (step % each) * self._size
+        return [self._frames[i] for i in order[first : first + self._size]]
+
+    def between(self, first: int, last: int) -> Iterator[Batch]:
+        """The batches of the steps first..last-1."""
+        plan = [
+            [(frame, mix_seed(self._seed, step, place)) for place, frame in enumerate(self.frames_of(step))]
+            for step in range(first, last)
+        ]
+        loader: DataLoader[Any] = DataLoader(
+            _Keyed(self._data),
+            batch_sampler=plan,
+            num_workers=self._workers,
+            collate_fn=_stack,
+            generator=torch.Generator().manual_seed(self._seed),  # else the loader takes a number from the global one
+        )
+        return iter(loader)
+
+
+class _Keyed(Dataset[dict[str, Any]]):
+    """Frames whose augmentation is seeded one by one: indices are (frame, seed)."""
+
+    def __init__(self, data: SegmentationDataset) -> None:
+        self._data = data
+
+    def __getitem__(self, index: tuple[int, int]) -> dict[str, Any]:
+        frame, seed = index
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self._data[frame]
+
+
+def _stack(items: Sequence[dict[str, Any]]) -> Batch:
+    shapes = sorted({tuple(item["image"].shape[1:]) for item in items})
+    if len(shapes) > 1:
+        raise InputError(f"frames of the sizes {shapes}", "frames of one size", "give data.size")
+    batch = default_collate([{"image": item["image"], "label": item["label"]} for item in items])
+    return batch["image"], batch["label"]

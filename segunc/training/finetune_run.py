@@ -1,97 +1,86 @@
-"""The frame of every fine-tuning run."""
+"""The frame of every fine-tuning run; Lightning is imported when a run is opened, and not by the posteriors that name it here."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, cast
 
-import lightning as L
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
-from torch import Tensor
 
 from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
+from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.files import save_posterior
-from segunc.affine.posterior import Posterior
-from segunc.affine.scope import in_scope
-from segunc.affine.trainable import P, Trainable
+from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
-from segunc.data.module import SegmentationDataModule
 from segunc.networks.files import load_network, state_sha256
-from segunc.training.affine_task import AffineTask
-from segunc.training.base import make_loggers, make_trainer, trainer_settings
-from segunc.training.config import FinetuneConfig, save_config
-from segunc.training.data import OwnData, open_data, unpack_batch
-from segunc.training.losses import Schedule, balanced_weights
+from segunc.training.config import FinetuneConfig, S, environment, save_config
+from segunc.training.data import Batch, OwnData, open_data, unpack_batch
+from segunc.training.losses import balanced_weights
 from segunc.training.progress import Say, is_first_process, say
-from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
+from segunc.training.resume import claim_checkpoints, fit
 from segunc.training.selection import CorruptedFrames, Frames, select
 
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
 
-class FinetuneRun:
+
+class FinetuneRun(Generic[S]):
     """A base network, converted, with the data and the output folder of a fine-tuning; opened before any work.
 
     A killed run continues from its last checkpoint when it is opened again with the same ``out``.
 
     Args:
-        base: model folder of a deterministic network.
+        base, out: model folder of a deterministic network, and the new model folder.
         config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr``, ``dice`` and
-            ``class_weight_power`` where the method trains.
-        out: the new model folder.
+            ``class_weight_power`` where the method trains, each of ``members`` for so many epochs.
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
         say: receives a line for each step.
-        members: networks that share the epochs in turn, each of which gets ``epochs``.
         partial: file beside the checkpoints in which the method keeps unfinished work of its own.
 
     Attributes:
-        options: the method's settings.
         network: converted, in eval mode, on the CPU.
         settings: of the Lightning Trainer.
         precision: of predictions, as the Trainer's.
         resume: the checkpoint from which the run continues, or None.
         measured: what the run finds out, for the record; seconds, steps, selections.
-
-    Raises:
-        InputError: the base, the data, the configuration and the output folder do not fit together.
     """
 
     def __init__(
         self,
         base: Path,
-        config: FinetuneConfig[Any],
+        config: FinetuneConfig[S],
         out: Path,
         *,
         device: str = "auto",
         say: Say = say,
-        members: int = 1,
         partial: str | None = None,
     ) -> None:
+        from segunc.training.base import trainer_settings
+
         self.base, self.config, self.out, self.device, self.say = base, config, out, device, say
-        self.options: Any = config.settings
+        self.options = cast(Any, config.settings)
         self.seed_everything()
         self.network = load_network(base)
         self.classes = self.network.description.classes
-        if not isinstance(config.data, OwnData):
-            _ = self.data
+        _ = self.trained_on
         sha256 = state_sha256(self.network.body)
         self.conversion = convert(self.network.body)
         say(f"converted {base}: {self.conversion}")
         in_scope(self.options.scope, AffineLayout(self.network).names)  # a bad scope leaves no folder behind
         self.settings = trainer_settings(dict(config.trainer), out, device)
         self.epochs: int = getattr(self.options, "epochs", 0)
+        members: int = getattr(self.options, "members", 1)  # share the epochs in turn
         self.settings["max_epochs"] = self.epochs * members
         if getattr(self.options, "max_steps", 0):
             self.settings["max_steps"] = self.options.max_steps * members
         self.precision: Precision = "bfloat16" if str(self.settings["precision"]).startswith("bf16") else "float32"
         # Before the minutes of a selection, so that wrong settings fail at once.
         if self.epochs:
-            self.prepare_data()
+            self.trained_on.prepare_data()
         self.resume = claim_checkpoints(out, "finetune", config, partial, base_sha256=sha256)
         save_config(config, out, "finetune")
         self.measured: dict[str, Any] = {}
@@ -99,15 +88,13 @@ class FinetuneRun:
 
     def seed_everything(self) -> None:
         """Start the global random numbers, which shuffle and augmentation take, from the settings' seed."""
+        import lightning as L
+
         L.seed_everything(self.options.seed, workers=True, verbose=False)
 
     @cached_property
     def data(self) -> SegmentationDataModule:
-        """The data set of ours.
-
-        Raises:
-            InputError: the run has loaders of the user's own, or the data set does not fit the network.
-        """
+        """The data set of ours; loaders of the user's own are an InputError here."""
         if isinstance(self.config.data, OwnData):
             raise InputError(
                 f"{self.options.section} with loaders of your own",
@@ -116,21 +103,14 @@ class FinetuneRun:
             )
         return open_data(self.config.data, len(self.classes))
 
-    def prepare_data(self) -> None:
-        """Check that there is enough to train on."""
-        if not isinstance(self.config.data, OwnData):
-            self.data.prepare_data()
-
     @property
-    def batch_size(self) -> int:
-        """Images of a training batch; 1 where a loader does not say."""
-        own = self.config.data
-        return int(getattr(own.train, "batch_size", None) or 1) if isinstance(own, OwnData) else self.data.batch_size
+    def trained_on(self) -> SegmentationDataModule | OwnData:
+        """The data set of ours, or the loaders of the user's own."""
+        return self.config.data if isinstance(self.config.data, OwnData) else self.data
 
-    def train_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(self) -> Iterator[Batch]:
         """An epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
-        own = self.config.data
-        return map(unpack_batch, own.train if isinstance(own, OwnData) else self.data.train_dataloader())
+        return map(unpack_batch, self.trained_on.train_dataloader())
 
     def place(self) -> AffineLayout:
         """Put the network on the device, channels last, and return its layout there."""
@@ -142,30 +122,23 @@ class FinetuneRun:
         candidate: Callable[[float], Posterior],
         grid: Sequence[float],
         name: str,
-        frames: int,
-        draws: int,
+        frames: int | None = None,
+        draws: int | None = None,
         corruption: int = 0,
     ) -> float:
         """:func:`segunc.training.selection.select` on the validation split, clean or under corruptions of a strength; notes
-        the NLL of every candidate."""
+        the NLL of every candidate. Without ``frames`` and ``draws`` they are the settings' ``selection_frames`` and ``selection_draws``."""
         start = time.perf_counter()
+        frames = self.options.selection_frames if frames is None else frames
+        draws = self.options.selection_draws if draws is None else draws
         data: Frames
         if isinstance(self.config.data, OwnData) and not corruption:
             data = self.config.data.validation(frames)
         else:
             data = self.data.dataset("val")
             data = CorruptedFrames(data, corruption) if corruption else data
-        best, nll = select(
-            self.network,
-            candidate,
-            data,
-            grid,
-            name,
-            frames=frames,
-            draws=draws,
-            seed=self.options.seed,
-            precision=self.precision,
-        )
+        given: dict[str, Any] = {"seed": self.options.seed, "precision": self.precision}
+        best, nll = select(self.network, candidate, data, grid, name, frames=frames, draws=draws, **given)
         self.measured[f"{name}_nll"] = {k: round(v, 6) for k, v in nll.items()}
         self.measured[f"{name}_seconds"] = round(time.perf_counter() - start, 1)
         candidates = ", ".join(f"{k}: {v:.4f}" for k, v in nll.items())
@@ -174,50 +147,25 @@ class FinetuneRun:
             self.say(f"{name} {best:g} is at the end of {name}_grid: a value beyond it may be better")
         return best
 
-    def _class_weights(self, power: float) -> list[float] | None:
-        """Weights of all classes after ``class_weight_power``, or None for 1."""
-        if not power:
-            return None
-        own = self.config.data
-        found = own.class_frequencies(len(self.classes)) if isinstance(own, OwnData) else self.data.class_frequencies()
-        return balanced_weights(found, power)
-
-    def train(
-        self,
-        trainable: Trainable[P],
-        *,
-        optimizer: Literal["sgd", "adamw"] = "sgd",
-        schedule: Schedule = "poly",
-        draws_per_image: int = 1,
-    ) -> P:
-        """Train to the end of the epochs, with a checkpoint after each; leaves the network on the CPU.
-
-        Args:
-            trainable: over this network; its own state is that of the end.
-            optimizer, schedule, draws_per_image: see :class:`segunc.training.affine_task.AffineTask`.
+    def train(self, trainable: Trainable[P]) -> P:
+        """Train over this network to the end of the epochs, with a checkpoint after each; leaves the network on the CPU.
 
         Returns:
             the posterior, on the CPU; with 0 epochs the initial one.
         """
-        task = AffineTask(
-            self.network.cpu(),
-            len(self.classes),
-            lambda layout: trainable,
-            self.options,
-            optimizer=optimizer,
-            schedule=schedule,
-            class_weights=self._class_weights(self.options.class_weight_power),
-            draws_per_image=draws_per_image,
-        ).cpu()
+        from segunc.training.affine_task import AffineTask
+        from segunc.training.base import make_trainer
+
+        data, count, network = self.trained_on, len(self.classes), self.network.cpu()
+        weights = None
+        if power := self.options.class_weight_power:
+            found = data.class_frequencies(count) if isinstance(data, OwnData) else data.class_frequencies()
+            weights = balanced_weights(found, power)
+        task = AffineTask(network, count, lambda layout: trainable, self.options, class_weights=weights).cpu()
         if not self.epochs:
             return task.posterior()
-        last = ModelCheckpoint(
-            self.out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
-        )
-        trainer = make_trainer(self.settings, [last], make_loggers(self.out), label="finetune")
-        own = self.config.data
-        loader = own.train if isinstance(own, OwnData) else self.data.train_dataloader()
-        start = time.perf_counter()
+        trainer = make_trainer(self.settings, self.out, "finetune")
+        loader, start = data.train_dataloader(), time.perf_counter()
         fit(trainer, task, self.resume, train_dataloaders=loader)
         self.measured["steps"] = trainer.global_step
         self.measured["train_seconds"] = round(time.perf_counter() - start, 1)
@@ -229,10 +177,7 @@ class FinetuneRun:
         content = self.config.plain()
         return {
             "dataset": "own loaders" if isinstance(self.config.data, OwnData) else self.config.data["dataset"],
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "torch": torch.__version__,
-            "precision": str(self.settings["precision"]),
-            "threads": torch.get_num_threads(),
+            **environment(self.settings["precision"]),
             "settings": {k: v for k, v in content[self.options.section].items() if k not in self.measured},
             "resumed": self.resume is not None,
             **self.measured,
@@ -240,11 +185,9 @@ class FinetuneRun:
 
     def finish(self, posterior: Posterior, summary: str) -> dict[str, Any]:
         """Write the model folder and say so; returns what was measured."""
-        provenance = self.provenance()
+        more = {"seed": self.options.seed, "provenance": self.provenance()}
         if is_first_process():
             layout = AffineLayout(self.network.cpu())
-            save_posterior(
-                posterior, layout, self.conversion, self.base, self.out, seed=self.options.seed, provenance=provenance
-            )
+            save_posterior(posterior, layout, self.conversion, self.base, self.out, **more)
             self.say(f"wrote {self.out}: {summary}")
         return self.measured

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
@@ -15,15 +15,14 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import IGNORE
 
 
-def dice_loss(logits: Tensor, labels: Tensor, smooth: float = 1.0) -> Tensor:
+def dice_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """1 - mean over the classes present of the soft Dice coefficient (Milletari et al. 2016); a scalar."""
     valid = labels != IGNORE
     probabilities = logits.float().softmax(1) * valid.unsqueeze(1)
     truth = F.one_hot(labels.masked_fill(~valid, 0), logits.shape[1]).movedim(-1, 1) * valid.unsqueeze(1)
-    overlap = (probabilities * truth).sum((0, 2, 3))
-    size = probabilities.sum((0, 2, 3)) + truth.sum((0, 2, 3))
-    present = truth.sum((0, 2, 3)) > 0
-    dice = (2 * overlap + smooth) / (size + smooth)
+    overlap, found, there = (values.sum((0, 2, 3)) for values in (probabilities * truth, probabilities, truth))
+    present = there > 0
+    dice = (2 * overlap + 1.0) / (found + there + 1.0)
     return 1.0 - dice[present].mean() if bool(present.any()) else probabilities.sum() * 0.0
 
 
@@ -36,7 +35,6 @@ def segmentation_loss(
         logits: ``[N, C, H, W]``, in any floating type.
         labels: ``[N, H, W]`` int64, 255 ignored.
         weights: ``[C]`` of the classes in the cross-entropy; None for 1.
-        dice: weight of the Dice term; 0 leaves it out.
         label_smoothing: 0..1, of the cross-entropy.
     """
     logits = logits.float()
@@ -44,23 +42,6 @@ def segmentation_loss(
         return logits.sum() * 0.0
     loss = F.cross_entropy(logits, labels, weights, ignore_index=IGNORE, label_smoothing=label_smoothing)
     return loss + dice * dice_loss(logits, labels) if dice else loss
-
-
-class SegmentationLoss(nn.Module):
-    """:func:`segmentation_loss` with settings of its own, which move between devices with it."""
-
-    class_weights: Tensor | None
-
-    def __init__(
-        self, class_weights: Sequence[float] | Tensor | None = None, dice: float = 0.0, label_smoothing: float = 0.0
-    ) -> None:
-        super().__init__()
-        self.dice, self.label_smoothing = dice, label_smoothing
-        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
-        self.register_buffer("class_weights", weights)
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return segmentation_loss(logits, labels, self.class_weights, self.dice, self.label_smoothing)
 
 
 def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: float = 5.0) -> list[float]:
@@ -77,22 +58,21 @@ def balanced_weights(frequencies: Sequence[float], power: float = 0.5, limit: fl
 
 
 Schedule = Literal["onecycle", "poly", "constant"]
+OptimizerName = Literal["adamw", "sgd"]
 
 
-def make_optimizer(name: Literal["adamw", "sgd"], groups: Iterable[Any], lr: float) -> Optimizer:
+def make_optimizer(name: OptimizerName, groups: Iterable[Any], lr: float) -> Optimizer:
     """AdamW, or SGD with Nesterov momentum 0.9; a parameter group decays only if it says so."""
     if name == "adamw":
         return AdamW(groups, lr, weight_decay=0.0)
     return SGD(groups, lr, momentum=0.9, nesterov=True)
 
 
-def make_schedule(
-    optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float], poly_power: float = 0.9
-) -> LRScheduler:
+def make_schedule(optimizer: Optimizer, name: Schedule, steps: int, peak: float | list[float]) -> LRScheduler:
     """A schedule over ``steps`` optimiser steps.
 
     ``onecycle`` warms up over 20 % to ``peak`` and anneals to nearly 0 (Smith 2018); ``poly`` is
-    ``(1 - step / steps) ** poly_power`` (DeepLab); ``constant`` keeps the rate. ``peak`` is one rate, or one for each
+    ``(1 - step / steps) ** 0.9`` (DeepLab); ``constant`` keeps the rate. ``peak`` is one rate, or one for each
     parameter group.
     """
     if name == "onecycle":
@@ -100,17 +80,13 @@ def make_schedule(
         # PyTorch divides by zero where the warm-up is a single step.
         return OneCycleLR(optimizer, peak, total_steps=total, pct_start=0.2 if total > 10 else 0.5)
     if name == "poly":
-        return LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / max(steps, 1)) ** poly_power)
+        return LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / max(steps, 1)) ** 0.9)
     return LambdaLR(optimizer, lambda step: 1.0)
 
 
 def diverged(what: str, step: int) -> InputError | PartialFailure:
-    """The error of a loss or a parameter that is not finite.
-
-    Args:
-        what: is not finite.
-        step: optimiser steps made before; at 0 the settings are to blame, and nothing is there to keep.
-    """
+    """The error of a loss or a parameter that is not finite, after so many optimiser steps: before the first the settings are to
+    blame, and nothing is there to keep."""
     remedy = "lower the learning rate (lr)"
     if step == 0:
         return InputError(f"{what} is NaN or infinite before the first step", "finite numbers", remedy)
@@ -121,11 +97,7 @@ def diverged(what: str, step: int) -> InputError | PartialFailure:
 
 
 def require_finite_state(state: Mapping[str, Tensor], step: int) -> None:
-    """Raise before a checkpoint is written that is not finite, so that the one before it, which is good, stays.
-
-    Raises:
-        InputError, PartialFailure: see :func:`diverged`.
-    """
+    """Raise :func:`diverged` before a checkpoint is written that is not finite, so that the one before it, which is good, stays."""
     for name, tensor in state.items():
         if not bool(torch.isfinite(tensor).all()):
             raise diverged(name, step)

@@ -12,6 +12,8 @@ from tqdm import tqdm
 T = TypeVar("T")
 Say = Callable[[str], None]
 """Receives a line for each step of a run."""
+INTERVAL = 20.0
+"""Seconds between two lines of progress, and between two moments to save at."""
 
 
 def interactive() -> bool:
@@ -33,16 +35,13 @@ def say(text: str) -> None:
 
 
 class StepProgress:
-    """Progress of work that Lightning does not run: a bar on a terminal, else a line at most every ``every`` seconds.
+    """Progress of work that Lightning does not run: a bar on a terminal, else a labelled line at most every ``every`` seconds.
 
     Args:
-        label: what is done, put in front of each line.
-        total: steps.
-        done: steps that were done before.
-        every: seconds between lines, and between the moments to save at.
+        done: steps of the total that were done before.
     """
 
-    def __init__(self, label: str, total: int, done: int = 0, every: float = 20.0) -> None:
+    def __init__(self, label: str, total: int, done: int = 0, every: float = INTERVAL) -> None:
         self.label, self.total, self.done, self.every = label, total, done, every
         self._start = self._last = time.monotonic()
         self._first = done
@@ -62,7 +61,7 @@ class StepProgress:
             rate = (self.done - self._first) / (now - self._start)
             left = (self.total - self.done) / rate
             line = f"{self.label}: step {self.done}/{self.total}, {rate:.2f} steps/s, {left:.0f} s left"
-            print(", ".join(part for part in (line, text) if part), file=sys.stderr, flush=True)
+            print(f"{line}, {text}" if text else line, file=sys.stderr, flush=True)
         return True
 
     def close(self) -> None:
@@ -71,14 +70,14 @@ class StepProgress:
             self._bar.close()
 
 
-def follow(items: Sequence[T], label: str, every: float = 20.0) -> Iterator[T]:
-    """The items one by one, with a bar on a terminal or a line on standard error at most every ``every`` seconds."""
+def follow(items: Sequence[T], label: str) -> Iterator[T]:
+    """The items one by one, with a bar on a terminal or a line on standard error now and then."""
     if interactive():
         yield from tqdm(items, desc=label, unit="frame")
         return
     last = time.monotonic()
     for done, item in enumerate(items):
-        if time.monotonic() - last >= every:
+        if time.monotonic() - last >= INTERVAL:
             last = time.monotonic()
             print(f"{label}: {done}/{len(items)} frames", file=sys.stderr, flush=True)
         yield item

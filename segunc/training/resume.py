@@ -24,12 +24,9 @@ FREE = {
 
 
 def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None = None, **bound: str) -> Path | None:
-    """The checkpoint from which a killed run of the same settings continues, or None; notes whose they will be.
+    """The checkpoint in an output folder from which a killed run of the same settings continues, or None; notes whose they will be.
 
     Args:
-        out: the output folder of the run.
-        verb: that makes the run.
-        config: its resolved configuration.
         partial: another file beside the checkpoints that is unfinished work of the run.
         bound: what else the checkpoints depend on, the hash of a base network for instance.
 
@@ -52,26 +49,17 @@ def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None 
         if before.get(key) != settings.get(key)
     ]
     if other:
-        raise InputError(
-            f"{out} holds a run of other settings: {', '.join(other[:4])}",
-            "the same settings, to continue it",
-            f"give another --out, or remove {folder}",
-        )
+        given = f"{out} holds a run of other settings: {', '.join(other[:4])}"
+        raise InputError(given, "the same settings, to continue it", f"give another --out, or remove {folder}")
     return last if last.exists() else None
 
 
 def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
-    """``trainer.fit`` from a checkpoint or from the start.
-
-    Args:
-        trainer, task: as in Lightning.
-        resume: from :func:`claim_checkpoints`.
-        data: ``datamodule`` or ``train_dataloaders``.
+    """``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start.
 
     Raises:
         InputError: a frame cannot be read, before the first step.
         PartialFailure: the same after it; the checkpoints stay.
-        KeyboardInterrupt: the user stopped it.
     """
     try:
         trainer.fit(task, ckpt_path=None if resume is None else str(resume), weights_only=True, **data)

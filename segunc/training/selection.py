@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -17,19 +16,16 @@ from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.labels import IGNORE
 from segunc.data.samples import SegmentationDataset
 from segunc.sampling.sampler import Sampler
+from segunc.training.data import spaced
 
 Frames = SegmentationDataset | Sequence[Mapping[str, Any]]
 """Items by their number, each with ``image`` ``[3, H, W]`` in 0..1 and int64 ``label`` ``[H, W]``, 255 ignored."""
 
 
 class CorruptedFrames(SegmentationDataset):
-    """Every frame of a data set under every corruption of a strength: ``5 n`` items, those of a frame side by side.
+    """Every frame of a data set under every corruption of a strength, 1 to 5: ``5 n`` items, those of a frame side by side.
 
     Validation frames are often neighbours of training frames, and choose too much certainty for frames that are not.
-
-    Args:
-        frames: the clean ones.
-        strength: 1 to 5, see :class:`segunc.data.corruptions.Corruption`.
     """
 
     def __init__(self, frames: SegmentationDataset, strength: int) -> None:
@@ -46,11 +42,6 @@ class CorruptedFrames(SegmentationDataset):
         return {**self.transform(self.corruptions[kind](image, name), label), "name": name}
 
 
-def spaced(count: int, limit: int) -> list[int]:
-    """At most ``limit`` evenly spaced indices below ``count`` (0: all)."""
-    return sorted({int(i) for i in np.linspace(0, count - 1, min(limit or count, count))})
-
-
 def validation_nll(sampler: Sampler, data: Frames, frames: Sequence[int]) -> float:
     """Mean negative log-likelihood in nats of the mean prediction, over all labelled pixels of some frames."""
     total, pixels = 0.0, 0
@@ -65,9 +56,8 @@ def validation_nll(sampler: Sampler, data: Frames, frames: Sequence[int]) -> flo
         total -= float(chosen.clamp_min(torch.finfo(torch.float32).tiny).log().sum(dtype=torch.float64))
         pixels += int(valid.sum())
     if pixels == 0:
-        raise InputError(
-            "the validation frames hold no labelled pixel", "frames with labels", "check the validation split"
-        )
+        given = "the validation frames hold no labelled pixel"
+        raise InputError(given, "frames with labels", "check the validation split")
     return total / pixels
 
 
@@ -89,7 +79,6 @@ def select(
         network: converted.
         candidate: the posterior at a value of the grid.
         data: validation frames.
-        grid: the candidates' values.
         name: of the hyper-parameter, for messages; its grid is called ``name_grid`` in configurations.
         frames: how many evenly spaced frames to use (0: all).
         draws: S for each candidate, raised to the number of members.
@@ -111,7 +100,6 @@ def select(
             results[f"{value:g}"] = math.inf
     best = min(results, key=lambda key: results[key])
     if not math.isfinite(results[best]):
-        raise InputError(
-            f"no {name} of {list(grid)} gives a finite validation NLL", "smaller values", f"lower {name}_grid"
-        )
+        given = f"no {name} of {list(grid)} gives a finite validation NLL"
+        raise InputError(given, "smaller values", f"lower {name}_grid")
     return float(best), results

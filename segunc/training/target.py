@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
-from segunc.affine.prior import Prior
+from segunc.affine.posterior import Prior
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-
-LogDensity = Callable[[Tensor], tuple[float, Tensor]]
-"""theta ``[D]`` -> log density up to a constant, and its gradient ``[D]``; NaN where it is not defined."""
-
-
-class AffineParameters:
-    """The free affine parameters of a scope as one vector theta ``[D]``: its gammas, then its betas.
-
-    Layers without beta have none here. float64, whatever the network computes in: steps of a chain are far smaller
-    than the parameters they are added to.
-
-    Attributes:
-        count: D.
-        base: ``[D]`` the trained values.
-    """
-
-    def __init__(self, layout: AffineLayout, scope: str = "all") -> None:
-        mask = layout.mask(scope)
-        self._gamma = mask.nonzero().flatten()
-        self._beta = (mask & layout.has_bias).nonzero().flatten()
-        self._weight, self._bias = layout.weight.double(), layout.bias.double()
-        self.count = len(self._gamma) + len(self._beta)
-        self.base = torch.cat([self._weight[self._gamma], self._bias[self._beta]])
-
-    def expand(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """gamma and beta of the whole network, each ``[..., T]``, from theta ``[..., D]``; differentiable.
-
-        Outside the scope they are the trained values.
-        """
-        shape = (*theta.shape[:-1], len(self._weight))
-        gamma, beta = theta[..., : len(self._gamma)], theta[..., len(self._gamma) :]
-        return (
-            self._weight.expand(shape).index_copy(-1, self._gamma, gamma),
-            self._bias.expand(shape).index_copy(-1, self._beta, beta),
-        )
+from segunc.training.chains import LogDensity
+from segunc.training.data import Batch
 
 
 class LogPosterior:
     """``log p(theta) = [N_eff x mean-pixel log-likelihood + log N(theta; theta_prior, s^2)] / T``, up to a constant.
 
-    The mean runs over the labelled pixels of the data.
+    The mean runs over the labelled pixels of the data. theta ``[D]`` are the free affine parameters of the scope, its gammas, then the
+    betas that there are; float64, whatever the network computes in: steps of a chain are far smaller than what they are added to.
 
     Args:
         network: converted; logits ``[N, C, H, W]`` of images ``[N, 3, H, W]``. It is put into eval mode and its own
@@ -62,8 +30,7 @@ class LogPosterior:
 
     Attributes:
         layout: of the network.
-        parameters: theta's places in it.
-        centre: ``[D]`` float64, the mean of the prior.
+        base, centre: ``[D]`` float64, the trained values and the mean of the prior.
 
     Raises:
         InputError: a temperature of 0, or a scope that matches no site.
@@ -74,24 +41,25 @@ class LogPosterior:
             raise InputError("temperature 0", "a positive number: a chain has no density to follow at 0", "raise it")
         self.network, self.prior = network.eval().requires_grad_(False), prior
         self.layout = AffineLayout(network)
-        self.parameters = AffineParameters(self.layout, scope)
+        self._trained = self.layout.affine.double().flatten()
+        self._free = self.layout.free(scope).flatten().nonzero().flatten()
+        self.base = self._trained[self._free]
         self.centre = self.base if prior.mean == "base" else torch.zeros_like(self.base)
         self._dtype = next(network.parameters()).dtype
 
-    @property
-    def base(self) -> Tensor:
-        """theta_base ``[D]``, float64."""
-        return self.parameters.base
+    def expand(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """gamma and beta of the whole network, each ``[..., T]``, from theta ``[..., D]``; differentiable.
+
+        Outside the scope they are the trained values.
+        """
+        every = self._trained.expand(*theta.shape[:-1], -1).index_copy(-1, self._free, theta)
+        gamma, beta = every.view(*theta.shape[:-1], 2, -1).unbind(-2)
+        return gamma, beta
 
     def log_likelihood(self, theta: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Sum over labelled pixels of log p(label), in nats; a float64 scalar, differentiable in theta ``[D]``.
-
-        Args:
-            theta: one parameter vector.
-            images: ``[N, 3, H, W]``.
-            labels: ``[N, H, W]`` train ids, 255 ignored.
-        """
-        gamma, beta = self.parameters.expand(theta)
+        """Sum over the labelled pixels of images ``[N, 3, H, W]`` of log p(label), in nats; labels ``[N, H, W]`` are train ids, 255
+        ignored. A float64 scalar, differentiable in theta ``[D]``."""
+        gamma, beta = self.expand(theta)
         images = images.to(self.layout.device, self._dtype).contiguous(memory_format=torch.channels_last)
         with self.layout.active(AffineDraws(gamma[None], beta[None])):
             logits: Tensor = self.network(images)
@@ -99,30 +67,29 @@ class LogPosterior:
         losses = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
         return -losses.sum(dtype=torch.float64)
 
+    def _differentiated(self, theta: Tensor, images: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+        """The log likelihood and its gradient ``[D]``."""
+        with torch.enable_grad():
+            leaf = theta.detach().requires_grad_()
+            value = self.log_likelihood(leaf, images, labels)
+            (gradient,) = torch.autograd.grad(value, leaf)
+        return float(value.detach()), gradient
+
     def energy_gradient(self, theta: Tensor, images: Tensor, labels: Tensor, pixels: float | None = None) -> Tensor:
         """Estimate ``[D]``, from a minibatch, of the gradient of the energy -T log p(theta).
 
-        Args:
-            theta, images, labels: as in :meth:`log_likelihood`.
-            pixels: the expected number of labelled pixels of such a batch. With it the estimate is unbiased for any
-                labels; None divides by those of this batch, right where frames have equally many.
+        With the expected number of labelled ``pixels`` of such a batch the estimate is unbiased for any labels; None divides by
+        those of this batch, right where frames have equally many.
         """
         counted = float((labels != IGNORE).sum()) if pixels is None else pixels
         gradient = (theta - self.centre) / self.prior.scale**2
         if counted == 0:
             return gradient
-        _, of_likelihood = _differentiate(lambda x: self.log_likelihood(x, images, labels), theta)
+        _, of_likelihood = self._differentiated(theta, images, labels)
         return gradient - (self.prior.effective_pixels / counted) * of_likelihood
 
-    def on(self, batches: Sequence[tuple[Tensor, Tensor]]) -> LogDensity:
-        """The log density over a fixed data set, and its gradient; the data are streamed batch by batch.
-
-        Args:
-            batches: images ``[N, 3, H, W]`` and labels ``[N, H, W]``; the N may differ.
-
-        Raises:
-            InputError: no labelled pixel.
-        """
+    def on(self, batches: Sequence[Batch]) -> LogDensity:
+        """The log density over a fixed data set, streamed batch by batch, whose sizes may differ; no labelled pixel is an error."""
         pixels = sum(int((labels != IGNORE).sum()) for _, labels in batches)
         if pixels == 0:
             raise InputError("the frames hold no labelled pixel", "frames with labels", "check the training split")
@@ -133,18 +100,9 @@ class LogPosterior:
             gradient = -offset / self.prior.scale
             scale = self.prior.effective_pixels / pixels
             for images, labels in batches:
-                part, part_gradient = _differentiate(lambda x, i=images, k=labels: self.log_likelihood(x, i, k), theta)  # type: ignore[misc]
+                part, part_gradient = self._differentiated(theta, images, labels)
                 value += scale * part
                 gradient = gradient + scale * part_gradient
             return value / self.prior.temperature, gradient / self.prior.temperature
 
         return log_density
-
-
-def _differentiate(function: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[float, Tensor]:
-    """Value and gradient of a scalar function."""
-    with torch.enable_grad():
-        leaf = theta.detach().requires_grad_()
-        value = function(leaf)
-        (gradient,) = torch.autograd.grad(value, leaf)
-    return float(value.detach()), gradient

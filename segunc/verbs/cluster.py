@@ -22,7 +22,7 @@ from segunc.maps.manifest import read_manifest, refuse_other_run
 from segunc.maps.pipeline import Summary
 from segunc.maps.shards import Shard
 from segunc.options import PredictOptions
-from segunc.scale.ray_pool import Pool, ShardResult, ShardTask, require_ray, run_shards
+from segunc.scale import Pool, ShardResult, ShardTask, require_ray, run_shards
 from segunc.verbs.execution import Execution
 from segunc.verbs.predict import (
     InputResult,
@@ -82,23 +82,28 @@ def make_plan(options: PredictOptions) -> Iterator[Plan]:
     _refuse_unfit(options)
     on_gpu = options.device == "cuda" or resolve_device(options.device).type == "cuda"
     given = [options.input] if isinstance(options.input, str | Path) else options.input
+
+    def absolute(path: str | Path) -> str:
+        return str(Path(path).expanduser().absolute())
+
     options = replace(
         options,
         # A worker runs in another folder.
-        model=_absolute(options.model),
-        input=[_absolute(spec) for spec in given],
-        out=_absolute(options.out),
-        mask=_absolute(options.mask) if options.mask else None,
+        model=absolute(options.model),
+        input=[absolute(spec) for spec in given],
+        out=absolute(options.out),
+        mask=absolute(options.mask) if options.mask else None,
         device="cuda" if on_gpu else "cpu",
     )
     # A head without a GPU can plan for workers that have one.
     here = "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
     with read_options(replace(options, device=here)).open() as job:
-        recorded = options.threads or job.recorded_threads
         own = CORES_PER_WORKER if options.ray_address is not None else min(CORES_PER_WORKER, os.cpu_count() or 1)
-        options = replace(options, threads=recorded or own)
-        with threads(options.threads):  # the manifest records them
-            workers = options.workers or _default_workers(options)
+        cores = options.threads or job.recorded_threads or own
+        options = replace(options, threads=cores)
+        with threads(cores):  # the manifest records them
+            units = torch.cuda.device_count() if on_gpu else (os.cpu_count() or 1) // cores
+            workers = options.workers or max(1, units)
             executions, shards = [], []
             for place in range(len(job.sources)):
                 executions.append(_execution(options, job, place, on_gpu and here == "cpu"))
@@ -110,40 +115,25 @@ def make_plan(options: PredictOptions) -> Iterator[Plan]:
                 for place, count in enumerate(shards)
                 if number <= count
             ]
-            pool = Pool(workers, options.threads or own, int(on_gpu), options.ray_address)
-            yield Plan(options, job, pool, tasks, executions)
-
-
-def _absolute(path: str | Path) -> str:
-    return str(Path(path).expanduser().absolute())
+            yield Plan(options, job, Pool(workers, cores, int(on_gpu), options.ray_address), tasks, executions)
 
 
 def _refuse_unfit(options: PredictOptions) -> None:
     if options.shard:
         raise InputError(f"--shard {options.shard} with --engine ray", "one of the two", "--shards N cuts the work")
     if options.overwrite:
-        raise InputError(
-            "--overwrite with --engine ray", "a new folder, or one to continue", f"remove {options.out} first"
-        )
+        remedy = f"remove {options.out} first"
+        raise InputError("--overwrite with --engine ray", "a new folder, or one to continue", remedy)
     for option, value in (("--workers", options.workers), ("--shards", options.shards)):
         if value is not None and value < 1:
             raise InputError(f"{option} {value}", "at least 1", "leave it out for the default")
     if options.smooth is not None and (options.shards or 1) > 1:
-        raise InputError(
-            f"--smooth with --shards {options.shards}: each frame needs all before it",
-            "one shard an input",
-            "leave --shards out; several videos run at once",
-        )
+        given = f"--smooth with --shards {options.shards}: each frame needs all before it"
+        raise InputError(given, "one shard an input", "leave --shards out; several videos run at once")
     if ":" in options.device:
         raise InputError(f"--device {options.device} with --engine ray", "cuda", "Ray deals out the devices")
     if options.ray_address is not None and options.workers is None:
         raise InputError("--ray-address without --workers", "how many workers to start there", "one a GPU, for example")
-
-
-def _default_workers(options: PredictOptions) -> int:
-    if options.device == "cuda":
-        return max(1, torch.cuda.device_count())
-    return max(1, (os.cpu_count() or 1) // (options.threads or 1))
 
 
 def _shard_count(options: PredictOptions, job: Job, place: int, workers: int) -> int:
@@ -153,11 +143,8 @@ def _shard_count(options: PredictOptions, job: Job, place: int, workers: int) ->
     if before is not None:
         count = int(before.get("shards", 1))
         if options.shards not in (None, count):
-            raise InputError(
-                f"--shards {options.shards} for {out}, which was begun in {count}",
-                f"--shards {count}",
-                "leave --shards out",
-            )
+            given = f"--shards {options.shards} for {out}, which was begun in {count}"
+            raise InputError(given, f"--shards {count}", "leave --shards out")
         return count
     if options.smooth is not None:
         return 1

@@ -6,27 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.core.files import write_atomically
-from segunc.evaluation.compare import Comparison, csv_table, format_comparison
+from segunc.core.files import write_file
+from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
-from segunc.evaluation.results import load_results
 from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
 from segunc.options import CompareOptions
 
 
 @dataclass(frozen=True)
 class CompareResult:
-    """Results side by side.
-
-    Attributes:
-        comparison: of them.
-        text: its tables, with the places on the leaderboard, as Markdown.
-        paths: of the files that were written.
-    """
+    """Results side by side."""
 
     comparison: Comparison
-    text: str
-    paths: tuple[Path, ...] = ()
+    text: str  # its tables, with the places on the leaderboard, as Markdown
+    paths: tuple[Path, ...] = ()  # of the files that were written
 
 
 def compare(options: CompareOptions) -> CompareResult:
@@ -55,6 +48,5 @@ def compare(options: CompareOptions) -> CompareResult:
     if out is not None and out.suffix.lower() == ".md":
         tables = {out: f"{text}\n"}
     for path, content in tables.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content.encode())
+        write_file(path, content.encode())
     return CompareResult(comparison, text, tuple(tables))

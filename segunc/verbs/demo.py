@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import segunc
 from segunc.core.errors import PartialFailure
 from segunc.options import (
     DemoOptions,
@@ -28,19 +28,12 @@ Step = Callable[[str, str, Any], None]
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo made.
+    """What the demo made."""
 
-    Attributes:
-        page: to open in a browser.
-        video: of the overlays.
-        auroc: score -> pooled anomaly AUROC.
-        seconds: that it took.
-    """
-
-    page: Path
-    video: Path
-    auroc: Mapping[str, float]
-    seconds: float
+    page: Path  # to open in a browser
+    video: Path  # of the overlays
+    auroc: Mapping[str, float]  # pooled, of anomalies, by score
+    seconds: float  # that it took
 
 
 def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], None] | None = None) -> DemoResult:
@@ -80,11 +73,9 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     video = data / "video" / "crossing.webm"
     crossing = PredictOptions(model=abnn, input=video, out=out / "video", overlay=True, device=device)
     step("maps and overlay video of the crossing", "predict", crossing)
-    page = ReviewOptions(
-        maps=out / "maps", anomaly_labels=masks, metrics=out / "anomaly.json", out=out / "review", device=device
-    )
+    measured, labels = out / "anomaly.json", data / "video" / "crossing_anomaly"
+    page = ReviewOptions(maps=out / "maps", anomaly_labels=masks, metrics=measured, out=out / "review", device=device)
     step("a page to look at", "review", page)
-    labels = data / "video" / "crossing_anomaly"
     page = ReviewOptions(maps=out / "video", anomaly_labels=labels, out=out / "review-video", device=device)
     step("a page of the video", "review", page)
     scores = json.loads((out / "anomaly.json").read_text(encoding="utf-8"))["scores"]
@@ -96,6 +87,6 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
 
 
 def _call(title: str, verb: str, options: Any) -> None:
-    result = getattr(importlib.import_module(f"segunc.verbs.{verb}"), verb)(options)
+    result = getattr(segunc, verb)(options)
     if failure := getattr(result, "failure", ""):
         raise PartialFailure(f"{title}: {failure}")

@@ -6,13 +6,13 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.convert import ConversionReport, is_converted, revert
+from segunc.affine.convert import is_converted, revert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.sites import StochasticSite
 from segunc.core.device import describe_device, flushed_denormals, threads
@@ -25,7 +25,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
-from segunc.verbs.sampler import make_sampler
+from segunc.verbs.execution import make_sampler
 
 IDENTITY_BOUND = 1e-5
 """Largest difference of logits at alpha = 0, relative to the largest logit, that is rounding (float32)."""
@@ -37,38 +37,34 @@ DEAD_VARIANCE = 1e-12
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one check.
+    """The outcome of one check."""
 
-    Attributes:
-        check: what was looked at.
-        status: ``ok``, ``warn`` (worth a look) or ``fail`` (the maps cannot be trusted).
-        text: what was measured, with its bound.
-    """
+    check: str  # what was looked at
+    status: Literal["ok", "warn", "fail"]  # warn: worth a look; fail: the maps cannot be trusted
+    text: str  # what was measured, with its bound
 
-    check: str
-    status: Literal["ok", "warn", "fail"]
-    text: str
+    @classmethod
+    def of(cls, check: str, good: bool, text: str, otherwise: Literal["warn", "fail"] = "warn") -> Self:
+        return cls(check, "ok" if good else otherwise, text)
 
 
 def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]) -> list[Finding]:
     """All checks of a Bayesian model that need one clean frame: RGB uint8 ``[H, W, 3]``, seen at (height, width) ``size``."""
     frame = network_input([image], size).to(sampler.device)
     findings = []
-    networks = model.networks
-    for index, network in enumerate(networks):
-        if not is_converted(network):
-            continue
-        part = [_dead_channels(network), _identity(network, frame)]
-        findings += part if len(networks) == 1 else [replace(f, check=f"member {index}: {f.check}") for f in part]
     if model.report is not None:
-        findings.insert(0, _sites(model.report))
+        findings.append(Finding.of("conversion", not model.report.left, str(model.report)))
+    for index, network in enumerate(model.networks):
+        if is_converted(network):
+            part = [_dead_channels(network), _identity(network, frame)]
+            member = f"member {index}: " if len(model.networks) > 1 else ""
+            findings += [replace(finding, check=f"{member}{finding.check}") for finding in part]
     clean = sampler(frame)
     report = sampler.report
     if report.self_check is not None:
         text = f"largest difference {report.self_check:.1e} of the largest logit"
         text += "" if report.batched else "; draws run one at a time"
-        status: Literal["ok", "warn"] = "ok" if report.batched else "warn"
-        findings.append(Finding("two draws as a batch against one by one", status, text))
+        findings.append(Finding.of("two draws as a batch against one by one", report.batched, text))
     if report.unreached:
         text = f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing"
         findings.append(Finding("sites that are called", "warn", text))
@@ -78,34 +74,23 @@ def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]
     return [*findings, _noise(sampler, frame, clean.scores)]
 
 
-def _sites(report: ConversionReport) -> Finding:
-    return Finding("conversion", "warn" if report.left else "ok", str(report))
-
-
 def _dead_channels(network: nn.Module) -> Finding:
     dead = total = 0
     for module in network.modules():
         if isinstance(module, StochasticSite):
             variance = getattr(module, "running_var", None)
             weight = cast(Tensor, cast(nn.Module, module).weight).detach().flatten()
-            silent = weight == 0
-            if variance is not None:
-                silent = silent | (variance < DEAD_VARIANCE)
+            silent = (weight == 0) if variance is None else (weight == 0) | (variance < DEAD_VARIANCE)
             dead += int(silent.sum())
             total += weight.numel()
     share = dead / max(total, 1)
     text = f"{dead:,} of {total:,} channels ({share:.1%}) have no variance or gamma 0"
-    return Finding("dead channels", "warn" if share > 0.1 else "ok", text)
+    return Finding.of("dead channels", share <= 0.1, text)
 
 
 @torch.inference_mode()
 def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.1) -> tuple[float, float]:
-    """How exact a converted network is, as largest differences of logits relative to the largest logit.
-
-    Args:
-        network: converted, in eval mode; returns logits ``[N, C, H, W]``.
-        images: ``[N, 3, H, W]``.
-        alpha: noise scale of the second number.
+    """How exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit.
 
     Returns:
         draws at alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one.
@@ -132,32 +117,27 @@ def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.
 
 def _identity(network: nn.Module, frame: Tensor) -> Finding:
     difference, _ = conversion_differences(network, frame)
-    status: Literal["ok", "fail"] = "ok" if difference <= IDENTITY_BOUND else "fail"
     text = f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})"
-    return Finding("alpha = 0 is the unconverted network", status, text)
+    return Finding.of("alpha = 0 is the unconverted network", difference <= IDENTITY_BOUND, text, "fail")
 
 
 def _alive(epistemic: Tensor) -> Finding:
     mean = float(epistemic.mean())
-    return Finding(
-        "epistemic above zero",
-        "ok" if mean > DEAD_EPISTEMIC else "fail",
-        f"mean {mean:.2e}, maximum {float(epistemic.max()):.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})",
-    )
+    text = f"mean {mean:.2e}, maximum {float(epistemic.max()):.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
+    return Finding.of("epistemic above zero", mean > DEAD_EPISTEMIC, text, "fail")
 
 
 def _convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
     """How far maps from other draws of the same number lie from these."""
     other = sampler(frame, seed=sampler.seed + 1).scores
-    parts = []
-    worst = 0.0
+    parts, worst = [], 0.0
     for name in ("entropy", "epistemic"):
         rms = float((other[name] - scores[name]).square().mean().sqrt()) / 2**0.5
         relative = rms / max(float(scores[name].mean()), 1e-12)
         worst = max(worst, relative)
         parts.append(f"{name} {rms:.4f} ({relative:.0%} of its mean)")
     text = f"standard error a pixel at S = {sampler.draws}: {', '.join(parts)}; it falls as 1 / sqrt(S)"
-    return Finding("convergence with the draws", "ok" if worst < 0.5 else "warn", text)
+    return Finding.of("convergence with the draws", worst < 0.5, text)
 
 
 def _noise(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:
@@ -165,26 +145,17 @@ def _noise(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Fin
     noise = torch.rand(frame.shape, generator=generator).to(frame.device)
     clean = float(scores["epistemic"].mean())
     noisy = float(sampler(noise).scores["epistemic"].mean())
-    return Finding(
-        "epistemic higher on noise than on a clean frame",
-        "ok" if noisy > clean else "warn",
-        f"mean {noisy:.2e} on uniform noise, {clean:.2e} on the frame",
-    )
+    text = f"mean {noisy:.2e} on uniform noise, {clean:.2e} on the frame"
+    return Finding.of("epistemic higher on noise than on a clean frame", noisy > clean, text)
 
 
 @dataclass(frozen=True)
 class DoctorResult:
-    """What the checks found.
+    """What the checks found."""
 
-    Attributes:
-        about: which model and draws, in lines.
-        findings: of the checks, in their order.
-        failure: why the maps cannot be trusted, in one line; empty where they can.
-    """
-
-    about: tuple[str, ...]
-    findings: tuple[Finding, ...] = ()
-    failure: str = ""
+    about: tuple[str, ...]  # which model and draws, in lines
+    findings: tuple[Finding, ...] = ()  # of the checks, in their order
+    failure: str = ""  # why the maps cannot be trusted, in one line; empty where they can
 
 
 def doctor(options: DoctorOptions) -> DoctorResult:
@@ -232,7 +203,7 @@ def _toy_frame() -> Image:
 def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sampler) -> Finding:
     from segunc.evaluation.evaluator import EvaluationOptions
     from segunc.evaluation.models import evaluate_model
-    from segunc.training.selection import spaced
+    from segunc.training.data import spaced
 
     if not options.root:
         raise InputError("--dataset without --root", "the folder of the data set", "")
@@ -243,4 +214,4 @@ def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sa
     result = evaluate_model(sampler, model, entry, chosen, wanted, size=options.size).result
     ece, nll, miou = result["calibration"]["ece"], result["calibration"]["nll"], result["segmentation"]["miou"]
     text = f"ECE {ece:.4f}, NLL {nll:.4f}, mIoU {miou:.4f} on {len(chosen)} frames of {entry.name} {options.split}"
-    return Finding("calibration", "ok" if ece < 0.1 else "warn", text)
+    return Finding.of("calibration", ece < 0.1, text)

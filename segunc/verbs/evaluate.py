@@ -10,6 +10,7 @@ from typing import Any
 
 from segunc.core.device import flushed_denormals, threads
 from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
@@ -17,7 +18,6 @@ from segunc.data.entry import BINARY, DatasetEntry, Sample
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, Labels, evaluate_maps
-from segunc.evaluation.report import write_metrics
 from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
 from segunc.options import EvaluateOptions
 
@@ -30,21 +30,13 @@ Found = tuple[Evaluation, Sequence[str]]
 
 @dataclass(frozen=True)
 class EvaluateResult:
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-        path: of the JSON file.
-        numbers: its content.
-        figures: that were drawn.
-        notes: what a user should know.
-        failure: how many frames could not be counted, in one line; empty where all were.
-    """
-
-    path: Path
-    numbers: Result
-    figures: tuple[Path, ...] = ()
-    notes: tuple[str, ...] = ()
-    failure: str = ""
+    path: Path  # of the JSON file
+    numbers: Result  # its content
+    figures: tuple[Path, ...] = ()  # that were drawn
+    notes: tuple[str, ...] = ()  # what a user should know
+    failure: str = ""  # how many frames could not be counted, in one line; empty where all were
 
 
 def evaluate(options: EvaluateOptions) -> EvaluateResult:
@@ -82,7 +74,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if anomaly_classes:
         result.setdefault("run", {})["anomaly_classes"] = anomaly_classes
     result["bootstrap"] = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
-    write_metrics(result, out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(out, result)
     if evaluation.replicates.paths:
         save_replicates(sidecar_path(out), evaluation.replicates)
     else:
@@ -91,7 +84,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if options.plots:
         from segunc.plots.evaluation import write_plots
 
-        figures = write_plots(evaluation.evaluator.gatherer, result, Path(options.plots), out.stem)
+        figures = write_plots(evaluation.evaluator, result, Path(options.plots), out.stem)
     return EvaluateResult(out, result, tuple(figures), tuple(notes), _failure(result, out))
 
 
@@ -108,31 +101,22 @@ def _failure(result: Result, out: Path) -> str:
 
 def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None, wanted: EvaluationOptions) -> Found:
     if options.corruption is not None:
-        raise InputError(
-            f"--corruption {options.corruption} with --maps", "--model", "maps are of images as they were predicted"
-        )
+        given = f"--corruption {options.corruption} with --maps"
+        raise InputError(given, "--model", "maps are of images as they were predicted")
     if options.root is None and _chosen_frames(options):
-        raise InputError(
-            "--frames or --every with --maps alone", "--dataset with --root", "or a folder with fewer labels"
-        )
+        given = "--frames or --every with --maps alone"
+        raise InputError(given, "--dataset with --root", "or a folder with fewer labels")
     labels, anomaly_labels = _labels_of_maps(options, entry)
-    classes = None
-    if labels is not None:
-        if entry is None or entry.labels is None:
-            raise InputError(
-                "--labels without the data set they belong to",
-                "--dataset with class labels",
-                "e.g. --dataset cityscapes",
-            )
-        classes = entry.label_map()
-    encoding = (entry.anomaly_encoding if entry else None) or BINARY
+    if labels is not None and (entry is None or entry.labels is None):
+        given, expected = "--labels without the data set they belong to", "--dataset with class labels"
+        raise InputError(given, expected, "e.g. --dataset cityscapes")
     with count_frames() as show:
         evaluation = evaluate_maps(
             maps,
             anomaly_labels=anomaly_labels,
             labels=labels,
-            label_map=classes,
-            anomaly_encoding=encoding,
+            label_map=entry.label_map() if entry is not None and labels is not None else None,
+            anomaly_encoding=(entry.anomaly_encoding if entry else None) or BINARY,
             options=wanted,
             on_frame=show,
         )
@@ -147,9 +131,8 @@ def _labels_of_maps(options: EvaluateOptions, entry: DatasetEntry | None) -> tup
     folders = [Path(folder) if folder else None for folder in (options.labels, options.anomaly_labels)]
     if options.root is None:
         if not any(folders):
-            raise InputError(
-                "--maps without labels", "--labels, --anomaly-labels, or --dataset with --root", "say where they are"
-            )
+            expected = "--labels, --anomaly-labels, or --dataset with --root"
+            raise InputError("--maps without labels", expected, "say where they are")
         return folders[0], folders[1]
     if entry is None or any(folders):
         raise InputError("--maps with --root", "--dataset beside it, and no label folders", "give one or the other")
@@ -171,9 +154,8 @@ def _samples(entry: DatasetEntry, root: Path, options: EvaluateOptions) -> list[
         raise InputError(f"--frames '{options.frames}': {error}", "a regular expression") from error
     chosen = [sample for sample in samples if pattern.search(sample.name)][:: options.every]
     if not chosen:
-        raise InputError(
-            f"--frames '{options.frames}', which no frame matches", f"names such as {samples[0].name}", "see --root"
-        )
+        given = f"--frames '{options.frames}', which no frame matches"
+        raise InputError(given, f"names such as {samples[0].name}", "see --root")
     return chosen
 
 
@@ -187,14 +169,12 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
     from segunc.evaluation.models import evaluate_model
     from segunc.posteriors.files import load_model
     from segunc.scores import DEFAULT_SCORES, check_scores
-    from segunc.verbs.execution import choose_compilation, inputs_of_images
-    from segunc.verbs.sampler import make_sampler
+    from segunc.verbs.execution import choose_compilation, inputs_of_images, make_sampler
 
     corruption = None if options.corruption is None else Corruption.parse(options.corruption)
     if entry is None or not options.root:
-        raise InputError(
-            "--model without a data set", "--dataset NAME and --root DIR", "e.g. --dataset camvid --root data/camvid"
-        )
+        expected, remedy = "--dataset NAME and --root DIR", "e.g. --dataset camvid --root data/camvid"
+        raise InputError("--model without a data set", expected, remedy)
     samples = _samples(entry, Path(options.root), options)
     model = load_model(folder)
     inputs = inputs_of_images([sample.image for sample in samples], model.network.description, options.size)

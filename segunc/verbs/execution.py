@@ -1,24 +1,32 @@
-"""How a run computes: draws and frames in a batch, compiled or not. Chosen once, before its first frame, and recorded."""
+"""How a run computes: its sampler, draws and frames in a batch, compiled or not. Chosen before its first frame, and recorded."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from segunc.affine.branches import branches_of
+from segunc.affine.draws import AffineLayout, in_scope
+from segunc.affine.noise import DEFAULT_SCHEME
+from segunc.core.device import resolve_device, resolve_precision
 from segunc.core.errors import InputError
-from segunc.data.images import load_image
+from segunc.data.images import Image, load_image
 from segunc.frames.sources import FrameSource
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
+from segunc.options import SamplingOptions
+from segunc.posteriors.files import Model
 from segunc.processing.means import Tiling
 from segunc.sampling.compilation import Decision, Workload, decide
 from segunc.sampling.sampler import Sampler, frames_at_once
+from segunc.scores import DEFAULT_SCORES
 
 LOOKED_AT = 16
 """Frames, evenly spaced, whose sizes stand for those of all."""
@@ -26,6 +34,46 @@ LOOKED_AT = 16
 Size = tuple[int, int]
 FrameInputs = Callable[[int], Sequence[Sequence[Size]]]
 """For at most so many evenly spaced frames the (height, width) of all that the network sees of each."""
+
+
+def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] = DEFAULT_SCORES) -> Sampler:
+    """The sampler of a model, which is placed on its device.
+
+    ``compile`` ``auto`` is off until the caller knows how much there is to compute.
+    """
+    if options.draws < 1:
+        raise InputError(f"--draws {options.draws}", "at least 1", "the default is 24")
+    device = resolve_device(options.device)
+    if options.scope is not None:
+        _check_scope(options.scope, model)
+    model.place(device)
+    return Sampler(
+        model.network,
+        model.posterior if model.bayesian else None,
+        draws=options.draws,
+        seed=options.seed,
+        scheme=options.scheme or DEFAULT_SCHEME,
+        scope=options.scope,
+        chunk=options.chunk,
+        precision=resolve_precision(options.precision, device),
+        compiled=options.compile == "on",
+        scores=scores,
+        temperature=model.temperature,
+        max_logit_statistics=model.max_logit_statistics,
+    )
+
+
+def _check_scope(scope: str, model: Model) -> None:
+    """Fail here, not at every frame."""
+    if not model.bayesian:
+        raise InputError(f"--scope {scope} with a deterministic model", "a Bayesian model", "leave --scope out")
+    drawn = [branch for branch in branches_of(model.network, model.posterior) if branch.stochastic]
+    if not drawn:
+        given = f"--scope {scope} with the method {model.posterior.method} of networks without noise"
+        raise InputError(given, "a posterior over the affine parameters", "leave --scope out")
+    for branch in drawn:
+        layout = AffineLayout(branch.network)
+        in_scope(scope, layout.dropout_names or layout.names)
 
 
 @dataclass(frozen=True)
@@ -64,22 +112,20 @@ def choose_execution(
     Raises:
         InputError: a number of frames below 1, or no frame can be read where one has to be looked at.
     """
-    known = recorded or {}
+    known, notes, group = recorded or {}, [], asked.group
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
-    inputs = _InputsOfSource(source, network.description, asked.size, asked.tiling)
-    notes = []
-    group = asked.group
+    inputs = _inputs_of_source(source, network.description, asked)
     if group is not None and group < 1:
         raise InputError(f"--frames-at-once {group}", "at least 1", "leave it out to have it chosen by size")
     if asked.one_by_one:
         if group not in (None, 1):
             notes.append("frames with --tile, --smooth or --redraw are computed one at a time")
         group = 1
-    group = group or known.get("group") or frames_at_once(sampler.device, inputs.largest, sampler.draws)
+    group = group or known.get("group") or frames_at_once(sampler.device, _largest(inputs), sampler.draws)
     chunk = asked.chunk or known.get("chunk")
     if chunk is None:
-        chunk = sampler.chunk_for(group, inputs.largest, network.description.num_classes)
+        chunk = sampler.chunk_for(group, _largest(inputs), network.description.num_classes)
     if asked.compile == "auto" and "compiled" in known:
         compilation = Decision(bool(known["compiled"]), "")
     else:
@@ -92,11 +138,8 @@ def choose_execution(
 def choose_compilation(choice: str, sampler: Sampler, frames: int | None, inputs: FrameInputs) -> Decision:
     """``on``, ``off``, or for ``auto`` what :func:`segunc.sampling.compilation.decide` says.
 
-    Args:
-        choice: of the user.
-        sampler: with its draws.
-        frames: of the whole input, None where unknown.
-        inputs: of the network; more than one frame is looked at only where one says that compiling pays.
+    ``frames`` are those of the whole input, None where unknown. More than one input is looked at only where one says that
+    compiling pays.
     """
     decision = Decision(choice == "on", "as asked for")
     draws, forms = sampler.drawn_forms()
@@ -118,57 +161,48 @@ def inputs_of_images(files: Sequence[Path], description: NetworkDescription, siz
         found = []
         for file in files[:: -(-len(files) // count)]:
             with contextlib.suppress(InputError):
-                image = load_image(file)
-                found.append(input_sizes(description, (image.shape[0], image.shape[1]), size, None))
+                found.append(input_sizes(description, load_image(file).shape, size, None))
         return found
 
     return look
 
 
-def input_sizes(description: NetworkDescription, frame: Size, size: Size | None, tiling: Tiling | None) -> list[Size]:
-    """(height, width) of all that the network sees of a frame: the whole, or each of its tiles.
+def input_sizes(
+    description: NetworkDescription, frame: tuple[int, ...], size: Size | None, tiling: Tiling | None
+) -> list[Size]:
+    """(height, width) of all that the network sees of a frame ``[H, W, ...]``: the whole, or each of its tiles.
 
-    Args:
-        description: of the network.
-        frame: (height, width) of the frame.
-        size: that frames are brought to, None for the description's (with tiles for the frame's own).
-        tiling: or None.
+    Frames are brought to ``size``, or where it is None to the description's (with tiles to the frame's own).
     """
     if tiling is None:
-        return [inference_size(description, frame, size)]
-    tiles = tiling.tiles(*(size or frame))
+        return [inference_size(description, (frame[0], frame[1]), size)]
+    tiles = tiling.tiles(*(size or frame[:2]))
     return [(rows.end - rows.start, columns.end - columns.start) for rows, columns in tiles]
 
 
-class _InputsOfSource:
-    """The network's inputs of some frames of a source; a :data:`FrameInputs`."""
+def _inputs_of_source(source: FrameSource, description: NetworkDescription, asked: Asked) -> FrameInputs:
+    """The network's inputs of some frames of a source."""
 
-    def __init__(
-        self, source: FrameSource, description: NetworkDescription, size: Size | None, tiling: Tiling | None
-    ) -> None:
-        self._source, self._description, self._size, self._tiling = source, description, size, tiling
+    def of(image: Image) -> list[Size]:
+        return input_sizes(description, image.shape, asked.size, asked.tiling)
 
-    def __call__(self, count: int) -> list[list[Size]]:
-        if count == 1 or self._source.kind == "video":  # frames of a video have one size
-            return [self._first]
-        length = self._source.length or 1
-        step = -(-length // count)
-        frames = self._source.frames(lambda index, name: index % step != 0)
-        return [self._of(frame.image.shape) for frame in frames if frame.image is not None] or [self._first]
+    @cache
+    def first() -> list[Size]:
+        image = next((frame.image for frame in source.frames() if frame.image is not None), None)
+        if image is None:
+            raise InputError(f"no frame of {source.path} can be read", "at least one readable image", "check the files")
+        return of(image)
 
-    @property
-    def largest(self) -> Size:
-        """The largest input of the first frame."""
-        return max(self._first, key=lambda size: size[0] * size[1])
+    def look(count: int) -> list[list[Size]]:
+        if count == 1 or source.kind == "video":  # frames of a video have one size
+            return [first()]
+        step = -(-(source.length or 1) // count)
+        frames = source.frames(lambda index, name: index % step != 0)
+        return [of(frame.image) for frame in frames if frame.image is not None] or [first()]
 
-    @cached_property
-    def _first(self) -> list[Size]:
-        shape = next((frame.image.shape for frame in self._source.frames() if frame.image is not None), None)
-        if shape is None:
-            raise InputError(
-                f"no frame of {self._source.path} can be read", "at least one readable image", "check the files"
-            )
-        return self._of(shape)
+    return look
 
-    def _of(self, shape: tuple[int, ...]) -> list[Size]:
-        return input_sizes(self._description, (shape[0], shape[1]), self._size, self._tiling)
+
+def _largest(inputs: FrameInputs) -> Size:
+    """The largest input of the first frame."""
+    return max(inputs(1)[0], key=math.prod)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from segunc.core.errors import InputError, failure_of
+from segunc.core.errors import InputError
 from segunc.core.progress import count_frames
 from segunc.exchange.export import export_maps
 from segunc.exchange.fiftyone import export_fiftyone
-from segunc.exchange.rerun import export_rerun
+from segunc.exchange.viewers import ViewerMaps, export_rerun
 from segunc.options import ExportOptions
 
 VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}
@@ -18,21 +18,13 @@ VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was exported.
+    """What was exported."""
 
-    Attributes:
-        folder: of the files.
-        written: frames.
-        total: frames of the maps.
-        notes: what a user should know.
-        failure: which frames failed, in one line; empty where none did.
-    """
-
-    folder: Path
-    written: int
-    total: int
-    notes: tuple[str, ...] = ()
-    failure: str = ""
+    folder: Path  # of the files
+    written: int  # frames
+    total: int  # frames of the maps
+    notes: tuple[str, ...] = ()  # what a user should know
+    failure: str = ""  # which frames failed, in one line; empty where none did
 
 
 def export(options: ExportOptions) -> ExportResult:
@@ -45,31 +37,17 @@ def export(options: ExportOptions) -> ExportResult:
     >>> result.written == result.total, len(list(result.folder.rglob("*_anomaly.npy")))
     (True, 4)
     """
-    maps, out = Path(options.maps), Path(options.out)
+    maps, out, to, anew = Path(options.maps), Path(options.out), options.to, options.overwrite
     with count_frames() as show:
-        if export_to := VIEWERS.get(options.to):
-            summary = export_to(
-                maps,
-                out,
-                scores=[part.strip() for part in options.score.split(",")] if options.score else None,
-                images=options.images,
-                overwrite=options.overwrite,
-                on_frame=show,
-            )
+        if export_to := VIEWERS.get(to):
+            scores = [part.strip() for part in options.score.split(",")] if options.score else None
+            content = ViewerMaps(maps, scores, options.images)
+            summary = export_to(content, out, overwrite=anew, on_frame=show)
         elif not options.score:
-            raise InputError(f"--to {options.to} without --score", "the score to hand in", "e.g. --score entropy")
+            raise InputError(f"--to {to} without --score", "the score to hand in", "e.g. --score entropy")
         elif options.images:
-            raise InputError(f"--images with --to {options.to}", "a viewer", "leave --images out")
+            raise InputError(f"--images with --to {to}", "a viewer", "leave --images out")
         else:
-            summary = export_maps(
-                maps,
-                out,
-                options.score,
-                options.to,
-                method=options.method,
-                dataset=options.dataset,
-                overwrite=options.overwrite,
-                on_frame=show,
-            )
-    failure = failure_of(summary.raise_failures)
-    return ExportResult(summary.folder, summary.written, summary.total, tuple(summary.notes), failure)
+            names = {"method": options.method, "dataset": options.dataset}
+            summary = export_maps(maps, out, options.score, to, **names, overwrite=anew, on_frame=show)
+    return ExportResult(summary.folder, summary.written, summary.total, tuple(summary.notes), summary.failure)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from segunc.core.errors import InputError, failure_of
+from segunc.core.errors import InputError
 from segunc.core.progress import count_frames
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY
@@ -17,19 +17,12 @@ from segunc.options import OverlayOptions
 
 @dataclass(frozen=True)
 class OverlayResult:
-    """What was drawn.
+    """What was drawn."""
 
-    Attributes:
-        pictures: their folder -> the pictures in the order of the frames.
-        videos: the same folder -> the video of its pictures, where one was asked for.
-        notes: what a user should know.
-        failure: which frames failed, in one line; empty where none did.
-    """
-
-    pictures: Mapping[Path, Sequence[Path]]
-    videos: Mapping[Path, Path] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    failure: str = ""
+    pictures: Mapping[Path, Sequence[Path]]  # by their folder, in the order of the frames
+    videos: Mapping[Path, Path] = field(default_factory=dict)  # of these pictures, where one was asked for
+    notes: tuple[str, ...] = ()  # what a user should know
+    failure: str = ""  # which frames failed, in one line; empty where none did
 
 
 def overlay(options: OverlayOptions) -> OverlayResult:
@@ -67,4 +60,4 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         for folder, paths in pictures.items()
         if rate is not None and paths
     }
-    return OverlayResult(pictures, videos, tuple(written.notes), failure_of(written.raise_failures))
+    return OverlayResult(pictures, videos, tuple(written.notes), written.failure)

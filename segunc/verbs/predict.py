@@ -21,8 +21,8 @@ from segunc.frames.sources import Frame, FrameSource, Input, Selection, open_sou
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
-from segunc.maps.region import Region
 from segunc.maps.shards import Shard, parse_shard
+from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, SamplingOptions
 from segunc.posteriors.files import Model, load_model
@@ -31,54 +31,34 @@ from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, MAX_LOGIT_STATISTICS, SCORES, check_scores
-from segunc.verbs.execution import Asked, Execution, choose_execution
-from segunc.verbs.sampler import make_sampler
+from segunc.verbs.execution import Asked, Execution, choose_execution, make_sampler
 
 MOST_WRITERS = 8
 
 
 @dataclass(frozen=True)
 class InputResult:
-    """What became of one input.
+    """What became of one input."""
 
-    Attributes:
-        out: its maps folder.
-        label: how it is called where there are several.
-        shard: the part of it that was asked for.
-        frames: whose maps were written now.
-        skipped: frames that were finished before.
-        failed: frame -> why it has no maps.
-        seconds: that the frames of now took.
-        how: they were computed, in words.
-        video: of the overlays, or None.
-    """
-
-    out: Path
-    label: str
-    shard: str
-    frames: int
-    skipped: int
-    failed: Mapping[str, str]
-    seconds: float
-    how: str
-    video: Path | None = None
+    out: Path  # its maps folder
+    label: str  # how it is called where there are several
+    shard: str  # the part of it that was asked for
+    frames: int  # whose maps were written now
+    skipped: int  # frames that were finished before
+    failed: Mapping[str, str]  # frame -> why it has no maps
+    seconds: float  # that the frames of now took
+    how: str  # they were computed, in words
+    video: Path | None = None  # of the overlays
 
 
 @dataclass(frozen=True)
 class PredictResult:
-    """What a run did.
+    """What a run did."""
 
-    Attributes:
-        out: the maps folder, or the folder of one for each input.
-        inputs: those that came to their end.
-        notes: what a user should know.
-        failure: what went wrong meanwhile, in one line; empty where nothing did. What was finished is kept.
-    """
-
-    out: Path
-    inputs: tuple[InputResult, ...]
-    notes: tuple[str, ...] = ()
-    failure: str = ""
+    out: Path  # the maps folder, or the folder of one for each input
+    inputs: tuple[InputResult, ...]  # those that came to their end
+    notes: tuple[str, ...] = ()  # what a user should know
+    failure: str = ""  # what went wrong meanwhile, in one line; empty where nothing did. What was finished is kept
 
     @property
     def frames(self) -> int:
@@ -93,9 +73,8 @@ class PredictResult:
     @property
     def failed(self) -> dict[str, str]:
         """Frame -> why it has no maps; with several inputs, behind the input's label."""
-        return {
-            f"{one.label}/{name}" if one.label else name: why for one in self.inputs for name, why in one.failed.items()
-        }
+        both = ((one.label, name, why) for one in self.inputs for name, why in one.failed.items())
+        return {f"{label}/{name}" if label else name: why for label, name, why in both}
 
     @property
     def seconds(self) -> float:
@@ -109,9 +88,7 @@ OnInput = Callable[[InputResult], None]
 def predict(options: PredictOptions, on_input: OnInput | None = None) -> PredictResult:
     """Write the maps of every input, or continue a run that was killed.
 
-    Args:
-        options: what to predict, how, and where to.
-        on_input: hears of each input as it ends; with ``engine="ray"`` the result tells.
+    ``on_input`` hears of each input as it ends; with ``engine="ray"`` the result tells.
 
     Raises:
         InputError: what was given cannot be predicted.
@@ -179,11 +156,8 @@ def read_options(options: PredictOptions) -> Request:
     if options.smooth is not None:
         check_time_constant(options.smooth)
         if not shard.whole:
-            raise InputError(
-                f"--smooth with --shard {shard}: each frame needs all before it",
-                "one of the two",
-                "give every process videos of its own",
-            )
+            both = f"--smooth with --shard {shard}: each frame needs all before it"
+            raise InputError(both, "one of the two", "give every process videos of its own")
     scores = check_scores(options.scores or DEFAULT_SCORES)
     check_scores([options.overlay_score])
     one_by_one = tiling is not None or options.smooth is not None or options.redraw
@@ -275,9 +249,8 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     smoother = None
     if request.smooth is not None:
         smoother = Smoother(request.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
-    writer = MapsWriter(
-        given.out, manifest, overwrite=request.overwrite, shard=shard, region=request.region, source=source
-    )
+    out, anew, region = given.out, request.overwrite, request.region
+    writer = MapsWriter(out, manifest, overwrite=anew, shard=shard, region=region, source=source)
     size, tiling = request.asked.size, request.asked.tiling
     process = FrameProcess(sampler, request.scores, size=size, tiling=tiling, smoother=smoother, redraw=request.redraw)
     with ConsoleProgress(label=given.label) as show:
@@ -352,14 +325,14 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
 def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
     """Draws the overlay of a frame, of a score that is written and has a fixed range."""
     from segunc.gallery.colormap import display_range
-    from segunc.gallery.overlay import Legend, draw_overlay, model_line, score_unit
+    from segunc.gallery.overlay import Legend, draw_overlay
 
     if score not in manifest["maps"]:
         raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --scores")
     if SCORES[score].colours is None:
         fixed = ", ".join(name for name in SCORES if SCORES[name].colours)
         raise InputError(f"--overlay-score {score}", f"a score with a fixed range: {fixed}", "")
-    legend = Legend(score, score_unit(manifest, score), display_range(score), model_line(manifest))
+    legend = Legend.of(manifest, score, display_range(score))
 
     def draw(frame: Frame, maps: Maps) -> Image:
         assert frame.image is not None

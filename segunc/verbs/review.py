@@ -18,17 +18,11 @@ from segunc.options import ReviewOptions
 
 @dataclass(frozen=True)
 class ReviewResult:
-    """A page, or verdicts that were read back.
+    """A page, or verdicts that were read back."""
 
-    Attributes:
-        page: to open in a browser; None where verdicts were read.
-        verdicts: how many of which kind, as a table.
-        path: of the file through which the page shows these verdicts, or None.
-    """
-
-    page: Path | None = None
-    verdicts: str = ""
-    path: Path | None = None
+    page: Path | None = None  # to open in a browser
+    verdicts: str = ""  # how many of which kind, as a table
+    path: Path | None = None  # of the file through which the page shows these verdicts
 
 
 def review(options: ReviewOptions) -> ReviewResult:

@@ -7,29 +7,20 @@ from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.maps.manifest import read_manifest
-from segunc.maps.summary import Moment, maps_folders, worst_moments, write_moments
+from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
 from segunc.options import SummaryOptions
 
 
 @dataclass(frozen=True)
 class SummaryResult:
-    """Moments, the worst first.
+    """Moments, the worst first."""
 
-    Attributes:
-        moments: by ``statistic``.
-        statistic: ``SCORE.STATISTIC``.
-        label: the frames that are worth a label, by ``label_statistic``.
-        label_statistic: ``SCORE.mean``.
-        notes: what a user should know.
-        path: of the table, or None.
-    """
-
-    moments: tuple[Moment, ...]
-    statistic: str
-    label: tuple[Moment, ...]
-    label_statistic: str
-    notes: tuple[str, ...] = ()
-    path: Path | None = None
+    moments: tuple[Moment, ...]  # by ``statistic``
+    statistic: str  # SCORE.STATISTIC
+    label: tuple[Moment, ...]  # the frames that are worth a label, by ``label_statistic``
+    label_statistic: str  # SCORE.mean
+    notes: tuple[str, ...] = ()  # what a user should know
+    path: Path | None = None  # of the table
 
 
 def summary(options: SummaryOptions) -> SummaryResult:
@@ -49,17 +40,15 @@ def summary(options: SummaryOptions) -> SummaryResult:
             status = manifest.get("status", "unknown")
             notes.append(f"{folder} is not finished (status {status}); the list is of what is there")
         if manifest.get("run", {}).get("smooth") is not None:
-            notes.append(
-                f"{folder} is smoothed along the video; its epistemic also holds how much successive frames disagree"
-            )
+            also = "its epistemic also holds how much successive frames disagree"
+            notes.append(f"{folder} is smoothed along the video; {also}")
         if manifest.get("failed"):
             notes.append(f"{len(manifest['failed'])} frames of {folder} failed and are in no list")
     moments = worst_moments(folders, options.score, options.statistic, count=options.top, apart=options.apart)
     label = worst_moments(folders, options.label_score, "mean", count=options.top, apart=options.apart)
     if not moments:
-        raise InputError(
-            f"{options.maps} holds no finished frame", "at least one", "let the prediction finish one first"
-        )
+        given = f"{options.maps} holds no finished frame"
+        raise InputError(given, "at least one", "let the prediction finish one first")
     by, label_by = f"{options.score}.{options.statistic}", f"{options.label_score}.mean"
     out = Path(options.out) if options.out else None
     if out is not None:

@@ -13,36 +13,25 @@ from segunc.options import Settings, TrainOptions
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """One network.
+    """One network. ``measured``: epochs, steps, seconds and val_miou (None where it was not measured); 0 epochs where weights
+    were taken over."""
 
-    Attributes:
-        path: its model folder.
-        measured: epochs, steps, seconds and val_miou (None where it was not measured); 0 epochs where weights were taken over.
-    """
-
-    path: Path
+    path: Path  # its model folder
     measured: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What was trained.
+    """What was trained."""
 
-    Attributes:
-        out: the model folder, or the folder of one for each seed.
-        networks: those that were trained now.
-    """
-
-    out: Path
-    networks: tuple[TrainedNetwork, ...]
+    out: Path  # the model folder, or the folder of one for each seed
+    networks: tuple[TrainedNetwork, ...]  # those that were trained now
 
 
 def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | None = None) -> TrainResult:
     """Train the network of a configuration, once or for several seeds, and write its model folder.
 
-    Args:
-        options: which configuration, and where to.
-        on_network: hears of each network as it is finished.
+    ``on_network`` hears of each network as it is finished.
 
     Raises:
         InputError: the configuration, the data and the output folder do not fit together.
@@ -52,7 +41,7 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     1
     """
     from segunc.core.device import resolve_device
-    from segunc.core.quiet import quiet_lightning
+    from segunc.core.progress import quiet_lightning
     from segunc.posteriors.ensemble import train_members
     from segunc.training.base import train_network
     from segunc.training.config import TrainConfig, parse_config

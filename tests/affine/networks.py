@@ -7,6 +7,9 @@ from timm.layers import BatchNormAct2d, GroupNormAct, LayerNorm2d, LayerNormAct2
 from torch import Tensor, nn
 from torchvision.ops import FrozenBatchNorm2d
 
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+
 
 class Pixelwise(nn.Module):
     """Convolution, one given layer, convolution to 4 classes; 8 channels in between."""
@@ -33,26 +36,15 @@ class ChannelsLast(nn.Module):
         return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-class Flattened(nn.Module):
-    """A one-dimensional norm over flattened pixels."""
+class Reshaped(nn.Module):
+    """A norm over another number of axes than height and width."""
 
-    def __init__(self, norm: nn.Module) -> None:
+    def __init__(self, norm: nn.Module, *shape: int) -> None:
         super().__init__()
-        self.norm = norm
+        self.norm, self.shape = norm, shape
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x.flatten(2)).view_as(x)
-
-
-class Volume(nn.Module):
-    """A three-dimensional norm over a depth of one."""
-
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x.unsqueeze(2)).squeeze(2)
+        return self.norm(x.reshape(*x.shape[:2], *self.shape)).view_as(x)
 
 
 class Shared(nn.Module):
@@ -96,8 +88,8 @@ class SequenceFirst(nn.Module):
 LAYERS = {
     "BatchNorm2d": lambda: nn.BatchNorm2d(8),
     "BatchNorm2d eps momentum": lambda: nn.BatchNorm2d(8, eps=0.1, momentum=0.3),
-    "BatchNorm1d": lambda: Flattened(nn.BatchNorm1d(8)),
-    "BatchNorm3d": lambda: Volume(nn.BatchNorm3d(8)),
+    "BatchNorm1d": lambda: Reshaped(nn.BatchNorm1d(8), -1),
+    "BatchNorm3d": lambda: Reshaped(nn.BatchNorm3d(8), 1, 1, -1),
     "SyncBatchNorm": lambda: nn.SyncBatchNorm(8),
     "timm BatchNormAct2d": lambda: BatchNormAct2d(8),
     "timm GroupNormAct": lambda: GroupNormAct(8, group_size=4),
@@ -108,8 +100,8 @@ LAYERS = {
     "LayerNorm": ChannelsLast,
     "InstanceNorm2d": lambda: nn.InstanceNorm2d(8, affine=True),
     "InstanceNorm2d running": lambda: nn.InstanceNorm2d(8, affine=True, track_running_stats=True),
-    "InstanceNorm1d": lambda: Flattened(nn.InstanceNorm1d(8, affine=True)),
-    "InstanceNorm3d": lambda: Volume(nn.InstanceNorm3d(8, affine=True)),
+    "InstanceNorm1d": lambda: Reshaped(nn.InstanceNorm1d(8, affine=True), -1),
+    "InstanceNorm3d": lambda: Reshaped(nn.InstanceNorm3d(8, affine=True), 1, 1, -1),
     "shared BatchNorm2d": Shared,
     "windows in the batch": WindowFolding,
 }
@@ -142,3 +134,9 @@ def small_network(norm: nn.Module | None = None, seed: int = 0) -> nn.Module:
     network.add_module("decoder", nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), norm or nn.BatchNorm2d(8), nn.ReLU()))
     network.add_module("head", nn.Conv2d(8, 4, 1))
     return randomise(network.eval())
+
+
+def layout_of(network: nn.Module) -> AffineLayout:
+    """Of the network, converted here."""
+    convert(network)
+    return AffineLayout(network)

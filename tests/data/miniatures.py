@@ -48,17 +48,8 @@ def camvid(root: Path, splits: dict[str, int]) -> Path:
     return root
 
 
-def folder(root: Path, labels: str, frames: int, values: list[int], image_suffix: str = ".jpg") -> Path:
+def folder(root: Path, labels: str, frames: int, values: list[int]) -> Path:
     """``images/`` beside ``labels/`` or ``labels_masks/``."""
     for i in range(frames):
-        write_frame(root / "images" / f"scene{i}{image_suffix}", root / labels / f"scene{i}.png", values, seed=i)
-    return root
-
-
-def toy_anomaly(root: Path, frames: int) -> Path:
-    """The anomaly split of the toy set."""
-    for i in range(frames):
-        stem = f"elsewhere/elsewhere_{i:06d}_000019"
-        image = root / "leftImg8bit" / "anomaly" / f"{stem}_leftImg8bit.png"
-        write_frame(image, root / "gtAnomaly" / "anomaly" / f"{stem}_anomaly.png", [0, 1, 255], seed=i)
+        write_frame(root / "images" / f"scene{i}.jpg", root / labels / f"scene{i}.png", values, seed=i)
     return root

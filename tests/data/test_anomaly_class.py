@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.data.datasets import DATASETS, AnomalyClassEntry, dataset_entry, declare_anomalies
-from segunc.data.entry import Sample
+from segunc.data.datasets import DATASETS, dataset_entry
+from segunc.data.entry import DatasetEntry, Sample
 from segunc.data.images import read_label_image
 from segunc.data.module import SegmentationDataModule
 from tests.data.miniatures import write_frame
@@ -32,31 +32,35 @@ def camvid(root: Path, frames: dict[str, list[bool]]) -> Path:
     return root
 
 
-def without_bicyclist(holdout: int = 2) -> AnomalyClassEntry:
-    return declare_anomalies(DATASETS["camvid"], ["bicyclist"], holdout)
+def without_bicyclist(holdout: int = 2) -> DatasetEntry:
+    return dataset_entry("camvid", anomaly_classes=["bicyclist"], holdout=holdout)
 
 
 def names(samples: list[Sample]) -> list[int]:
     return [int(sample.name[2:]) for sample in samples]
 
 
-def test_training_leaves_out_frames_with_the_class_and_selects_on_val(tmp_path: Path) -> None:
-    entry = without_bicyclist()
-    camvid(tmp_path, {"train": [False, True, False], "val": [True, False, True]})
-    assert names(entry.training_samples(tmp_path, "train")) == [0, 2]
-    assert names(entry.training_samples(tmp_path, "val")) == [1]
-
-
-def test_frames_of_train_are_held_out_where_val_has_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("train", "val", "seen", "selected"),
+    [
+        ([False, True, False], [True, False, True], [0, 2], [1]),
+        ([False, True, False, False, True, False], [True], [0, 2], [3, 5]),
+    ],
+    ids=["selected on val", "held out of train"],
+)
+def test_training_leaves_out_frames_with_the_class(
+    tmp_path: Path, train: list[bool], val: list[bool], seen: list[int], selected: list[int]
+) -> None:
+    camvid(tmp_path, {"train": train, "val": val})
     entry = without_bicyclist(holdout=2)
-    camvid(tmp_path, {"train": [False, True, False, False, True, False], "val": [True]})
-    assert names(entry.training_samples(tmp_path, "train")) == [0, 2]
-    assert names(entry.training_samples(tmp_path, "val")) == [3, 5]
-    with pytest.raises(InputError, match=r"no frame of val .* is without bicyclist, and 4 of train are; .* than the 4"):
-        without_bicyclist(holdout=4).training_samples(tmp_path, "train")
+    assert names(entry.training_samples(tmp_path, "train")) == seen
+    assert names(entry.training_samples(tmp_path, "val")) == selected
 
 
-def test_a_class_in_every_frame_cannot_be_held_out(tmp_path: Path) -> None:
+def test_too_few_frames_without_the_class_are_refused(tmp_path: Path) -> None:
+    camvid(tmp_path, {"train": [False, False], "val": [True]})
+    with pytest.raises(InputError, match=r"no frame of val .* is without bicyclist, and 2 of train are; .* than the 2"):
+        without_bicyclist(holdout=2).training_samples(tmp_path, "train")
     camvid(tmp_path, {"train": [True, True], "val": [False]})
     with pytest.raises(InputError, match=r"every frame of train .* holds bicyclist"):
         without_bicyclist().training_samples(tmp_path, "train")
@@ -89,11 +93,10 @@ def test_a_frame_with_the_class_tells_of_anomalies_and_one_without_of_classes(tm
     camvid(tmp_path, {"test": [True, False]})
     entry = without_bicyclist()
     holding, known = entry.samples(tmp_path, "test")
-    assert holding.label is None
-    assert known.anomaly is None
-    assert holding.anomaly is not None
-    assert known.label is not None
-    assert entry.anomaly_encoding is not None
+    assert holding.label is None is known.anomaly
+    assert holding.anomaly
+    assert known.label
+    assert entry.anomaly_encoding
     # Of the stripes road, bicyclist and void.
     assert entry.anomaly_encoding.encode(read_label_image(holding.anomaly))[0].tolist() == [0, 1, 255]
     classes = entry.label_map()
@@ -161,23 +164,18 @@ class TestCamVid:
         kept = {path.name for path in (self.root / "train").iterdir()}
         assert {sample.image.name for sample in [*train, *val]} <= kept
         assert max(sample.name for sample in train) < min(sample.name for sample in val)
-        for sample in [*train[::20], *val[::10]]:
-            assert sample.label is not None
-            assert 10 not in np.asarray(cv2.imread(str(sample.label), cv2.IMREAD_UNCHANGED))
         test = entry.samples(self.root, "test")
         assert (sum(s.anomaly is not None for s in test), sum(s.label is not None for s in test)) == (77, 156)
-        for sample in test[::20]:
-            path = sample.anomaly or sample.label
-            assert path is not None
-            raw = np.asarray(cv2.imread(str(path), cv2.IMREAD_UNCHANGED))
-            assert (10 in raw) == (sample.anomaly is not None)
+        for sample in [*train[::20], *val[::10], *test[::20]]:
+            raw = np.asarray(cv2.imread(str(sample.label or sample.anomaly), cv2.IMREAD_UNCHANGED))
+            assert (10 in raw) == (sample.label is None)
 
     def test_road_anomaly_has_its_frames(self) -> None:
-        samples = dataset_entry("road-anomaly").samples(Path(str(DATA)) / "road_anomaly", "test")
-        encoding = dataset_entry("road-anomaly").anomaly_encoding
+        entry = dataset_entry("road-anomaly")
+        samples, encoding = entry.samples(Path(str(DATA)) / "road_anomaly", "test"), entry.anomaly_encoding
         assert len(samples) == 30
-        assert encoding is not None
-        assert samples[0].anomaly is not None
+        assert encoding
+        assert samples[0].anomaly
         assert 0 < (encoding.encode(read_label_image(samples[0].anomaly)) == 1).mean() < 1
 
 
@@ -186,10 +184,7 @@ def test_the_miniature_shows_the_camvid_protocol(tmp_path: Path) -> None:
     entry = dataset_entry("camvid", anomaly_classes=["bicyclist"], holdout=2)
     assert [s.name for s in entry.training_samples(tmp_path, "train")] == [f"0016E5_{i:05d}" for i in (390, 391, 392)]
     assert [s.name for s in entry.training_samples(tmp_path, "val")] == ["0016E5_00393", "0016E5_00394"]
-    assert [(s.label is None, s.anomaly is None) for s in entry.samples(tmp_path, "test")] == [
-        (True, False),
-        (False, True),
-    ]
+    assert [s.label is None for s in entry.samples(tmp_path, "test")] == [True, False]
     shutil.rmtree(tmp_path / "val")
     with pytest.raises(InputError, match=r"image folder .*val does not exist"):
         entry.training_samples(tmp_path, "train")

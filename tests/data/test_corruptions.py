@@ -12,32 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.data.corruptions import (
-    CORRUPTIONS,
-    DARKNESS,
-    FOG_THICKNESS,
-    JPEG_QUALITY,
-    NOISE_DEVIATION,
-    STRENGTHS,
-    Corruption,
-    _fractal,
-)
-from segunc.data.images import read_image
-from segunc.toyroads import ToyConfig, generate_toy
+from segunc.data import corruptions
+from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption, _fractal
+from segunc.toyroads import render_scene
 
 EVERY = [Corruption(name, strength) for name in CORRUPTIONS for strength in range(1, STRENGTHS + 1)]
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> npt.NDArray[np.uint8]:
-    """A toy road scene."""
-    root = tmp_path_factory.mktemp("scene")
-    generate_toy(root, ToyConfig(seed=5, train=1, val=0, test=0, anomaly=0, video_frames=0, size=(192, 320)))
-    return read_image(next(root.rglob("*_leftImg8bit.png")))
-
-
-def psnr(first: npt.NDArray[np.uint8], second: npt.NDArray[np.uint8]) -> float:
-    return float(cv2.PSNR(first, second))
+def scene() -> npt.NDArray[np.uint8]:
+    return render_scene((5, 0, 0), (192, 320), anomaly=False).image
 
 
 @pytest.mark.parametrize("corruption", EVERY, ids=str)
@@ -56,7 +40,7 @@ def test_a_function_of_the_frame_alone(scene: npt.NDArray[np.uint8], corruption:
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_each_strength_is_worse_than_the_one_before(scene: npt.NDArray[np.uint8], name: str) -> None:
     for frame in ("first", "second", "third"):
-        values = [psnr(scene, Corruption(name, s)(scene, frame)) for s in range(1, STRENGTHS + 1)]
+        values = [cv2.PSNR(scene, Corruption(name, s)(scene, frame)) for s in range(1, STRENGTHS + 1)]
         assert all(later < earlier for earlier, later in pairwise(values)), values
 
 
@@ -75,7 +59,7 @@ def test_names_and_strengths_are_read_back() -> None:
 
 def test_noise_has_the_standard_deviation_of_its_table() -> None:
     grey = np.full((200, 200, 3), 128, np.uint8)
-    for strength, deviation in enumerate(NOISE_DEVIATION[:3], start=1):  # later ones leave 0..1
+    for strength, deviation in enumerate(corruptions.NOISE_DEVIATION[:3], start=1):  # later ones leave 0..1
         noise = Corruption("noise", strength)(grey, "f").astype(float) / 255 - 128 / 255
         assert noise.std() == pytest.approx(deviation, rel=0.02)
         assert abs(noise.mean()) < 0.002
@@ -83,7 +67,7 @@ def test_noise_has_the_standard_deviation_of_its_table() -> None:
 
 def test_darkness_follows_its_formula_in_the_mean() -> None:
     ramp = np.repeat(np.linspace(0, 255, 6).astype(np.uint8), 400).reshape(6, 400, 1).repeat(3, 2)
-    for strength, (scale, photons, read_noise) in enumerate(DARKNESS, start=1):
+    for strength, (scale, photons, read_noise) in enumerate(corruptions.DARKNESS, start=1):
         made = Corruption("darkness", strength)(ramp, "f") / 255
         expected = scale * (ramp[:, 0, 0] / 255) ** 2
         tolerance = 4 * np.sqrt((expected / photons + read_noise**2) / 1200) + 1 / 510
@@ -94,7 +78,7 @@ def test_darkness_follows_its_formula_in_the_mean() -> None:
 
 
 def test_jpeg_is_that_of_its_quality(scene: npt.NDArray[np.uint8]) -> None:
-    for strength, quality in enumerate(JPEG_QUALITY, start=1):
+    for strength, quality in enumerate(corruptions.JPEG_QUALITY, start=1):
         encoded = cv2.imencode(".jpg", scene[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
         expected = cv2.imdecode(encoded, cv2.IMREAD_COLOR)
         assert expected is not None
@@ -122,7 +106,7 @@ def test_fog_lifts_the_dark_and_keeps_the_brightest_value() -> None:
         assert made[:32].max() > 40
         assert np.ptp(made[:32]) > 20  # a pattern, not a plain grey
         contrast = made[32] - made[31]
-        brightest, thickness = 200 / 255, FOG_THICKNESS[strength - 1]
+        brightest, thickness = 200 / 255, corruptions.FOG_THICKNESS[strength - 1]
         assert contrast.mean() == pytest.approx(200 * brightest / (brightest + thickness), rel=0.15)
 
 
@@ -137,20 +121,12 @@ def test_the_fractal_covers_the_frame_and_the_unit_interval(side: int, decay: fl
 
 
 def test_a_slower_decay_gives_a_rougher_pattern() -> None:
-    roughness = []
-    for decay in (2.0, 1.5):
-        heights = _fractal(128, decay, np.random.default_rng(0))
-        roughness.append(np.abs(np.diff(heights)).mean())
-    assert roughness[1] > 1.5 * roughness[0]
+    smooth, rough = (np.abs(np.diff(_fractal(128, d, np.random.default_rng(0)))).mean() for d in (2.0, 1.5))
+    assert rough > 1.5 * smooth
 
 
 @settings(max_examples=20, deadline=None)
-@given(
-    corruption=st.sampled_from(EVERY),
-    height=st.integers(1, 40),
-    width=st.integers(1, 40),
-    value=st.integers(0, 255),
-)
+@given(st.sampled_from(EVERY), st.integers(1, 40), st.integers(1, 40), st.integers(0, 255))
 def test_frames_of_any_size_and_flat_ones(corruption: Corruption, height: int, width: int, value: int) -> None:
     image = np.full((height, width, 3), value, np.uint8)
     assert corruption(image, "f").shape == image.shape

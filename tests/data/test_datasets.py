@@ -7,14 +7,15 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import DATASETS, dataset_entry
-from segunc.data.entry import Sample
+from segunc.data.entry import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
 from segunc.data.labels import IGNORE
-from tests.data.published import BESIDE, FORMS, draw_miniature
+from tests.data.published import FORMS, draw_miniature
 
 COUNTS: dict[str, dict[str, int]] = {
     "cityscapes": {"train": 2, "val": 1},
@@ -47,8 +48,11 @@ CLASSES = {
 EVERY_FORM = [(name, form) for name, forms in FORMS.items() for form in range(len(forms))]
 
 
+Drawn = dict[tuple[str, int], Path]
+
+
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Path]:
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     """Every miniature, for tests that only look."""
     root = tmp_path_factory.mktemp("published")
     return {(name, form): draw_miniature(name, root / f"{name}{form}", form) for name, form in EVERY_FORM}
@@ -68,7 +72,7 @@ def test_every_entry_and_every_layout_has_a_miniature() -> None:
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY_FORM)
-def test_the_frames_of_a_published_form_are_found(drawn: dict[tuple[str, int], Path], name: str, form: int) -> None:
+def test_the_frames_of_a_published_form_are_found(drawn: Drawn, name: str, form: int) -> None:
     entry, root = dataset_entry(name), drawn[name, form]
     by_image = {root / image: (root / label, values) for image, label, values in FORMS[name][form]}
     for split, count in COUNTS[name].items():
@@ -79,21 +83,21 @@ def test_the_frames_of_a_published_form_are_found(drawn: dict[tuple[str, int], P
             assert {sample.label, sample.anomaly} <= {label, None}
             assert sample.image.with_suffix("").as_posix().endswith(sample.name)
             assert load_image(sample.image).shape == (48, 64, 3)
-            check_labels(name, sample, set(values))
+            check_labels(entry, sample, read_label_image(label), set(values))
 
 
-def check_labels(name: str, sample: Sample, values: set[int]) -> None:
-    entry = dataset_entry(name)
+def check_labels(entry: DatasetEntry, sample: Sample, raw: npt.NDArray[np.uint8], values: set[int]) -> None:
+    """What the set has is there; and a pixel is never both: what is an anomaly has no class."""
+    encoding = entry.anomaly_encoding
+    assert (sample.label is None, sample.anomaly is None) == (entry.labels is None, encoding is None)
+    mask = np.zeros_like(raw) if encoding is None else encoding.encode(raw)
+    assert set(mask.ravel().tolist()) <= {0, 1, IGNORE}
     if sample.label is not None:
         classes = entry.label_map()
-        train_ids = set(classes.encode(read_label_image(sample.label)).ravel().tolist())
-        assert train_ids == {classes.raw_to_train[value] for value in values}
-        assert classes.num_classes == CLASSES[name]
-    if sample.anomaly is not None:
-        assert entry.anomaly_encoding is not None
-        mask = entry.anomaly_encoding.encode(read_label_image(sample.anomaly))
-        assert set(mask.ravel().tolist()) <= {0, 1, IGNORE}
-    assert (sample.label is None, sample.anomaly is None) == (entry.labels is None, entry.anomaly_encoding is None)
+        train_ids = classes.encode(raw)
+        assert set(train_ids.ravel().tolist()) == {classes.raw_to_train[value] for value in values}
+        assert classes.num_classes == CLASSES[entry.name]
+        assert (train_ids[mask == 1] == IGNORE).all()
 
 
 @pytest.mark.parametrize(
@@ -126,21 +130,7 @@ def test_muad_numbers_its_known_classes_as_its_authors_do() -> None:
     assert {classes.classes[number]: number for number in expected.values()} == expected
 
 
-def test_a_frame_can_have_both_labels(drawn: dict[tuple[str, int], Path]) -> None:
-    for name, split in (("streethazards", "test"), ("bdd-anomaly", "test"), ("muad", "test_ood")):
-        for sample in dataset_entry(name).samples(drawn[name, 0], split):
-            assert sample.label is not None
-            assert sample.label == sample.anomaly
-            raw = read_label_image(sample.label)
-            encoding = dataset_entry(name).anomaly_encoding
-            assert encoding is not None
-            anomalous = encoding.encode(raw) == 1
-            assert anomalous.any()
-            # A pixel is never both: what is an anomaly has no class.
-            assert (dataset_entry(name).label_map().encode(raw)[anomalous] == IGNORE).all()
-
-
-def test_the_frames_without_a_known_class_and_without_a_drawn_label(drawn: dict[tuple[str, int], Path]) -> None:
+def test_the_frames_without_a_known_class_and_without_a_drawn_label(drawn: Drawn) -> None:
     entry, root = dataset_entry("lost-and-found"), drawn["lost-and-found", 0]
     names = {split: {s.name.split("/")[1][:-12] for s in entry.samples(root, split)} for split in entry.splits}
     assert names["test"] - names["test-valid"] == {"02_Hanns_Klemm_Str_44_000000_000030"}
@@ -166,8 +156,7 @@ def test_obstacle_frames_that_the_benchmark_leaves_out(tmp_path: Path) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path, name: str, form: int, kind: str) -> None:
     root = draw_miniature(name, tmp_path, form)
     entry, split = dataset_entry(name), last(name)
-    part = entry.layouts[form].splits[split][0]
-    folder = root / (part.images if kind == "images" else part.labels)
+    folder = root / getattr(entry.layouts[form].splits[split][0], kind)
     shutil.rmtree(folder)
     with pytest.raises(InputError) as raised:
         entry.samples(root, split)
@@ -185,8 +174,7 @@ def test_an_image_without_a_label_and_a_label_without_an_image(tmp_path: Path, n
     assert label is not None
     kept = label.read_bytes()
     label.unlink()
-    chosen_by_labels = entry.layouts[form].labels_choose
-    if chosen_by_labels:  # the folder of images holds those of another set too
+    if entry.layouts[form].labels_choose:  # the folder of images holds those of another set too
         assert sample not in entry.samples(root, split)
     else:
         with pytest.raises(InputError, match=r"images? in .* have no label|holds no label"):
@@ -208,9 +196,8 @@ def test_two_images_of_one_name_are_an_error(tmp_path: Path, name: str) -> None:
 
 def test_the_messages_say_what_is_missing_and_how_it_must_lie(tmp_path: Path) -> None:
     entry = dataset_entry("cityscapes")
-    with pytest.raises(
-        InputError, match=r"image folder .*leftImg8bit/val does not exist; expected data set cityscapes"
-    ):
+    missing = r"image folder .*leftImg8bit/val does not exist; expected data set cityscapes"
+    with pytest.raises(InputError, match=missing):
         entry.samples(tmp_path, "val")
     draw_miniature("cityscapes", tmp_path)
     shutil.rmtree(tmp_path / "leftImg8bit" / "val")
@@ -253,11 +240,6 @@ def test_a_label_map_makes_class_labels_of_a_folder(tmp_path: Path) -> None:
     assert all(sample.label and not sample.anomaly for sample in entry.samples(tmp_path, "test"))
     with pytest.raises(InputError, match="no class labels"):
         dataset_entry("folder").label_map()
-
-
-def test_files_beside_the_frames_are_drawn(drawn: dict[tuple[str, int], Path]) -> None:
-    for name, paths in BESIDE.items():
-        assert all((drawn[name, 0] / path).is_file() for path in paths)
 
 
 def test_unknown_names_list_the_known_ones() -> None:

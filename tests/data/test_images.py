@@ -1,4 +1,4 @@
-"""Images on disk: damage is found, and every kind becomes RGB."""
+"""Images on disk: damage is found, every kind becomes RGB, and label files give the values that they store."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
-from segunc.data.images import find_damage, read_image
+from segunc.core.errors import InputError
+from segunc.data.images import find_damage, load_image, read_image, read_label_image
 from tests.frames.test_sources import encoded, picture
 
 
@@ -64,3 +66,55 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     assert image.shape == (40, 20, 3)
     assert image[:15].min() > 200  # the left half is on top now
     assert image[25:].max() < 50
+
+
+IDS = np.array([[0, 1, 2], [3, 19, 255]], np.uint8)
+
+
+def test_grey_and_16_bit_files(tmp_path: Path) -> None:
+    for values in (IDS, IDS.astype(np.uint16)):
+        cv2.imwrite(str(tmp_path / "a.png"), values)
+        read = read_label_image(tmp_path / "a.png")
+        np.testing.assert_array_equal(read, IDS)
+        assert read.dtype == np.uint8
+
+
+def test_a_palette_file_gives_indices_and_a_one_bit_file_0_and_1(tmp_path: Path) -> None:
+    palette = Image.fromarray(IDS)
+    palette.putpalette([7 * i % 256 for i in range(768)])
+    assert palette.mode == "P"
+    for drawn, values in ((palette, IDS), (Image.fromarray(IDS > 1), IDS > 1)):
+        drawn.save(tmp_path / "a.png")
+        np.testing.assert_array_equal(read_label_image(tmp_path / "a.png"), values)
+
+
+def test_files_that_are_no_labels_are_refused(tmp_path: Path) -> None:
+    def refused(message: str, path: Path = tmp_path / "a.png") -> None:
+        with pytest.raises(InputError, match=message):
+            read_label_image(path)
+
+    path = tmp_path / "a.png"
+    refused("cannot be read")
+    for values, message in (
+        (np.zeros((4, 4, 3), np.uint8), "one channel"),
+        (np.full((4, 4), 300, np.uint16), "up to 300"),
+    ):
+        cv2.imwrite(str(path), values)
+        refused(message)
+    cv2.imwrite(str(path), IDS)
+    path.write_bytes(path.read_bytes()[:-9])
+    refused("truncated")
+    cv2.imwrite(str(tmp_path / "a.jpg"), IDS)
+    refused("JPEG", tmp_path / "a.jpg")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot be read"), (b"", "empty"), (b"no image", "no image that can be decoded"), ("cut", "truncated")],
+)
+def test_what_is_no_image_is_refused_by_name(tmp_path: Path, content: bytes | str | None, said: str) -> None:
+    path = tmp_path / "a.png"
+    if content is not None:
+        path.write_bytes(encoded(".png")[:200] if isinstance(content, str) else content)
+    with pytest.raises(InputError, match=rf"image .*a.png.*{said}"):
+        load_image(path)

@@ -1,4 +1,4 @@
-"""Label maps: the built-in ones, and what a CSV file of one's own may get wrong."""
+"""Label maps, the built-in ones and those of a CSV file of one's own, and anomaly masks in their raw encodings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
+from segunc.data.entry import BINARY, ROAD_ANOMALY, AnomalyEncoding, classes_as_anomalies
 from segunc.data.labels import COLUMNS, IGNORE, compact_ranges, label_map, read_label_map
 
 # From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, trainId, colour of the evaluated classes.
@@ -146,3 +147,28 @@ def test_several_raw_ids_of_a_class_go_together(tmp_path: Path) -> None:
 def test_ranges_are_compact() -> None:
     assert compact_ranges([5, 1, 2, 3, 255]) == "1-3, 5, 255"
     assert compact_ranges([]) == ""
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])
+def test_raw_values_of_a_mask_become_0_1_and_255(kind: type) -> None:
+    assert BINARY.encode(np.array([[0, 1, 255]], kind)).tolist() == [[0, 1, 255]]
+    encoded = ROAD_ANOMALY.encode(np.array([[0, 2, 2]], kind))
+    assert (encoded.tolist(), encoded.dtype) == ([[0, 1, 1]], np.uint8)
+
+
+def test_unknown_values_of_a_mask_are_refused_by_name() -> None:
+    message = r"mask.png holds the values \[2, 7\].*0 = normal, 1 = anomaly, 255 = ignored; .*name the data set"
+    with pytest.raises(InputError, match=message):
+        BINARY.encode(np.array([[0, 2, 7]], np.uint8), "mask.png")
+
+
+def test_classes_become_the_anomaly() -> None:
+    encoding = classes_as_anomalies(label_map("cityscapes"), ["rider", "bicycle"])
+    raw = np.array([[7, 25, 33, 0, 29, 255, 24]], np.uint8)
+    assert encoding.encode(raw).tolist() == [[0, 1, 1, 255, 255, 255, 0]]
+
+
+@pytest.mark.parametrize("sets", [({0, 1}, {1}, set()), ({0}, {300}, set())])
+def test_a_value_has_one_meaning(sets: tuple[set[int], ...]) -> None:
+    with pytest.raises(InputError, match="at most once"):
+        AnomalyEncoding("own", *map(frozenset, sets))

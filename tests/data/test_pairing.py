@@ -41,23 +41,20 @@ def test_a_label_is_found_by_its_name_or_a_known_form(tmp_path: Path, frame: str
     assert pairs(touch(tmp_path, label), [frame]) == {frame: label}
 
 
-def test_one_ending_is_taken_off_not_two(tmp_path: Path) -> None:
-    assert pairs(touch(tmp_path, "a_gt_labelIds.png"), ["a"]) == {}
-
-
-def test_frames_without_a_label_are_left_out(tmp_path: Path) -> None:
-    assert pairs(touch(tmp_path, "a.png"), ["a", "b"]) == {"a": "a.png"}
-
-
-def test_the_path_goes_before_the_bare_name(tmp_path: Path) -> None:
-    touch(tmp_path, "x/a.png", "y/a.png")
-    assert pairs(tmp_path, ["x/a", "y/a"]) == {"x/a": "x/a.png", "y/a": "y/a.png"}
-
-
-def test_two_frames_of_one_name_do_not_share_a_label(tmp_path: Path) -> None:
-    touch(tmp_path, "a.png")
-    assert pairs(tmp_path, ["x/a"]) == {"x/a": "a.png"}
-    assert pairs(tmp_path, ["x/a", "y/a"]) == {}
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (["a_gt_labelIds.png"], {"a": None}),  # one ending is taken off, not two
+        (["a.png"], {"a": "a.png", "b": None}),
+        (["x/a.png", "y/a.png"], {"x/a": "x/a.png", "y/a": "y/a.png"}),  # the path goes before the bare name
+        (["a.png"], {"x/a": "a.png"}),
+        (["a.png"], {"x/a": None, "y/a": None}),  # two frames of one name do not share a label
+    ],
+)
+def test_frames_without_a_label_of_their_own_are_left_out(
+    tmp_path: Path, files: list[str], found: dict[str, str | None]
+) -> None:
+    assert pairs(touch(tmp_path, *files), list(found)) == {name: path for name, path in found.items() if path}
 
 
 def test_two_labels_of_one_frame_are_an_error(tmp_path: Path) -> None:

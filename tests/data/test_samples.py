@@ -1,21 +1,24 @@
-"""Frames with labels: read, checked and transformed one by one."""
+"""Frames with labels: read, checked and transformed one by one; augmentation and its reproducibility."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
 
 from segunc.core.errors import InputError
 from segunc.data.entry import Sample
-from segunc.data.images import load_image
-from segunc.data.labels import label_map
-from segunc.data.samples import SegmentationDataset
-from segunc.data.transforms import EvalTransform
+from segunc.data.images import read_image
+from segunc.data.labels import IGNORE, label_map
+from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform, to_tensors
 from tests.data.miniatures import write_frame
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.integers(1, 256, (40, 60, 3), np.uint8)
+LABEL = RNG.integers(0, 5, (40, 60), np.uint8)
+PLAIN = to_tensors(IMAGE, LABEL)["image"]
 
 
 def dataset(image: Path, label: Path | None) -> SegmentationDataset:
@@ -29,55 +32,99 @@ def test_an_item_is_image_label_and_name(tmp_path: Path) -> None:
     item = data[0]
     assert item["name"] == "frame"
     assert item["image"].shape == (3, 48, 64)
-    expected = cv2.imread(str(tmp_path / "a.png"))
-    assert expected is not None
-    assert torch.equal(item["image"], torch.from_numpy(expected[..., ::-1].copy()).permute(2, 0, 1) / 255.0)
+    assert torch.equal(item["image"], torch.from_numpy(read_image(tmp_path / "a.png")).permute(2, 0, 1) / 255.0)
     assert item["label"][:, :32].unique().tolist() == [3]
     assert item["label"][:, 32:].unique().tolist() == [8]
 
 
-def test_sizes_that_differ_are_refused(tmp_path: Path) -> None:
-    write_frame(tmp_path / "a.png", tmp_path / "b.png", [3])
+def test_labels_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    image = tmp_path / "a.png"
+    write_frame(image, tmp_path / "b.png", [3, 77])
     write_frame(tmp_path / "c.png", tmp_path / "d.png", [3], size=(48, 32))
-    with pytest.raises(InputError, match=r"d.png is 48x32, its image 48x64; expected one size for both"):
-        _ = dataset(tmp_path / "a.png", tmp_path / "d.png")[0]
-
-
-def test_label_values_outside_the_map_name_the_file(tmp_path: Path) -> None:
-    write_frame(tmp_path / "a.png", tmp_path / "b.png", [3, 77])
-    with pytest.raises(InputError, match=r"b.png holds the values \[77\]"):
-        _ = dataset(tmp_path / "a.png", tmp_path / "b.png")[0]
-
-
-def test_missing_truncated_and_foreign_files_are_refused(tmp_path: Path) -> None:
-    write_frame(tmp_path / "a.png", tmp_path / "b.png", [3])
-    data = (tmp_path / "a.png").read_bytes()
-    (tmp_path / "cut.png").write_bytes(data[: len(data) // 2])
-    (tmp_path / "text.png").write_text("no image")
-    (tmp_path / "empty.png").write_bytes(b"")
-    for name, said in (
-        ("none.png", "cannot be read"),
-        ("cut.png", "truncated"),
-        ("text.png", "no image that can be decoded"),
-        ("empty.png", "empty"),
+    for label, message in (
+        (tmp_path / "d.png", r"d.png is 48x32, its image 48x64; expected one size for both"),
+        (tmp_path / "b.png", r"b.png holds the values \[77\]"),
+        (tmp_path / "none.png", "label .*none.png"),
+        (None, "frame frame has no label"),
     ):
-        with pytest.raises(InputError, match=rf"{name}.*{said}"):
-            load_image(tmp_path / name)
-    for name in ("none.png", "cut.png", "text.png"):
-        with pytest.raises(InputError, match=f"label .*{name}"):
-            _ = dataset(tmp_path / "a.png", tmp_path / name)[0]
-
-
-def test_frames_need_labels_and_sets_need_frames(tmp_path: Path) -> None:
-    write_frame(tmp_path / "a.png", tmp_path / "b.png", [3])
-    with pytest.raises(InputError, match="frame frame has no label"):
-        _ = dataset(tmp_path / "a.png", None)[0]
+        with pytest.raises(InputError, match=message):
+            _ = dataset(image, label)[0]
     with pytest.raises(InputError, match="without a frame"):
         SegmentationDataset([], label_map("camvid"), EvalTransform())
 
 
-def test_grey_images_become_three_channels(tmp_path: Path) -> None:
-    cv2.imwrite(str(tmp_path / "grey.png"), np.full((4, 5), 7, np.uint8))
-    image = load_image(tmp_path / "grey.png")
-    assert image.shape == (4, 5, 3)
-    assert (image == 7).all()
+@pytest.mark.parametrize("crop", [(16, 32), (40, 60), (96, 128), (33, 200)])
+@pytest.mark.parametrize("size", [None, (80, 120)])
+def test_training_gives_crops_of_the_size_asked_for(crop: tuple[int, int], size: tuple[int, int] | None) -> None:
+    torch.manual_seed(0)
+    transform = TrainTransform(crop, size)
+    for _ in range(3):
+        item = transform(IMAGE, LABEL)
+        assert item["image"].shape == (3, *crop)
+        assert item["image"].dtype == torch.float32
+        assert 0 <= float(item["image"].min()) <= float(item["image"].max()) <= 1
+        assert item["label"].shape == crop
+        assert item["label"].dtype == torch.int64
+        assert set(item["label"].unique().tolist()) <= {*range(5), IGNORE}
+
+
+def test_what_is_padded_is_ignored_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    transform = TrainTransform((64, 96), scale=(1.0, 1.0), flip=0.0, colour=0.0, blur=0.0)
+    item = transform(IMAGE, LABEL)
+    padded = item["label"] == IGNORE
+    assert int((~padded).sum()) == 40 * 60
+    assert torch.equal(padded, (item["image"] == 0).all(0))
+    rows, columns = (~padded).nonzero().amin(0).tolist()
+    inside = item["label"][rows : rows + 40, columns : columns + 60]
+    assert torch.equal(inside, torch.from_numpy(LABEL.astype(np.int64)))
+    image = item["image"][:, rows : rows + 40, columns : columns + 60]
+    torch.testing.assert_close(image, PLAIN, atol=1.5 / 255, rtol=0)
+
+
+def test_torchs_seed_alone_decides_the_crop() -> None:
+    one, other = TrainTransform((24, 24)), TrainTransform((24, 24))
+    torch.manual_seed(3)
+    first = [one(IMAGE, LABEL) for _ in range(4)]
+    torch.manual_seed(3)
+    np.random.seed(1)  # noqa: NPY002 - another library's seed must not matter
+    second = [other(IMAGE, LABEL) for _ in range(4)]
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a["image"], b["image"])
+        assert torch.equal(a["label"], b["label"])
+    assert not torch.equal(first[0]["image"], first[1]["image"])
+    torch.manual_seed(4)
+    assert not torch.equal(one(IMAGE, LABEL)["image"], first[0]["image"])
+
+
+def test_image_and_label_are_moved_together() -> None:
+    torch.manual_seed(0)
+    label = (IMAGE[..., 0] > 128).astype(np.uint8)
+    image = np.repeat(label[..., None] * 255, 3, 2).astype(np.uint8)
+    transform = TrainTransform((32, 32), scale=(1.0, 1.0), flip=0.5, colour=0.0, blur=0.0)
+    for _ in range(8):
+        item = transform(image, label)
+        assert torch.equal((item["image"][0] > 0.5).long(), item["label"])
+
+
+def test_flips_come_as_often_as_asked_for() -> None:
+    image = np.zeros((8, 8, 3), np.uint8)
+    image[:, 0] = 255
+    for flip, expected in ((0.0, 0), (1.0, 20)):
+        transform = TrainTransform((8, 8), scale=(1.0, 1.0), flip=flip, colour=0.0, blur=0.0)
+        assert sum(bool(transform(image, LABEL[:8, :8])["image"][0, 0, 7] > 0.5) for _ in range(20)) == expected
+
+
+def test_evaluation_changes_nothing_or_the_size_alone() -> None:
+    plain = EvalTransform()(IMAGE, LABEL)
+    assert torch.equal(plain["image"], PLAIN)
+    assert torch.equal(plain["label"], torch.from_numpy(LABEL.astype(np.int64)))
+    for size in ((20, 30), (80, 120)):
+        resized = EvalTransform(size)(IMAGE, LABEL)
+        assert resized["image"].shape == (3, *size)
+        assert resized["label"].shape == size
+        assert set(resized["label"].unique().tolist()) <= set(range(5))  # nearest: no class between two others
+    # Shrinking averages over areas: a mean over each two by two pixels.
+    small = EvalTransform((20, 30))(IMAGE, LABEL)["image"]
+    pooled = torch.nn.functional.avg_pool2d(PLAIN[None], 2)[0]
+    torch.testing.assert_close(small, pooled, atol=0.51 / 255, rtol=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ from segunc.evaluation.compare import (
     format_cell,
     format_comparison,
     format_number,
+    load_results,
     markdown_table,
 )
-from segunc.evaluation.results import load_results
 from tests.evaluation.evaluations import COUNTS, write_replicates, write_result
 
 AUROC = "scores.entropy.pooled.auroc"
@@ -79,9 +80,8 @@ def test_disjoint_intervals_are_enough(tmp_path: Path) -> None:
     c = write_result(tmp_path / "c.json", {"entropy": {"auroc": 0.85}}, intervals={AUROC: (0.8, 0.89)})
     assert rows(compare(load_results([b, a])))[AUROC].best == 1
     assert rows(compare(load_results([b, a, c])))[AUROC].best is None
-    a = write_result(
-        a, {"entropy": {"auroc": 0.9}}, intervals={AUROC: (0.88, 0.91)}, counts=COUNTS | {"normal_pixels": 8999}
-    )
+    counts = COUNTS | {"normal_pixels": 8999}
+    a = write_result(a, {"entropy": {"auroc": 0.9}}, intervals={AUROC: (0.88, 0.91)}, counts=counts)
     assert rows(compare(load_results([b, a])))[AUROC].best is None
 
 
@@ -96,8 +96,7 @@ def test_disjoint_intervals_are_enough(tmp_path: Path) -> None:
 def test_other_data_is_not_compared(tmp_path: Path, change: dict[str, object], said: str) -> None:
     comparison = compare(load_results(pair(tmp_path, **change)))
     (warning,) = comparison.warnings
-    with pytest.raises(ValueError, match=f"not comparable: first and other differ in {said}"):
-        raise ValueError(warning)
+    assert re.match(f"not comparable: first and other differ in {said}", warning)
     assert warning in format_comparison(comparison)
     if "counts" in change:
         row = rows(comparison)[AUROC]
@@ -252,12 +251,9 @@ def test_the_csv_holds_what_the_table_rounds(tmp_path: Path) -> None:
     assert by_place["calibration.nll", "first"]["reason"] == "maps hold no probabilities"
 
 
-def test_markdown_columns_stand_below_each_other() -> None:
+def test_columns_stand_below_each_other_and_the_marks_are_explained(tmp_path: Path) -> None:
     text = markdown_table([["a", "b|c"], ["long name", "1"]])
     assert text.splitlines() == ["| a         | b\\|c |", "| --------- | ---: |", "| long name |    1 |"]
-
-
-def test_the_marks_are_explained(tmp_path: Path) -> None:
     text = format_comparison(compare(load_results(pair(tmp_path))))
     assert f"| {AUROC} ↑" in text
     assert "**.920**" in text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,16 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
+from segunc.core.files import write_json
 from segunc.data.entry import ROAD_ANOMALY, AnomalyEncoding
 from segunc.data.labels import LabelMap, label_map
 from segunc.evaluation.evaluator import EvaluationOptions, Evaluator
 from segunc.evaluation.maps import evaluate_maps
-from segunc.evaluation.report import format_metrics, write_metrics
+from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.maps.manifest import build_manifest
-from segunc.maps.region import Region
+from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.components import component_counts, component_result
 from segunc.plots.evaluation import write_plots
@@ -101,7 +104,7 @@ def test_maps_of_this_tool_give_the_numbers_of_memory(tmp_path, run):
     with MapsWriter(tmp_path / "maps", manifest) as writer:
         for name, frame in run.items():
             writer.write(name, {"prediction": frame.prediction, **frame.stored})
-        writer.fail("lund/frame_9", "the JPEG is truncated")
+        writer.failed["lund/frame_9"] = "the JPEG is truncated"
     result = evaluate(tmp_path)
     expected = in_memory(run, SCORES)
     for section in ("scores", "segmentation", "calibration"):
@@ -129,8 +132,6 @@ def test_one_kind_of_label_alone(folder):
 
 def test_chosen_scores_in_the_order_given(folder):
     assert list(evaluate(folder, options={"scores": ["energy", "msp"]})["scores"]) == ["energy", "msp"]
-    with pytest.raises(InputError, match=r"score 'sharpness' has no maps .* one of energy, entropy, epistemic, msp"):
-        evaluate(folder, options={"scores": ["sharpness"]})
 
 
 def test_float_maps_of_a_score_in_0_to_1_are_scored_as_floats(folder, run):
@@ -158,28 +159,23 @@ def test_float_maps_of_a_score_in_0_to_1_are_scored_as_floats(folder, run):
 )
 def test_a_bad_frame_is_left_out_and_the_others_counted(folder, run, fault, message):
     frame, name = run["bergen/frame_0"], "bergen/frame_0"
-    maps, entropy = folder / "maps", folder / "maps" / "entropy" / f"{name}.png"
-    if fault == "colour map":
-        write_png(entropy, np.zeros((24, 36, 3), np.uint8))
-    elif fault == "truncated map":
-        entropy.write_bytes(entropy.read_bytes()[:-200])
-    elif fault == "map of another size":
-        write_png(entropy, frame.stored["entropy"][::2, ::2])
-    elif fault == "no prediction":
-        (maps / "prediction" / f"{name}.png").unlink()
-    elif fault == "anomaly value":
-        write_png(folder / "anomaly" / f"{name}_anomaly.png", np.maximum(frame.anomaly, 3))
-    elif fault == "label value":
-        write_png(folder / "labels" / f"{name}.png", np.full((24, 36), 99, np.uint8))
-    elif fault == "colour label":
-        write_png(folder / "labels" / f"{name}.png", np.zeros((24, 36, 3), np.uint8))
-    elif fault == "small label":
-        write_png(folder / "labels" / f"{name}.png", np.full((12, 18), 7, np.uint8))
+    entropy, prediction = (folder / "maps" / kind / f"{name}.png" for kind in ("entropy", "prediction"))
+    label, anomaly = folder / "labels" / f"{name}.png", folder / "anomaly" / f"{name}_anomaly.png"
+    faults: dict[str, Callable[[], object]] = {
+        "colour map": lambda: write_png(entropy, np.zeros((24, 36, 3), np.uint8)),
+        "truncated map": lambda: entropy.write_bytes(entropy.read_bytes()[:-200]),
+        "map of another size": lambda: write_png(entropy, frame.stored["entropy"][::2, ::2]),
+        "no prediction": prediction.unlink,
+        "anomaly value": lambda: write_png(anomaly, np.maximum(frame.anomaly, 3)),
+        "label value": lambda: write_png(label, np.full((24, 36), 99, np.uint8)),
+        "colour label": lambda: write_png(label, np.zeros((24, 36, 3), np.uint8)),
+        "small label": lambda: write_png(label, np.full((12, 18), 7, np.uint8)),
+    }
+    faults[fault]()
     result = evaluate(folder)
     (entry,) = result["left_out"]
     assert entry["frame"] == name
-    with pytest.raises(InputError, match=message):
-        raise InputError(entry["reason"])
+    assert re.search(message, entry["reason"])
     others = {key: value for key, value in run.items() if key != name}
     assert result["scores"] == in_memory(others, tuple(sorted(SCORES)), unit_codes=())["scores"]
 
@@ -191,12 +187,9 @@ def test_frames_without_a_label_and_labels_without_a_frame_are_counted(folder):
     for place in ("anomaly/oslo/frame_7.png", "anomaly/oslo/frame_8.png", "labels/oslo/frame_7.png"):
         write_png(folder / place, np.zeros((24, 36), np.uint8))
     result = evaluate(folder)
-    counts = result["counts"]
-    assert counts["frames_without_anomaly_label"] == 2
-    assert counts["frames_without_class_label"] == 1
-    assert counts["anomaly_labels_without_frame"] == 2
-    assert counts["class_labels_without_frame"] == 1
-    assert (counts["anomaly_frames"], counts["labelled_frames"]) == (2, 3)
+    expected = {"frames_without_anomaly_label": 2, "frames_without_class_label": 1, "anomaly_frames": 2}
+    expected |= {"anomaly_labels_without_frame": 2, "class_labels_without_frame": 1, "labelled_frames": 3}
+    assert result["counts"].items() >= expected.items()
     assert result["left_out"] == [{"frame": "lund/frame_3", "reason": "no label carries its name"}]
 
 
@@ -222,22 +215,12 @@ def test_bad_calls_are_refused(folder):
         evaluate(folder, labels=None, anomaly_encoding=ROAD_ANOMALY)
 
 
-def test_progress_reaches_the_end(folder):
-    seen: list[tuple[int, int]] = []
-    evaluate(folder, on_frame=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
-def test_the_file_holds_the_result(folder, tmp_path):
-    result = evaluate(folder)
-    path = tmp_path / "new" / "metrics.json"
-    write_metrics(result, path)
-    assert json.loads(path.read_text(encoding="utf-8")) == result
-    assert [file.name for file in path.parent.iterdir()] == ["metrics.json"]
-    result["segmentation"]["miou"] = float("nan")
+def test_a_file_never_holds_nan(tmp_path):
+    path = tmp_path / "metrics.json"
+    write_json(path, {"miou": 0.5})
     with pytest.raises(ValueError, match="JSON"):
-        write_metrics(result, path)
-    assert json.loads(path.read_text(encoding="utf-8"))["segmentation"]["miou"] is not None
+        write_json(path, {"miou": float("nan")})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"miou": 0.5}
 
 
 def test_the_table_shows_every_number_and_every_gap(folder, run):
@@ -276,13 +259,13 @@ def test_road_anomaly_masks_are_read(tmp_path):
     assert 0.9 < result["scores"]["entropy"]["pooled"]["auroc"] < 1.0
 
 
-def test_frames_of_one_folder_may_differ_in_size(tmp_path, run):
-    mixed = {**run, "lund/wide": make_frame(11, (20, 50))}
-    write_maps(tmp_path, mixed)
-    write_labels(tmp_path, mixed)
-    result = evaluate(tmp_path)
-    assert result["left_out"] == []
-    assert result["counts"]["frames_scored"] == 5
+def test_frames_of_one_folder_may_differ_in_size(folder):
+    write_maps(folder, wide := {"lund/wide": make_frame(11, (20, 50))})
+    write_labels(folder, wide)
+    seen: list[tuple[int, int]] = []
+    result = evaluate(folder, on_frame=lambda *now: seen.append(now))
+    assert (result["left_out"], result["counts"]["frames_scored"]) == ([], 5)
+    assert seen == [(done, 5) for done in range(1, 6)]
 
 
 def test_components_take_their_threshold_from_the_pixels_of_the_whole_set(tmp_path):
@@ -322,15 +305,19 @@ def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
     assert "no pixel is labelled as an anomaly" in result["reasons"]["scores.entropy.components.smiyc-anomaly"]
 
 
-def test_unknown_protocols_and_tracks_are_refused(folder):
-    with pytest.raises(InputError, match="one of pooled, per-image, smiyc"):
-        evaluate(folder, options={"protocols": ("board",)})
-    with pytest.raises(InputError, match="one of smiyc-anomaly, smiyc-obstacle"):
-        evaluate(folder, options={"tracks": ("board",)})
-    with pytest.raises(InputError, match="smiyc or inclusive"):
-        evaluate(folder, options={"mode": "strict"})
-    with pytest.raises(InputError, match=r"finds nothing in the frame name bergen/frame_0"):
-        evaluate(folder, options={"resample": r"oslo_\d"})
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"protocols": ("board",)}, "one of pooled, per-image, smiyc"),
+        ({"tracks": ("board",)}, "one of smiyc-anomaly, smiyc-obstacle"),
+        ({"mode": "strict"}, "smiyc or inclusive"),
+        ({"resample": r"oslo_\d"}, "finds nothing in the frame name bergen/frame_0"),
+        ({"scores": ["sharpness"]}, r"score 'sharpness' has no maps .* one of energy, entropy, epistemic, msp"),
+    ],
+)
+def test_options_that_fit_nothing_are_refused(folder, options, message):
+    with pytest.raises(InputError, match=message):
+        evaluate(folder, options=options)
 
 
 def test_every_figure_of_an_evaluation_is_written(folder, tmp_path):
@@ -338,7 +325,7 @@ def test_every_figure_of_an_evaluation_is_written(folder, tmp_path):
     evaluation = evaluate_maps(
         folder / "maps", anomaly_labels=folder / "anomaly", labels=folder / "labels", label_map=CITY, options=options
     )
-    files = write_plots(evaluation.evaluator.gatherer, evaluation.result, tmp_path / "plots", "network")
+    files = write_plots(evaluation.evaluator, evaluation.result, tmp_path / "plots", "network")
     stems = {"precision-recall-pooled", "roc-pooled", "precision-recall-smiyc", "roc-smiyc", "score-histograms"}
     stems |= {"class-iou", "reliability", "risk-coverage", "sparsification", "patches"}
     assert {path.name for path in files} == {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg", "png")}

@@ -1,15 +1,35 @@
-"""Bootstrap replicates: weights that depend on names alone, sums that merge, intervals that cover."""
+"""Bootstrap replicates: weights that depend on names alone, sums that merge, intervals that cover; paired tests against SciPy;
+the sidecar of a result."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy import stats
 
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Tally
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.parts import PROTOCOLS, ArrayPart, Pooled, coarse_keys, fine_keys
-from segunc.evaluation.resampling import Replicates, Resampling, resampled_units
+from segunc.evaluation.resampling import (
+    FEWEST,
+    Replicates,
+    Resampling,
+    load_replicates,
+    paired_difference,
+    resampled_units,
+    save_replicates,
+    sidecar_path,
+    why_not_paired,
+)
 from segunc.metrics.selective import SELECTIVE_NUMBERS
 from tests.evaluation.runs import CLASSES, make_frame
 
@@ -31,9 +51,8 @@ class Ones(ArrayPart):
 
 
 def fill(frames: dict[str, int], resampling: Resampling | None = None, **options: object) -> Evaluator:
-    evaluator = Evaluator(
-        SCORES, CLASSES, protocols=PROTOCOLS, resampling=resampling or Resampling(60, seed=3), **options
-    )
+    resampling = resampling or Resampling(60, seed=3)
+    evaluator = Evaluator(SCORES, CLASSES, protocols=PROTOCOLS, resampling=resampling, **options)
     for name, seed in frames.items():
         frame = make_frame(seed)
         assert evaluator.update(name, frame.stored, frame.prediction, frame.probabilities, frame.labels, frame.anomaly)
@@ -80,16 +99,11 @@ def test_intervals_are_those_of_a_bootstrap_over_frames():
 
 def test_every_number_but_thresholds_has_an_interval_around_it():
     result = fill({f"frame_{i}": i for i in range(8)}).result()
+    detection = [f"{protocol}.{n}" for protocol in PROTOCOLS for n in ("auroc", "aupr", "fpr95", "best_f1")]
     assert set(result["intervals"]) == {
-        *(
-            f"scores.{score}.{protocol}.{number}"
-            for score in SCORES
-            for protocol in PROTOCOLS
-            for number in ("auroc", "aupr", "fpr95", "best_f1")
-        ),
+        *(f"scores.{score}.{number}" for score in SCORES for number in detection),
         *(f"selective.{score}.{number}" for score in SCORES for number in (*SELECTIVE_NUMBERS, "pavpu", *CONDITIONAL)),
-        *(f"segmentation.{number}" for number in ("miou", "accuracy")),
-        *(f"segmentation.per_class.{name}" for name in CLASSES),
+        *(f"segmentation.{number}" for number in ("miou", "accuracy", *(f"per_class.{name}" for name in CLASSES))),
         *(f"calibration.{number}" for number in ("ece", "adaptive_ece", "classwise_ece", "nll", "brier")),
     }
     for path, (low, high) in result["intervals"].items():
@@ -163,3 +177,100 @@ def test_coarser_keys_keep_every_pixel_and_the_order():
     np.testing.assert_array_equal(coarse.cumsum(1), counts.cumsum(1)[:, 15::16])
     np.testing.assert_array_equal(coarse_keys(fine_keys(coarse), 4096), coarse)
     assert Pooled("msp").refine(coarse).sum() == counts.sum()
+
+
+def test_the_interval_is_scipys_percentile_bootstrap() -> None:
+    generator = np.random.default_rng(3)
+    hard = generator.normal(0, 1, 60)  # what both share
+    first, second = hard + generator.normal(0, 0.2, 60), hard + 0.1 + generator.normal(0, 0.2, 60)
+    draws = generator.integers(0, 60, (2000, 60))
+    replicates = first[draws].mean(1), second[draws].mean(1)
+    found = paired_difference(*replicates)
+    drawn = SimpleNamespace(bootstrap_distribution=replicates[1] - replicates[0], confidence_interval=None)
+    resampled = {"method": "percentile", "n_resamples": 0, "bootstrap_result": drawn}
+    expected = stats.bootstrap((first, second), lambda a, b, axis: (b - a).mean(axis), paired=True, **resampled)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval), abs=1e-12)
+    # Unpaired, the spread of the hard frames would hide the difference.
+    assert found.excludes_zero
+    assert not paired_difference(generator.permutation(replicates[0]), replicates[1]).excludes_zero
+
+
+def test_the_p_value_in_closed_form() -> None:
+    shares = np.concatenate([np.full(90, 1.0), np.full(7, -1.0), np.zeros(2)])
+    found = paired_difference(np.zeros(99), shares)
+    assert found.p_value == pytest.approx(2 * (1 + 9) / 100)  # 9 of 99 are <= 0
+    assert paired_difference(shares, np.zeros(99)).p_value == found.p_value
+    assert paired_difference(np.zeros(99), np.ones(99)).p_value == pytest.approx(2 / 100)
+    same = paired_difference(shares, shares)
+    assert (same.low, same.high, same.p_value, same.excludes_zero) == (0.0, 0.0, 1.0, False)
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays.arrays(np.float64, st.integers(FEWEST, 200), elements=st.floats(-5, 5)))
+def test_order_sign_and_gaps(values: np.ndarray) -> None:
+    zeros = np.zeros_like(values)
+    found = paired_difference(zeros, values)
+    assert found.low <= found.high
+    assert 0 < found.p_value <= 1
+    reverse = paired_difference(values, zeros)
+    assert (reverse.low, reverse.high, reverse.p_value) == pytest.approx((-found.high, -found.low, found.p_value))
+    shuffled = np.random.default_rng(0).permutation(values)
+    assert paired_difference(zeros, shuffled) == found
+    padded = np.concatenate([values, [np.nan, np.nan]])  # 2 of at least 42: fewer than 5 %
+    assert paired_difference(np.zeros_like(padded), padded) == found
+    assert paired_difference(zeros, 1 + np.abs(values)).excludes_zero
+
+
+def test_too_few_or_unequal_replicates_are_refused() -> None:
+    values = np.full(FEWEST + 2, np.nan)
+    values[:FEWEST] = 1.0
+    assert paired_difference(np.zeros_like(values), values).replicates == FEWEST
+    values[0] = np.nan
+    with pytest.raises(InputError, match="39 of 42 replicates have both numbers; expected at least 40"):
+        paired_difference(np.zeros_like(values), values)
+    many = np.ones(200)
+    many[:11] = np.nan
+    with pytest.raises(InputError, match=r"189 of 200 .* and 95% of them"):
+        paired_difference(np.zeros(200), many)
+    with pytest.raises(InputError, match="one length"):
+        paired_difference(np.zeros(50), np.zeros(51))
+
+
+def test_what_keeps_two_evaluations_from_being_paired() -> None:
+    first = Replicates(("a.b", "a.c"), np.zeros((2, 50)), 7, ("f1", "f2"))
+    alone = replace(first, units=("f1",))
+    assert why_not_paired(first, replace(first, paths=("x",), values=np.ones((1, 50)))) is None
+    assert why_not_paired(first, replace(first, seed=8)) == "resampled with the seeds 7 and 8"
+    assert why_not_paired(first, replace(first, values=np.zeros((2, 60)))) == "50 and 60 replicates"
+    assert why_not_paired(first, alone) == "other units were resampled (2 and 1, f2 is in one only)"
+    assert why_not_paired(alone, alone) == "a single unit was resampled"
+    assert "in another order" in (why_not_paired(first, replace(first, units=("f2", "f1"))) or "")
+
+
+def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((2, 50))
+    values[1, 3] = np.nan
+    path = sidecar_path(tmp_path / "my.run.json")
+    assert path.name == "my.run.replicates.npz"
+    save_replicates(path, Replicates(("a.b", "a.c"), values, 7, ("straße/1", "f2")))
+    found = load_replicates(path)
+    assert (found.paths, found.seed, found.units) == (("a.b", "a.c"), 7, ("straße/1", "f2"))
+    np.testing.assert_array_equal(found.values, values)
+    with np.load(path, allow_pickle=False) as arrays:
+        assert set(arrays) == {"paths", "values", "seed", "clusters"}
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"values": np.zeros((2, 9))}, {"paths": np.array([1])}, {"seed": 0.5}, {"paths": np.array(["a"], object)}, None],
+)
+def test_another_file_is_no_sidecar(tmp_path: Path, change: dict[str, Any] | None) -> None:
+    right = {"paths": np.array(["a"]), "values": np.zeros((1, 9)), "seed": 1, "clusters": np.array(["f"])}
+    path = tmp_path / "x.replicates.npz"
+    np.savez(path, **({} if change is None else right | change))
+    with pytest.raises(InputError, match=r"x\.replicates\.npz"):
+        load_replicates(path)
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(InputError, match=r"x\.replicates\.npz holds no replicates"):
+        load_replicates(path)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.evaluation.results import load_results
+from segunc.evaluation.compare import load_results
 from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
 from tests.evaluation.evaluations import COUNTS, write_result
 

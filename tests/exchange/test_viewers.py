@@ -13,7 +13,7 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.data.images import read_image
 from segunc.exchange.fiftyone import export_fiftyone, fiftyone_samples
-from segunc.exchange.rerun import export_rerun
+from segunc.exchange.viewers import ViewerMaps, export_rerun
 from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
@@ -39,7 +39,7 @@ def grey(path: Path) -> np.ndarray:
 
 def test_the_folder_holds_masks_and_heatmaps_of_every_frame(maps: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    summary = export_fiftyone(maps, out, scores=["entropy", "epistemic"])
+    summary = export_fiftyone(ViewerMaps(maps, ["entropy", "epistemic"]), out)
     assert (summary.written, summary.total, summary.failed) == (3, 3, {})
     reader = MapsReader(maps)
     index = json.loads((out / "segunc.json").read_text())
@@ -61,28 +61,28 @@ def test_the_folder_holds_masks_and_heatmaps_of_every_frame(maps: Path, tmp_path
 
 def test_an_export_is_replaced_on_request_only_and_files_of_others_never(maps: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    export_fiftyone(maps, out)
+    export_fiftyone(ViewerMaps(maps), out)
     assert (out / "heatmaps" / "max-logit").is_dir()
     with pytest.raises(InputError, match=r"holds an export; .*--overwrite removes it"):
-        export_fiftyone(maps, out)
-    export_fiftyone(maps, out, scores=["entropy"], overwrite=True)
+        export_fiftyone(ViewerMaps(maps), out)
+    export_fiftyone(ViewerMaps(maps, ["entropy"]), out, overwrite=True)
     assert [path.name for path in (out / "heatmaps").iterdir()] == ["entropy"]
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "data").write_text("x")
     with pytest.raises(InputError, match=r"holds files; .*give another --out"):
-        export_fiftyone(maps, tmp_path / "foreign", overwrite=True)
+        export_fiftyone(ViewerMaps(maps), tmp_path / "foreign", overwrite=True)
 
 
 def test_a_frame_without_its_image_fails_alone(maps: Path, tmp_path: Path) -> None:
     (tmp_path / "in" / f"{MapsReader(maps).frames[0]}.png").unlink()
-    summary = export_fiftyone(maps, tmp_path / "out")
+    summary = export_fiftyone(ViewerMaps(maps), tmp_path / "out")
     assert summary.written == 2
     assert "has no image" in next(iter(summary.failed.values()))
 
 
 def test_samples_point_at_the_files(maps: Path, tmp_path: Path) -> None:
     pytest.importorskip("fiftyone", reason="FiftyOne is not installed (extra 'fiftyone')")
-    export_fiftyone(maps, tmp_path / "out")
+    export_fiftyone(ViewerMaps(maps), tmp_path / "out")
     samples, targets = fiftyone_samples(tmp_path / "out")
     assert targets == {i + 1: name for i, name in enumerate(CLASSES)}
     assert [sample["frame"] for sample in samples] == MapsReader(maps).frames
@@ -115,7 +115,7 @@ def test_without_a_viewers_library_one_line_says_what_to_install(
     for name in ("rerun", "fiftyone"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(InputError, match=r"--to rerun without its SDK .*pip install 'segunc\[rerun\]'"):
-        export_rerun(maps, tmp_path / "out.rrd")
+        export_rerun(ViewerMaps(maps), tmp_path / "out.rrd")
     with pytest.raises(InputError, match=r"pip install 'segunc\[fiftyone\]'"):
         fiftyone_samples(tmp_path)
 
@@ -136,7 +136,7 @@ def rows_of(recording: Path, entity: str, component: str) -> dict[int, tuple[flo
 def test_a_recording_holds_the_maps_at_their_times(drive: Path, tmp_path: Path) -> None:
     pytest.importorskip("rerun", reason="the Rerun SDK is not installed (extra 'rerun')")
     out = tmp_path / "new" / "out.rrd"
-    summary = export_rerun(drive, out, scores=["entropy", "max-logit"])
+    summary = export_rerun(ViewerMaps(drive, ["entropy", "max-logit"]), out)
     assert (summary.written, summary.failed, summary.folder) == (4, {}, out)
     assert [path.name for path in out.parent.iterdir()] == ["out.rrd"]
     reader = MapsReader(drive)
@@ -162,15 +162,15 @@ def test_bad_recordings(drive: Path, tmp_path: Path) -> None:
     pytest.importorskip("rerun", reason="the Rerun SDK is not installed (extra 'rerun')")
     out = tmp_path / "out.rrd"
     with pytest.raises(InputError, match=r"a name ending in \.rrd"):
-        export_rerun(drive, tmp_path / "out")
+        export_rerun(ViewerMaps(drive), tmp_path / "out")
     with pytest.raises(InputError, match="score 'x' has no maps"):
-        export_rerun(drive, out, scores=["x"])
+        export_rerun(ViewerMaps(drive, ["x"]), out)
     out.write_bytes(b"mine")
     with pytest.raises(InputError, match=r"is there already.*--overwrite"):
-        export_rerun(drive, out)
+        export_rerun(ViewerMaps(drive), out)
     assert out.read_bytes() == b"mine"
     # A damaged map fails alone.
     (drive / "entropy" / "000001.png").write_bytes(b"broken")
-    summary = export_rerun(drive, out, overwrite=True)
+    summary = export_rerun(ViewerMaps(drive), out, overwrite=True)
     assert (summary.written, list(summary.failed)) == (3, ["000001"])
     assert sorted(rows_of(out, "/scores/entropy", "DepthImage:buffer")) == [0, 2, 3]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.frames.sources import ImageSource, Selection, format_time, open_source, parse_time, plan_inputs
+from segunc.frames.sources import Selection, format_time, open_source, parse_time, plan_inputs
 from tests.maps.fakes import write_pictures
 
 
@@ -28,8 +28,6 @@ def test_folder_is_read_in_the_order_of_relative_names(tmp_path: Path) -> None:
     names = write_pictures(tmp_path, 5)
     (tmp_path / "notes.txt").write_text("no image")
     source = open_source(tmp_path)
-    assert isinstance(source, ImageSource)
-    assert [frame.name for frame in source] == sorted(names)
     assert [(f.name, f.index) for f in source] == [(name, i) for i, name in enumerate(sorted(names))]
     assert (source.kind, source.length, source.fps) == ("folder", 5, None)
 
@@ -128,7 +126,6 @@ def test_names_sort_before_suffixes(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         cv2.imwrite(str(tmp_path / name), picture())
     source = open_source(tmp_path)
-    assert isinstance(source, ImageSource)
     names = ["a", "a-1", "a.b", "a/c"]
     assert [source.name_of(place) for place in range(4)] == names
     assert [source.position(name) for name in names] == [0, 1, 2, 3]
@@ -203,12 +200,8 @@ def test_a_single_input_has_the_output_folder_itself(tmp_path: Path) -> None:
 
 
 def test_names_grow_until_they_differ(tmp_path: Path) -> None:
-    paths = [
-        tmp_path / "monday/front.mp4",
-        tmp_path / "tuesday/front.mp4",
-        tmp_path / "rear.v2.mp4",
-        tmp_path / "pictures.day",
-    ]
+    names = ("monday/front.mp4", "tuesday/front.mp4", "rear.v2.mp4", "pictures.day")
+    paths = [tmp_path / name for name in names]
     touch(*paths[:3], paths[3] / "a.png")
     assert folders([*paths], tmp_path) == ["monday_front", "tuesday_front", "rear.v2", "pictures.day"]
 
@@ -228,10 +221,9 @@ def test_a_folder_or_pattern_with_images_stays_one_input(tmp_path: Path) -> None
 
 def test_names_that_cannot_differ_are_refused(tmp_path: Path) -> None:
     touch(tmp_path / "drive.mp4", tmp_path / "drive.webm")
-    with pytest.raises(InputError, match="several inputs would have the maps folder"):
-        folders([tmp_path / "drive.mp4", tmp_path / "drive.webm"], tmp_path)
-    with pytest.raises(InputError, match="given 2 times"):
-        folders([tmp_path / "drive.mp4", tmp_path / "drive.mp4"], tmp_path)
+    for other, said in (("drive.webm", "several inputs would have the maps folder"), ("drive.mp4", "given 2 times")):
+        with pytest.raises(InputError, match=said):
+            folders([tmp_path / "drive.mp4", tmp_path / other], tmp_path)
 
 
 def test_nothing_found_is_left_to_the_opening(tmp_path: Path) -> None:

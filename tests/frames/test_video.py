@@ -51,11 +51,14 @@ def test_a_constant_rate_gives_the_same_frames(tmp_path: Path, suffix: str) -> N
     ours, theirs = (read(path, decoder) for decoder in DECODERS)
     assert [frame.time for frame in ours] == [frame.time for frame in theirs]
     assert [frame.time for frame in ours] == pytest.approx([i / 29.97 for i in range(9)], abs=0.001)
-    for first, second in zip(ours, theirs, strict=True):
+    for number, (first, second) in enumerate(zip(ours, theirs, strict=True)):
+        assert first.name == second.name == f"{number:06d}"
+        assert first.image is not None
+        assert first.image.shape == (48, 64, 3)
         np.testing.assert_array_equal(first.image, second.image)
     facts = [open_decoder(path, decoder).facts for decoder in DECODERS]
-    assert facts[0].fps == pytest.approx(facts[1].fps)
-    assert facts[0].frames == facts[1].frames == 9
+    assert [found.fps for found in facts] == pytest.approx([29.97, 29.97], abs=0.005)
+    assert [found.frames for found in facts] == [9, 9]
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -146,17 +149,6 @@ def test_a_replaced_video_has_another_identity(tmp_path: Path) -> None:
     assert open_source(path).identity()["input_hash"] != before["input_hash"]
 
 
-@pytest.mark.parametrize(("suffix", "fps"), [(".avi", 29.97), (".webm", 25.0), (".mp4", 29.97)])
-def test_video_frames_have_six_digits_and_a_rate(tmp_path: Path, suffix: str, fps: float) -> None:
-    path = tmp_path / f"drive{suffix}"
-    write_video(path, 8, fps=fps)
-    source = open_source(path)
-    assert source.fps == pytest.approx(fps, abs=0.005)
-    frames = list(source)
-    assert [f.name for f in frames] == [f"{i:06d}" for i in range(8)]
-    assert all(f.image is not None and f.image.shape == (48, 64, 3) for f in frames)
-
-
 def test_skipping_in_a_video_keeps_the_frames_after_it(tmp_path: Path) -> None:
     path = tmp_path / "drive.avi"
     write_video(path, 9)
@@ -177,19 +169,16 @@ def clip() -> Path:
     return path
 
 
-def test_h264_clip_is_read_to_its_end(clip: Path) -> None:
-    av = pytest.importorskip("av")
-    source = open_source(clip)
-    assert (source.fps, source.length_hint) == (25.0, 221)
-    frames = list(source.frames(lambda index, name: index not in (0, 110, 220)))
-    assert [frame.name for frame in frames] == ["000000", "000110", "000220"]
-    with av.open(str(clip)) as container:
-        for index, decoded in enumerate(container.decode(video=0)):
-            if index in (0, 110, 220):
-                image = frames.pop(0).image
-                assert image is not None
-                # Two decoders, two conversions from YUV: equal within their rounding.
-                assert abs(image.astype(int) - decoded.to_ndarray(format="rgb24")).mean() < 2.0
+def test_both_decoders_read_an_h264_clip_to_its_end(clip: Path) -> None:
+    found = []
+    for decoder in DECODERS:
+        source = open_source(clip, decoder=decoder)
+        assert (source.fps, source.length_hint) == (25.0, 221)
+        found.append(list(source.frames(lambda index, name: index not in (0, 110, 220))))
+    for number, first, second in zip((0, 110, 220), *found, strict=True):
+        assert first.name == second.name == f"{number:06d}"
+        assert first.time == second.time
+        np.testing.assert_array_equal(first.image, second.image)
 
 
 def test_cut_mp4_without_its_index_cannot_be_opened(clip: Path, tmp_path: Path) -> None:
@@ -202,15 +191,3 @@ def test_cut_mp4_without_its_index_cannot_be_opened(clip: Path, tmp_path: Path) 
     else:
         *_, last = source.frames(lambda index, name: True)
         assert "video ends at frame" in (last.error or "")
-
-
-def test_both_decoders_give_the_same_bytes(clip: Path) -> None:
-    pytest.importorskip("av")
-    selection = Selection(every=25, start=1.0, end=6.0)
-    ours, theirs = (
-        open_source(clip, decoder="opencv", selection=selection),
-        open_source(clip, decoder="pyav", selection=selection),
-    )
-    for first, second in zip(ours, theirs, strict=True):
-        assert (first.name, first.time) == (second.name, second.time)
-        assert (first.image == second.image).all()

@@ -125,12 +125,7 @@ def test_panel_holds_all_tiles_and_the_class_names(monkeypatch: pytest.MonkeyPat
     prediction = np.zeros((90, 160), np.uint8)
     prediction[:, 40:80], prediction[:, 80:] = 1, 255
     panel = draw_panel(
-        image(90, 160),
-        prediction,
-        scores,
-        classes=("road", "sky"),
-        palette=((128, 64, 128), (70, 130, 180)),
-        note=NOTE,
+        image(90, 160), prediction, scores, classes=[("road", (128, 64, 128)), ("sky", (70, 130, 180))], note=NOTE
     )
     said = [text for text, _ in texts]
     for text in ("image", "prediction", "road", "sky", "entropy (share of ln C)", "epistemic (share of ln C)"):
@@ -146,9 +141,9 @@ def test_panel_holds_all_tiles_and_the_class_names(monkeypatch: pytest.MonkeyPat
 
 def test_many_classes_are_cut_to_those_in_the_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = written_texts(monkeypatch)
-    names = [f"class {i}" for i in range(150)]
+    classes = [(f"class {i}", (i, i, i)) for i in range(150)]
     prediction = np.full((90, 160), 137, np.uint8)
-    draw_panel(image(90, 160), prediction, [], classes=names, palette=[(i, i, i) for i in range(150)])
+    draw_panel(image(90, 160), prediction, [], classes=classes)
     said = [text for text, _ in texts]
     assert "class 137" in said
     assert any(text.endswith("more classes") for text in said)

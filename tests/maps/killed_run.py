@@ -1,12 +1,13 @@
 """A small run that kills itself with SIGKILL; started by test_resume.py as its own process.
 
 Usage: killed_run.py INPUT OUT GROUP MOMENT COUNT, where MOMENT says what is about to happen for the COUNT-th time:
-``rename`` (a file's bytes are written, not yet in place), ``line`` (half a line of frames.jsonl is written),
-``compute`` (a group is about to be computed) or ``never``.
+``rename`` (a file's bytes are written, not yet in place), ``line`` (half a line of frames.jsonl is written)
+or ``compute`` (a group is about to be computed).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -22,22 +23,17 @@ from segunc.maps.store import MapsWriter
 from tests.maps.fakes import manifest, process
 
 
-class Countdown:
-    def __init__(self, count: int) -> None:
-        self.left = count
-
-    def __call__(self) -> bool:
-        self.left -= 1
-        return self.left == 0
-
-
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
     given, out, group, moment, count = sys.argv[1:]
-    due = Countdown(int(count))
+    moments = itertools.count(1)
+
+    def due() -> bool:
+        return next(moments) == int(count)
+
     source = open_source(given)
     writer = MapsWriter(Path(out), manifest(group=int(group)))
     writer.begin(source)

@@ -20,6 +20,15 @@ def record(place: int) -> dict[str, Any]:
     return {"name": f"{place:06d}", "index": place, "files": files, "mean": numbers, "max": numbers}
 
 
+def written(folder: Path, *places: int) -> Path:
+    (folder / "frames.jsonl").write_bytes(b"".join(encode_record(record(place)) for place in places))
+    return folder / "frames.jsonl"
+
+
+def places_of(path: Path) -> list[int]:
+    return [found["index"] for _, found in iterate_lines(path)]
+
+
 def opened(path: Path) -> FrameLog:
     log = FrameLog(path)
     log.recover(lambda found: found["index"])
@@ -39,14 +48,13 @@ def test_any_order_over_two_runs_ends_sorted(
             log.append(record(place))
             assert place in log
         log.close()
-    assert [found["index"] for _, found in iterate_lines(path)] == list(range(12))
+    assert places_of(path) == list(range(12))
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_torn_lines_forgotten_frames_and_moved_places(tmp_path: Path) -> None:
-    path = tmp_path / "frames.jsonl"
-    lines = [encode_record(record(place)) for place in range(5)]
-    path.write_bytes(b"".join(lines[:4]) + lines[4][:30])
+    path = written(tmp_path, *range(4))
+    path.write_bytes(path.read_bytes() + encode_record(record(4))[:30])
     log = FrameLog(path)
     log.recover(lambda found: {0: 0, 1: None, 2: 7, 3: 3}[found["index"]])
     assert log.count == 3
@@ -54,31 +62,28 @@ def test_torn_lines_forgotten_frames_and_moved_places(tmp_path: Path) -> None:
     log.open()
     log.close()
     assert [found["name"] for _, found in iterate_lines(path)] == ["000000", "000003", "000002"]
-    assert [found["index"] for _, found in iterate_lines(path)] == [0, 3, 7]
+    assert places_of(path) == [0, 3, 7]
 
 
 def test_an_intact_file_is_not_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "frames.jsonl"
-    path.write_bytes(b"".join(encode_record(record(place)) for place in range(4)))
+    path = written(tmp_path, *range(4))
     before = path.stat().st_ino
     opened(path).close()
     assert path.stat().st_ino == before
 
 
 def test_a_moved_place_is_written_though_no_length_changes(tmp_path: Path) -> None:
-    path = tmp_path / "frames.jsonl"
-    path.write_bytes(b"".join(encode_record(record(place)) for place in range(3)))
+    path = written(tmp_path, *range(3))
     assert FrameLog(path).recover(lambda found: found["index"] + 1)
-    assert [found["index"] for _, found in iterate_lines(path)] == [1, 2, 3]
+    assert places_of(path) == [1, 2, 3]
 
 
 def test_in_sequence_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
-    path = tmp_path / "frames.jsonl"
-    path.write_bytes(b"".join(encode_record(record(place)) for place in (5, 6, 8, 9)))
+    path = written(tmp_path, 5, 6, 8, 9)
     log = FrameLog(path)
     assert not log.recover(lambda found: found["index"], in_sequence=True)
     assert (log.count, log.next) == (2, 7)
-    assert [found["index"] for _, found in iterate_lines(path)] == [5, 6]
+    assert places_of(path) == [5, 6]
 
 
 def test_many_frames_take_no_memory(tmp_path: Path) -> None:
@@ -104,7 +109,7 @@ def test_records_are_read_when_asked_for(tmp_path: Path) -> None:
     for number in (1, 2):
         shard = Shard(number, 2)
         lines = [encode_record(record(place)) for place in range(6) if shard.owns(place)]
-        (tmp_path / shard.frames_name).write_bytes(b"".join(lines))
+        (tmp_path / shard.file("frames.jsonl")).write_bytes(b"".join(lines))
     records = FrameRecords(tmp_path, [Shard(1, 2), Shard(2, 2)])
     assert list(records) == [f"{place:06d}" for place in range(6)]
     for place in (3, 0, 0, 5):

@@ -17,7 +17,7 @@ import pytest
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress, Progress, describe
 from segunc.frames.sources import Frame, FrameSource, Skip, open_source
-from segunc.maps.pipeline import run_pipeline
+from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.store import Maps, MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
 
@@ -46,18 +46,22 @@ def lines(out: Path) -> list[str]:
     return [json.loads(line)["name"] for line in (out / "frames.jsonl").read_text().splitlines()]
 
 
+def run(tmp_path: Path, process: Any = process, out: str = "out", **settings: Any) -> Summary:
+    """The pictures of ``in`` through a process."""
+    return run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(tmp_path / out, manifest()), **settings)
+
+
 def test_frames_are_in_source_order_and_groups_have_one_size(tmp_path: Path) -> None:
     names = write_pictures(tmp_path / "in", 9)
     write_pictures(tmp_path / "in", 2, (30, 20))  # one in each folder has another size
     seen: list[list[str]] = []
 
-    def slow_first(frames: list[Frame]) -> list[Maps]:
+    def watch(frames: list[Frame]) -> list[Maps]:
         seen.append([frame.name for frame in frames])
         assert len({frame.image.shape for frame in frames if frame.image is not None}) == 1
         return process(frames)
 
-    writer = MapsWriter(tmp_path / "out", manifest())
-    summary = run_pipeline(open_source(tmp_path / "in"), slow_first, writer, group=4, writers=3)
+    summary = run(tmp_path, watch, group=4, writers=3)
     everything = sorted({*names, "a/frame_000", "b/frame_001"})
     assert lines(tmp_path / "out") == everything
     assert sorted(name for call in seen for name in call) == everything
@@ -66,25 +70,21 @@ def test_frames_are_in_source_order_and_groups_have_one_size(tmp_path: Path) -> 
 
 
 def test_unreadable_frame_is_listed_and_retried_into_its_place(tmp_path: Path) -> None:
-    names = write_pictures(tmp_path / "in", 6)
-    expected_out = tmp_path / "whole"
-    run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(expected_out, manifest()))
+    names, out = write_pictures(tmp_path / "in", 6), tmp_path / "out"
+    run(tmp_path, out="whole")
     broken = tmp_path / "in" / f"{names[2]}.png"
     data = broken.read_bytes()
     broken.write_bytes(data[:-20])
-
-    out = tmp_path / "out"
-    with pytest.raises(PartialFailure, match="1 of 6 frames failed") as failure:
-        run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(out, manifest()))
-    assert names[2] in str(failure.value)
+    with pytest.raises(PartialFailure, match=f"1 of 6 frames failed, first {names[2]}"):
+        run(tmp_path)
     found = json.loads((out / "manifest.json").read_text())
     assert [entry["name"] for entry in found["failed"]] == [names[2]]
     assert "IEND" in found["failed"][0]["reason"]
 
     broken.write_bytes(data)
-    summary = run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(out, manifest()))
+    summary = run(tmp_path)
     assert (summary.finished, summary.skipped) == (1, 5)
-    assert folder_bytes(out) == folder_bytes(expected_out)
+    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
     assert json.loads((out / "manifest.json").read_text())["failed"] == []
 
 
@@ -100,8 +100,7 @@ def test_unfit_maps_and_refused_frames_fail_alone(tmp_path: Path) -> None:
                 results[index] = {**process([frame])[0], "entropy": np.full((24, 32), np.nan, np.float32)}
         return results
 
-    writer = MapsWriter(tmp_path / "out", manifest())
-    summary = run_pipeline(open_source(tmp_path / "in"), partly, writer, group=2, raise_failures=False)
+    summary = run(tmp_path, partly, group=2, raise_failures=False)
     assert set(summary.failed) == {names[1], names[3]}
     assert "stride" in summary.failed[names[1]]
     assert "NaN" in summary.failed[names[3]]
@@ -111,8 +110,7 @@ def test_unfit_maps_and_refused_frames_fail_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt()])
 def test_failure_of_the_network_keeps_what_was_finished(tmp_path: Path, error: BaseException) -> None:
     write_pictures(tmp_path / "in", 8)
-    whole = tmp_path / "whole"
-    run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(whole, manifest()))
+    run(tmp_path, out="whole")
     out, calls = tmp_path / "out", iter(range(8))
 
     def fails(frames: list[Frame]) -> list[Maps]:
@@ -121,11 +119,11 @@ def test_failure_of_the_network_keeps_what_was_finished(tmp_path: Path, error: B
         return process(frames)
 
     with pytest.raises(type(error)):
-        run_pipeline(open_source(tmp_path / "in"), fails, MapsWriter(out, manifest()))
+        run(tmp_path, fails)
     assert json.loads((out / "manifest.json").read_text())["status"] == "interrupted"
     assert len(lines(out)) == 4
-    run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(out, manifest()))
-    assert folder_bytes(out) == folder_bytes(whole)
+    run(tmp_path)
+    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
 
 
 def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +141,7 @@ def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.Monk
         run_pipeline(open_source(tmp_path / "in"), process, writer, writers=1)
     monkeypatch.undo()
     assert 1 <= len(lines(tmp_path / "out")) < 6
-    summary = run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(tmp_path / "out", manifest()))
+    summary = run(tmp_path)
     assert summary.finished + summary.skipped == 6
 
 
@@ -236,13 +234,12 @@ def test_finished_video_is_not_decoded_again(tmp_path: Path) -> None:
 
 def test_overlays_are_written_beside_the_maps(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", 2)
-    writer = MapsWriter(tmp_path / "out", manifest())
 
     def draw(frame: Frame, maps: Maps) -> np.ndarray:
         assert frame.image is not None
         return frame.image // 2
 
-    run_pipeline(open_source(tmp_path / "in"), process, writer, draw_overlay=draw)
+    run(tmp_path, draw_overlay=draw)
     assert sorted(p.name for p in (tmp_path / "out/overlay").rglob("*.jpg")) == ["frame_000.jpg", "frame_001.jpg"]
     first = json.loads((tmp_path / "out/frames.jsonl").read_text().splitlines()[0])
     assert first["files"]["overlay"] == "overlay/a/frame_000.jpg"
@@ -255,8 +252,7 @@ def test_progress_lines_hold_rate_and_time_left(tmp_path: Path) -> None:
 
     write_pictures(tmp_path / "in", 6)
     stream = io.StringIO()
-    writer = MapsWriter(tmp_path / "out", manifest())
     with ConsoleProgress(stream, interval=3600) as show:
-        run_pipeline(open_source(tmp_path / "in"), process, writer, on_progress=show)
+        run(tmp_path, on_progress=show)
     (only,) = stream.getvalue().splitlines()
     assert only.startswith("6 of 6 frames")

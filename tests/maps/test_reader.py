@@ -19,71 +19,62 @@ from tests.maps.foreign import write_map
 
 VALUES = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
 CODES = encode_unit(VALUES)
-FLAT = np.zeros((3, 4), np.float32)
+FLAT, PICTURE = np.zeros((3, 4), np.float32), np.zeros((3, 4, 3), np.uint8)
 OURS = {"prediction": CODES // 65535, "entropy": VALUES, "epistemic": FLAT, "max-logit": FLAT}
 
 
+def written(folder: Path, *places: str, values: np.ndarray = VALUES) -> Path:
+    for place in places:
+        write_map(folder / place, values)
+    return folder
+
+
 def test_score_folders_with_nested_frames_and_mixed_kinds(tmp_path: Path) -> None:
-    write_map(tmp_path / "energy" / "a" / "1.npy", VALUES)
-    write_map(tmp_path / "energy" / "a" / "2.h5", VALUES)
-    write_map(tmp_path / "void" / "a" / "1.tif", VALUES)
-    reader = MapsReader(tmp_path)
-    assert reader.scores == ["energy", "void"]
-    assert reader.frames == ["a/1", "a/2"]
-    assert reader.missing("void") == ["a/2"]
-    assert reader.missing("energy") == []
+    reader = MapsReader(written(tmp_path, "energy/a/1.npy", "energy/a/2.h5", "void/a/1.tif"))
+    assert (reader.scores, reader.frames) == (["energy", "void"], ["a/1", "a/2"])
+    assert [reader.has("a/2", score) for score in reader.scores] == [True, False]
     assert (reader.manifest, reader.unfinished, reader.skipped) == (None, None, {})
     for name, score in (("a/1", "energy"), ("a/2", "energy"), ("a/1", "void")):
         np.testing.assert_array_equal(reader.read(name, score), VALUES)
-
-
-def test_wide_floats_stay_wide(tmp_path: Path) -> None:
-    write_map(tmp_path / "s" / "1.npy", VALUES.astype(np.float64) / 3)
-    assert MapsReader(tmp_path).read_stored("1", "s").dtype == np.float64
+    write_map(tmp_path / "void/a/2.npy", VALUES.astype(np.float64) / 3)
+    assert MapsReader(tmp_path).read_stored("a/2", "void").dtype == np.float64
 
 
 @pytest.mark.parametrize("level", [".", "anomaly_p", "anomaly_p/Mine", "anomaly_p/Mine/Set-all"])
 def test_the_benchmark_layout_from_any_level(tmp_path: Path, level: str) -> None:
-    for name in ("x0", "x1"):
-        write_map(tmp_path / "anomaly_p" / "Mine" / "Set-all" / f"{name}.hdf5", VALUES.astype(np.float16))
-    reader = MapsReader(tmp_path / level)
-    assert reader.scores == ["Mine"]
-    assert reader.frames == ["x0", "x1"]
-    np.testing.assert_array_equal(reader.read_stored("x1", "Mine"), VALUES.astype(np.float16))
+    values = VALUES.astype(np.float16)
+    folder = written(tmp_path, *(f"anomaly_p/Mine/Set-all/{name}.hdf5" for name in ("x0", "x1")), values=values)
+    reader = MapsReader(folder / level)
+    assert (reader.scores, reader.frames) == (["Mine"], ["x0", "x1"])
+    np.testing.assert_array_equal(reader.read_stored("x1", "Mine"), values)
 
 
 def test_several_methods_are_scores_and_several_data_sets_are_in_the_names(tmp_path: Path) -> None:
-    for place in ("A/One/f.hdf5", "B/One/f.hdf5", "B/Two/f.hdf5"):
-        write_map(tmp_path / "anomaly_p" / place, VALUES)
+    written(tmp_path / "anomaly_p", "A/One/f.hdf5", "B/One/f.hdf5", "B/Two/f.hdf5")
     reader = MapsReader(tmp_path)
-    assert reader.scores == ["A", "B"]
-    assert reader.frames == ["One/f", "Two/f"]
-    assert reader.missing("A") == ["Two/f"]
+    assert (reader.scores, reader.frames) == (["A", "B"], ["One/f", "Two/f"])
+    assert not reader.has("Two/f", "A")
     (tmp_path / "anomaly_p" / "B" / "Two" / "f.hdf5").unlink()
     assert MapsReader(tmp_path).frames == ["f"]
 
 
 def test_a_flat_folder_is_one_score_named_by_the_folder(tmp_path: Path) -> None:
-    write_map(tmp_path / "my-entropy" / "b.npy", VALUES)
-    write_map(tmp_path / "my-entropy" / "a.png", CODES)
-    reader = MapsReader(tmp_path / "my-entropy")
+    reader = MapsReader(written(tmp_path / "my-entropy", "b.npy", "a.tif"))
     assert (reader.scores, reader.frames) == (["my-entropy"], ["a", "b"])
-
-
-def test_a_flat_fishyscapes_folder_loses_its_ending(tmp_path: Path) -> None:
-    write_map(tmp_path / "out" / "0003_x_rgb_anomaly.npy", VALUES)
-    write_map(tmp_path / "out" / "0003_x_rgb_segmentation.npy", VALUES)
+    # One of Fishyscapes loses its ending.
+    written(tmp_path / "out", "0003_x_rgb_anomaly.npy", "0003_x_rgb_segmentation.npy")
     assert MapsReader(tmp_path / "out").frames == ["0003_x_rgb"]
 
 
 def test_class_ids_alone_are_enough(tmp_path: Path) -> None:
-    write_map(tmp_path / "prediction" / "a.png", np.array([[0, 255]], np.uint8))
-    write_map(tmp_path / "prediction" / "b.npy", np.array([[3, 18]], np.int64))
+    ids = {"a.png": np.array([[0, 255]], np.uint8), "b.npy": np.array([[3, 18]], np.int64)}
+    for name, values in ids.items():
+        write_map(tmp_path / "prediction" / name, values)
     reader = MapsReader(tmp_path)
     assert (reader.scores, reader.frames) == ([], ["a", "b"])
-    np.testing.assert_array_equal(reader.prediction("a"), [[0, 255]])
-    assert reader.prediction("b").dtype == np.uint8
-    np.testing.assert_array_equal(reader.prediction("b"), [[3, 18]])
+    for name, values in zip(reader.frames, ids.values(), strict=True):
+        assert reader.prediction(name).dtype == np.uint8
+        np.testing.assert_array_equal(reader.prediction(name), values)
 
 
 @pytest.mark.parametrize("ids", [np.array([[0, 256]]), np.array([[-1, 2]]), np.array([[0.0, 1.0]])])
@@ -107,10 +98,11 @@ def test_the_name_of_a_score_does_not_make_codes_of_ours(tmp_path: Path) -> None
 
 
 def test_pictures_and_labels_beside_the_scores_are_no_scores(tmp_path: Path) -> None:
-    write_map(tmp_path / "entropy" / "1.png", CODES)
-    write_map(tmp_path / "heat" / "1.png", np.zeros((3, 4, 3), np.uint8))
-    for name in ("images", "overlay", "labels"):
-        write_map(tmp_path / name / "1.png", np.zeros((3, 4), np.uint8))
+    written(tmp_path, "heat/1.png", values=PICTURE)
+    for folder in (tmp_path, tmp_path / "heat"):
+        with pytest.raises(InputError, match="holds no finished map; heat: it holds colour pictures"):
+            MapsReader(folder)
+    written(tmp_path, "entropy/1.png", "images/1.png", "overlay/1.png", "labels/1.png", values=CODES)
     (tmp_path / "notes").mkdir()
     reader = MapsReader(tmp_path)
     assert reader.scores == ["entropy"]
@@ -119,35 +111,24 @@ def test_pictures_and_labels_beside_the_scores_are_no_scores(tmp_path: Path) -> 
 
 
 def test_one_colour_picture_does_not_hide_a_score(tmp_path: Path) -> None:
-    write_map(tmp_path / "entropy" / "1.png", np.zeros((3, 4, 3), np.uint8))
-    write_map(tmp_path / "entropy" / "2.png", CODES)
-    reader = MapsReader(tmp_path)
+    written(tmp_path, "entropy/1.png", values=PICTURE)
+    reader = MapsReader(written(tmp_path, "entropy/2.png", values=CODES))
     assert reader.frames == ["1", "2"]
     with pytest.raises(InputError, match=r"entropy/1.png has the shape \(3, 4, 3\)"):
         reader.read("1", "entropy")
 
 
-def test_pictures_alone_are_refused_with_the_reason(tmp_path: Path) -> None:
-    write_map(tmp_path / "heat" / "1.png", np.zeros((3, 4, 3), np.uint8))
-    for folder in (tmp_path, tmp_path / "heat"):
-        with pytest.raises(InputError, match="holds no finished map; heat: it holds colour pictures"):
-            MapsReader(folder)
-
-
 @pytest.mark.parametrize("flat", [False, True])
 def test_two_files_of_one_frame_are_both_named(tmp_path: Path, flat: bool) -> None:
-    folder = tmp_path if flat else tmp_path / "s"
-    write_map(folder / "a.png", CODES)
-    write_map(folder / "a.npy", VALUES)
-    with pytest.raises(InputError, match=r"a\.npy and .*a\.png are both frame 'a'"):
+    written(tmp_path if flat else tmp_path / "s", "a.tif", "a.npy")
+    with pytest.raises(InputError, match=r"a\.npy and .*a\.tif are both frame 'a'"):
         MapsReader(tmp_path)
 
 
 def test_a_damaged_file_fails_its_frame_only(tmp_path: Path) -> None:
-    broken = write_map(tmp_path / "s" / "a.hdf5", VALUES)
-    write_map(tmp_path / "s" / "b.hdf5", VALUES)
+    reader = MapsReader(written(tmp_path, "s/a.hdf5", "s/b.hdf5"))
+    broken = tmp_path / "s/a.hdf5"
     broken.write_bytes(broken.read_bytes()[:-40])
-    reader = MapsReader(tmp_path)
     with pytest.raises(InputError, match=r"s/a\.hdf5 cannot be read \(.*truncated"):
         reader.read_stored("a", "s")
     np.testing.assert_array_equal(reader.read("b", "s"), VALUES)
@@ -167,13 +148,11 @@ def test_manifests_of_another_version_or_damaged_are_one_line(tmp_path: Path) ->
     with MapsWriter(tmp_path, manifest()) as writer:
         writer.write("1", OURS)
     path = tmp_path / "manifest.json"
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"format_version": 2}))
-    with pytest.raises(InputError, match="is of format version 2; expected version 1"):
-        MapsReader(tmp_path)
-    path.write_text(path.read_text()[:-30])
-    with pytest.raises(InputError, match="is no JSON"):
-        MapsReader(tmp_path)
+    other = json.dumps(json.loads(path.read_text()) | {"format_version": 2})
+    for text, said in ((other, "is of format version 2; expected version 1"), (other[:-30], "is no JSON")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=said):
+            MapsReader(tmp_path)
     path.unlink()
     with pytest.raises(InputError, match=r"holds frames\.jsonl but no manifest\.json"):
         MapsReader(tmp_path)
@@ -198,6 +177,6 @@ def test_an_empty_folder_says_what_would_be_read(tmp_path: Path) -> None:
 
 
 def test_maps_are_read_without_torch() -> None:
-    rooms = "store, reader, summary, pipeline"
+    rooms = "store, reader, statistics, pipeline"
     code = f"import sys; from segunc.maps import {rooms}; sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -37,64 +37,40 @@ def finish(given: Path, out: Path, group: int) -> MapsWriter:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("given") / "pictures"
     write_pictures(folder, 7)
+    write_video(folder.parent / "drive.avi", 10)
     return folder
 
 
 @pytest.mark.parametrize(
-    ("moment", "count", "group"),
+    ("given", "group", "kills"),
     [
-        ("rename", 1, 1),  # before the first file of all
-        ("rename", 11, 1),  # between the maps of one frame
-        ("line", 1, 1),
-        ("line", 4, 1),
-        ("line", 5, 3),  # the second group is half finished
-        ("compute", 3, 2),
+        ("pictures", 1, [("rename", 1)]),  # before the first file of all
+        ("pictures", 1, [("rename", 11)]),  # between the maps of one frame
+        ("pictures", 1, [("line", 1)]),
+        ("pictures", 1, [("line", 4)]),
+        ("pictures", 3, [("line", 5)]),  # the second group is half finished
+        ("pictures", 2, [("compute", 3)]),
+        ("pictures", 2, [("rename", 9), ("line", 2)]),
+        ("drive.avi", 4, [("line", 6)]),
     ],
 )
 def test_killed_run_continues_to_the_same_bytes(
-    pictures: Path, tmp_path: Path, moment: str, count: int, group: int
+    pictures: Path, tmp_path: Path, given: str, group: int, kills: list[tuple[str, int]]
 ) -> None:
-    expected = unbroken(pictures, tmp_path / "unbroken", group)
-    out = tmp_path / "killed"
-    assert start(pictures, out, group, moment, count) == -signal.SIGKILL
-    assert json.loads((out / "manifest.json").read_text())["status"] == "running"
-    assert folder_bytes(out) != expected
-
-    finish(pictures, out, group)
-
+    source, out = pictures.with_name(given), tmp_path / "killed"
+    expected = unbroken(source, tmp_path / "unbroken", group)
+    for moment, count in kills:
+        assert start(source, out, group, moment, count) == -signal.SIGKILL
+        assert json.loads((out / "manifest.json").read_text())["status"] == "running"
+        assert folder_bytes(out) != expected
+        # A killer that misses its moment would leave neither.
+        assert moment != "line" or not (out / "frames.jsonl").read_bytes().endswith(b"\n")
+        assert moment != "rename" or list(out.rglob("*.segunc-partial"))
+    assert finish(source, out, group).finished == expected["frames.jsonl"].count(b"\n")
     assert folder_bytes(out) == expected
     assert json.loads((out / "manifest.json").read_text())["status"] == "finished"
-
-
-def test_a_run_killed_again_and_again_ends_with_the_same_bytes(pictures: Path, tmp_path: Path) -> None:
-    expected = unbroken(pictures, tmp_path / "unbroken", 2)
-    out = tmp_path / "killed"
-    assert start(pictures, out, 2, "rename", 9) == -signal.SIGKILL
-    assert start(pictures, out, 2, "line", 2) == -signal.SIGKILL
-    assert start(pictures, out, 2, "never", 0) == 0
-    assert folder_bytes(out) == expected
-
-
-def test_video_continues_inside_a_group(tmp_path: Path) -> None:
-    video = tmp_path / "drive.avi"
-    write_video(video, 10)
-    expected = unbroken(video, tmp_path / "unbroken", 4)
-    out = tmp_path / "killed"
-    assert start(video, out, 4, "line", 6) == -signal.SIGKILL
-    assert finish(video, out, 4).finished == 10
-    assert folder_bytes(out) == expected
-
-
-def test_the_torn_line_and_partial_files_are_really_there_after_the_kill(pictures: Path, tmp_path: Path) -> None:
-    """Guards the kill tests: without it they would pass on a killer that misses its moment."""
-    start(pictures, tmp_path / "line", 1, "line", 3)
-    lines = (tmp_path / "line" / "frames.jsonl").read_bytes()
-    assert lines.count(b"\n") == 2
-    assert not lines.endswith(b"\n")
-    start(pictures, tmp_path / "rename", 1, "rename", 11)
-    assert list((tmp_path / "rename").rglob("*.segunc-partial"))
 
 
 def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(pictures: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +20,21 @@ from tests.maps.foreign import write_map
 RAMP = np.linspace(-3, 900, 12).reshape(3, 4)
 
 
+KINDS = {
+    "float16 float32 float64": (".hdf5", ".h5", ".npy"),
+    "uint8 uint16": (".hdf5", ".npy", ".png", ".tif"),
+    "float32": (".tif", ".tiff", ".TIF"),
+    "int64 bool": (".npy",),
+}
+
+
+def test_every_ending_is_tested() -> None:
+    assert set(SUFFIXES) == {ending.lower() for endings in KINDS.values() for ending in endings}
+
+
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [
-        *((f"map.{kind}", dtype) for kind in ("hdf5", "h5", "npy") for dtype in ("float16", "float32", "float64")),
-        *((f"map.{kind}", dtype) for kind in ("hdf5", "npy", "png", "tif") for dtype in ("uint8", "uint16")),
-        ("map.tif", "float32"),
-        ("map.tiff", "float32"),
-        ("map.TIF", "float32"),
-        ("map.npy", "int64"),
-        ("map.npy", "bool"),
-    ],
+    [(f"map{ending}", dtype) for dtypes, endings in KINDS.items() for dtype in dtypes.split() for ending in endings],
 )
 def test_every_kind_is_read_in_its_own_type(tmp_path: Path, name: str, dtype: str) -> None:
     values = np.abs(RAMP).astype(dtype) if "uint" in dtype else RAMP.astype(dtype)
@@ -49,10 +54,6 @@ def test_hdf5_and_npy_give_the_same_array(tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("kinds")
     for name in ("a.hdf5", "a.npy"):
         np.testing.assert_array_equal(read_score_file(write_map(folder / name, values)), values)
-
-
-def test_every_ending_is_tested_above() -> None:
-    assert set(SUFFIXES) == {".png", ".npy", ".tif", ".tiff", ".hdf5", ".h5"}
 
 
 def test_an_axis_of_length_one_is_dropped(tmp_path: Path) -> None:
@@ -98,16 +99,16 @@ def test_what_is_no_map_is_refused(tmp_path: Path, name: str, values: np.ndarray
 
 def test_pickles_archives_and_other_kinds_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{"no": "map"}]), allow_pickle=True)
-    with pytest.raises(InputError, match=r"a\.npy cannot be read"):
-        read_score_file(tmp_path / "a.npy")
     np.savez(tmp_path / "b.npz", RAMP)
     (tmp_path / "b.npz").rename(tmp_path / "b.npy")
-    with pytest.raises(InputError, match=r"b\.npy is an archive of arrays"):
-        read_score_file(tmp_path / "b.npy")
-    with pytest.raises(InputError, match=r"c\.jpg is of an unknown kind"):
-        read_score_file(tmp_path / "c.jpg")
-    with pytest.raises(InputError, match=r"d\.npy cannot be read \(No such file"):
-        read_score_file(tmp_path / "d.npy")
+    for said in (
+        "a.npy cannot be read",
+        "b.npy is an archive of arrays",
+        "c.jpg is of an unknown kind",
+        "d.npy cannot be read (No such file",
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            read_score_file(tmp_path / said.split()[0])
 
 
 def test_whole_numbers_without_a_range_of_their_own_are_values() -> None:
@@ -131,10 +132,10 @@ def test_forms_decode_whole_numbers_and_leave_floats() -> None:
 
 def test_colour_pictures_are_told_by_their_header(tmp_path: Path) -> None:
     grey, colour = np.zeros((3, 4), np.uint8), np.zeros((3, 4, 3), np.uint8)
-    assert is_colour_picture(write_map(tmp_path / "a.png", colour))
-    assert is_colour_picture(write_map(tmp_path / "a.tif", colour))
-    for path in (write_map(tmp_path / "b.png", grey), write_map(tmp_path / "c.png", grey.astype(np.uint16))):
-        assert not is_colour_picture(path)
+    assert all(is_colour_picture(write_map(tmp_path / name, colour)) for name in ("a.png", "a.tif"))
+    assert not any(
+        is_colour_picture(write_map(tmp_path / "b.png", values)) for values in (grey, grey.astype(np.uint16))
+    )
     (tmp_path / "d.png").write_bytes(b"no picture")
     assert not is_colour_picture(tmp_path / "d.png")
     Image.fromarray(grey).convert("P").save(tmp_path / "e.png")

@@ -1,15 +1,48 @@
-"""Statistics of a map against NumPy and SciPy, over all pixels or over those of a mask."""
+"""Statistics of frames over all pixels or those of a region, their table, and the frames that stand out."""
 
 from __future__ import annotations
 
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 
+from segunc.core.errors import InputError
+from segunc.frames.sources import Frame, open_source
 from segunc.maps.encoding import decode_unit, encode_score
-from segunc.maps.statistics import largest_component, map_statistics
+from segunc.maps.pipeline import run_pipeline
+from segunc.maps.reader import MapsReader
+from segunc.maps.shards import Shard
+from segunc.maps.statistics import (
+    Region,
+    largest_component,
+    map_statistics,
+    maps_folders,
+    separated_peaks,
+    worst_moments,
+    write_moments,
+)
+from segunc.maps.store import Maps, MapsWriter
+from tests.maps.fakes import SCORES, manifest, process, write_pictures, write_timed_video
+
+
+def predict(given: Path, out: Path, **settings: Any) -> Path:
+    region = settings.get("region")
+    writer = MapsWriter(out, manifest(mask=region.sha256 if region else None), **settings)
+    run_pipeline(open_source(given), process, writer)
+    return out
+
+
+def read(given: Path, out: Path, region: Region | None = None) -> MapsReader:
+    return MapsReader(predict(given, out, region=region))
 
 
 @given(
@@ -29,12 +62,12 @@ def test_statistics_are_those_of_numpy(seed: int, height: int, width: int, maske
         kept[0, 0] = True
     found = map_statistics(stored, 0.1, kept)
     pixels = real if kept is None else real[kept]
-    assert found.mean == pytest.approx(pixels.mean(), rel=1e-7)
-    assert found.maximum == pytest.approx(pixels.max(), rel=1e-7)
-    assert found.p99 == pytest.approx(np.percentile(pixels, 99, method="inverted_cdf"), rel=1e-7)
+    assert found["mean"] == pytest.approx(pixels.mean(), rel=1e-7)
+    assert found["max"] == pytest.approx(pixels.max(), rel=1e-7)
+    assert found["p99"] == pytest.approx(np.percentile(pixels, 99, method="inverted_cdf"), rel=1e-7)
     high = (real >= 0.1) & (True if kept is None else kept)
     labels, count = ndimage.label(high, structure=np.ones((3, 3)))
-    assert found.component == (np.bincount(labels.ravel())[1:].max() if count else 0)
+    assert found["component"] == (np.bincount(labels.ravel())[1:].max() if count else 0)
 
 
 def test_components_touch_at_corners_and_stop_at_the_mask() -> None:
@@ -44,10 +77,182 @@ def test_components_touch_at_corners_and_stop_at_the_mask() -> None:
     kept[2, 2] = False
     assert largest_component(high, kept) == 3
     assert largest_component(np.zeros((3, 3), bool)) == 0
-    assert map_statistics(np.zeros((3, 3), np.uint16)).component is None
+    assert "component" not in map_statistics(np.zeros((3, 3), np.uint16))
 
 
 def test_a_value_at_the_threshold_belongs_to_the_component() -> None:
     stored = np.full((4, 4), -2.0, np.float16)
-    assert map_statistics(stored, -2.0).component == 16
-    assert map_statistics(stored, -1.99).component == 0
+    assert map_statistics(stored, -2.0)["component"] == 16
+    assert map_statistics(stored, -1.99)["component"] == 0
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Region:
+    """The upper two thirds of 12x16."""
+    mask = np.zeros((12, 16), np.uint8)
+    mask[:8] = 1
+    cv2.imwrite(str(tmp_path / "mask.png"), mask)
+    return Region(tmp_path / "mask.png")
+
+
+def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> None:
+    names = write_pictures(tmp_path / "in", 2)  # 24x32: twice the mask
+    whole = read(tmp_path / "in", tmp_path / "whole")
+    masked = read(tmp_path / "in", tmp_path / "masked", region)
+    for score in ("prediction", *SCORES):
+        stored = masked.read_stored(names[0], score)
+        assert not stored[16:].any()
+        np.testing.assert_array_equal(stored[:16], whole.read_stored(names[0], score)[:16])
+    record = masked.records[names[0]]
+    for score in SCORES:
+        inside = whole.read(names[0], score)[:16].astype(np.float64)
+        assert record["mean"][score] == pytest.approx(inside.mean(), rel=1e-6)
+        assert record["max"][score] == pytest.approx(inside.max(), rel=1e-6)
+    assert record["mean"]["max-logit"] != whole.records[names[0]]["mean"]["max-logit"]
+
+
+def test_the_manifest_and_the_reader_know_the_region(tmp_path: Path, region: Region) -> None:
+    write_pictures(tmp_path / "in", 1)
+    reader = read(tmp_path / "in", tmp_path / "out", region)
+    assert reader.region is not None
+    assert reader.region.sha256 == region.sha256
+    np.testing.assert_array_equal(reader.region.at(24, 32), np.repeat([True] * 16 + [False] * 8, 32).reshape(24, 32))
+    described = json.loads((tmp_path / "out/manifest.json").read_text())["mask"]
+    assert (described["sha256"], described["kept"]) == (region.sha256, pytest.approx(2 / 3))
+    assert read(tmp_path / "in", tmp_path / "whole").region is None
+    with pytest.raises(InputError, match="mask = "):
+        read(tmp_path / "in", tmp_path / "out")
+
+
+def test_overlays_show_nothing_outside(tmp_path: Path, region: Region) -> None:
+    write_pictures(tmp_path / "in", 1)
+    seen: list[Maps] = []
+
+    def draw(frame: Frame, maps: Maps) -> np.ndarray:
+        seen.append(maps)
+        assert frame.image is not None
+        return frame.image
+
+    writer = MapsWriter(tmp_path / "out", manifest(), region=region)
+    run_pipeline(open_source(tmp_path / "in"), process, writer, draw_overlay=draw)
+    assert not seen[0]["entropy"][16:].any()
+    assert seen[0]["entropy"][:16].all()
+
+
+def test_colours_and_encodings_do_not_matter(tmp_path: Path, region: Region) -> None:
+    colour = np.zeros((12, 16, 3), np.uint8)
+    colour[:8, :, 2] = 200
+    cv2.imwrite(str(tmp_path / "red.png"), colour)
+    assert Region(tmp_path / "red.png").sha256 == region.sha256
+
+
+def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
+    cv2.imwrite(str(tmp_path / "black.png"), np.zeros((4, 4), np.uint8))
+    (tmp_path / "broken.png").write_bytes(b"no PNG")
+    for name, said in (
+        ("black.png", "black all over"),
+        ("broken.png", "cannot be read"),
+        ("missing.png", "cannot be read"),
+        ("mask.jpg", "exactly 0"),
+    ):
+        with pytest.raises(InputError, match=said):
+            Region(tmp_path / name)
+    with pytest.raises(InputError, match="a mask of 12x16 for a frame of 12x12"):
+        region.at(12, 12)
+    write_pictures(tmp_path / "in", 2, (20, 20))
+    writer = MapsWriter(tmp_path / "out", manifest(), region=region)
+    summary = run_pipeline(open_source(tmp_path / "in"), process, writer, raise_failures=False)
+    assert len(summary.failed) == 2
+
+
+def test_the_table_holds_what_the_lines_hold(tmp_path: Path) -> None:
+    write_timed_video(tmp_path / "drive.mkv", [0.0, 0.5, 0.6])
+    out = predict(tmp_path / "drive.mkv", tmp_path / "out")
+    rows = list(csv.DictReader((out / "frames.csv").open(newline="")))
+    records = [json.loads(line) for line in (out / "frames.jsonl").read_text().splitlines()]
+    assert [(row["name"], float(row["time"])) for row in rows] == [("000000", 0.0), ("000001", 0.5), ("000002", 0.6)]
+    for row, record in zip(rows, records, strict=True):
+        for score in ("entropy", "epistemic", "max-logit"):
+            for statistic in ("mean", "max", "p99"):
+                assert float(row[f"{score}.{statistic}"]) == record[statistic][score]
+        assert int(row["entropy.component"]) == record["component"]["entropy"]
+        assert row["max-logit.component"] == ""  # unbounded: no threshold of its own
+    assert json.loads((out / "manifest.json").read_text())["maps"]["epistemic"]["component_threshold"] == 0.1
+
+
+def test_shards_make_one_table_when_the_last_has_finished(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 5)
+    predict(tmp_path / "in", tmp_path / "whole")
+    predict(tmp_path / "in", tmp_path / "two", shard=Shard(2, 2))
+    assert not (tmp_path / "two" / "frames.csv").exists()
+    predict(tmp_path / "in", tmp_path / "two", shard=Shard(1, 2))
+    assert (tmp_path / "two/frames.csv").read_bytes() == (tmp_path / "whole/frames.csv").read_bytes()
+    moments = worst_moments([tmp_path / "two"], "entropy", count=3)
+    assert [m.name for m in moments] == [m.name for m in worst_moments([tmp_path / "whole"], "entropy", count=3)]
+
+
+@given(
+    st.lists(st.one_of(st.floats(-5, 5), st.just(math.nan)), max_size=30),
+    st.integers(1, 6),
+    st.sampled_from([0.0, 1.0, 2.5, 100.0]),
+)
+def test_peaks_are_the_highest_that_are_far_enough_apart(values: list[float], count: int, apart: float) -> None:
+    times = [0.5 * place for place in range(len(values))]
+    chosen = separated_peaks(values, times, count, apart)
+    picked = [values[place] for place in chosen]
+    assert picked == sorted(picked, reverse=True)
+    assert len(set(chosen)) == len(chosen) <= count
+    for place in chosen:
+        assert all(place == other or abs(times[place] - times[other]) >= apart for other in chosen)
+    for place, value in enumerate(values):
+        if place not in chosen and not math.isnan(value):
+            near = any(abs(times[place] - times[other]) < apart and values[other] >= value for other in chosen)
+            assert near or (len(chosen) == count and min(picked) >= value)
+
+
+def test_moments_of_several_folders_are_one_ranking(tmp_path: Path) -> None:
+    times = [0.0, 0.1, 3.0, 3.1, 9.0]
+    for name in ("monday", "tuesday"):
+        write_timed_video(tmp_path / f"{name}.mkv", times)
+        predict(tmp_path / f"{name}.mkv", tmp_path / "maps" / name)
+    folders = maps_folders(tmp_path / "maps")
+    assert [folder.name for folder in folders] == ["monday", "tuesday"]
+    moments = worst_moments(folders, "entropy", "mean", count=5, apart=1.0)
+    # The bar grows from frame to frame, so each cluster's last frame is its brightest, its entropy the highest.
+    assert [(m.folder.name, m.time) for m in moments] == [
+        ("monday", 9.0), ("tuesday", 9.0), ("monday", 3.1), ("tuesday", 3.1), ("monday", 0.1)
+    ]  # fmt: skip
+    assert [m.value for m in moments] == sorted((m.value for m in moments), reverse=True)
+    write_moments(tmp_path / "summary.csv", {"moments": ("entropy.mean", moments)})
+    rows = list(csv.DictReader((tmp_path / "summary.csv").open(newline="")))
+    assert [(row["rank"], row["frame"], float(row["value"])) for row in rows] == [
+        (str(rank), m.name, m.value) for rank, m in enumerate(moments, start=1)
+    ]
+    assert len(worst_moments(folders[:1], "entropy", apart=0.0)) == 5
+
+
+def test_images_stand_for_themselves(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 6)
+    out = predict(tmp_path / "in", tmp_path / "out")
+    moments = worst_moments([out], "epistemic", "p99", count=4, apart=1e9)
+    assert len(moments) == 4
+    values = [json.loads(line)["p99"]["epistemic"] for line in (out / "frames.jsonl").read_text().splitlines()]
+    assert [m.value for m in moments] == sorted(values, reverse=True)[:4]
+    assert all(m.time is None for m in moments)
+
+
+def test_bad_input_is_one_line(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "in", 2)
+    out = predict(tmp_path / "in", tmp_path / "out")
+    for words, said in (
+        ((out, "entropie", "mean"), "no mean of 'entropie'.*entropy, epistemic, max-logit"),
+        ((out, "max-logit", "component"), "no component of 'max-logit'"),
+        ((out, "entropy", "median"), "statistic 'median'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            worst_moments([words[0]], *words[1:])
+    with pytest.raises(InputError, match=r"holds no manifest\.json"):
+        maps_folders(tmp_path / "in")
+    (out / "manifest.json").write_text('{"format": "segunc-maps", "format_version": 99}')
+    with pytest.raises(InputError, match="format version 99"):
+        worst_moments([out], "entropy")

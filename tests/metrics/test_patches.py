@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
-from segunc.metrics.selective import count_patches, patch_numbers, patch_summary, sweep
+from segunc.metrics.selective import SHARES, count_patches, patch_numbers, patch_summary, sweep
 
 # Mukhoti & Gal 2018, p. 5.
 LABELS = np.array([[1, 2, 5, 7], [6, 4, 3, 3], [10, 9, 5, 0], [8, 6, 4, 4]])
@@ -35,9 +35,7 @@ def test_published_fixture():
     assert counts.sum(axis=1).tolist() == [2, 2]  # shares of 2/4 are not accurate: the comparison is strict
     numbers = patch_numbers(counts, [0.4])
     # One patch has a mean uncertainty of exactly 0.4 and is certain: the comparison is strict.
-    assert numbers.accurate_if_certain == pytest.approx(2 / 3)
-    assert numbers.uncertain_if_inaccurate == pytest.approx(1 / 2)
-    assert numbers.pavpu == pytest.approx(3 / 4)
+    assert [float(numbers[share][0]) for share in SHARES] == pytest.approx([2 / 3, 1 / 2, 3 / 4])
 
 
 @settings(max_examples=40, deadline=None)
@@ -51,23 +49,10 @@ def test_equals_brute_force_with_ignored_pixels_and_open_borders(seed, window, t
     counts = count_patches(np.where(counted, uncertainty, np.nan), correct, counted, window)
     kinds = brute_force(uncertainty, correct, counted, window, threshold)
     numbers = patch_numbers(counts, [threshold])
-    total = sum(kinds.values())
-    expected = [
-        (numbers.accurate_if_certain, kinds["ac"], kinds["ac"] + kinds["ic"]),
-        (numbers.uncertain_if_inaccurate, kinds["iu"], kinds["iu"] + kinds["ic"]),
-        (numbers.pavpu, kinds["ac"] + kinds["iu"], total),
-    ]
-    for value, part, whole in expected:
-        np.testing.assert_array_equal(value, [part / whole if whole else np.nan])
-
-
-def test_frames_add():
-    random = np.random.default_rng(0)
-    u, c = random.random((16, 12)), random.random((16, 12)) < 0.7
-    all_counted = np.ones((16, 12), bool)
-    whole = count_patches(u, c, all_counted)
-    halves = [count_patches(u[rows], c[rows], all_counted[rows]) for rows in (np.s_[:8], np.s_[8:])]
-    np.testing.assert_array_equal(whole, halves[0] + halves[1])
+    parts = kinds["ac"], kinds["iu"], kinds["ac"] + kinds["iu"]
+    wholes = kinds["ac"] + kinds["ic"], kinds["iu"] + kinds["ic"], sum(kinds.values())
+    for share, part, whole in zip(SHARES, parts, wholes, strict=True):
+        np.testing.assert_array_equal(numbers[share], [part / whole if whole else np.nan])
 
 
 def test_the_sweep_goes_from_the_least_to_the_greatest_uncertainty():
@@ -76,12 +61,12 @@ def test_the_sweep_goes_from_the_least_to_the_greatest_uncertainty():
     counts = count_patches(uncertainty, random.random((40, 40)) > uncertainty, np.ones((40, 40), bool))
     numbers = sweep(counts, 11)
     means = uncertainty.reshape(10, 4, 10, 4).mean((1, 3))
-    assert numbers.thresholds[[0, -1]].tolist() == pytest.approx([means.min(), means.max()], rel=2**-11)
+    assert numbers["thresholds"][[0, -1]].tolist() == pytest.approx([means.min(), means.max()], rel=2**-11)
     # At the greatest uncertainty every patch is certain, so PAvPU and p(accurate | certain) are the share of accurate ones.
     share = counts[0].sum() / counts.sum()
-    assert numbers.pavpu[-1] == numbers.accurate_if_certain[-1] == share
-    assert numbers.uncertain_if_inaccurate[-1] == 0
-    assert (np.diff(numbers.uncertain_if_inaccurate) <= 0).all()
+    assert numbers["pavpu"][-1] == numbers["accurate_if_certain"][-1] == share
+    assert numbers["uncertain_if_inaccurate"][-1] == 0
+    assert (np.diff(numbers["uncertain_if_inaccurate"]) <= 0).all()
 
 
 def test_the_default_threshold_is_the_mean_uncertainty():
@@ -94,10 +79,10 @@ def test_the_default_threshold_is_the_mean_uncertainty():
 def test_unbounded_scores_and_thresholds_beyond_them():
     uncertainty = np.array([[-20.0, -3.0, 5.0]])
     counts = count_patches(uncertainty, np.array([[True, False, False]]), np.ones((1, 3), bool), window=1)
-    assert sweep(counts).thresholds[[0, -1]].tolist() == [-20, 5]
+    assert sweep(counts)["thresholds"][[0, -1]].tolist() == [-20, 5]
     numbers = patch_numbers(counts, [-1e9, 1e9])
-    np.testing.assert_array_equal(numbers.accurate_if_certain, [np.nan, 1 / 3])
-    np.testing.assert_array_equal(numbers.uncertain_if_inaccurate, [1, 0])
+    np.testing.assert_array_equal(numbers["accurate_if_certain"], [np.nan, 1 / 3])
+    np.testing.assert_array_equal(numbers["uncertain_if_inaccurate"], [1, 0])
 
 
 def test_nothing_to_count_is_none():

@@ -1,4 +1,4 @@
-"""Pooled curves against scikit-learn, published fixtures and invariances."""
+"""Pooled and per-image curves against scikit-learn, published fixtures and invariances."""
 
 from __future__ import annotations
 
@@ -12,25 +12,68 @@ from sklearn import metrics as sklearn_metrics
 from segunc.core.errors import InputError
 from segunc.maps.encoding import encode_unit, keys_to_half, score_keys
 from segunc.metrics.counting import (
+    IMAGE_NUMBERS,
     KEYS,
     NO_ANOMALY,
     NO_NORMAL,
+    Counts,
     auroc,
     average_precision,
     best_f1,
     count_keys,
     detection_curve,
     fpr_at_recall,
+    per_image_result,
+    per_image_sums,
 )
-from tests.metrics.curve_oracles import FIXTURES, numbers, oracle
+
+# labels, scores, then AP, AUROC, FPR95 and best F1 as computed by the benchmarks' own tools.
+FIXTURES = [
+    ([0, 0, 0, 1, 1], [0, 0, 0, 1, 1], (1, 1, 0, 1)),
+    ([0, 1, 0, 1], [0.1, 0.4, 0.35, 0.8], (1, 1, 0, 1)),
+    ([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], (5 / 6, 0.75, 0.5, 0.8)),
+    ([0, 0, 1, 1], [0.5, 0.5, 0.5, 0.5], (0.5, 0.5, 1, 2 / 3)),
+    ([0, 0, 0, 1, 1, 1], [0, 0, 0.9, 0.1, 1, 1], (11 / 12, 8 / 9, 1 / 3, 6 / 7)),
+]
+
+
+def numbers(keys: np.ndarray, labels: np.ndarray) -> tuple[float | None, ...]:
+    curve = detection_curve(count_keys(keys, labels))
+    best = best_f1(curve)
+    return average_precision(curve), auroc(curve), fpr_at_recall(curve), None if best is None else best[0]
+
+
+def oracle(scores: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
+    scores = scores.astype(np.float64)
+    false_rate, true_rate, _ = sklearn_metrics.roc_curve(labels, scores, drop_intermediate=False)
+    precision, recall, _ = sklearn_metrics.precision_recall_curve(labels, scores)
+    with np.errstate(invalid="ignore"):
+        f1 = np.nanmax(2 * precision * recall / (precision + recall))
+    return (
+        float(sklearn_metrics.average_precision_score(labels, scores)),
+        float(sklearn_metrics.roc_auc_score(labels, scores)),
+        float(false_rate[true_rate >= 0.95][0]),
+        float(f1),
+    )
+
+
+def counts_of(scores: np.ndarray, labels: np.ndarray) -> Counts:
+    return count_keys(score_keys(scores.astype(np.float16)), labels)
+
+
+def numbers_of(sums: Counts) -> list[float | None]:
+    """Of protocol per-image, in the order of the oracle."""
+    result = per_image_result(sums)
+    return [result[name] for name in ("aupr", "auroc", "fpr95", "best_f1")]
 
 
 @pytest.mark.parametrize("times", [1, 12, 128])
 @pytest.mark.parametrize("stored", [encode_unit, lambda values: values.astype(np.float16)], ids=["codes", "float16"])
 @pytest.mark.parametrize(("labels", "scores", "expected"), FIXTURES)
 def test_published_fixtures(labels, scores, expected, stored, times):
-    keys = score_keys(stored(np.tile(np.array(scores, np.float32), times)))
-    assert numbers(keys, np.tile(labels, times)) == pytest.approx(expected, rel=1e-12)
+    keys, labels = score_keys(stored(np.tile(np.array(scores, np.float32), times))), np.tile(labels, times)
+    assert numbers(keys, labels) == pytest.approx(expected, rel=1e-12)
+    assert numbers_of(per_image_sums(count_keys(keys, labels))) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.02])
@@ -42,11 +85,9 @@ def test_equals_scikit_learn(kind, levels, share):
     raw = np.round((generator.normal(size=20_000) + labels) * levels / 8) / levels * 8
     if kind == "codes":
         stored = encode_unit(1 / (1 + np.exp(-raw)))
-        plain = stored.astype(np.float64)
     else:  # unbounded, on both sides of zero: a sigmoid would merge scores
         stored = (raw * 300 if kind == "wide" else raw * 5 - 60).astype(np.float16)
-        plain = stored.astype(np.float64)
-    assert numbers(score_keys(stored), labels) == pytest.approx(oracle(plain, labels), rel=1e-12)
+    assert numbers(score_keys(stored), labels) == pytest.approx(oracle(stored, labels), rel=1e-12)
 
 
 def test_curve_points_equal_scikit_learn():
@@ -93,10 +134,8 @@ def test_counts_beyond_32_bits_keep_their_curve():
     # 3e9 pixels of each class: products of totals do not fit in 64-bit integers.
     small = count_keys(np.array([1, 2, 2, 3], np.uint16), np.array([0, 0, 1, 1]))
     large = small * 3_000_000_000
-    assert auroc(detection_curve(large)) == pytest.approx(auroc(detection_curve(small)), rel=1e-12)
-    assert average_precision(detection_curve(large)) == pytest.approx(
-        average_precision(detection_curve(small)), rel=1e-12
-    )
+    for number in (auroc, average_precision):
+        assert number(detection_curve(large)) == pytest.approx(number(detection_curve(small)), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +162,7 @@ labels_of_60 = hnp.arrays(np.uint8, 60, elements=st.integers(0, 1))
 def test_merge_is_the_whole_and_order_does_not_matter(scores, labels, cut, random):
     keys = score_keys(scores)
     whole = count_keys(keys, labels)
-    order = list(range(60))
-    random.shuffle(order)
+    order = random.sample(range(60), 60)
     np.testing.assert_array_equal(count_keys(keys[:cut], labels[:cut]) + count_keys(keys[cut:], labels[cut:]), whole)
     np.testing.assert_array_equal(count_keys(keys[order], labels[order]), whole)
     assert whole.sum() == 60
@@ -146,3 +184,29 @@ def test_monotone_transforms_change_no_number(scores, labels):
 def test_equals_scikit_learn_on_any_scores(scores, labels):
     labels[:2] = (0, 1)
     assert numbers(score_keys(scores), labels) == pytest.approx(oracle(scores, labels), rel=1e-12)
+    assert numbers_of(per_image_sums(counts_of(scores, labels))) == pytest.approx(oracle(scores, labels), abs=1e-12)
+
+
+def test_the_mean_is_over_scored_images_and_differs_from_the_pool():
+    generator = np.random.default_rng(0)
+    single, sums, pool = [], np.zeros(6, np.int64), np.zeros((2, 65536), np.int64)
+    for place in range(8):
+        labels = (generator.random(500) < 0.03 * place).astype(np.uint8)  # the first has no anomaly
+        scores = (generator.normal(size=500) + labels - 3 * place).astype(np.float16)
+        counts = counts_of(scores, labels)
+        sums += per_image_sums(counts)
+        pool += counts
+        if labels.any():
+            single.append(oracle(scores, labels))
+    means = np.mean(single, axis=0)
+    assert numbers_of(sums) == pytest.approx(means, abs=1e-12)
+    assert sums[4:].tolist() == [7, 1]
+    assert abs(auroc(detection_curve(pool)) - means[1]) > 0.05
+
+
+def test_images_without_both_classes_give_no_number():
+    scores = np.arange(4.0)
+    for labels in (np.zeros(4, np.uint8), np.ones(4, np.uint8), np.zeros(0, np.uint8)):
+        counts = counts_of(scores[: len(labels)], labels)
+        assert per_image_sums(counts).tolist() == [0, 0, 0, 0, 0, 1]
+    assert per_image_result(np.zeros(6, np.int64)) == dict.fromkeys(IMAGE_NUMBERS)

@@ -24,7 +24,7 @@ from segunc.metrics.smiyc import (
     smiyc_curve,
     smiyc_result,
 )
-from tests.metrics.curve_oracles import FIXTURES
+from tests.metrics.test_pixel_curves import FIXTURES
 
 Frame = tuple[np.ndarray, np.ndarray]
 Table = dict[float, list[int]]
@@ -121,15 +121,16 @@ def test_any_small_frames_equal_the_definition_to_the_bit(frames):
     assert smiyc_result(merge_bins([*map(bins_of, frames)])) == slow_result(frames)
 
 
-def test_edges_between_two_float16_values_do_occur():
-    edges = bins_of(random_frame(1)).edges
-    assert (edges != edges.astype(np.float16)).any()
-
-
-def test_a_frame_has_at_most_two_times_384_bins():
+def test_a_frame_has_at_most_two_times_384_bins_some_between_two_float16_values():
     frame = random_frame(2, 60_000, 0.3)
-    assert 600 < len(bins_of(frame).edges) <= 2 * QUANTILES
-    assert bins_of(frame).counts.sum() == (frame[1] != 255).sum()
+    bins = bins_of(frame)
+    assert 600 < len(bins.edges) <= 2 * QUANTILES
+    assert bins.counts.sum() == (frame[1] != 255).sum()
+    assert (bins.edges != bins.edges.astype(np.float16)).any()
+    curve = smiyc_curve(bins)
+    assert len(curve.thresholds) == len(bins.edges)
+    assert (np.diff(curve.thresholds) < 0).all()
+    assert (curve.positives, curve.negatives) == (bins.counts[1].sum(), bins.counts[0].sum())
 
 
 @pytest.mark.parametrize("times", [1, 12, 128])
@@ -141,19 +142,17 @@ def test_published_fixtures(labels, scores, expected, times):
 
 
 def test_the_threshold_is_an_inclusive_edge_that_gives_best_f1():
+    def f1(frame: Frame, threshold: float) -> float:
+        scores, labels = (some[frame[1] != 255] for some in frame)
+        called = scores >= np.float64(threshold)
+        return float(2 * (called & (labels == 1)).sum() / (called.sum() + (labels == 1).sum()))
+
     frames = [random_frame(seed, 2000, 0.1) for seed in range(1, 4)]
-    result = smiyc_result(merge_bins([*map(bins_of, frames)]))
-    # An edge belongs to one frame's bins only, so F1 at that threshold over all pixels differs a little.
-    scores, labels = (
-        np.concatenate(some)[np.concatenate([f[1] for f in frames]) != 255] for some in zip(*frames, strict=True)
-    )
-    called = scores >= np.float64(result["threshold"])
-    f1 = 2 * (called & (labels == 1)).sum() / (called.sum() + (labels == 1).sum())
-    assert f1 == pytest.approx(result["best_f1"], abs=0.01)
     alone = smiyc_result(bins_of(frames[0]))
-    scores, labels = (some[frames[0][1] != 255] for some in frames[0])
-    called = scores >= np.float64(alone["threshold"])
-    assert 2 * (called & (labels == 1)).sum() / (called.sum() + (labels == 1).sum()) == alone["best_f1"]
+    assert f1(frames[0], alone["threshold"]) == alone["best_f1"]
+    # An edge belongs to one frame's bins only, so F1 at that threshold over all pixels differs a little.
+    result, whole = smiyc_result(merge_bins([*map(bins_of, frames)])), [*map(np.concatenate, zip(*frames, strict=True))]
+    assert f1((whole[0], whole[1]), result["threshold"]) == pytest.approx(result["best_f1"], abs=0.01)
 
 
 @settings(max_examples=20, deadline=None)
@@ -180,8 +179,7 @@ def test_unit_codes_are_evaluated_as_the_float16_of_their_values():
 def test_one_class_alone_ignored_frames_and_constant_scores():
     zeros, labels = np.zeros(6, np.float16), np.array([0, 0, 0, 1, 1, 255], np.uint8)
     assert bins_of((zeros, np.full(6, 255, np.uint8))).counts.shape == (2, 0)
-    assert set(smiyc_result(bins_of((zeros, np.full(6, 255, np.uint8)))).values()) == {None}
-    for label in (0, 1):
+    for label in (0, 1, 255):
         assert set(smiyc_result(bins_of((zeros, np.full(6, label, np.uint8)))).values()) == {None}
     constant = smiyc_result(bins_of((zeros + np.float16(40), labels)))
     assert constant == {"auroc": 0.5, "aupr": 0.4, "fpr95": 1.0, "best_f1": 4 / 7, "threshold": 40.0}
@@ -208,14 +206,6 @@ def test_the_form_of_constant_size_is_near():
     near = smiyc_result(SmiycBins(values[::-1], np.stack((counts[0], counts[1]))[:, keys.thresholds[::-1]]))
     for name, value in smiyc_result(bins).items():
         assert near[name] == pytest.approx(value, abs=1e-3)
-
-
-def test_the_curve_has_a_point_for_each_bin():
-    bins = bins_of(random_frame(1))
-    curve = smiyc_curve(bins)
-    assert len(curve.thresholds) == len(bins.edges)
-    assert (np.diff(curve.thresholds) < 0).all()
-    assert (curve.positives, curve.negatives) == (bins.counts[1].sum(), bins.counts[0].sum())
 
 
 def test_counts_of_other_shapes_and_values_out_of_order_are_refused():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -18,22 +19,8 @@ from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.calibration import bin_counts, reliability
 from segunc.metrics.counting import Counts, count_keys, detection_curve, score_histogram
 from segunc.metrics.selective import count_patches, risk_coverage, sweep
-from segunc.plots.charts import Line, Point, PointPanel, SeriesPanel, scatter_figure, series_figure, thin
-from segunc.plots.evaluation import (
-    class_bars_figure,
-    histogram_figure,
-    patch_figure,
-    precision_recall_figure,
-    precision_recall_line,
-    reliability_figure,
-    risk_coverage_figure,
-    risk_coverage_line,
-    roc_figure,
-    roc_line,
-    sparsification_figure,
-    sparsification_line,
-)
-from segunc.plots.style import WIDTH, line_style, save_figure
+from segunc.plots import evaluation as figures
+from segunc.plots.charts import WIDTH, Line, Point, line_style, save_figure, scatter_figure, series_figure, thin
 
 NAMES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "max-logit", "energy")
 VALUES = decode_unit(np.arange(65536, dtype=np.uint16))
@@ -56,41 +43,43 @@ def patches(seed: int) -> Counts:
     return count_patches(uncertainty, random.random((32, 32)) > uncertainty, np.ones((32, 32), bool))
 
 
+def lines(make: Callable[..., Any], curve: Callable[[Counts], Any], names: Sequence[str] = NAMES) -> list[Any]:
+    return [make(name, curve(counts(i)), i) for i, name in enumerate(names)]
+
+
 def pr() -> Figure:
-    lines = [precision_recall_line(name, detection_curve(counts(i)), i) for i, name in enumerate(NAMES)]
-    return precision_recall_figure(lines, 0.2, "pooled")
+    return figures.precision_recall_figure(lines(figures.precision_recall_line, detection_curve), 0.2, "pooled")
 
 
 def roc() -> Figure:
-    return roc_figure([roc_line(name, detection_curve(counts(i)), i) for i, name in enumerate(NAMES)], "per-image")
+    return figures.roc_figure(lines(figures.roc_line, detection_curve), "per-image")
 
 
 def risk() -> Figure:
-    lines = [risk_coverage_line(name, risk_coverage(counts(i)), i) for i, name in enumerate(NAMES)]
-    return risk_coverage_figure(lines)
+    return figures.risk_coverage_figure(lines(figures.risk_coverage_line, risk_coverage))
 
 
 def spars() -> Figure:
-    return sparsification_figure(
-        [sparsification_line(name, risk_coverage(counts(i + 1)), i) for i, name in enumerate(NAMES[:2])]
-    )
+    return figures.sparsification_figure(lines(figures.sparsification_line, risk_coverage, NAMES[:2]))
 
 
 def reliable() -> Figure:
-    return reliability_figure("abnn", reliability(bin_counts(counts(2), 1 - VALUES)), 0.1234)
+    return figures.reliability_figure("abnn", reliability(bin_counts(counts(2), 1 - VALUES)), 0.1234)
 
 
 def histogram() -> Figure:
-    return histogram_figure({name: score_histogram(counts(i), VALUES, (0.0, 1.0)) for i, name in enumerate(NAMES[:3])})
+    return figures.histogram_figure(
+        {name: score_histogram(counts(i), VALUES, (0.0, 1.0)) for i, name in enumerate(NAMES[:3])}
+    )
 
 
 def bars() -> Figure:
-    return class_bars_figure("abnn", {"road": 1.0, "car": 0.0, "sky": None, "tree": 0.25}, None)
+    return figures.class_bars_figure("abnn", {"road": 1.0, "car": 0.0, "sky": None, "tree": 0.25}, None)
 
 
 def patch() -> Figure:
     sweeps = {name: sweep(patches(i)) for i, name in enumerate(NAMES[:4])}
-    return patch_figure(sweeps, {name: i for i, name in enumerate(sweeps)})
+    return figures.patch_figure(sweeps, {name: i for i, name in enumerate(sweeps)})
 
 
 METHODS = ("deterministic", "fine-tuned, alpha 0", "ABNN", "ABNN, temperature", "MC dropout", "variational", "SWAG")
@@ -103,13 +92,13 @@ def scatter() -> Figure:
         for i, name in enumerate(METHODS)
     ]
     label = "entropy.pooled.aupr\nroad-anomaly, higher is better"
-    return scatter_figure([PointPanel(label, points), PointPanel(label, points[2:])], "test: calibration.ece", False)
+    return scatter_figure([(label, points), (label, points[2:])], "test: calibration.ece", False)
 
 
 def series() -> Figure:
     t = np.linspace(-0.25, 1.25, 13)
-    lines = [Line(name, t, (t - 0.5) ** 2 + i, place=i) for i, name in enumerate(METHODS)]
-    panels = [SeriesPanel("NLL of one network, nats", lines), SeriesPanel("pixel accuracy", lines)]
+    drawn = [Line(name, t, (t - 0.5) ** 2 + i, place=i) for i, name in enumerate(METHODS)]
+    panels = [("NLL of one network, nats", drawn), ("pixel accuracy", drawn)]
     return series_figure(panels, "t along the line (dotted: its ends)", marks=(0.0, 1.0))
 
 
@@ -129,10 +118,7 @@ def test_every_text_lies_inside_the_page_and_is_legible(make: Callable[[], Figur
         extent = text.get_window_extent()
         tick = text.get_text().startswith(("$", "0", "1", "2"))  # ticks beyond the limits exist and are not drawn
         if not tick:
-            assert extent.x0 >= page.x0 - 0.5, text
-            assert extent.x1 <= page.x1 + 0.5, text
-            assert extent.y0 >= page.y0 - 0.5, text
-            assert extent.y1 <= page.y1 + 0.5, text
+            assert page.padded(0.5).count_contains(extent.corners()) == 4, text
         assert text.get_fontsize() >= 6
 
 
@@ -169,32 +155,30 @@ def test_precision_is_drawn_in_steps_so_that_the_area_is_the_average_precision()
     x, y = line.get_data()
     assert line.get_drawstyle() == "steps-pre"
     drawn = np.sum(np.diff(x) * y[1:])
-    value = precision_recall_line("", detection_curve(counts(5)), 0).value
+    value = figures.precision_recall_line("", detection_curve(counts(5)), 0).value
     assert drawn == pytest.approx(value, abs=2e-3)
 
 
-def test_the_legend_shows_names_and_numbers():
-    labels = [text.get_text() for text in reliable().legends[0].get_texts()]
-    assert labels == ["abnn  0.123"]
-    assert [text.get_text() for text in bars().legends[0].get_texts()] == ["abnn"]
+def words(texts: Sequence[Any]) -> list[str]:
+    return [text.get_text() for text in texts]
 
 
-def test_the_dash_of_a_missing_number_is_no_zero():
-    written = [text.get_text() for text in bars().axes[0].texts]
-    assert written == ["1.00", "0.00", "–", "0.25"]
+def test_the_legend_shows_names_and_numbers_and_the_dash_of_a_missing_number_is_no_zero():
+    assert words(reliable().legends[0].get_texts()) == ["abnn  0.123"]
+    assert words(bars().legends[0].get_texts()) == ["abnn"]
+    assert words(bars().axes[0].texts) == ["1.00", "0.00", "–", "0.25"]
 
 
 def test_points_and_their_intervals_are_where_they_should_be():
-    axes = scatter().axes
-    for i, name in enumerate(METHODS):
-        dots = [line for line in axes[0].lines if line.get_marker() != "None"]
-        assert (dots[i].get_xdata()[0], dots[i].get_ydata()[0]) == (0.01 + 0.002 * i, 0.3 - 0.01 * i)
-        assert [text.get_text() for text in scatter().legends[0].get_texts()][i] == name
-    bars = [line for line in axes[0].lines if line.get_marker() == "None"]
-    assert len(bars) == 2 * len(METHODS) - 1  # the first has no interval upwards
-    looks = {(line.get_marker(), line.get_color()) for line in axes[0].lines if line.get_marker() != "None"}
-    assert len(looks) == len(METHODS)
-    assert len([line for line in axes[1].lines if line.get_marker() != "None"]) == len(METHODS) - 2
+    figure = scatter()
+    assert tuple(words(figure.legends[0].get_texts())) == METHODS
+    dots, fewer = ([line for line in axes.lines if line.get_marker() != "None"] for axes in figure.axes)
+    places = [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots]
+    assert places == [(0.01 + 0.002 * i, 0.3 - 0.01 * i) for i in range(len(METHODS))]
+    assert len({(line.get_marker(), line.get_color()) for line in dots}) == len(METHODS)
+    assert len(fewer) == len(METHODS) - 2
+    bars = len(figure.axes[0].lines) - len(dots)
+    assert bars == 2 * len(METHODS) - 1  # the first has no interval upwards
 
 
 def test_series_are_drawn_as_given_with_their_marks():
@@ -218,7 +202,7 @@ def test_every_line_looks_different_in_colour_and_in_grey():
 
 def test_a_place_keeps_the_look_of_a_name():
     line = Line("energy", np.array([0.0, 1.0]), np.array([0.0, 1.0]), place=6)
-    assert roc_figure([line], "pooled").axes[0].lines[1].get_color() == line_style(6)["color"]
+    assert figures.roc_figure([line], "pooled").axes[0].lines[1].get_color() == line_style(6)["color"]
 
 
 @pytest.mark.parametrize("most", [10, 200, 2000])
@@ -236,7 +220,7 @@ def test_thinning_keeps_the_ends_and_the_shape(most):
 
 def test_files_are_whole_and_the_same_whatever_the_settings_of_the_process(tmp_path):
     def one_line() -> Figure:
-        return roc_figure([roc_line("msp", detection_curve(counts(3)), 0)], "per-image")
+        return figures.roc_figure([figures.roc_line("msp", detection_curve(counts(3)), 0)], "per-image")
 
     first = save_figure(one_line(), tmp_path / "first.figure")
     assert [path.name for path in first] == ["first.figure.pdf", "first.figure.svg", "first.figure.png"]
@@ -257,6 +241,6 @@ def test_no_state_of_pyplot_is_made():
 
 def test_curves_without_data_are_refused():
     with pytest.raises(InputError, match="no pixel"):
-        risk_coverage_line("msp", risk_coverage(np.zeros((2, 65536), np.int64)), 0)
+        figures.risk_coverage_line("msp", risk_coverage(np.zeros((2, 65536), np.int64)), 0)
     with pytest.raises(InputError, match="wrongly predicted"):
-        sparsification_line("msp", risk_coverage(np.array([[3, 1], [0, 0]])), 0)
+        figures.sparsification_line("msp", risk_coverage(np.array([[3, 1], [0, 0]])), 0)

@@ -15,8 +15,8 @@ from segunc.affine.files import save_posterior
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.attachment import Attachment
 from segunc.posteriors.files import Model, copy_model, load_model
+from segunc.posteriors.fitting import Attachment
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.temperature import Calibration
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,22 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
-from segunc.posteriors.chains import HMC, SGHMC, SGLD, ChainStates
-from segunc.posteriors.methods import METHODS
+from segunc.posteriors.chains import HMC, SGLD, ChainStates
 from segunc.sampling.sampler import Sampler
-from tests.affine.networks import small_network
+from tests.affine.networks import layout_of, small_network
 
-
-def layout() -> AffineLayout:
-    network = small_network()
-    convert(network)
-    return AffineLayout(network)
-
-
-LAYOUT = layout()
+LAYOUT = layout_of(small_network())
 
 
 def numbered(states: int, chains: int) -> SGLD:
@@ -64,24 +53,9 @@ def test_outside_a_narrower_scope_a_draw_is_the_mean_of_its_chain() -> None:
     assert torch.equal(affine.weight[:, 8:], posterior.affine(LAYOUT, range(6), 0).weight[:, 8:])
 
 
-@pytest.mark.parametrize("method", [SGLD, SGHMC, HMC])
-def test_it_comes_back_from_its_tensors_and_settings(method: type[ChainStates]) -> None:
-    generator = torch.Generator().manual_seed(0)
-    gamma, beta = torch.rand(2, 6, LAYOUT.total, generator=generator)
-    posterior = method(gamma, beta, 3, "decoder", {"temperature": 0.5})
-    restore = METHODS[method.method].restore
-    assert restore is not None
-    back = restore(posterior.tensors(), json.loads(json.dumps({**posterior.settings(), "x": 1})))
-    assert type(back) is method
-    assert back.settings() == posterior.settings()
-    assert torch.equal(back.affine(LAYOUT, range(8), 1).weight, posterior.affine(LAYOUT, range(8), 1).weight)
-    assert posterior.settings()["states"] == 6
-
-
 def test_the_sampler_needs_a_draw_a_chain_and_shows_what_the_states_disagree_on() -> None:
     network = small_network()
-    convert(network)
-    own = AffineLayout(network)
+    own = layout_of(network)
     spread = torch.randn(8, own.total, generator=torch.Generator().manual_seed(0))
 
     def posterior(scale: float) -> SGLD:

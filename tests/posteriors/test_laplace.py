@@ -19,7 +19,7 @@ from segunc.posteriors.files import load_model
 from segunc.posteriors.laplace import FisherSum, Laplace, LaplaceConfig, Structure, finetune_laplace
 from segunc.training.config import FinetuneConfig, parse_config
 from segunc.training.progress import StepProgress
-from tests.affine.networks import randomise, small_network
+from tests.affine.networks import layout_of, randomise, small_network
 from tests.conftest import Job
 
 
@@ -64,8 +64,7 @@ def exact(network: nn.Module) -> Tensor:
 
 def summed(structure: Structure, samples: int, batch: int = 3, scope: str = "all") -> FisherSum:
     network = tiny_network()
-    layout = AffineLayout(network)
-    fisher = FisherSum(network, torch.stack([layout.weight, layout.bias]), structure, scope)
+    fisher = FisherSum(network, AffineLayout(network).affine, structure, scope)
     for number, start in enumerate(range(0, 3, batch)):
         part = slice(start, start + batch)
         fisher.add(IMAGES[part], LABELS[part], number, samples)
@@ -97,8 +96,7 @@ def test_the_three_forms_hold_the_same_numbers() -> None:
 
 def test_images_do_not_see_each_other_in_a_batch() -> None:
     network = tiny_network()
-    layout = AffineLayout(network)
-    affine = torch.stack([layout.weight, layout.bias])
+    affine = AffineLayout(network).affine
     alone, beside = FisherSum(network, affine, "block"), FisherSum(network, affine, "block")
     alone.add(IMAGES[:1], LABELS[:1], seed=0)
     ignored = torch.full_like(LABELS[:1], IGNORE)
@@ -120,9 +118,7 @@ def test_a_scope_leaves_the_other_sites_at_zero() -> None:
 
 def test_layers_without_beta_have_no_row() -> None:
     network = small_network(nn.LayerNorm([8, 4, 4], bias=False)).requires_grad_(False)
-    convert(network)
-    layout = AffineLayout(network)
-    fisher = FisherSum(network, torch.stack([layout.weight, layout.bias]), "full")
+    fisher = FisherSum(network, layout_of(network).affine, "full")
     fisher.add(torch.rand(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64), 0)
     assert fisher.index is not None
     assert len(fisher.index) == 8 + 128 + 8  # gammas of both layers, betas of the BatchNorm alone
@@ -136,8 +132,7 @@ def test_too_many_parameters_for_the_full_form(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_network_that_blows_up_is_an_error() -> None:
     network = tiny_network()
-    layout = AffineLayout(network)
-    fisher = FisherSum(network, torch.stack([layout.weight, layout.bias]) * 1e38, "block")
+    fisher = FisherSum(network, AffineLayout(network).affine * 1e38, "block")
     with pytest.raises(InputError, match="NaN or infinite"):
         fisher.add(IMAGES, LABELS, 0)
 
@@ -157,10 +152,14 @@ def run(job: Job, out: Path, settings: str = "") -> Laplace:
     return posterior
 
 
+@pytest.fixture(scope="module")
+def whole(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> Laplace:
+    return run(trained, tmp_path_factory.mktemp("laplace") / "whole")
+
+
 def test_an_interrupted_fisher_is_continued_to_the_same_numbers(
-    trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Job, whole: Laplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = run(trained, tmp_path / "whole")
     added: list[int] = []
     add = FisherSum.add
 
@@ -190,10 +189,10 @@ def test_an_interrupted_fisher_is_continued_to_the_same_numbers(
     assert len(added) == 3, "nor is anything of a finished run"
 
 
-def test_a_finetuning_before_moves_the_mean(trained: Job, tmp_path: Path) -> None:
-    base, tuned = run(trained, tmp_path / "base"), run(trained, tmp_path / "tuned", ", epochs: 1")
-    assert float((tuned.mean - base.mean).abs().max()) > 1e-4
-    assert not torch.equal(tuned.fisher, base.fisher)
+def test_a_finetuning_before_moves_the_mean(trained: Job, whole: Laplace, tmp_path: Path) -> None:
+    tuned = run(trained, tmp_path / "tuned", ", epochs: 1")
+    assert float((tuned.mean - whole.mean).abs().max()) > 1e-4
+    assert not torch.equal(tuned.fisher, whole.fisher)
 
 
 def test_a_full_fisher_of_the_last_site(trained: Job, tmp_path: Path) -> None:

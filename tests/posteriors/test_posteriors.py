@@ -12,31 +12,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise
-from segunc.affine.posterior import Posterior
-from segunc.affine.prior import Prior
+from segunc.affine.posterior import Posterior, Prior
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.chains import HMC, SGHMC, SGLD
 from segunc.posteriors.files import restore_posterior
 from segunc.posteriors.laplace import Laplace
 from segunc.posteriors.mc_dropout import ChannelDropout
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.swag import Swag
 from segunc.posteriors.variational import MeanField
-from tests.affine.networks import randomise, small_network
+from tests.affine.networks import layout_of, randomise, small_network
 
 
 def converted(norm: nn.Module | None = None) -> AffineLayout:
     """A layout of 16 channels, 8 of them under ``encoder``."""
-    network = small_network(norm)
-    convert(network)
-    return AffineLayout(network)
+    return layout_of(small_network(norm))
 
 
 LAYOUT = converted()
-MEAN = torch.stack([LAYOUT.weight, LAYOUT.bias])
+MEAN = LAYOUT.affine
 
 
 def rand(*shape: int, seed: int = 0) -> Tensor:
@@ -66,18 +63,26 @@ MAKE: dict[str, Callable[[str], Posterior]] = {
 }
 
 
+CHAINS: dict[str, Callable[[str], Posterior]] = {
+    kind.method: lambda scope, kind=kind: kind(rand(6, 16), rand(6, 16), 3, scope, {"temperature": 0.5})
+    for kind in (SGLD, SGHMC, HMC)
+}
+"""They have other promises about their draws, which tests/posteriors/test_chains.py holds."""
+
+
 def test_every_stored_posterior_is_tested() -> None:
-    """Chains have other promises about their draws, which tests/posteriors/test_chains.py holds; the rest stores no posterior."""
     others = {"deterministic", "ensemble", "tta", "temperature", "standardized-max-logit"}
-    assert set(MAKE) | {"sgld", "sghmc", "hmc"} | others == set(METHODS)
+    assert set(MAKE) | set(CHAINS) | others == set(METHODS)
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", MAKE | CHAINS)
 def test_it_restores_itself_from_its_file(name: str) -> None:
-    posterior = MAKE[name]("decoder")
+    posterior = (MAKE | CHAINS)[name]("decoder")
     restore = METHODS[name].restore
     assert restore is not None
     again = restore(posterior.tensors(), json.loads(json.dumps({**posterior.settings(), "x": 1})))
+    assert type(again) is type(posterior)
+    assert again.settings() == posterior.settings()
     for one, other in zip(vars(again).values(), vars(posterior).values(), strict=True):
         assert torch.equal(one, other) if isinstance(one, Tensor) else one == other
     with pytest.raises(KeyError):
@@ -166,7 +171,7 @@ def test_a_full_laplace_moves_its_index_alone() -> None:
 
 def test_a_layer_without_beta_keeps_none() -> None:
     layout = converted(randomise(nn.LayerNorm([8, 8, 8], bias=False)))
-    mean = torch.stack([layout.weight, layout.bias])
+    mean = layout.affine
     fisher = torch.zeros(3, layout.total)
     draws = Laplace(mean, fisher).affine(layout, [0], 0)
     assert torch.equal(draws.bias[0, 8:], torch.zeros(512))
@@ -174,7 +179,7 @@ def test_a_layer_without_beta_keeps_none() -> None:
 
 
 def test_channel_dropout_drops_whole_channels_and_keeps_the_expectation() -> None:
-    posterior = ChannelDropout.of(LAYOUT, 0.3)
+    posterior = ChannelDropout(MEAN, 0.3)
     draws = posterior.affine(LAYOUT, range(8_000), 0)
     dropped = draws.weight == 0
     assert torch.equal(dropped, draws.bias == 0)
@@ -189,13 +194,13 @@ def test_channel_dropout_drops_whole_channels_and_keeps_the_expectation() -> Non
 @settings(max_examples=30, deadline=None)
 def test_what_a_smaller_p_drops_a_larger_one_drops_too(one: float, other: float) -> None:
     small, large = sorted((one, other))
-    first = ChannelDropout.of(LAYOUT, small).affine(LAYOUT, range(4), 1).weight == 0
-    second = ChannelDropout.of(LAYOUT, large).affine(LAYOUT, range(4), 1).weight == 0
+    first = ChannelDropout(MEAN, small).affine(LAYOUT, range(4), 1).weight == 0
+    second = ChannelDropout(MEAN, large).affine(LAYOUT, range(4), 1).weight == 0
     assert bool((second | ~first).all())
 
 
 def test_p_0_and_alpha_0_are_the_network_itself() -> None:
-    for posterior in (ChannelDropout.of(LAYOUT, 0.0), ABNN.around(LAYOUT, 0.0)):
+    for posterior in (ChannelDropout(MEAN, 0.0), ABNN.around(LAYOUT, 0.0)):
         draws = posterior.affine(LAYOUT, [0, 1], 0)
         assert torch.equal(draws.weight, LAYOUT.weight.expand(2, -1))
         assert torch.equal(draws.bias, LAYOUT.bias.expand(2, -1))
@@ -216,7 +221,7 @@ def recorded(method: str, **record: str) -> Posterior:
         (lambda: Laplace(MEAN, rand(2, 16)), "for a block Fisher"),
         (lambda: Laplace(MEAN, rand(2, 2), "full"), "for a full Fisher"),
         (lambda: Prior(0.0), "prior_scale 0"),
-        (lambda: Prior(effective_pixels=-1.0), "effective_pixels -1"),
+        (lambda: Prior(effective_pixels=float("nan")), "effective_pixels nan"),
         (lambda: Prior(temperature=-1.0), "temperature -1"),
         (lambda: ABNN(MEAN, MEAN, -0.1), "alpha -0.1"),
         (lambda: ABNN(MEAN, MEAN, float("nan")), "alpha nan"),

@@ -77,7 +77,7 @@ def test_the_mean_moves_and_outside_of_the_scope_nothing_varies(tmp_path: Path) 
     task = swag_task(small_network(), burn_in=2, collect_every=1, rank=4, scope="decoder", lr=0.02)
     fit(task, tmp_path, 3)
     posterior = task.trained.gaussian()
-    base = torch.stack([task.layout.weight, task.layout.bias])
+    base = task.layout.affine
     torch.testing.assert_close(posterior.mean[:, :8], base[:, :8], rtol=1e-6, atol=0)
     assert float(posterior.variance[:, :8].max()) < 1e-12
     assert float(posterior.variance[:, 8:].max()) > 1e-5

@@ -9,42 +9,37 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
-from segunc.affine.prior import Prior
+from segunc.affine.posterior import Prior
 from segunc.core.errors import InputError
 from segunc.posteriors.laplace import FisherSum
 from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
-from tests.affine.networks import small_network
+from tests.affine.networks import layout_of, small_network
 from tests.training.fitting import variational_task
 
-
-def layout() -> AffineLayout:
-    network = small_network()
-    convert(network)
-    return AffineLayout(network)
+LAYOUT = layout_of(small_network())
 
 
 @pytest.mark.parametrize("scope", ["all", "decoder"])
 @pytest.mark.parametrize("prior_mean", ["base", "zero"])
 def test_the_kl_is_that_of_torch(scope: str, prior_mean: Any) -> None:
     prior = Prior(0.3, mean=prior_mean)
-    made = MeanFieldTraining(layout(), VariationalConfig(initial_sigma=0.05, kl_weight=0.7, scope=scope), prior)
+    made = MeanFieldTraining(LAYOUT, VariationalConfig(initial_sigma=0.05, kl_weight=0.7, scope=scope), prior)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         made.mean.add_(0.1 * torch.randn(made.mean.shape, generator=generator))
         made.rho.add_(torch.randn(made.rho.shape, generator=generator))
     chosen = slice(8, 16) if scope == "decoder" else slice(0, 16)
-    base = torch.stack([layout().weight, layout().bias])[:, chosen]
+    base = LAYOUT.affine[:, chosen]
     centre = base if prior_mean == "base" else torch.zeros_like(base)
     q = Normal(made.mean[:, chosen], torch.nn.functional.softplus(made.rho)[:, chosen])
     expected = 0.7 * kl_divergence(q, Normal(centre, torch.full_like(base, 0.3))).sum() / prior.effective_pixels
-    torch.testing.assert_close(made.regulariser(layout(), 0), expected, rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(made.regulariser(LAYOUT, 0), expected, rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("sigma", [1e-4, 0.02, 3.0])
 def test_it_starts_at_the_trained_values_with_the_given_sigma(sigma: float) -> None:
     posterior = variational_task(small_network(), initial_sigma=sigma).posterior()
-    assert torch.equal(posterior.mean, torch.stack([layout().weight, layout().bias]))
+    assert torch.equal(posterior.mean, LAYOUT.affine)
     assert torch.allclose(posterior.sigma, torch.tensor(sigma), rtol=1e-4)
 
 
@@ -75,11 +70,7 @@ def trained_sigma() -> torch.Tensor:
     """sigma after a training of rho alone on such labels."""
     images, labels = own_labels()
     task = variational_task(
-        small_network(),
-        initial_sigma=0.02,
-        effective_pixels=EFFECTIVE_PIXELS,
-        draws_per_image=4,
-        prior_scale=0.1,
+        small_network(), initial_sigma=0.02, effective_pixels=EFFECTIVE_PIXELS, draws_per_image=4, prior_scale=0.1
     )
     task.log_dict = lambda *a, **k: None  # type: ignore[method-assign]
     optimizer = torch.optim.Adam([task.trained.rho], 0.1)
@@ -97,7 +88,7 @@ def test_sigma_converges_to_that_of_laplace() -> None:
     """Where the posterior is nearly Gaussian the best mean-field sigma is 1 / sqrt(N_eff F_ii + 1 / s^2)."""
     network = small_network().requires_grad_(False)
     convert(network)
-    fisher = FisherSum(network, torch.stack([layout().weight, layout().bias]), "diagonal")
+    fisher = FisherSum(network, LAYOUT.affine, "diagonal")
     images, labels = own_labels()
     fisher.add(images, labels, 0, samples=40)
     expected = (EFFECTIVE_PIXELS * fisher.mean() + 100.0).rsqrt()
@@ -112,7 +103,7 @@ def test_sigma_converges_to_that_of_laplace() -> None:
 
 
 def test_rho_has_a_rate_of_its_own() -> None:
-    groups = MeanFieldTraining(layout(), VariationalConfig(lr=0.001, sigma_lr=0.5)).parameter_groups()
+    groups = MeanFieldTraining(LAYOUT, VariationalConfig(lr=0.001, sigma_lr=0.5)).parameter_groups()
     assert [group.get("lr") for group in groups] == [None, 0.5]
 
 

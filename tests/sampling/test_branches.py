@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, branches_of
+from segunc.affine.branches import AnyPosterior, Branch, branches_of
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout, dropout_layers
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
 from segunc.affine.posterior import Deterministic
 from segunc.core.errors import InputError
-from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
-from segunc.sampling import Prediction, Sampler
+from segunc.sampling import Sampler
 from segunc.sampling.runner import draw_logits
 from tests.affine.networks import small_network
-from tests.scores.stacked import decompose_draws
+from tests.sampling.plain import assert_mean_of, posterior_of
 
 IMAGES = torch.rand(2, 3, 24, 32, generator=torch.Generator().manual_seed(0))
 SIZE = (24, 32)
@@ -36,10 +33,9 @@ def plain(seed: int) -> nn.Module:
     return network
 
 
-def stochastic(seed: int, alpha: float = 0.3, members: int = 1) -> EnsembleMember:
+def stochastic(seed: int, alpha: float = 0.3, members: int = 1) -> Branch:
     network = plain(seed)
-    convert(network)
-    return EnsembleMember(network, ABNN.around(AffineLayout(network), alpha, members))
+    return Branch(network, posterior_of(network, alpha, members))
 
 
 class Low(nn.Module):
@@ -54,17 +50,10 @@ class Low(nn.Module):
         return F.interpolate(logits, x.shape[-2:], mode="bilinear", align_corners=False)
 
 
-def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e-6) -> None:
-    """The maps are those of the logits ``[n, C, H, W]`` of each draw."""
-    probabilities = torch.stack([logits.softmax(1) for logits in draws])
-    expected = decompose_draws(probabilities)
-    torch.testing.assert_close(result.probabilities, probabilities.mean(0), atol=atol, rtol=0)
-    for name in ("entropy", "aleatoric", "epistemic"):
-        torch.testing.assert_close(result.scores[name], getattr(expected, name), atol=atol, rtol=0)
-
-
 @torch.no_grad()
-def by_hand(member: EnsembleMember, images: Tensor, number: int, seed: int, total: int) -> Tensor:
+def by_hand(member: Branch, images: Tensor, number: int = 0, seed: int = 0, total: int = 1) -> Tensor:
+    if isinstance(member.posterior, Deterministic):
+        return member.network(images)  # type: ignore[no-any-return]
     layout = AffineLayout(member.network)
     with layout.active(member.posterior.affine(layout, [number], NoiseSource(seed, DEFAULT_SCHEME, total))):
         logits: Tensor = member.network(images)
@@ -73,7 +62,7 @@ def by_hand(member: EnsembleMember, images: Tensor, number: int, seed: int, tota
 
 def test_an_ensemble_of_two_networks_is_the_mean_of_their_softmaxes() -> None:
     first, second = Low(0), Low(1)
-    ensemble = Ensemble([EnsembleMember(first, Deterministic()), EnsembleMember(second, Deterministic())])
+    ensemble = Ensemble([Branch(first, Deterministic()), Branch(second, Deterministic())])
     sampler = Sampler(first, ensemble, draws=24)
     assert sampler.draws == 2, "nothing is gained by repeating networks"
     result = sampler(IMAGES, keep_probabilities=True)
@@ -87,15 +76,11 @@ def test_an_ensemble_of_two_networks_is_the_mean_of_their_softmaxes() -> None:
 @pytest.mark.parametrize("chunk", [1, 2, 5, None])
 def test_an_ensemble_of_posteriors_in_any_chunk(chunk: int | None) -> None:
     """ABNN of two members, a deterministic network, ABNN: draw s is draw s // 3 of member s mod 3, noise of its own."""
-    members = [stochastic(0, members=2), EnsembleMember(plain(5), Deterministic()), stochastic(2)]
+    members = [stochastic(0, members=2), Branch(plain(5), Deterministic()), stochastic(2)]
     expected = []
     for draw in range(8):
-        member = members[draw % 3]
-        if isinstance(member.posterior, Deterministic):
-            with torch.no_grad():
-                expected.append(member.network(IMAGES))
-        else:
-            expected.append(by_hand(member, IMAGES, draw // 3, mix_seed(7, draw % 3), len(range(draw % 3, 8, 3))))
+        part = len(range(draw % 3, 8, 3))
+        expected.append(by_hand(members[draw % 3], IMAGES, draw // 3, mix_seed(7, draw % 3), part))
     sampler = Sampler(members[0].network, Ensemble(members), draws=8, seed=7, chunk=chunk)
     assert_mean_of(sampler(IMAGES, keep_probabilities=True), expected)
     held = draw_logits(members[0].network, Ensemble(members), IMAGES, 8, 7)
@@ -182,7 +167,7 @@ def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[flo
 
 def test_over_an_ensemble_every_member_meets_every_transform() -> None:
     networks = [plain(seed) for seed in range(4)]
-    inner = Ensemble([EnsembleMember(network, Deterministic()) for network in networks])
+    inner = Ensemble([Branch(network, Deterministic()) for network in networks])
     branches = branches_of(networks[0], TestTimeAugmentation(inner, (1.0, 0.5, 2.0), flip=True))
     pairs = {(id(b.network), b.transform.scale, b.transform.flip) for b in branches}
     assert len(pairs) == len(branches) == 24
@@ -203,7 +188,7 @@ def dropping(layer: nn.Module) -> nn.Module:
 def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | None) -> None:
     network = dropping(layer)
     posterior = OwnDropout.of(dropout_layers(network))
-    expected = [by_hand(EnsembleMember(network, posterior), IMAGES, draw, 2, 7) for draw in range(7)]
+    expected = [by_hand(Branch(network, posterior), IMAGES, draw, 2, 7) for draw in range(7)]
     sampler = Sampler(network, posterior, draws=7, seed=2, chunk=chunk)
     result = sampler(IMAGES, keep_probabilities=True)
     assert sampler.report.shared
@@ -227,11 +212,10 @@ def test_own_dropout_of_probability_zero_is_the_network() -> None:
 
 def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
     members = [stochastic(0, members=2), stochastic(1)]
-    with pytest.raises(InputError, match="3 draws for 4 members"):
-        Sampler(members[0].network, Ensemble(members), draws=3)
     augmented = TestTimeAugmentation(members[1].posterior, (1.0, 0.5), flip=True)
-    with pytest.raises(InputError, match="3 draws for 4 members"):
-        Sampler(members[1].network, augmented, draws=3)
+    for network, posterior in ((members[0].network, Ensemble(members)), (members[1].network, augmented)):
+        with pytest.raises(InputError, match="3 draws for 4 members"):
+            Sampler(network, posterior, draws=3)
     with pytest.raises(InputError, match="augmentation of a model that has it already"):
         TestTimeAugmentation(augmented)
     for scales in ((), (0.0,), (float("nan"),)):
@@ -239,8 +223,7 @@ def test_too_few_draws_and_mixtures_that_cannot_be() -> None:
             TestTimeAugmentation(Deterministic(), scales)
     with pytest.raises(InputError, match="ensemble of 1 network"):
         Ensemble(members[:1])
-    other = EnsembleMember(nn.Conv2d(3, 5, 1), Deterministic())
-    mixed = Ensemble([EnsembleMember(plain(0), Deterministic()), other])
+    mixed = Ensemble([Branch(network, Deterministic()) for network in (plain(0), nn.Conv2d(3, 5, 1))])
     with pytest.raises(InputError, match=r"\(4, 24, 32\) and \(5, 24, 32\)"):
         Sampler(plain(0), mixed)(IMAGES)
     with pytest.raises(InputError, match="drawn dropout layers none"):

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from segunc.affine.branches import Branch
 from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout
-from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.ensemble import Ensemble, EnsembleMember
+from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler, compilation
@@ -24,6 +23,7 @@ from segunc.sampling.compilation import COMPILE_SECONDS, CORE_SECONDS, MARGIN, M
 from segunc.sampling.sampler import CUDA_BATCH_PIXELS, MOST_FRAMES, frames_at_once
 from segunc.sampling.tail_native import NativeTail
 from tests.affine.networks import small_network
+from tests.sampling.plain import posterior_of
 
 VIDEO = Workload(frames=900, draws=24, pixels=512 * 1024, sizes=1, forms=1, threads=2)
 
@@ -35,11 +35,9 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_long_video_is_compiled_and_a_few_images_are_not() -> None:
-    assert decide(VIDEO, "cpu").compiled
-    assert decide(VIDEO, "cpu").said
-    assert not decide(replace(VIDEO, frames=12), "cpu").compiled
-    assert not decide(replace(VIDEO, frames=12), "cpu").said
-    assert decide(replace(VIDEO, frames=None), "cpu").compiled
+    for frames, compiled in ((900, True), (None, True), (12, False)):
+        found = decide(replace(VIDEO, frames=frames), "cpu")
+        assert found.compiled is found.said is compiled
 
 
 def test_the_break_even_lies_where_the_measurements_put_it() -> None:
@@ -78,13 +76,11 @@ def test_what_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_draws_with_noise_and_their_forms_are_counted() -> None:
     networks = [small_network(seed=seed) for seed in (0, 1)]
     assert Sampler(networks[0], draws=24).drawn_forms() == (0, 0)
-    for network in networks:
-        convert(network)
-    one = ABNN.around(AffineLayout(networks[0]), 0.2)
-    assert Sampler(networks[0], one, draws=5).drawn_forms() == (5, 1)
-    augmented = TestTimeAugmentation(one, (1.0, 0.75), flip=True)
+    posteriors = [posterior_of(network, 0.2, 1) for network in networks]
+    assert Sampler(networks[0], posteriors[0], draws=5).drawn_forms() == (5, 1)
+    augmented = TestTimeAugmentation(posteriors[0], (1.0, 0.75), flip=True)
     assert Sampler(networks[0], augmented, draws=8).drawn_forms() == (8, 2), "mirrored frames are of the same size"
-    ensemble = Ensemble([EnsembleMember(n, ABNN.around(AffineLayout(n), 0.2)) for n in networks])
+    ensemble = Ensemble([Branch(*pair) for pair in zip(networks, posteriors, strict=True)])
     assert Sampler(networks[0], ensemble, draws=7).drawn_forms() == (7, 2)
 
 
@@ -120,8 +116,7 @@ def frames(count: int, height: int = 16, width: int = 20) -> Tensor:
 
 def sampler(**settings: Any) -> Sampler:
     network = small_network()
-    convert(network)
-    return Sampler(network, ABNN.around(AffineLayout(network), 0.3), **{"draws": 4, "compiled": True} | settings)
+    return Sampler(network, posterior_of(network, 0.3, 1), **{"draws": 4, "compiled": True} | settings)
 
 
 def share_compiled(of: Sampler, images: Tensor) -> float:

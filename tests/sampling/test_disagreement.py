@@ -14,11 +14,7 @@ from segunc.scores import MEANS, SCORES
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 SAMPLED_SCORES = ("msp", "entropy", "aleatoric", "epistemic")
-PURE = {
-    "variance": draw_variance,
-    "variation-ratio": variation_ratio,
-    "expected-pairwise-kl": expected_pairwise_kl,
-}
+PURE = {"variance": draw_variance, "variation-ratio": variation_ratio, "expected-pairwise-kl": expected_pairwise_kl}
 
 
 def streamed(logits: Tensor, names: tuple[str, ...] = tuple(PURE), temperature: float = 1.0) -> dict[str, Tensor]:

@@ -1,6 +1,9 @@
-"""The sampler against a plain loop, and what must not change its maps."""
+"""The sampler: its maps are those of its draws one by one, whatever the chunk, the company and the temperature."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,112 +12,106 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNN
-from segunc.sampling import Sampler
+from segunc.posteriors.max_logit import MaxLogitStatistics
+from segunc.sampling import Prediction, Sampler
+from segunc.sampling.runner import draw_logits
+from segunc.scores import DEFAULT_SCORES, SCORES
+from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax, standardized_max_logit
 from tests.affine.networks import Pixelwise, SequenceFirst, randomise, small_network
-from tests.scores.stacked import decompose_draws
+from tests.sampling.plain import assert_maps_of_a_plain_loop, assert_mean_of, posterior_of
+from tests.scores.stacked import draw_variance, expected_pairwise_kl, variation_ratio
 
 IMAGES = torch.rand(3, 3, 20, 28, generator=torch.Generator().manual_seed(0))
+SHARES = ("msp", "entropy", "aleatoric", "epistemic")
+PURE = {"variance": draw_variance, "variation-ratio": variation_ratio, "expected-pairwise-kl": expected_pairwise_kl}
+STATISTICS = MaxLogitStatistics((1.0, 2.0, 0.5, 1.5), (0.5, 1.0, 0.25, 2.0), (9, 9, 9, 9), {}, 1, "")
 
 
-def converted(norm: nn.Module | None = None) -> tuple[nn.Module, AffineLayout]:
-    network = small_network(norm)
-    convert(network)
-    return network, AffineLayout(network)
+def model(alpha: float = 0.4, members: int = 2) -> tuple[nn.Module, ABNN]:
+    network = small_network()
+    return network, posterior_of(network, alpha, members)
 
 
-def loop(
-    network: nn.Module, layout: AffineLayout, posterior: ABNN, draws: int, seed: int, images: torch.Tensor
-) -> torch.Tensor:
-    """Probabilities ``[S, N, C, H, W]`` one draw at a time, as people write it by hand."""
-    stacked = []
+@pytest.mark.parametrize(("members", "temperature"), [(1, 1.0), (3, 1.0), (2, 1.7)])
+def test_maps_are_those_of_the_draws_one_by_one(members: int, temperature: float) -> None:
+    """The temperature divides the logits of draws and base network, but not the max logit."""
+    network, posterior = model(0.4, members)
+    result = Sampler(network, posterior, draws=7, seed=5, temperature=temperature)(IMAGES, keep_probabilities=True)
+    draws = [logits / temperature for logits in draw_logits(network, posterior, IMAGES, 7, 5)]
+    assert_mean_of(result, draws)
     with torch.no_grad():
-        for draw in range(draws):
-            with layout.active(posterior.affine(layout, [draw], NoiseSource(seed, DEFAULT_SCHEME, draws))):
-                stacked.append(network(images).softmax(1))
-    return torch.stack(stacked)
-
-
-@pytest.mark.parametrize("members", [1, 3])
-def test_maps_equal_a_plain_loop(members: int) -> None:
-    network, layout = converted()
-    posterior = ABNN.around(layout, 0.4, members)
-    result = Sampler(network, posterior, draws=7, seed=5)(IMAGES, keep_probabilities=True)
-    probabilities = loop(network, layout, posterior, 7, 5, IMAGES)
-    expected = decompose_draws(probabilities)
-    mean = probabilities.mean(0)
-    torch.testing.assert_close(result.probabilities, mean)
-    # Where two classes are as good as equal, either is right.
-    chosen = mean.gather(1, result.prediction.long()[:, None])
-    assert float((mean.amax(1, keepdim=True) - chosen).max()) < 1e-6
-    assert float((result.prediction != mean.argmax(1)).float().mean()) < 0.01
-    torch.testing.assert_close(result.scores["msp"], 1 - mean.amax(1), atol=1e-6, rtol=1e-4)
-    for name in ("entropy", "aleatoric", "epistemic"):
-        torch.testing.assert_close(result.scores[name], getattr(expected, name), atol=2e-6, rtol=1e-4)
+        base = small_network()(IMAGES)
+    p = (base / temperature).softmax(1)
+    expected = {
+        "msp": 1 - torch.stack(draws).softmax(2).mean(0).amax(1),
+        "deterministic-msp": max_softmax(p),
+        "deterministic-entropy": entropy_from_probabilities(p) / math.log(4),
+        "max-logit": max_logit(base),
+        "energy": energy(base, temperature=temperature),
+    }
+    assert set(result.scores) == set(DEFAULT_SCORES) == set(expected) | set(SHARES)
+    for name, values in expected.items():
+        torch.testing.assert_close(result.scores[name], values, rtol=1e-4, atol=1e-5, msg=name)
     assert float(result.scores["epistemic"].mean()) > 1e-5
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 4, None])
-def test_any_chunk_gives_the_same_codes(chunk: int | None) -> None:
-    network, layout = converted()
-    posterior = ABNN.around(layout, 0.3, 2)
-    reference = Sampler(network, posterior, draws=8, chunk=8)(IMAGES)
-    result = Sampler(network, posterior, draws=8, chunk=chunk)(IMAGES)
-    for name in ("msp", "entropy", "aleatoric", "epistemic"):
-        a, b = (encode_unit(r.scores[name].numpy()).astype(int) for r in (reference, result))
+@pytest.mark.parametrize("chunk", [1, 3, 6])
+def test_disagreement_equals_that_of_stacked_draws_in_any_chunk(chunk: int) -> None:
+    network, posterior = model()
+    found = Sampler(network, posterior, draws=6, seed=3, chunk=chunk, scores=tuple(PURE))(IMAGES).scores
+    p = torch.stack(list(draw_logits(network, posterior, IMAGES, 6, 3))).double().softmax(2)
+    assert set(found) == set(PURE)
+    for name, pure in PURE.items():
+        torch.testing.assert_close(found[name], pure(p).float(), rtol=1e-3, atol=1e-6)
+    assert float(found["variation-ratio"].max()) > 0
+
+
+def assert_same_codes(first: Prediction, second: Prediction, frame: slice = slice(None)) -> None:
+    for name in SHARES:
+        a, b = (encode_unit(v.numpy()).astype(int) for v in (first.scores[name][frame], second.scores[name]))
         assert np.abs(a - b).max() <= 1, name
-    assert torch.equal(reference.prediction, result.prediction)
 
 
-def test_frames_in_any_order_and_batch_give_the_same_codes() -> None:
-    network, layout = converted()
-    sampler = Sampler(network, ABNN.around(layout, 0.3, 2), draws=6)
-    together = sampler(IMAGES)
+def test_any_chunk_and_any_company_give_the_same_codes() -> None:
+    network, posterior = model(0.3)
+    together = Sampler(network, posterior, draws=8, chunk=8)(IMAGES)
+    for chunk in (1, 3, 4, None):
+        sampler = Sampler(network, posterior, draws=8, chunk=chunk)
+        result = sampler(IMAGES)
+        assert_same_codes(together, result)
+        assert torch.equal(together.prediction, result.prediction)
     for index in (2, 0, 1):
-        alone = sampler(IMAGES[index : index + 1])
-        for name in ("msp", "entropy", "aleatoric", "epistemic"):
-            a, b = (encode_unit(v.numpy()).astype(int) for v in (together.scores[name][index], alone.scores[name][0]))
-            assert np.abs(a - b).max() <= 1, name
+        frame = slice(index, index + 1)
+        assert_same_codes(together, sampler(IMAGES[frame]), frame)
 
 
 def test_the_seed_decides() -> None:
-    network, layout = converted()
-    posterior = ABNN.around(layout, 0.3)
+    network, posterior = model(0.3, 1)
     one, same, other = (Sampler(network, posterior, draws=4, seed=s)(IMAGES).scores["epistemic"] for s in (0, 0, 1))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
 
-def test_alpha_zero_with_one_member_has_no_epistemic() -> None:
-    network, layout = converted()
-    result = Sampler(network, ABNN.around(layout, 0.0), draws=5)(IMAGES)
-    assert float(result.scores["epistemic"].max()) < 1e-6
-    torch.testing.assert_close(result.scores["entropy"], result.scores["deterministic-entropy"], atol=1e-5, rtol=1e-5)
-
-
-def test_the_deterministic_network_through_the_same_interface() -> None:
-    result = Sampler(small_network(), draws=24)(IMAGES)
-    torch.testing.assert_close(result.scores["msp"], result.scores["deterministic-msp"], atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(result.scores["entropy"], result.scores["deterministic-entropy"], atol=1e-6, rtol=1e-5)
-    assert float(result.scores["epistemic"].max()) < 1e-6
+def test_without_noise_the_draws_are_the_deterministic_network() -> None:
+    deterministic = Sampler(small_network(), draws=24, scores=[*DEFAULT_SCORES, *PURE])
+    for sampler in (Sampler(*model(0.0, 1), draws=5), deterministic):
+        found = sampler(IMAGES).scores
+        assert float(found["epistemic"].max()) < 1e-6
+        for name in ("msp", "entropy"):
+            torch.testing.assert_close(found[name], found[f"deterministic-{name}"], atol=1e-5, rtol=1e-5)
+    assert all(not found[name].any() for name in PURE)
 
 
 def test_a_network_that_reorders_the_batch_runs_one_draw_at_a_time_and_says_so() -> None:
     network = randomise(Pixelwise(SequenceFirst()).eval())
-    convert(network)
-    layout = AffineLayout(network)
-    posterior = ABNN.around(layout, 0.4)
-    sampler = Sampler(network, posterior, draws=4)
-    result = sampler(IMAGES)
+    sampler = Sampler(network, posterior_of(network, 0.4, 1), draws=4)
+    assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert not sampler.report.batched
     assert any("one at a time" in message for message in sampler.report.messages)
-    expected = decompose_draws(loop(network, layout, posterior, 4, 0, IMAGES))
-    torch.testing.assert_close(result.scores["entropy"], expected.entropy, atol=1e-5, rtol=1e-4)
 
 
 def test_unreached_sites_are_reported() -> None:
@@ -122,63 +119,76 @@ def test_unreached_sites_are_reported() -> None:
     network.add_module("unused", nn.Sequential(nn.Identity()))
     network.forward = lambda x: network.head(network.decoder(network.encoder(x)))  # type: ignore[method-assign]
     network.unused.add_module("norm", nn.BatchNorm2d(4))
-    convert(network)
-    sampler = Sampler(network, ABNN.around(AffineLayout(network), 0.1), draws=2)
+    sampler = Sampler(network, posterior_of(network, 0.1, 1), draws=2)
     sampler(IMAGES)
     assert sampler.report.unreached == ("unused.norm",)
 
 
-def test_maps_at_the_frames_own_size_are_consistent() -> None:
-    network, layout = converted()
-    result = Sampler(network, ABNN.around(layout, 0.4), draws=4)(IMAGES[:1], size=(37, 51), keep_probabilities=True)
-    assert result.prediction.shape == (1, 37, 51)
+def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> None:
+    sampler = Sampler(*model(), draws=4, scores=SCORES, max_logit_statistics=STATISTICS)
+    result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
+    found = result.scores
+    assert list(found) == list(SCORES)
+    for name, values in found.items():
+        assert values.shape == result.prediction.shape == (3, 37, 51)
+        assert torch.isfinite(values).all(), name
+        assert SCORES[name].lower is None or float(values.min()) >= 0, name
+        assert SCORES[name].upper is None or float(values.max()) <= 1, name
     assert result.probabilities is not None
-    torch.testing.assert_close(result.probabilities.sum(1), torch.ones(1, 37, 51))
-    torch.testing.assert_close(result.scores["msp"], 1 - result.probabilities.amax(1))
-    difference = result.scores["entropy"] - result.scores["aleatoric"]
-    torch.testing.assert_close(result.scores["epistemic"], difference.clamp_min(0))
+    torch.testing.assert_close(result.probabilities.sum(1), torch.ones(3, 37, 51))
+    torch.testing.assert_close(found["msp"], 1 - result.probabilities.amax(1))
+    torch.testing.assert_close(found["epistemic"], (found["entropy"] - found["aleatoric"]).clamp_min(0))
 
 
-def test_bfloat16_stays_near_float32() -> None:
-    network, layout = converted()
-    posterior = ABNN.around(layout, 0.3)
-    full, half = (
-        Sampler(network, posterior, draws=4, precision=p)(IMAGES).scores["entropy"] for p in ("float32", "bfloat16")
-    )
-    assert float((full - half).abs().max()) < 0.05
-    assert not torch.equal(full, half), "the option must do something"
+def test_the_standardized_max_logit_is_that_of_the_base_network() -> None:
+    sampler = Sampler(*model(), draws=2, scores=["standardized-max-logit"], max_logit_statistics=STATISTICS)
+    with torch.no_grad():
+        expected = standardized_max_logit(small_network()(IMAGES), STATISTICS)
+    torch.testing.assert_close(sampler(IMAGES).scores["standardized-max-logit"], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_nan_weights_and_dead_alpha_are_errors() -> None:
-    network, layout = converted()
+    network, posterior = model(0.1, 2)
     with pytest.raises(NotFiniteError, match="a draw gives NaN"):
-        Sampler(network, ABNN.around(layout, 1e38), draws=2)(IMAGES)
+        Sampler(network, posterior.with_alpha(1e38), draws=2)(IMAGES)
+    with pytest.raises(NotFiniteError, match="a draw gives NaN"):
+        next(draw_logits(network, posterior.with_alpha(1e38), IMAGES, 2))
     with torch.no_grad():
         network.head.weight[0] = float("nan")
     with pytest.raises(NotFiniteError, match="NaN or infinite logits"):
-        Sampler(network, ABNN.around(layout, 0.1), draws=2)(IMAGES)
+        Sampler(network, posterior, draws=2)(IMAGES)
 
 
-def test_bad_settings() -> None:
-    network, layout = converted()
-    with pytest.raises(InputError, match="2 draws for 3 members"):
-        Sampler(network, ABNN.around(layout, 0.1, 3), draws=2)
-    with pytest.raises(InputError, match="chunk"):
-        Sampler(network, ABNN.around(layout, 0.1), chunk=0)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"draws": 1}, "1 draws for 2 members"),
+        ({"chunk": 0}, "chunk"),
+        ({"scores": ["msp", "sharpness"]}, "score 'sharpness'; expected one of msp, "),
+        ({"scores": ["standardized-max-logit"]}, "finetune --method standardized-max-logit"),
+        *(({"temperature": temperature}, "temperature") for temperature in (0.0, -1.0, math.nan, math.inf)),
+    ],
+)
+def test_settings_that_cannot_be(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Sampler(*model(), **given)
+
+
+def test_networks_that_cannot_be() -> None:
+    with pytest.raises(InputError, match="1 draws for 2 members"):
+        next(draw_logits(*model(), IMAGES, 1))
     with pytest.raises(InputError, match="unconverted"):
-        Sampler(small_network(), ABNN.around(layout, 0.1))
+        Sampler(small_network(), model()[1])
     pooled = nn.Sequential(nn.BatchNorm2d(3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    convert(pooled)
     with pytest.raises(InputError, match="logits"):
-        Sampler(pooled, ABNN.around(AffineLayout(pooled), 0.1), draws=2)(IMAGES)
+        Sampler(pooled, posterior_of(pooled, 0.1, 1), draws=2)(IMAGES)
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 1000))
 def test_maps_lie_in_their_range(draws: int, chunk: int, seed: int) -> None:
-    network, layout = converted()
-    scores = Sampler(network, ABNN.around(layout, 0.5), draws=draws, chunk=chunk, seed=seed)(IMAGES[:1]).scores
-    for name in ("msp", "entropy", "aleatoric", "epistemic"):
+    scores = Sampler(*model(0.5, 1), draws=draws, chunk=chunk, seed=seed)(IMAGES[:1]).scores
+    for name in SHARES:
         assert float(scores[name].min()) >= 0
         assert float(scores[name].max()) <= 1 + 1e-6
     assert float((scores["entropy"] - scores["aleatoric"] - scores["epistemic"]).abs().max()) < 1e-5
@@ -187,8 +197,8 @@ def test_maps_lie_in_their_range(draws: int, chunk: int, seed: int) -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_equals_cpu() -> None:
-    network, layout = converted()
-    cpu = Sampler(network, ABNN.around(layout, 0.3, 2), draws=6)(IMAGES)
+    network, posterior = model(0.3)
+    cpu = Sampler(network, posterior, draws=6)(IMAGES)
     network.cuda()
     gpu = Sampler(network, ABNN.around(AffineLayout(network), 0.3, 2), draws=6)(IMAGES)
     for name, values in cpu.scores.items():

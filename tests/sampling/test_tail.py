@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from segunc.core.device import threads
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail import NATIVE_BASE, Backend, DrawAccumulator, base_maps, choose_backend
 from segunc.sampling.tail_native import native_tail
@@ -75,13 +76,9 @@ def test_layout_and_bfloat16_do_not_matter(name: str, backend: Backend) -> None:
     logits, upsampling = logits_for(name)
     logits = logits.bfloat16()
     expected = sums_of(logits.float(), upsampling, backend)
-    for other in (
-        logits,
-        logits.contiguous(memory_format=torch.channels_last),
-        logits.float().transpose(2, 3).contiguous(),
-    ):
-        given = other.transpose(2, 3) if other.dtype == torch.float32 else other
-        found = sums_of(given, upsampling, backend)
+    turned = logits.float().transpose(2, 3).contiguous().transpose(2, 3)
+    for other in (logits, logits.contiguous(memory_format=torch.channels_last), turned):
+        found = sums_of(other, upsampling, backend)
         torch.testing.assert_close(found.probabilities, expected.probabilities, atol=3e-6, rtol=1e-5)
         torch.testing.assert_close(found.entropy, expected.entropy, atol=3e-6, rtol=1e-5)
 
@@ -101,14 +98,10 @@ def test_draws_in_any_chunks_give_the_same_bits(backend: Backend) -> None:
 @native
 def test_threads_do_not_change_a_bit() -> None:
     logits, upsampling = logits_for("torchvision")
-    threads = torch.get_num_threads()
-    try:
-        found = []
-        for count in (1, 3):
-            torch.set_num_threads(count)
+    found = []
+    for count in (1, 3):
+        with threads(count):
             found.append(sums_of(logits, upsampling, "native"))
-    finally:
-        torch.set_num_threads(threads)
     assert torch.equal(found[0].probabilities, found[1].probabilities)
     assert torch.equal(found[0].entropy, found[1].entropy)
 
@@ -123,9 +116,8 @@ def test_certain_and_uniform_pixels(backend: Backend) -> None:
     maps = {name: SCORES[name](evidence)[0].float() for name in DEFAULT_SCORES[:4]}
     assert float(sums.entropy[0, 0]) == pytest.approx(0.0, abs=1e-12)
     assert summed[:, 0, 0].tolist() == pytest.approx([0, 1, 1, 0], abs=1e-12)
-    assert maps["epistemic"][0].tolist() == pytest.approx([0.5, 0, 0], abs=1e-6), (
-        "two certain draws of four classes: ln 2 / ln 4"
-    )
+    # Two certain draws of four classes: ln 2 / ln 4.
+    assert maps["epistemic"][0].tolist() == pytest.approx([0.5, 0, 0], abs=1e-6)
     assert maps["aleatoric"][0].tolist() == pytest.approx([0, 1, 1], abs=1e-6)
     assert maps["msp"][0].tolist() == pytest.approx([0.5, 0.75, 0.75], abs=1e-6)
     assert prediction.tolist() == [[1, 0, 0]], "of equal classes the first, as argmax does"
@@ -133,9 +125,7 @@ def test_certain_and_uniform_pixels(backend: Backend) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.tuples(st.integers(1, 9), st.integers(1, 140)),
-    st.tuples(st.integers(1, 30), st.integers(1, 300)),
-    st.booleans(),
+    st.tuples(st.integers(1, 9), st.integers(1, 140)), st.tuples(st.integers(1, 30), st.integers(1, 300)), st.booleans()
 )
 def test_taps_are_those_of_interpolate(source: tuple[int, int], full: tuple[int, int], corners: bool) -> None:
     upsampling = Upsampling(source, full, full, corners)
@@ -223,14 +213,8 @@ print("equal")
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_the_triton_kernel_in_the_interpreter() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", TRITON],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=Path(__file__).parents[2],
-        check=False,
-    )
+    command, folder = [sys.executable, "-c", TRITON], Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
     if version("triton").startswith("3.6.") and "only 0-dimensional arrays can be converted" in done.stderr:
         pytest.skip("the interpreter of this Triton (3.6, of torch 2.11) does not know this NumPy")
     assert done.stdout.strip() == "equal", done.stderr[-2000:]

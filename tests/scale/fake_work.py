@@ -14,7 +14,7 @@ from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.shards import Shard
 from segunc.maps.store import MapsWriter
-from segunc.scale.ray_pool import ShardResult, ShardTask
+from segunc.scale import ShardResult, ShardTask
 from tests.maps.fakes import manifest, process
 
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from segunc import scale
 from segunc.core.errors import InputError, PartialFailure
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
-from segunc.scale import ray_pool
-from segunc.scale.ray_pool import Pool, ShardResult, ShardTask, one_line, require_ray, run_shards
+from segunc.scale import Pool, ShardResult, ShardTask, one_line, require_ray, run_shards
 from tests.maps.fakes import write_pictures
 from tests.maps.test_shards import maps_of, run
 from tests.scale.fake_work import FakeWork, no_work
@@ -48,7 +48,7 @@ def cluster() -> Iterator[None]:
     """A cluster of this process, for all tests of this file; starting one takes seconds."""
     pytest.importorskip("ray.data", reason="Ray Data is not installed (extra 'ray')")
     require_ray()
-    with ray_pool._cluster(Pool(2)):
+    with scale._cluster(Pool(2)):
         yield
 
 

@@ -32,14 +32,10 @@ def suppress_by_loops(score: Array, ids: npt.NDArray[np.int64]) -> Array:
         band = ndimage.binary_dilation(border, CROSS, iterations=radius) if radius else border
         result = score.copy()
         for y, x in zip(*np.nonzero(band), strict=True):
-            near = [
-                (min(max(y + dy, 0), height - 1), min(max(x + dx, 0), width - 1))
-                for dy in (-1, 0, 1)
-                for dx in (-1, 0, 1)
-            ]
-            values = [score[place] for place in near if not band[place]]
-            if values:
-                result[y, x] = np.mean(values)
+            near = np.ix_(np.clip([y - 1, y, y + 1], 0, height - 1), np.clip([x - 1, x, x + 1], 0, width - 1))
+            values = score[near][~band[near]]
+            if values.size:
+                result[y, x] = values.mean()
         score = result
     return score
 
@@ -96,35 +92,31 @@ def test_without_a_border_nothing_is_suppressed_and_without_an_inside_nothing_is
     assert torch.equal(suppress_boundaries(score, checkerboard[None]), score)
 
 
+def statistics(mean: tuple[float, ...], std: tuple[float, ...]) -> MaxLogitStatistics:
+    return MaxLogitStatistics(mean, std, (1,) * len(mean), {}, 1, "")
+
+
 def test_each_class_has_its_own_scale() -> None:
     """Two frames of one class each: no border, and a smoothed constant is the constant."""
     logits = torch.zeros(2, 3, 8, 8)
     logits[0, 1], logits[1, 2] = 7.0, 7.0
-    statistics = MaxLogitStatistics((0.0, 9.0, 4.0), (1.0, 2.0, 0.5), (1, 1, 1), {}, 1, "")
-    found = standardized_max_logit(logits, statistics)
+    found = standardized_max_logit(logits, statistics((0.0, 9.0, 4.0), (1.0, 2.0, 0.5)))
     torch.testing.assert_close(found[0], torch.full((8, 8), (9.0 - 7.0) / 2.0))
     torch.testing.assert_close(found[1], torch.full((8, 8), (4.0 - 7.0) / 0.5))
 
 
 def test_a_lower_max_logit_is_more_anomalous_and_frames_do_not_mix() -> None:
     logits = torch.randn(3, 4, 30, 30, generator=torch.Generator().manual_seed(1)) * 2
-    statistics = MaxLogitStatistics((1.0, 2.0, 3.0, 4.0), (1.0, 1.0, 2.0, 2.0), (1, 1, 1, 1), {}, 1, "")
-    together = standardized_max_logit(logits, statistics)
+    of = statistics((1.0, 2.0, 3.0, 4.0), (1.0, 1.0, 2.0, 2.0))
+    together = standardized_max_logit(logits, of)
     for index in range(3):
-        alone = standardized_max_logit(logits[index : index + 1], statistics)[0]
-        torch.testing.assert_close(together[index], alone)
-    lower = standardized_max_logit(logits - 1.0, statistics)
-    assert bool((lower > together).all())
-
-
-def test_bfloat16_logits_are_widened() -> None:
-    logits = torch.randn(1, 4, 10, 10, generator=torch.Generator().manual_seed(2)).bfloat16()
-    statistics = MaxLogitStatistics((1.0,) * 4, (1.0,) * 4, (1,) * 4, {}, 1, "")
-    found = standardized_max_logit(logits, statistics)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, standardized_max_logit(logits.float(), statistics))
+        torch.testing.assert_close(together[index], standardized_max_logit(logits[index : index + 1], of)[0])
+    assert bool((standardized_max_logit(logits - 1.0, of) > together).all())
+    widened = standardized_max_logit(logits.bfloat16(), of)
+    assert widened.dtype == torch.float32
+    torch.testing.assert_close(widened, standardized_max_logit(logits.bfloat16().float(), of))
 
 
 def test_statistics_of_other_classes_are_refused() -> None:
     with pytest.raises(InputError, match="2 classes for logits of 4"):
-        standardized_max_logit(torch.zeros(1, 4, 5, 5), MaxLogitStatistics((1.0, 1.0), (1.0, 1.0), (1, 1), {}, 1, ""))
+        standardized_max_logit(torch.zeros(1, 4, 5, 5), statistics((1.0, 1.0), (1.0, 1.0)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,13 +17,9 @@ from segunc.posteriors.files import load_model
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import validation_nll
 from tests.conftest import Job
+from tests.study.conftest import Run
 from tools import study_connectivity
 from tools.study_connectivity import barrier, places_on_line, segments
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["study_connectivity.py", *map(str, words)])
-    return study_connectivity.main()
 
 
 def test_the_barrier_of_known_curves() -> None:
@@ -57,12 +53,12 @@ def test_lines_pass_through_members_and_draws(overconfident: Job) -> None:
 
 
 def test_the_ends_have_the_loss_of_the_members(
-    finetuned: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finetuned: Job, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--model", finetuned.abnn, "--dataset", "toy", "--data", finetuned.data, "--split", "test", "--every", 1)
     out = tmp_path / "lines.json"
     more = ("--draws", 2, "--points", 7, "--device", "cpu", "--json", out, "--plot", tmp_path / "lines")
-    assert run(monkeypatch, *words, *more) == 0
+    assert run(study_connectivity, *words, *more) == 0
     result = json.loads(out.read_text())
     assert [line["name"] for line in result["lines"]] == ["members 0 to 1", "draws 0 to 1"]
     assert "| members 0 to 1" in capsys.readouterr().out
@@ -78,19 +74,15 @@ def test_the_ends_have_the_loss_of_the_members(
     for line in result["lines"]:
         assert 0 < line["accuracy"][1] <= 1
         assert line["highest_nll"] >= max(line["nll_ends"])
-        between = [nll - ends for nll, ends in zip(line["nll"][2:5], chord(line["nll_ends"]), strict=True)]
-        assert line["barrier"] == pytest.approx(max(between))
+        start, end = line["nll_ends"]
+        chord = [start + share * (end - start) for share in (0.25, 0.5, 0.75)]
+        assert line["barrier"] == pytest.approx(max(np.subtract(line["nll"][2:5], chord)))
     assert (tmp_path / "lines.svg").read_text().count("members 0 to 1") == 1
 
 
-def chord(ends: list[float]) -> list[float]:
-    """A quarter, a half and three quarters of the way."""
-    return [ends[0] + share * (ends[1] - ends[0]) for share in (0.25, 0.5, 0.75)]
-
-
 def test_what_has_no_lines_is_refused(
-    trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Job, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--dataset", "toy", "--data", trained.data, "--json", tmp_path / "lines.json", "--device", "cpu")
-    assert run(monkeypatch, "--model", trained.base, *words) == 2
+    assert run(study_connectivity, "--model", trained.base, *words) == 2
     assert "a posterior over affine parameters" in capsys.readouterr().err

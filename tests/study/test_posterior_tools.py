@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,8 @@ from segunc.networks.files import load_network, save_network
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.chains import HMC
 from tests.conftest import Job
+from tests.study.conftest import Run
 from tools import study_gradient_variance, study_posterior
-
-
-def run(module: Any, monkeypatch: pytest.MonkeyPatch, *words: object) -> Any:
-    monkeypatch.setattr(sys, "argv", ["tool.py", *map(str, words)])
-    return module.main()
 
 
 def keep(make: Any, base: Path, folder: Path) -> Path:
@@ -44,7 +39,7 @@ def two_chains(layout: AffineLayout) -> HMC:
 
 
 def test_posteriors_are_compared_with_a_reference_of_their_base(
-    trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Job, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reference = keep(two_chains, trained.base, tmp_path / "hmc")
     near, far = (
@@ -52,7 +47,7 @@ def test_posteriors_are_compared_with_a_reference_of_their_base(
         for alpha in (0.1, 1.0)
     )
     words = ("--reference", reference, "--data", trained.data, "--draws", 8, "--out", tmp_path / "study")
-    assert run(study_posterior, monkeypatch, "--models", reference, near, far, *words) == 0
+    assert run(study_posterior, "--models", reference, near, far, *words) == 0
     rows = json.loads((tmp_path / "study" / "study.json").read_text())["rows"]
     assert list(rows) == ["reference", "reference: chain 1 against chain 2", "hmc", "alpha-0.1", "alpha-1.0"]
     for split in study_posterior.SPLITS:
@@ -69,20 +64,20 @@ def test_posteriors_are_compared_with_a_reference_of_their_base(
         next(network.parameters()).mul_(2)
     save_network(network, tmp_path / "other")
     other = keep(lambda layout: ABNN.around(layout, alpha=0.1), tmp_path / "other", tmp_path / "of-other")
-    assert run(study_posterior, monkeypatch, "--models", other, *words) == 2
+    assert run(study_posterior, "--models", other, *words) == 2
     assert "has another base" in capsys.readouterr().err
 
 
-def test_every_posterior_over_affine_parameters_has_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_posterior_over_affine_parameters_has_a_row(run: Run, tmp_path: Path) -> None:
     assert {method for method, _ in study_posterior.RUNS.values()} < set(study_posterior.COMPARED)
     assert {"mc-dropout", "hmc", "abnn"} < set(study_posterior.COMPARED)
     with pytest.raises(SystemExit):
-        run(study_posterior, monkeypatch, "--methods", "deterministic", "--out", tmp_path)
+        run(study_posterior, "--methods", "deterministic", "--out", tmp_path)
 
 
-def test_the_noise_of_gradients(trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_noise_of_gradients(trained: Job, tmp_path: Path, run: Run) -> None:
     words = ("--base", trained.base, "--data", trained.data, "--batches", 3, "--batch-size", 2)
-    run(study_gradient_variance, monkeypatch, *words, "--alpha", 0.3, "--sigma", 0.2, "--out", tmp_path)
+    run(study_gradient_variance, *words, "--alpha", 0.3, "--sigma", 0.2, "--out", tmp_path)
     rows = json.loads((tmp_path / "gradients.json").read_text())["rows"]
     plain, abnn, matched, gaussian = rows.values()
     assert plain["variance_of_draws"] == 0 < plain["variance"]
@@ -92,6 +87,6 @@ def test_the_noise_of_gradients(trained: Job, tmp_path: Path, monkeypatch: pytes
     assert abnn["variance_of_draws"] != matched["variance_of_draws"]
     assert gaussian["log_sigma_variance"] > 0
     assert abnn["log_sigma_variance"] is None
-    run(study_gradient_variance, monkeypatch, *words, "--alpha", 0, "--sigma", 0, "--out", tmp_path)
+    run(study_gradient_variance, *words, "--alpha", 0, "--sigma", 0, "--out", tmp_path)
     silent = list(json.loads((tmp_path / "gradients.json").read_text())["rows"].values())
     assert [row["variance"] for row in silent] == pytest.approx([plain["variance"]] * 4, rel=1e-4)

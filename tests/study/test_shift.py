@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +10,18 @@ import pytest
 
 from segunc.cli.main import main
 from tests.conftest import Job
+from tests.study.conftest import Run
 from tools import study_shift
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["study_shift.py", *map(str, words)])
-    return study_shift.main()
-
-
 def test_cells_are_kept_and_are_those_of_evaluate(
-    trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Job, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(study_shift, "CORRUPTIONS", {"noise": None, "jpeg": None})
     out = tmp_path / "shift.json"
-    words = ("--dataset", "toy", "--data", trained.data, "--draws", 2, "--device", "cpu", "--precision", "float32")
-    words = (*words, "--json", out, "--plot", tmp_path / "shift")
-    assert run(monkeypatch, "--model", f"base={trained.base}", *words) == 0
+    words = ("--model", f"base={trained.base}", "--dataset", "toy", "--data", trained.data, "--draws", 2)
+    words = (*words, "--device", "cpu", "--precision", "float32", "--json", out, "--plot", tmp_path / "shift")
+    assert run(study_shift, *words) == 0
     cells = json.loads(out.read_text())["cells"]["base"]
     assert list(cells) == ["none:0", *(f"{name}:{s}" for name in ("noise", "jpeg") for s in range(1, 6))]
     text = capsys.readouterr().out
@@ -50,18 +45,18 @@ def test_cells_are_kept_and_are_those_of_evaluate(
     content["cells"]["base"]["noise:1"]["ece"] = 0.123
     del content["cells"]["base"]["jpeg:3"]
     out.write_text(json.dumps(content))
-    assert run(monkeypatch, "--model", f"base={trained.base}", *words) == 0
+    assert run(study_shift, *words) == 0
     again = json.loads(out.read_text())["cells"]["base"]
     assert again["noise:1"]["ece"] == 0.123
     assert again["jpeg:3"] == cells["jpeg:3"]
     capsys.readouterr()
-    assert run(monkeypatch, "--model", f"base={trained.base}", *words, "--strengths", "2,3") == 0
+    assert run(study_shift, *words, "--strengths", "2,3") == 0
     text = capsys.readouterr().out  # nothing new to measure, and only what was asked for
     assert "base, " not in text
     assert "strength 0 | strength 2 | strength 3 |" in text
     with pytest.raises(SystemExit):
-        run(monkeypatch, "--model", f"base={trained.base}", *words, "--strengths", "3,6")
-    assert run(monkeypatch, "--model", f"base={trained.base}", *words, "--draws", 3) == 2
+        run(study_shift, *words, "--strengths", "3,6")
+    assert run(study_shift, *words, "--draws", 3) == 2
     assert "give another --json" in capsys.readouterr().err
 
 

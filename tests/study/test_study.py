@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ import pytest
 import yaml
 
 from segunc.core.errors import InputError
-from segunc.evaluation.results import load_results
+from segunc.evaluation.compare import load_results
 from tests.conftest import Job
+from tests.study.conftest import Run
 from tools import study_methods
 from tools.study.cells import Study
 from tools.study.plan import read_plan
@@ -32,6 +32,7 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
     """Toy scenes, one base for all seeds, and a row of every kind."""
     data = {"dataset": "toy", "root": str(job.data), "crop": [64, 64], "batch_size": 4}
     toy = {"root": str(job.data), "size": "64x128"}
+    anomalies = {"evaluation": "toy/anomaly", "numbers": ["pooled.auroc", "pooled.aupr"]}
     return {
         "seeds": [0, 1],
         "baseline": "base",
@@ -61,19 +62,8 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
         ],
         "tables": [
             {"title": "Scenes", "evaluation": "toy/test", "numbers": ["segmentation.miou", "calibration.nll"]},
-            {
-                "title": "Anomalies",
-                "evaluation": "toy/anomaly",
-                "score": "epistemic",
-                "baseline_score": "entropy",
-                "numbers": ["pooled.auroc", "pooled.aupr"],
-            },
-            {
-                "title": "Scores",
-                "evaluation": "toy/anomaly",
-                "scores": ["entropy", "epistemic"],
-                "numbers": ["pooled.aupr"],
-            },
+            {**anomalies, "title": "Anomalies", "score": "epistemic", "baseline_score": "entropy"},
+            {**anomalies, "title": "Scores", "scores": ["entropy", "epistemic"], "numbers": ["pooled.aupr"]},
         ],
         "figures": [
             {"name": "figure", "x": "toy/test/calibration.ece", "y": ["toy/anomaly/scores.entropy.pooled.aupr"]},
@@ -83,10 +73,12 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
     }
 
 
-def write_plan(folder: Path, content: dict[str, Any]) -> Path:
+def study_of(content: dict[str, Any], folder: Path, *, candidates: bool = False) -> Study:
+    """The study of a plan that is written to a folder."""
     path = folder / "plan.yaml"
     path.write_text(yaml.safe_dump({"study": content}), encoding="utf-8")
-    return path
+    plan = read_plan(path)
+    return Study(plan, plan.candidates if candidates else plan.rows, folder / "out", "cpu")
 
 
 def run_all(study: Study) -> dict[tuple[str, int], str]:
@@ -97,9 +89,7 @@ def run_all(study: Study) -> dict[tuple[str, int], str]:
 @pytest.fixture(scope="module")
 def made(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, dict[tuple[str, int], str], str]:
     """The study, what became of its cells, and its report."""
-    folder = tmp_path_factory.mktemp("study")
-    plan = read_plan(write_plan(folder, plan_content(trained)))
-    study = Study(plan, plan.rows, folder / "out", "cpu")
+    study = study_of(plan_content(trained), tmp_path_factory.mktemp("study"))
     outcomes = run_all(study)
     return study, outcomes, report(study)
 
@@ -121,19 +111,15 @@ def test_every_cell_is_made_once_and_a_missing_base_is_waited_for(made: Any) -> 
 
 
 def test_the_tool_works_on_chosen_cells_and_writes_the_report(
-    made: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: Any, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study, _, text = made
     words = ("--plan", study.out.parent / "plan.yaml", "--out", study.out, "--device", "cpu")
-    monkeypatch.setattr(sys, "argv", ["study_methods.py", *map(str, words), "--rows", "base,control", "--seeds", "1"])
-    assert study_methods.main() == 0
-    printed = capsys.readouterr().out
-    assert "== toy, base, seed 1: kept" in printed
-    assert "== toy, control, seed 1: kept" in printed
-    assert printed.count(": kept") == 2
+    assert run(study_methods, *words, "--rows", "base,control", "--seeds", "1") == 0
+    kept = [line for line in capsys.readouterr().out.splitlines() if ": kept" in line]
+    assert kept == ["== toy, base, seed 1: kept", "== toy, control, seed 1: kept"]
     assert (study.out / "study.md").read_text().split("Written")[0] == text.split("Written")[0]
-    monkeypatch.setattr(sys, "argv", ["study_methods.py", *map(str, words), "--rows", "ABNM"])
-    assert study_methods.main() == 2
+    assert run(study_methods, *words, "--rows", "ABNM") == 2
     assert "row 'ABNM'; expected one of base" in capsys.readouterr().err
 
 
@@ -218,12 +204,11 @@ def test_other_settings_are_refused_and_unfinished_ones_made_anew(made: Any, tra
     study, _, _ = made
     content = plan_content(trained)
     content["rows"][2]["settings"]["alpha"] = 0.3
-    plan = read_plan(write_plan(tmp_path, content))
-    other = Study(plan, plan.rows, study.out, "cpu")
+    fresh = study_of(content, tmp_path)
+    other = Study(fresh.plan, fresh.plan.rows, study.out, "cpu")
     cell = next(other.cells(["ABNN"], [0]))
     with pytest.raises(InputError, match="other settings or bases"):
         other.run(cell, {})
-    fresh = Study(plan, plan.rows, tmp_path / "out", "cpu")
     cell = next(fresh.cells(["ABNN"], [0]))
     cell.folder.mkdir(parents=True)
     (cell.folder / "cell.json").write_text(json.dumps({"asked": {}, "failure": "not finished", "evaluations": {}}))
@@ -234,21 +219,18 @@ def test_other_settings_are_refused_and_unfinished_ones_made_anew(made: Any, tra
 def test_a_failure_is_recorded_and_the_study_goes_on(trained: Job, tmp_path: Path) -> None:
     content = plan_content(trained)
     content["rows"] = [{"label": "base"}, {"label": "SWAG", "method": "swag", "settings": STEP, "trainer": FLOAT32}]
-    plan = read_plan(write_plan(tmp_path, content))
-    study = Study(plan, plan.rows, tmp_path / "out", "cpu")
-    outcome = study.run(study.cell("toy", plan.rows[1], 0), {})
+    study = study_of(content, tmp_path)
+    outcome = study.run(study.cell("toy", study.plan.rows[1], 0), {})
     assert outcome.startswith("failed: ")
     assert outcome.removeprefix("failed: ") in report(study)
 
 
 def test_candidates_are_ranked_by_the_nll_of_the_selection_frames(trained: Job, tmp_path: Path) -> None:
-    plan = replace(read_plan(write_plan(tmp_path, plan_content(trained))), seeds=[0])
-    study = Study(plan, plan.candidates, tmp_path / "out", "cpu")
+    study = study_of(plan_content(trained, seeds=[0]) | {"rows": [{"label": "base"}]}, tmp_path, candidates=True)
+    nll = {}
     for cell in study.cells():
-        assert study.run(cell, {"selection": plan.protocols["toy"].selection}) == "made"
-    nll = {
-        cell.row.label: json.loads(cell.result("selection").read_text())["calibration"]["nll"] for cell in study.cells()
-    }
+        assert study.run(cell, {"selection": study.plan.protocols["toy"].selection}) == "made"
+        nll[cell.row.label] = json.loads(cell.result("selection").read_text())["calibration"]["nll"]
     text = selection_report(study)
     assert sorted(nll, key=lambda label: text.index(f"| {label}")) == sorted(nll, key=lambda label: nll[label])
     assert nll["alpha 0.8"] != nll["alpha 0.0"]
@@ -285,24 +267,22 @@ def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPa
 def test_plans_that_do_not_fit_together_are_refused(
     trained: Job, tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
-    path = write_plan(tmp_path, plan_content(trained, **changed))
     with pytest.raises(InputError, match=re.escape(message)):
-        read_plan(path)
+        study_of(plan_content(trained, **changed), tmp_path)
 
 
 def test_nothing_is_selected_on_test_frames(trained: Job, tmp_path: Path) -> None:
     content = plan_content(trained)
     content["protocols"]["toy"]["selection"]["split"] = "test"
     with pytest.raises(InputError, match="val or selection"):
-        read_plan(write_plan(tmp_path, content))
+        study_of(content, tmp_path)
 
 
 def test_a_wrong_setting_is_found_before_anything_is_made(trained: Job, tmp_path: Path) -> None:
     content = plan_content(trained)
     content["rows"][4:] = [{"label": "late", "method": "laplace", "settings": {"images": -1}}]
-    plan = read_plan(write_plan(tmp_path, content))
     with pytest.raises(InputError, match="toy, late, seed 0"):
-        Study(plan, plan.rows, tmp_path / "out", "cpu")
+        study_of(content, tmp_path)
     assert not (tmp_path / "out").exists()
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import format_number
+from segunc.evaluation.compare import EvaluationResult, format_number
 from segunc.evaluation.resampling import Replicates, paired_difference
-from segunc.evaluation.results import EvaluationResult
 from tools.study.means import mean_over_seeds, spread_over_seeds
 from tools.study.tables import Chosen, Entry, cost_table, difference_table, number_table
 
@@ -34,14 +33,16 @@ def test_a_mean_over_seeds_is_the_mean_of_numbers_and_of_replicates() -> None:
     results = [result(str(seed), float(row.mean()), row, ece=0.1) for seed, row in enumerate(rows)]
     mean = mean_over_seeds(results, "mean")
     assert mean.numbers["calibration", "nll"] == pytest.approx(rows.mean())
-    assert mean.interval(("calibration", "nll")) == pytest.approx(np.percentile(rows.mean(0), [2.5, 97.5]).tolist())
-    assert mean.interval(("calibration", "ece")) is None
+    assert mean.cell(("calibration", "nll")).interval == pytest.approx(
+        np.percentile(rows.mean(0), [2.5, 97.5]).tolist()
+    )
+    assert mean.cell(("calibration", "ece")).interval is None
     spread = spread_over_seeds(results, ("calibration", "nll"))
     assert spread == pytest.approx(rows.mean(1).std(ddof=1))
     assert spread_over_seeds(results[:1], ("calibration", "nll")) is None
     lacking = mean_over_seeds([results[0], result("x", 1.0, rows[0], ece=None)], "mean")
     assert lacking.numbers["calibration", "ece"] is None
-    assert lacking.reason(("calibration", "ece")) == "no bins"
+    assert lacking.cell(("calibration", "ece")).reason == "no bins"
 
 
 def test_results_of_other_data_have_no_mean() -> None:

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from segunc.posteriors.abnn import DeterministicConfig, Point
 from segunc.posteriors.abnn_task import ABNNTask
-from segunc.posteriors.point import DeterministicConfig, Point
 from segunc.posteriors.swag import SwagConfig, Trajectory
 from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
 from segunc.training.affine_task import AffineTask
@@ -20,8 +20,7 @@ from segunc.training.affine_task import AffineTask
 
 def point_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
     config = DeterministicConfig(**settings)
-    make = lambda layout: Point(layout, config.scope, config.prior())  # noqa: E731
-    return AffineTask(network, 4, make, config, schedule=config.schedule)
+    return AffineTask(network, 4, lambda layout: Point(layout, config.scope, config.prior()), config)
 
 
 def swag_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
@@ -29,12 +28,9 @@ def swag_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
     return AffineTask(network, 4, lambda layout: Trajectory(layout, config), config)
 
 
-def variational_task(network: nn.Module, draws_per_image: int = 1, **settings: Any) -> AffineTask[Any]:
+def variational_task(network: nn.Module, **settings: Any) -> AffineTask[Any]:
     config = VariationalConfig(**{"lr": 0.005, "optimizer": "sgd", "sigma_lr": 0.005, **settings})
-    make = lambda layout: MeanFieldTraining(layout, config)  # noqa: E731
-    return AffineTask(
-        network, 4, make, config, optimizer=config.optimizer, schedule=config.schedule, draws_per_image=draws_per_image
-    )
+    return AffineTask(network, 4, lambda layout: MeanFieldTraining(layout, config), config)
 
 
 TASKS: dict[str, Callable[..., AffineTask[Any]]] = {

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from segunc.core.errors import PartialFailure
-from segunc.training.chain_run import ChainFailure, run_chains
-from segunc.training.langevin import CyclicalSteps, LangevinChain
+from segunc.training.chains import ChainFailure, CyclicalSteps, LangevinChain, run_chains
 from segunc.training.progress import StepProgress
 
 

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size, rank_normalised_rhat
-from segunc.training.chain_run import ChainFailure
-from segunc.training.hmc import HamiltonianChain, leapfrog
-from segunc.training.target import LogDensity
+from segunc.training.chains import ChainFailure, HamiltonianChain, LogDensity, leapfrog
 
 DOUBLE = torch.float64
 

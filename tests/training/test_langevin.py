@@ -14,8 +14,7 @@ from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.training.chain_run import ChainFailure
-from segunc.training.langevin import CyclicalSteps, EnergyGradient, LangevinChain
+from segunc.training.chains import ChainFailure, CyclicalSteps, EnergyGradient, LangevinChain
 
 PRECISION = torch.tensor([[2.0, 0.8], [0.8, 1.0]], dtype=torch.float64)
 MEAN = torch.tensor([1.0, -0.5], dtype=torch.float64)
@@ -76,15 +75,6 @@ def test_mean_and_covariance_of_a_gaussian(size: float, momentum: float, tempera
         assert x[:, i].mean() == pytest.approx(float(MEAN[i]), abs=4 * math.sqrt(expected[i, i] / independent))
     error = np.sqrt((expected**2 + np.outer(np.diag(expected), np.diag(expected))) / independent)
     assert (np.abs(np.cov(x.T) - expected) < 4 * error).all()
-
-
-def test_small_steps_approach_the_density_itself() -> None:
-    """The recursion's own covariance tends to that of the Gaussian at T: SGLD and SGHMC sample what they say."""
-    target = np.linalg.inv(PRECISION.numpy())
-    for momentum in (0.0, 0.9):
-        errors = [np.abs(stationary(size, momentum, 0.5) - 0.5 * target).max() for size in (0.02, 0.01, 0.005)]
-        assert errors[0] / errors[1] == pytest.approx(2.0, rel=0.05)
-        assert errors[1] / errors[2] == pytest.approx(2.0, rel=0.05)
 
 
 def test_noise_of_the_gradient_adds_to_the_temperature_as_computed() -> None:

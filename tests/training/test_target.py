@@ -12,12 +12,11 @@ from sklearn.metrics import log_loss
 from torch import Tensor, nn
 
 from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
-from segunc.affine.prior import Prior, PriorMean
+from segunc.affine.posterior import Prior, PriorMean
 from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
-from segunc.training.hmc import HamiltonianChain
-from segunc.training.target import AffineParameters, LogPosterior
+from segunc.training.chains import HamiltonianChain
+from segunc.training.target import LogPosterior
 from tests.affine.networks import randomise, small_network
 
 S, N_EFF = 0.2, 500.0
@@ -50,7 +49,7 @@ def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
     theta = moved(posterior)
     layout = posterior.layout
     network = small_network().double()
-    gamma, beta = posterior.parameters.expand(theta)
+    gamma, beta = posterior.expand(theta)
     with torch.no_grad():
         for layer, part in ((network.encoder[1], slice(0, 8)), (network.decoder[1], slice(8, 16))):  # type: ignore[index]
             layer.weight.copy_(gamma[part])
@@ -120,24 +119,16 @@ def test_the_scope_and_missing_betas_decide_the_dimension() -> None:
     network = small_network(nn.LayerNorm([8, 8, 8], bias=False))
     posterior = target(network=network)
     layout = posterior.layout
-    assert posterior.parameters.count == layout.total + int(layout.has_bias.sum()) < 2 * layout.total
-    network = small_network()
-    convert(network)
-    layout = AffineLayout(network)
-    decoder = AffineParameters(layout, "decoder")
-    assert decoder.count == 16
+    assert len(posterior.base) == layout.total + int(layout.has_bias.sum()) < 2 * layout.total
+    decoder = target("decoder")
+    layout = decoder.layout
+    assert len(decoder.base) == 16
     theta = decoder.base + torch.arange(1.0, 17.0)
     gamma, beta = decoder.expand(theta.expand(3, -1))
     assert gamma.shape == beta.shape == (3, layout.total)
     assert torch.equal(gamma[1, :8].float(), layout.weight[:8])
     torch.testing.assert_close(gamma[1, 8:].float(), layout.weight[8:] + torch.arange(1.0, 9.0))
     torch.testing.assert_close(beta[1, 8:].float(), layout.bias[8:] + torch.arange(9.0, 17.0))
-
-
-@pytest.mark.parametrize("bad", [{"scale": 0.0}, {"effective_pixels": math.nan}, {"temperature": -1.0}])
-def test_a_prior_out_of_range(bad: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="prior_scale"):
-        Prior(**bad)  # type: ignore[arg-type]
 
 
 def test_a_chain_needs_a_temperature() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.training.task import SegmentationTask
+from segunc.training.base import SegmentationTask
 from tests.conftest import Job
 from tests.verbs.processes import refuse
 
@@ -19,7 +19,7 @@ BATCH = {"image": torch.rand(2, 3, 8, 8), "label": torch.zeros(2, 8, 8, dtype=to
 
 def attached(step: int, folder: Path) -> SegmentationTask:
     """A task that believes to have made some steps."""
-    task = SegmentationTask(nn.Conv2d(3, 2, 1), ("a", "b"))
+    task = SegmentationTask(nn.Conv2d(3, 2, 1), 2)
     trainer = L.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, default_root_dir=folder)
     trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = step
     task.trainer = trainer

@@ -26,12 +26,7 @@ SETTINGS = {
     "variational": "epochs: 1",
 }
 """A small run of each method but ABNN, whose tests are the others of this folder."""
-OWN = {
-    "laplace": "prior_scale 0.3",
-    "mc-dropout": "p 0.1",
-    "swag": "scale 20.0",
-    "variational": "initial_sigma 0.1",
-}
+OWN = {"laplace": "prior_scale 0.3", "mc-dropout": "p 0.1", "swag": "scale 20.0", "variational": "initial_sigma 0.1"}
 """The method's own parameter, larger than in that run."""
 
 RECORDED = {

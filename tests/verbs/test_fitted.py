@@ -27,10 +27,7 @@ data: {{dataset: toy, root: {root}}}
 @pytest.fixture(scope="module")
 def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("configs")
-    groups = {
-        "temperature": "temperature: {pixels: 200, draws: 4}",
-        "standardized-max-logit": "max_logit: {frames: 4}",
-    }
+    groups = {"temperature": "temperature: {pixels: 200, draws: 4}", "standardized-max-logit": "max_logit: {frames: 4}"}
     for method, group in groups.items():
         (folder / method).write_text(CONFIG.format(root=overconfident.data, group=group), encoding="utf-8")
     return {method: folder / method for method in groups}

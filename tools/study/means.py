@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.evaluation.compare import EvaluationResult, data_warnings
 from segunc.evaluation.resampling import NumberPath, Replicates, why_not_paired
-from segunc.evaluation.results import EvaluationResult, data_warnings
 
 
 def mean_over_seeds(results: Sequence[EvaluationResult], name: str) -> EvaluationResult:
@@ -42,7 +42,7 @@ def mean_over_seeds(results: Sequence[EvaluationResult], name: str) -> Evaluatio
         numbers[path] = float(np.mean(known)) if len(known) == len(values) else None
         if numbers[path] is None:
             lacking = next(r for r, value in zip(results, values, strict=True) if value is None)
-            reasons[".".join(path)] = lacking.reason(path)
+            reasons[".".join(path)] = str(lacking.cell(path).reason)
     replicates = _mean_replicates(results)
     intervals = {} if replicates is None else replicates.intervals()
     content = {**first.content, "intervals": intervals, "reasons": reasons}

@@ -9,10 +9,8 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically, write_json
-from segunc.evaluation.compare import ARROWS
-from segunc.evaluation.results import higher_is_better, load_results
-from segunc.plots.charts import Point, PointPanel, scatter_figure
-from segunc.plots.style import save_figure
+from segunc.evaluation.compare import ARROWS, higher_is_better, load_results
+from segunc.plots.charts import Point, save_figure, scatter_figure
 from tools.measuring import provenance
 from tools.study.cells import Cell, Study
 from tools.study.plan import SELECTION, TRAINING_SECONDS, Scatter, Table
@@ -157,8 +155,8 @@ def _draw(study: Study, figure: Scatter) -> list[Path]:
             for label in labels
             if label in across and label in up
         ]
-        panels.append(PointPanel(_axis_label(study, axis, "\n"), points))
-    if not any(panel.points for panel in panels):
+        panels.append((_axis_label(study, axis, "\n"), points))
+    if not any(points for _, points in panels):
         return []
     drawn = scatter_figure(panels, _axis_label(study, figure.x), logarithmic=_number(figure.x) == TRAINING_SECONDS)
     return save_figure(drawn, study.out / figure.name)

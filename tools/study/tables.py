@@ -12,6 +12,7 @@ from segunc.evaluation.compare import (
     NULL,
     Comparison,
     Difference,
+    EvaluationResult,
     compare,
     format_cell,
     format_difference,
@@ -20,7 +21,6 @@ from segunc.evaluation.compare import (
 )
 from segunc.evaluation.compare import Cell as Number
 from segunc.evaluation.resampling import NumberPath
-from segunc.evaluation.results import EvaluationResult
 from tools.study.means import mean_over_seeds, spread_over_seeds
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.quiet import quiet_stderr
+from segunc.core.progress import quiet_stderr
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,10 @@ class ShardResult:
     notes: tuple[str, ...] = ()
 
     def to_row(self) -> dict[str, Any]:
-        """As a row of a table."""
         return {**asdict(self), "task": asdict(self.task), "notes": "\n".join(self.notes)}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> ShardResult:
-        """The result of a row of :meth:`to_row`."""
         return cls(**{**row, "task": ShardTask(**row["task"]), "notes": tuple(filter(None, row["notes"].split("\n")))})
 
 
@@ -57,8 +55,6 @@ Work = Callable[[ShardTask], ShardResult]
 MakeWork = Callable[[], Work]
 """Loads what all shards need, in the worker's process; must be picklable."""
 
-RETRIES = 3
-"""How often a shard is begun again unless told otherwise. A frame that kills every worker must not go round for ever."""
 START_ATTEMPTS = 3
 """On a busy machine the processes of a new cluster may miss Ray's fixed 30 s; what they read from disk is then cached."""
 CONNECT_SECONDS = 10.0
@@ -74,7 +70,7 @@ class Pool:
     threads: int = 1  # CPU cores of each
     gpus: int = 0  # of each
     address: str | None = None  # of a running cluster, as Ray takes it; None starts one on this machine
-    retries: int = RETRIES
+    retries: int = 3  # of a shard: a frame that kills every worker must not go round for ever
 
 
 def require_ray() -> None:
@@ -88,9 +84,8 @@ def require_ray() -> None:
     try:
         import ray.data  # noqa: F401
     except ImportError as error:
-        raise InputError(
-            f"--engine ray without Ray Data ({error})", "the extra 'ray'", "pip install 'segunc[ray]'"
-        ) from error
+        given = f"--engine ray without Ray Data ({error})"
+        raise InputError(given, "the extra 'ray'", "pip install 'segunc[ray]'") from error
 
 
 def run_shards(make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> Iterator[ShardResult]:
@@ -133,7 +128,6 @@ class _Attempts:
         self._begun: Counter[ShardTask] = Counter()
 
     def begin(self, task: ShardTask) -> int:
-        """How often a shard was begun, this time included."""
         self._begun[task] += 1
         return self._begun[task]
 
@@ -143,19 +137,18 @@ class _Actor:
 
     def __init__(self, make_work: MakeWork, attempts: Any, retries: int) -> None:
         self._attempts, self._retries = attempts, retries
-        self._error = ""
-        self._work: Work | None = None
+        self._work: Work | str  # or why it could not be made
         try:
             self._work = make_work()
         except Exception as error:
-            self._error = one_line(error)
+            self._work = one_line(error)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         import ray
 
         task, host = ShardTask(**row), socket.gethostname()
-        if self._work is None:
-            return ShardResult(task, error=self._error, host=host, unusable=True).to_row()
+        if isinstance(self._work, str):
+            return ShardResult(task, error=self._work, host=host, unusable=True).to_row()
         begun = ray.get(self._attempts.begin.remote(task))
         if begun > 1 + self._retries:
             return ShardResult(task, error=f"its worker died {begun - 1} times", host=host).to_row()
@@ -225,6 +218,5 @@ def _connect(address: str) -> None:
         with quiet_stderr():
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (OSError, ValueError, OverflowError, RuntimeError) as error:
-        raise InputError(
-            f"no Ray cluster at {address} ({one_line(error)})", "the address of a running head", "see ray status"
-        ) from error
+        given = f"no Ray cluster at {address} ({one_line(error)})"
+        raise InputError(given, "the address of a running head", "see ray status") from error

@@ -1,4 +1,4 @@
-"""Frames for chains: the batch of a step depends on the seed and the step alone."""
+"""Frames for chains, whose batch of a step depends on the seed and the step alone, and frames that hyper-parameters are selected on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from segunc.core.errors import InputError
+from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.module import SegmentationDataModule
 from segunc.data.samples import SegmentationDataset
-from segunc.training.batches import Minibatches, load_batches
+from segunc.training.data import Minibatches, load_batches
+from segunc.training.selection import CorruptedFrames
 
 
 def frames(root: Path, *, augment: bool) -> SegmentationDataset:
@@ -61,3 +63,20 @@ def test_frames_in_memory_are_those_of_the_set(toy_set: Path) -> None:
 def test_fewer_frames_than_a_batch(toy_set: Path) -> None:
     with pytest.raises(InputError, match="2 training frames; expected at least a batch of 3"):
         Minibatches(frames(toy_set, augment=False), [0, 1], 3, seed=0)
+
+
+def test_every_frame_under_every_corruption(toy_set: Path) -> None:
+    clean = SegmentationDataModule("toy", str(toy_set)).dataset("val")
+    corrupted = CorruptedFrames(clean, 2)
+    assert len(corrupted) == len(CORRUPTIONS) * len(clean)
+    for index in range(len(CORRUPTIONS), 2 * len(CORRUPTIONS)):  # the second frame
+        item = corrupted[index]
+        image, label = clean.read(1)
+        name = clean.samples[1].name
+        kind = list(CORRUPTIONS)[index % len(CORRUPTIONS)]
+        expected = clean.transform(Corruption(kind, 2)(image, name), label)
+        assert item["name"] == name
+        assert torch.equal(item["image"], expected["image"])
+        assert torch.equal(item["label"], clean[1]["label"])
+        # The radius of a blur is that of a large frame: this one has 64 rows.
+        assert torch.equal(item["image"], clean[1]["image"]) == (kind == "blur")

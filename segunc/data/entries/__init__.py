@@ -1,1 +1,0 @@
-"""One module a data set family; :mod:`segunc.data.datasets` gathers their entries."""

@@ -1,1 +1,0 @@
-"""The adapter to the engine that spreads work over many machines."""

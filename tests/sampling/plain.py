@@ -1,0 +1,49 @@
+"""What every way of sampling is compared with: plain passes, one draw at a time, as people write them by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.posteriors.abnn import ABNN
+from segunc.sampling import Prediction, Sampler
+from tests.scores.stacked import decompose_draws
+
+
+def posterior_of(network: nn.Module, alpha: float = 0.3, members: int = 2) -> ABNN:
+    """A posterior around a network, which is converted."""
+    convert(network)
+    return ABNN.around(AffineLayout(network), alpha, members)
+
+
+def assert_mean_of(result: Prediction, draws: Sequence[Tensor], atol: float = 2e-6) -> None:
+    """The maps are those of the logits ``[n, C, H, W]`` of each draw."""
+    probabilities = torch.stack([logits.softmax(1) for logits in draws])
+    expected, mean = decompose_draws(probabilities), probabilities.mean(0)
+    torch.testing.assert_close(result.probabilities, mean, atol=atol, rtol=0)
+    for name in ("entropy", "aleatoric", "epistemic"):
+        torch.testing.assert_close(result.scores[name], getattr(expected, name), atol=atol, rtol=0)
+    # Where two classes are as good as equal, either is right.
+    chosen = mean.gather(1, result.prediction.long()[:, None])
+    assert float((mean.amax(1, keepdim=True) - chosen).max()) <= 2 * atol
+
+
+def assert_maps_of_a_plain_loop(
+    sampler: Sampler, images: Tensor, atol: float = 1e-5, scope: str | None = None, seed: int | None = None
+) -> Prediction:
+    posterior, layout = sampler.posterior, AffineLayout(sampler.network)
+    assert isinstance(posterior, ABNN)
+    noise = sampler.noise if seed is None else replace(sampler.noise, seed=seed)
+    draws = []
+    with torch.no_grad():
+        for draw in range(sampler.draws):
+            with layout.active(posterior.affine(layout, [draw], noise, scope)):
+                draws.append(sampler.network(images))
+    result = sampler(images, keep_probabilities=True, seed=seed)
+    assert_mean_of(result, draws, atol)
+    return result

@@ -1,0 +1,22 @@
+"""Tools are run as from the command line, in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the ``main`` of a tool with some words."""
+
+    def main(tool: Any, *words: object) -> Any:
+        monkeypatch.setattr(sys, "argv", ["tool.py", *map(str, words)])
+        return tool.main()
+
+    return main
