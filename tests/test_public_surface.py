@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import segunc
-from segunc.cli.main import VERBS, options_of
+from segunc.cli.main import FUNCTIONS, VERBS, options_of
 
 LIBRARY = [
     "ABNN",
@@ -37,7 +37,7 @@ ROOMS = [path.stem for path in Path(segunc.__file__).parent.iterdir()]
 
 
 def test_the_public_names_are_these() -> None:
-    assert segunc.__all__ == sorted([*LIBRARY, *OPTIONS, *VERBS])
+    assert segunc.__all__ == sorted([*LIBRARY, *OPTIONS, *(FUNCTIONS.get(verb, verb) for verb in VERBS)])
     assert set(segunc.__all__) <= set(dir(segunc))
 
 
@@ -53,7 +53,7 @@ def test_every_public_name_is_importable_and_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_is_a_typed_function_over_its_frozen_options(name: str) -> None:
-    verb, options = getattr(segunc, name), options_of(name)
+    verb, options = getattr(segunc, FUNCTIONS.get(name, name)), options_of(name)
     signature = inspect.signature(verb)
     assert next(iter(signature.parameters.values())).annotation == options.__name__
     assert signature.return_annotation == f"{name.capitalize()}Result"

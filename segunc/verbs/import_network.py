@@ -41,10 +41,10 @@ def import_network(options: ImportOptions) -> ImportResult:
         InputError: an unknown source, weights that do not fit, classes or a normalisation that nobody says, a network that is
             not a function of each frame alone, or a model folder that exists.
 
-    >>> result = import_network(ImportOptions(source="torchvision:lraspp_mobilenet_v3_large", weights=lraspp,
-    ...     classes="cityscapes", size=(64, 128), out=folder / "imported"))
-    >>> result.description.kind, result.description.num_classes
-    ('torchvision', 19)
+    >>> source, out = "torchvision:lraspp_mobilenet_v3_large", folder / "imported"
+    >>> result = import_network(ImportOptions(source=source, weights=weights, classes="cityscapes", size=(64, 128), out=out))
+    >>> result.description.num_classes, result.description.mean
+    (19, (0.485, 0.456, 0.406))
     """
     kind, colon, name = options.source.partition(":")
     if not colon or not name:

@@ -7,12 +7,14 @@ import importlib
 from pathlib import Path
 
 import pytest
+import torch
+import torchvision
 
 import segunc
-from segunc.cli.main import VERBS
+from segunc.cli.main import FUNCTIONS, VERBS
 from tests.conftest import Job
 
-EXAMPLES = [verb for verb in VERBS if verb != "demo"]  # which takes minutes, and has a test of its own
+EXAMPLES = [FUNCTIONS.get(verb, verb) for verb in VERBS if verb != "demo"]  # which takes minutes, and has a test of its own
 
 
 @pytest.mark.parametrize("verb", EXAMPLES)
@@ -34,6 +36,10 @@ def test_the_example_of_a_verb_runs(verb: str, predicted: Job, tmp_path: Path) -
         "train_config": predicted.train_config,
         "finetune_config": predicted.finetune_config,
     }
+    if verb == "import_network":
+        known["weights"] = tmp_path / "lraspp.pth"
+        network = torchvision.models.get_model("lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=19)
+        torch.save(network.state_dict(), known["weights"])
     if verb == "compare":
         options = segunc.EvaluateOptions(
             maps=predicted.maps, anomaly_labels=predicted.masks, out=tmp_path / "metrics.json", replicates=0
