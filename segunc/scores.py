@@ -26,13 +26,14 @@ EVIDENCE = {
     "votes": "[n, C, H, W] share of the draws whose most probable class it is",
     "covariance": "[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats",
     "base logits": "[n, C, H, W] of the base network, float32",
+    "base scores": "[n, C, H, W] the same, but of mask classification the scores whose logarithms its logits are",
     "temperature": "T > 0 of the model, a number",
     MAX_LOGIT_STATISTICS: "of the training set, see segunc.uncertainty.ClassMaxLogits",
 }
 """What formulas are given, at the size of the network's output."""
 MEANS = frozenset({"probabilities", "total entropy", "expected entropy"})
 """Evidence that can be blended over tiles and averaged along a video; scores that need nothing else follow from it."""
-BASE = frozenset({"base logits", "temperature", MAX_LOGIT_STATISTICS})
+BASE = frozenset({"base logits", "base scores", "temperature", MAX_LOGIT_STATISTICS})
 """Evidence of the base network alone; the maps of scores that need nothing else are always resized as maps."""
 
 
@@ -115,9 +116,9 @@ _TABLE = (
     _share("deterministic-entropy", "entropy of the base network's probabilities", "Shannon 1948",
            _LN_C, _PASS, "entropy_share_of_logits"),
     Score("max-logit", "how low the largest logit of the base network is", "Hendrycks et al. 2022, arXiv 1911.11132",
-          "negative max logit", None, None, "float16", ("base logits",), "segunc.uncertainty:max_logit"),
+          "negative max logit", None, None, "float16", ("base scores",), "segunc.uncertainty:max_logit"),
     Score("energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
-          "-T log-sum-exp of the logits / T", None, None, "float16", _PASS, "segunc.uncertainty:energy"),
+          "-T log-sum-exp of the logits / T", None, None, "float16", ("base scores", "temperature"), "segunc.uncertainty:energy"),
     # Draws split evenly between two of 19 classes have a variance of 0.026.
     _share("variance", "how much the probabilities vary over the draws", "Kendall et al. 2015, arXiv 1511.02680",
            "variance over the draws, mean over the classes", ("variance",), colours=(0, 0.02), threshold=0.05),
@@ -125,6 +126,9 @@ _TABLE = (
            "share of the draws that do not vote for the modal class", ("votes",), "outvoted_share"),
     Score("expected-pairwise-kl", "mean divergence of two draws", "Malinin & Gales 2021, arXiv 2002.07650",
           "nats", 0, None, "float16", ("covariance",)),
+    Score("rba", "how little any class claims a pixel", "Nayal et al. 2023, arXiv 2211.14293",
+          "negative sum over the classes of tanh of their scores", None, None, "float16",
+          ("base scores",), "segunc.uncertainty:rejected_by_all"),
     Score("standardized-max-logit", "how low the largest logit is for its class", "Jung et al. 2021, arXiv 2107.11264",
           "negative max logit in standard deviations of its class", None, None, "float16",
           ("base logits", MAX_LOGIT_STATISTICS), "segunc.uncertainty:standardized_max_logit"),

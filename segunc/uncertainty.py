@@ -56,6 +56,11 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return -temperature * (logits.float() / temperature).logsumexp(1)
 
 
+def rejected_by_all(scores: Tensor) -> Tensor:
+    """The anomaly score ``-sum_c tanh(s_c)`` in -C..C of class scores ``[N, C, ...]`` (Nayal et al., arXiv 2211.14293)."""
+    return -scores.float().tanh().sum(1)
+
+
 def mutual_information(total: Tensor, expected: Tensor) -> Tensor:
     """Epistemic uncertainty ``H(mean p) - mean H(p)``, at least 0, from the two entropies of any unit."""
     return (total - expected).clamp_min_(0.0)

@@ -29,6 +29,7 @@ import cv2
 import numpy as np
 import segmentation_models_pytorch as smp
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from segunc import (
@@ -186,32 +187,26 @@ def _argmax_share(network: Any, images: torch.Tensor) -> float | None:
         return None
     import transformers
 
-    body = network.body
-    processor = transformers.AutoImageProcessor
-    names = {
-        "Mask2Former": "Mask2Former",
-        "MaskFormer": "MaskFormer",
-        "OneFormer": "OneFormer",
-        "Eomt": "Eomt",
-        "Detr": "Detr",
-    }
-    architecture = network.description.architecture
-    family = next((value for key, value in names.items() if architecture.startswith(key)), "Segformer")
+    body, architecture = network.body, network.description.architecture
+    families = ("Mask2Former", "MaskFormer", "OneFormer", "Eomt", "Detr")
+    family = next((name for name in families if architecture.startswith(name)), "Segformer")
     processor = getattr(transformers, f"{family}ImageProcessor")()
     with torch.inference_mode():
         ours = network(images).argmax(1)
-        normalised = (images - network.mean) / network.std
+        seen = (images - network.mean) / network.std
+        below, beside = (-side % network.stride for side in SIZE)
+        seen = F.pad(seen, (0, beside, 0, below), mode="replicate")
+        padded = [tuple(seen.shape[-2:])] * len(seen)
         if body.size is not None:
-            normalised = torch.nn.functional.interpolate(normalised, tuple(body.size), mode="bilinear")
-        further = {"task_inputs": torch.tensor([body.task] * len(images))} if body.task else {}
-        output = body.network(normalised, **further)
+            seen = F.interpolate(seen, tuple(body.size), mode="bilinear")
+        output = body.network(seen, **({"task_inputs": torch.tensor([body.task] * len(seen))} if body.task else {}))
         extra = {}
         if family == "Eomt":
             output.patch_offsets = None
             extra["size"] = {"shortest_edge": body.size[0], "longest_edge": body.size[0]}
-        theirs = torch.stack(
-            processor.post_process_semantic_segmentation(output, target_sizes=[SIZE] * len(images), **extra)
-        )
+        maps = torch.stack(processor.post_process_semantic_segmentation(output, target_sizes=padded, **extra))
+    theirs = maps[:, : SIZE[0], : SIZE[1]]
+    assert len(theirs.unique()) > 1, "one class everywhere would agree with anything"
     return float((ours == theirs).float().mean())
 
 

@@ -18,7 +18,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from segunc.core.errors import InputError
 
-Kind = Literal["batch", "group", "layer", "layer-2d", "instance"]
+Kind = Literal["batch", "group", "layer", "layer-2d", "rms", "instance"]
 """``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs; ``batch`` are also instance norms with running statistics."""
 ORIGIN, FRAMES, DRAWS = "segunc_origin", "frames", "draws"
 """Attribute by which the engine marks tensors (:mod:`segunc.sampling.prefix`): those with the value :data:`FRAMES` have
@@ -92,7 +92,7 @@ def drawn_forward(layer: nn.Module, state: SiteState, x: Tensor) -> Tensor:
     assert state.scale is not None
     assert state.shift is not None
     each = rows_of_a_draw(x, state.scale.shape[0], "layer input")
-    channels_first = state.kind != "layer" and (state.kind != "layer-2d" or x.ndim == 4)
+    channels_first = state.kind not in ("layer", "rms") and (state.kind != "layer-2d" or x.ndim == 4)
     x = _normalise(layer, state.kind, x)
     scale, shift = (_rows(t, x, each, channels_first, layer) for t in (state.scale, state.shift))
     y = torch.addcmul(shift, x, scale)
@@ -111,6 +111,9 @@ def _normalise(layer: nn.Module, kind: Kind, x: Tensor) -> Tensor:
         return F.group_norm(x, module.num_groups, None, None, module.eps)
     if kind == "instance":
         return F.instance_norm(x, eps=module.eps)
+    if kind == "rms":
+        eps = getattr(layer, "eps", getattr(layer, "variance_epsilon", None))
+        return F.rms_norm(x, module.weight.shape, None, eps)
     if kind == "layer" or (kind == "layer-2d" and x.ndim != 4):
         return F.layer_norm(x, module.normalized_shape, None, None, module.eps)
     if kind == "layer-2d":
@@ -125,7 +128,7 @@ def _rows(values: Tensor, x: Tensor, each: int, channels_first: bool, layer: nn.
         values = values.repeat_interleave(each, 0)
     if channels_first:
         return values.view(values.shape[0], -1, *([1] * (x.ndim - 2)))
-    shape = tuple(cast(Any, layer).normalized_shape)
+    shape = tuple(cast(Tensor, layer.weight).shape)
     return values.view(values.shape[0], *([1] * (x.ndim - 1 - len(shape))), *shape)
 
 
@@ -152,6 +155,8 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
         kind = "group"
     elif isinstance(layer, nn.LayerNorm):
         kind = "layer"
+    elif "rmsnorm" in type(layer).__name__.lower():  # every library writes its own
+        kind = "rms"
     if kind is None:
         named_so = "norm" in type(layer).__name__.lower() and next(layer.children(), None) is None
         own = any(True for _ in layer.parameters(recurse=False))
@@ -200,8 +205,8 @@ def fold(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[T
 def _probe_input(layer: nn.Module, kind: Kind) -> Tensor:
     weight = cast(Tensor, layer.weight)
     channels = weight.numel()
-    if kind == "layer":
-        shape: tuple[int, ...] = (2, 3, *cast(Any, layer).normalized_shape)
+    if kind in ("layer", "rms"):
+        shape: tuple[int, ...] = (2, 3, *weight.shape)
     elif isinstance(layer, (nn.BatchNorm1d, nn.InstanceNorm1d)):
         shape = (2, channels, 5)
     elif isinstance(layer, (nn.BatchNorm3d, nn.InstanceNorm3d)):

@@ -34,6 +34,11 @@ class SegmentationNetwork(nn.Module):
         self.register_buffer("mean", torch.tensor(description.mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(description.std).view(1, -1, 1, 1), persistent=False)
 
+    @property
+    def logarithms(self) -> bool:
+        """Whether the logits are the logarithms of scores, as of mask classification."""
+        return bool(getattr(self.body, "logarithms", False))
+
     def forward(self, images: Tensor) -> Tensor:
         """Logits ``[N, C, H, W]`` of images ``[N, 3, H, W]`` in 0..1."""
         if images.ndim != 4 or images.shape[1] != self.mean.shape[1]:

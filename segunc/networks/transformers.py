@@ -40,13 +40,15 @@ class Logits(nn.Module):
         network: its output has ``logits``, or ``class_queries_logits`` and ``masks_queries_logits``.
         options: ``size``: (height, width) to which images are resized, for networks that take no other; ``mask_size``: to
             which masks are resized before they become scores; ``bgr``: whether the channels are swapped; ``task_inputs``: the
-            tokens of OneFormer's task.
+            tokens of OneFormer's task;
+            ``queries``: whether it classifies masks.
     """
 
     def __init__(self, network: nn.Module, options: Mapping[str, Any]) -> None:
         super().__init__()
         self.network = network
         self.size, self.mask_size = options.get("size"), options.get("mask_size")
+        self.logarithms = bool(options.get("queries"))
         self.bgr, self.task = bool(options.get("bgr")), options.get("task_inputs")
 
     def forward(self, images: Tensor) -> Tensor:
@@ -59,15 +61,14 @@ class Logits(nn.Module):
         if self.task is not None:
             further["task_inputs"] = torch.tensor([self.task], device=images.device).expand(len(images), -1)
         output = self.network(images, **further)
-        queries = next((pair for pair in QUERIES if pair[1] in output), None)
-        if queries is None:
+        if not self.logarithms:
             return _resized(output["logits"], full)
-        classes, masks = (output[name] for name in queries)
+        classes, masks = next((output[c], output[m]) for c, m in QUERIES if m in output)
         if self.mask_size is not None:
             masks = _resized(masks, self.mask_size)
         classes = classes.softmax(-1)[..., :-1]  # the last is "no object"
         scores = torch.einsum("nqc,nqhw->nchw", classes, masks.sigmoid())
-        return _resized(scores, full).add(SMALLEST_SCORE).log()
+        return _resized(scores.float(), full).add(SMALLEST_SCORE).log()
 
 
 def _resized(values: Tensor, size: Any) -> Tensor:
@@ -134,6 +135,8 @@ def read(name: str, wishes: Wishes) -> Found:
             found["inference_size"] = (size["height"], size["width"])
         if getattr(processor, "do_flip_channel_order", False):
             options["bgr"] = True
+    if architecture in modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.values():
+        options["queries"] = True
     if architecture in MASK_SIZES:
         options["mask_size"] = MASK_SIZES[architecture]
     if architecture.startswith("OneFormer"):

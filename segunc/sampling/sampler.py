@@ -174,7 +174,7 @@ class Sampler:
         base, upsampling = found.base_logits()
         self.report.upsampled = found.ending is not None
         require_finite(base)
-        fitted = (self.temperature, self.max_logit_statistics)
+        fitted = (self.temperature, self.max_logit_statistics, getattr(self.network, "logarithms", False))
         ready = [base_maps(self._of_base, z, upsampling, self._backend, *fitted) for z in base]
         # Volumes at full resolution, which only a score of both draws and base network needs.
         both = [base_evidence(z, upsampling, *fitted) if BASE & self._needs else {} for z in base]

@@ -185,11 +185,21 @@ class DisagreementSums:
 
 
 def base_evidence(
-    logits: Tensor, upsampling: Upsampling, temperature: float, statistics: ClassMaxLogits | None
+    logits: Tensor,
+    upsampling: Upsampling,
+    temperature: float,
+    statistics: ClassMaxLogits | None,
+    logarithms: bool = False,
 ) -> dict[str, Any]:
-    """:data:`segunc.scores.BASE` of one frame from its logits ``[C, h, w]``."""
+    """:data:`segunc.scores.BASE` of one frame from its logits ``[C, h, w]``, which may be the logarithms of scores."""
     full = upsampling.apply(logits[None].float())
-    return {"base logits": full, "temperature": temperature, MAX_LOGIT_STATISTICS: statistics}
+    scores = full.exp() if logarithms else full
+    return {
+        "base logits": full,
+        "base scores": scores,
+        "temperature": temperature,
+        MAX_LOGIT_STATISTICS: statistics,
+    }
 
 
 def base_maps(
@@ -199,6 +209,7 @@ def base_maps(
     backend: Backend,
     temperature: float = 1.0,
     statistics: ClassMaxLogits | None = None,
+    logarithms: bool = False,
 ) -> dict[str, Tensor]:
     """Scores of one deterministic pass from its logits ``[C, h, w]``, each ``[H, W]`` float32.
 
@@ -206,8 +217,8 @@ def base_maps(
     """
     if not scores:
         return {}
-    if backend != "native" or any(score.name not in NATIVE_BASE for score in scores):
-        evidence = base_evidence(logits, upsampling, temperature, statistics)
+    if backend != "native" or logarithms or any(score.name not in NATIVE_BASE for score in scores):
+        evidence = base_evidence(logits, upsampling, temperature, statistics, logarithms)
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
     extremes = maximum, normaliser = torch.empty(upsampling.kept), torch.empty(upsampling.kept)

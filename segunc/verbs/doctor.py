@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -93,7 +94,8 @@ def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.
     """How exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit.
 
     Returns:
-        draws at alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one.
+        a draw at alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one: infinite
+        where the network does not keep the batch outermost.
     """
     layout = AffineLayout(network)
     plain = copy.deepcopy(network)
@@ -102,15 +104,18 @@ def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.
     twice = images.repeat(2, 1, 1, 1)
     expected = plain(twice)
     size = expected.abs().max().clamp_min(1e-12)
-    with layout.active(ABNN.around(layout, 0.0).affine(layout, [0, 1], 0)):
+    with layout.active(ABNN.around(layout, 0.0).affine(layout, [0], 0)):
         identity = (network(twice) - expected).abs().max() / size
     noisy = ABNN.around(layout, alpha)
     single = []
     for draw in (0, 1):
         with layout.active(noisy.affine(layout, [draw], 0)):
             single.append(network(images))
-    with layout.active(noisy.affine(layout, [0, 1], 0)):
-        both = network(twice)
+    try:
+        with layout.active(noisy.affine(layout, [0, 1], 0)):
+            both = network(twice)
+    except InputError:
+        return float(identity), math.inf
     batched = (both - torch.cat(single)).abs().max() / torch.cat(single).abs().max().clamp_min(1e-12)
     return float(identity), float(batched)
 

@@ -14,7 +14,9 @@ import segunc
 from segunc.cli.main import FUNCTIONS, VERBS
 from tests.conftest import Job
 
-EXAMPLES = [FUNCTIONS.get(verb, verb) for verb in VERBS if verb != "demo"]  # which takes minutes, and has a test of its own
+EXAMPLES = [
+    FUNCTIONS.get(verb, verb) for verb in VERBS if verb != "demo"
+]  # which takes minutes, and has a test of its own
 
 
 @pytest.mark.parametrize("verb", EXAMPLES)
