@@ -14,8 +14,7 @@ from segunc.toyroads.light import Light
 
 ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 20, 21, 23, 24, 26
 """Raw label ids of the label map ``toy``, as in Cityscapes."""
-ANOMALY = 5
-"""Raw id 'dynamic' (ignored in training) of anomaly pixels."""
+ANOMALY = 5  # raw id 'dynamic' (ignored in training) of anomaly pixels
 # Ties of the majority vote go to the first: thin things first, or they would fade with distance.
 VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
 Window = tuple[slice, slice]
