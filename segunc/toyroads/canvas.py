@@ -169,10 +169,7 @@ class Place:
 
     def fill(self, outline: Outline, colour: Points, label: int, patch: Floats | None = None) -> None:
         """Fill a polygon (right, up) in metres from the place, facing the camera, with an already lit colour."""
-        points = np.empty((len(outline), 3))
-        points[:, :2] = outline
-        points[:, 0] += self.lateral
-        points[:, 2] = self.station
+        points = np.column_stack([np.add(outline, (self.lateral, 0.0)), np.full(len(outline), self.station)])
         self.stage.flat(points, colour, label, patch)
 
     def street(self, local: Points) -> Points:
