@@ -55,11 +55,9 @@ def sampled_hash(path: Path, stretches: int, length: int) -> str:
 
 @dataclass(frozen=True)
 class Selection:
-    """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <= t < end``.
-
-    Numbers count from the first frame of the input, whatever ``start`` is, so that two ranges of one video take frames
-    of one raster. Times are seconds from the first frame, None without a bound.
-    """
+    """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <= t < end``. Numbers
+    count from the first frame of the input, whatever ``start`` is, so that two ranges of one video take frames of one
+    raster. Times are seconds from the first frame, None without a bound."""
 
     every: int = 1
     start: float | None = None
@@ -187,10 +185,8 @@ class FrameSource(ABC):
 
 
 class ImageSource(FrameSource):
-    """Image files in the order of their names, each decoded when its turn comes; only relative paths are kept in memory.
-
-    InputError for two images of one name, or a selection by time.
-    """
+    """Image files in the order of their names, each decoded when its turn comes; only relative paths are kept in
+    memory. InputError for two images of one name, or a selection by time."""
 
     def __init__(
         self,
@@ -322,10 +318,8 @@ def _matching_images(pattern: Path) -> list[Path]:
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
     """The images of frames at the place that a manifest records, without listing a folder, or None where there is none.
-
-    A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have the
-    stamp (by frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image.
-    """
+    A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have
+    the stamp (by frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image."""
     path = Path(spec)
     root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
     files = []

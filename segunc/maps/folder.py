@@ -44,9 +44,7 @@ def holds_maps(out: Path, record: Record) -> bool:
 
 def refuse_foreign(out: Path) -> None:
     """Raise InputError where a folder without a manifest holds anything but the locks of runs that begin just now.
-
-    Where such a run is making the folder, it is waited for: its first files come before its manifest.
-    """
+    Where such a run is making the folder, it is waited for: its first files come before its manifest."""
     end = time.monotonic() + START_SECONDS
     while out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
         # In this order: whoever has let go of the lock since has written the manifest.

@@ -163,10 +163,8 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def is_ours(folder: Path) -> bool:
     """Whether a folder's ``manifest.json`` is to be read as this tool's; False where there is none, or another tool's.
-
     Only a JSON object of another format beside no ``frames.jsonl`` is another tool's: a damaged manifest of ours must
-    not turn our maps into foreign ones, whose values are decoded otherwise.
-    """
+    not turn our maps into foreign ones, whose values are decoded otherwise."""
     path = folder / MANIFEST_NAME
     if not path.exists() or (folder / FRAMES_NAME).exists():
         return path.exists()
@@ -185,9 +183,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 def continued_manifest(folder: Path, before: Manifest | None, manifest: Mapping[str, Any], shard: Shard) -> Manifest:
     """The manifest to write: the first run's, with a note of every environment that continued it with other versions.
-
-    InputError where the folder was begun in another number of shards or with other settings.
-    """
+    InputError where the folder was begun in another number of shards or with other settings."""
     if before is None:
         return dict(manifest)
     count = len(all_shards(before))

@@ -105,10 +105,8 @@ class MapsReader:
         return "unit-code" if described.get("value") == UNIT_VALUE else "linear"
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
-        """A score map ``[H, W]`` as it is stored (see :func:`segunc.maps.score_files.as_score`).
-
-        InputError where there is no such map, or its file is damaged or no single-channel map.
-        """
+        """A score map ``[H, W]`` as it is stored (see :func:`segunc.maps.score_files.as_score`). InputError where there
+        is no such map, or its file is damaged or no single-channel map."""
         return as_score(self._read(name, score))
 
     def read(self, name: str, score: str) -> npt.NDArray[np.float32]:

@@ -59,10 +59,8 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes)
 
 
 def as_score(stored: Array) -> Array:
-    """A stored map as a score: uint8, uint16 and floats stay as they are, other whole numbers become float64.
-
-    The range of a wider or signed type says nothing about the range of the scores in it, so these are taken as values.
-    """
+    """A stored map as a score: uint8, uint16 and floats stay as they are, other whole numbers become float64. The range
+    of a wider or signed type says nothing about the range of the scores in it, so these are taken as values."""
     if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f":
         return stored
     return stored.astype(np.float64)

@@ -21,11 +21,9 @@ from segunc.sampling.sampler import Sampler
 
 
 class HostMaps(Mapping[str, Array]):
-    """Maps by name as arrays, which wait for their copies only when they are looked at.
-
-    From a GPU these are queued behind the computation, so that the thread that computes goes on to the next frames at once
-    and the thread that writes waits. On a CPU nothing is copied.
-    """
+    """Maps by name as arrays, which wait for their copies only when they are looked at. From a GPU these are queued
+    behind the computation, so that the thread that computes goes on to the next frames at once and the thread that
+    writes waits. On a CPU nothing is copied."""
 
     def __init__(self, maps: Mapping[str, Tensor]) -> None:
         device = next(iter(maps.values())).device

@@ -201,10 +201,8 @@ class Sampler:
 
     def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:
         """The same draws of the same networks, computed in another way; what was found out about them is shared.
-
         ``chunk`` and ``compiled`` are those of the class. ``group`` is how many frames come at once where ``compiled``:
-        fewer run uncompiled, as each number would be compiled anew; None for any number.
-        """
+        fewer run uncompiled, as each number would be compiled anew; None for any number."""
         other = copy.copy(self)
         other.chunk, other.group, other.compiled = chunk, group, compiled
         return other
