@@ -83,6 +83,13 @@ def test_redrawn_frames_have_their_own_draws_in_any_company() -> None:
     np.testing.assert_array_equal(epistemic(frame_seed(7, "000001"), same[1:]), [second])
 
 
+@pytest.mark.parametrize("smooth", [False, True])
+def test_redrawn_frames_have_the_same_draws_tiled_and_smoothed(tmp_path: Path, smooth: bool) -> None:
+    way: dict[str, Any] = {"smoother": Smoother(1e-6, tmp_path)} if smooth else {"tiling": Tiling((40, 40), 8)}
+    plain, other = (FrameProcess(sampler(), DEFAULT_SCORES, redraw=True, **more) for more in ({}, way))
+    assert_equal_maps(computed(plain, frames()), computed(other, frames()))
+
+
 def test_seeds_of_frames_differ_and_stay() -> None:
     seeds = {frame_seed(seed, f"{number:06d}") for seed in range(3) for number in range(500)}
     assert len(seeds) == 1500
