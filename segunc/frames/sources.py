@@ -16,7 +16,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -31,6 +31,7 @@ VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpe
 STAMP_STRETCHES, STAMP_LENGTH = 4, 4096
 """How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of every
 finished frame."""
+Kind = Literal["image", "folder", "glob", "video"]
 DecoderName = Literal["auto", "pyav", "opencv"]
 Skip = Callable[[int, str], bool]
 """Whether the frame of an index and name may be passed over without decoding it."""
@@ -119,41 +120,25 @@ def format_time(seconds: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One frame, or the reason why there is none.
-
-    Attributes:
-        index: its place in the source, from 0: with every N-th frame taken, its number in the input divided by N.
-        image: RGB uint8 ``[H, W, 3]``; None where ``error`` is set.
-        error: one line that says why the frame could not be read.
-        time: seconds since the first moment of the video, by the container's time stamps; None for images.
-        stamp: :func:`sampled_hash` of an image's file; None for frames of a video.
-    """
+    """One frame, or the reason why there is none."""
 
     name: str
-    index: int
-    image: Image | None
-    error: str | None = None
-    time: float | None = None
-    stamp: str | None = None
+    index: int  # its place in the source, from 0: with every N-th frame taken, its number in the input divided by N
+    image: Image | None  # RGB uint8 [H, W, 3]; None where there is an error
+    error: str | None = None  # one line that says why the frame could not be read
+    time: float | None = None  # seconds since the video's first moment, by the container's time stamps; None for images
+    stamp: str | None = None  # sampled_hash of an image's file; None for frames of a video
 
 
 class FrameSource(ABC):
-    """A stream of frames in a fixed order; it can be iterated again from the start.
+    """A stream of frames in a fixed order; it can be iterated again from the start."""
 
-    Attributes:
-        path: the absolute path (of a glob: the pattern) that was opened.
-        selection: which frames of the input are taken; names and places are of these.
-        fps: mean frames a second of a video (29.97 is not 30), None for images.
-        length: the exact number of frames, None where only the end of the stream tells.
-        length_hint: the number of frames to expect, for a progress bar; None where unknown.
-    """
-
-    kind: Literal["image", "folder", "glob", "video"]
-    path: Path
-    selection: Selection = ALL_FRAMES
-    fps: float | None = None
-    length: int | None = None
-    length_hint: int | None = None
+    kind: Kind
+    path: Path  # absolute, that was opened; of a glob the pattern
+    selection: Selection = ALL_FRAMES  # of the input's frames; names and places are of these
+    fps: float | None = None  # mean frames a second of a video (29.97 is not 30), None for images
+    length: int | None = None  # the exact number of frames, None where only the end of the stream tells
+    length_hint: int | None = None  # the number of frames to expect, for a progress bar; None where unknown
 
     @abstractmethod
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
@@ -180,8 +165,7 @@ class FrameSource(ABC):
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a later run to continue: the input and which of its frames are taken."""
-        taken = {"every": self.selection.every, "start": self.selection.start, "end": self.selection.end}
-        return {"input": str(self.path), **taken}
+        return {"input": str(self.path), **asdict(self.selection)}
 
 
 class ImageSource(FrameSource):
@@ -189,12 +173,7 @@ class ImageSource(FrameSource):
     memory. InputError for two images of one name, or a selection by time."""
 
     def __init__(
-        self,
-        kind: Literal["image", "folder", "glob"],
-        path: Path,
-        root: Path,
-        files: list[Path],
-        selection: Selection = ALL_FRAMES,
+        self, kind: Kind, path: Path, root: Path, files: list[Path], selection: Selection = ALL_FRAMES
     ) -> None:
         if selection.timed:
             raise InputError(f"a start or end in time for the images {path}", "a video", "leave both out")

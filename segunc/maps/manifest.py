@@ -136,9 +136,9 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise InputError(f"{path} is no JSON ({error})", "a manifest written by segunc", "remove the folder") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is no manifest of a maps folder", f'"format": "{FORMAT}"', "give another folder")
-    if manifest.get("format_version") != FORMAT_VERSION:
-        given = f"{path} is of format version {manifest.get('format_version')}"
-        raise InputError(given, f"version {FORMAT_VERSION}", "use the segunc that wrote it, or predict again")
+    if (version := manifest.get("format_version")) != FORMAT_VERSION:
+        remedy = "use the segunc that wrote it, or predict again"
+        raise InputError(f"{path} is of format version {version}", f"version {FORMAT_VERSION}", remedy)
     # Every part is checked here, so that what is read can be used without a look.
     for part in ("run", "model", "source", "classes", "maps"):
         if not isinstance(manifest.get(part, {}), dict):

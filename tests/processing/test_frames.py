@@ -53,13 +53,12 @@ def assert_equal_maps(first: list[Maps], second: list[Maps]) -> None:
             np.testing.assert_allclose(one[score], other[score], rtol=1e-5, atol=3e-6)
 
 
-@pytest.mark.parametrize("size", [None, (32, 48)])
-def test_tiles_and_a_short_time_constant_change_nothing(tmp_path: Path, size: tuple[int, int] | None) -> None:
-    whole = computed(FrameProcess(sampler(), DEFAULT_SCORES, size=size), frames())
-    tiled = FrameProcess(sampler(), DEFAULT_SCORES, size=size, tiling=Tiling((40, 40), 8))
-    smoothed = FrameProcess(sampler(), DEFAULT_SCORES, size=size, smoother=Smoother(1e-6, tmp_path))
-    assert_equal_maps(whole, computed(tiled, frames()))
-    assert_equal_maps(whole, computed(smoothed, frames()))
+@pytest.mark.parametrize("given", [{}, {"size": (32, 48)}, {"redraw": True}])
+def test_tiles_and_a_short_time_constant_change_nothing(tmp_path: Path, given: dict[str, Any]) -> None:
+    whole = computed(FrameProcess(sampler(), DEFAULT_SCORES, **given), frames())
+    ways: list[dict[str, Any]] = [{"tiling": Tiling((40, 40), 8)}, {"smoother": Smoother(1e-6, tmp_path)}]
+    for way in ways:
+        assert_equal_maps(whole, computed(FrameProcess(sampler(), DEFAULT_SCORES, **given, **way), frames()))
 
 
 def test_smoothing_is_at_the_size_the_network_sees(tmp_path: Path) -> None:
@@ -81,13 +80,6 @@ def test_redrawn_frames_have_their_own_draws_in_any_company() -> None:
     np.testing.assert_array_equal(*epistemic(7, same))
     np.testing.assert_array_equal(epistemic(7, same[1:], redraw=True), [second])
     np.testing.assert_array_equal(epistemic(frame_seed(7, "000001"), same[1:]), [second])
-
-
-@pytest.mark.parametrize("smooth", [False, True])
-def test_redrawn_frames_have_the_same_draws_tiled_and_smoothed(tmp_path: Path, smooth: bool) -> None:
-    way: dict[str, Any] = {"smoother": Smoother(1e-6, tmp_path)} if smooth else {"tiling": Tiling((40, 40), 8)}
-    plain, other = (FrameProcess(sampler(), DEFAULT_SCORES, redraw=True, **more) for more in ({}, way))
-    assert_equal_maps(computed(plain, frames()), computed(other, frames()))
 
 
 def test_seeds_of_frames_differ_and_stay() -> None:
