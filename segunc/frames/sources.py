@@ -235,9 +235,8 @@ def open_source(
         selection: which frames are taken.
         decoder: of a video; ``auto`` is PyAV where it is installed, else OpenCV.
 
-    Raises:
-        InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a
-            selection that does not suit it.
+    InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a selection
+    that does not suit it.
     """
     path = Path(spec).expanduser()
     absolute = path.absolute()
@@ -334,8 +333,7 @@ def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
     maps folder. Of several, each has a sub-folder with the name of the file (without its suffix) or folder; where two
     have one name, folders above it are joined in front with ``_`` until the names differ.
 
-    Raises:
-        InputError: one input is given twice, or names cannot be told apart.
+    InputError: one input is given twice, or names cannot be told apart.
     """
     expanded = [part for spec in specs for part in _expand(spec)]
     if len(expanded) == 1:

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
-    """uint16 codes round(65535 sqrt(v)) of values in 0..1 (clipped, as rounding may cross the ends); InputError for others."""
+    """uint16 codes round(65535 sqrt(v)) of values in 0..1, clipped, as rounding may cross the ends; InputError for NaN, inf."""
     if not np.isfinite(values).all():
         raise InputError("a map holds NaN or infinite values", "finite values in 0..1", "check the network's weights")
     root = np.sqrt(np.clip(values.astype(np.float32), 0.0, 1.0))
@@ -73,13 +73,10 @@ def score_keys(stored: npt.NDArray[Any]) -> Codes:
     A uint16 code is its own key. A float16 (wider floats are rounded to it first) is keyed by its bits: sign
     bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first.
 
-    Raises:
-        InputError: NaN or infinite values, or a type that has no key.
+    InputError: NaN or infinite values, or a type that has no key.
     """
-    if stored.dtype == np.uint16:
+    if stored.dtype in (np.uint8, np.uint16):
         return stored.astype(np.uint16, copy=False)
-    if stored.dtype == np.uint8:
-        return stored.astype(np.uint16)
     if not np.issubdtype(stored.dtype, np.floating):
         raise InputError(f"a score map of type {stored.dtype}", "uint8, uint16 or a floating type", "convert the map")
     half = stored if stored.dtype == np.float16 else encode_unbounded(stored)

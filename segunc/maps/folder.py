@@ -63,8 +63,7 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
     Removed are files of fixed names, and of each map of the manifest those of the frames that the log, or the source of
     the run about to start, names; then what is empty of the folders that held them.
 
-    Raises:
-        InputError: the folder holds anything else; then nothing was removed.
+    InputError: the folder holds anything else; then nothing was removed.
     """
     shards = all_shards(manifest)
     logs, locks = ([shard.file(name) for shard in shards] for name in (FRAMES_NAME, LOCK_STEM))

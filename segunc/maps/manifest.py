@@ -118,11 +118,8 @@ def tool_commit() -> str | None:
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
-
-    Raises:
-        InputError: the file is there but is no manifest of this tool, or of another version of the format, or it names a score
-            or a form of values that nothing here knows.
-    """
+    InputError: the file is there but is no manifest of this tool, or of another version of the format, or it names a
+    score or a form of values that nothing here knows."""
     path = inside(folder, MANIFEST_NAME)
     try:
         text = path.read_bytes()

@@ -36,8 +36,7 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes)
     A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value`` or as its only data
     set, in itself (links to other files are not followed) and uncompressed or deflated.
 
-    Raises:
-        InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
+    InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
     """
     decode, kind = _READERS.get(path.suffix.lower(), (None, ""))
     if decode is None:

@@ -165,8 +165,7 @@ def worst_moments(
     Images have no times; each stands for itself. Mean epistemic ranks frames for labelling as BALD does (Houlsby et al.
     2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910).
 
-    Raises:
-        InputError: an unknown statistic, or a folder whose lines do not hold it for this score.
+    InputError: an unknown statistic, or a folder whose lines do not hold it for this score.
     """
     if statistic not in STATISTICS:
         raise InputError(f"statistic '{statistic}'", f"one of {', '.join(STATISTICS)}", "check the spelling")

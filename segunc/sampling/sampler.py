@@ -88,9 +88,8 @@ class Sampler:
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
             frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
 
-    Raises:
-        InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown
-            score, a score without its statistics, or a temperature that is not positive.
+    InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown score, a
+    score without its statistics, or a temperature that is not positive.
     """
 
     def __init__(
