@@ -67,27 +67,11 @@ def mean_of_fractions(stored: int, number: int) -> float | None:
     return int(stored) / (int(number) * STEPS_PER_FRACTION) if number else None
 
 
-def count_keys(keys: npt.NDArray[np.uint16], anomaly: npt.NDArray[np.generic]) -> Counts:
-    """Pixels by uint16 key and by label (0 normal, 1 anomaly; none ignored) of the same shape, int64 ``[2, 65536]``.
-
-    Raises:
-        InputError: the shapes differ, keys are of another type, or a label is neither 0 nor 1.
-    """
-    if keys.shape != anomaly.shape:
-        raise InputError(f"keys of shape {keys.shape} and labels of shape {anomaly.shape}", "one label for each key")
-    if keys.dtype != np.uint16:
-        raise InputError(f"keys of type {keys.dtype}", "uint16 keys", "make them with segunc.maps.encoding.score_keys")
-    if keys.size and (anomaly.min() < 0 or anomaly.max() > 1):
-        given = f"anomaly labels in {anomaly.min()}..{anomaly.max()}"
-        raise InputError(given, "0 or 1", "drop ignored pixels before counting")
-    return _count_rows(anomaly.astype(np.uint8), keys)[:2].copy()
-
-
 def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Counts:
-    """The labelled pixels of a score map by 16-bit key and label, int64 ``[2, 65536]``.
+    """The labelled pixels of a score map by 16-bit key (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``.
 
-    As :func:`count_keys` of :func:`segunc.maps.encoding.score_keys`, several times faster: order, the check for NaN and the
-    union of -0.0 and +0.0 are rearrangements of 65,536 bins of raw bit patterns, not of millions of pixels.
+    Order, the check for NaN and the union of -0.0 and +0.0 are rearrangements of 65,536 bins of raw bit patterns, several times
+    faster than of millions of pixels.
 
     Args:
         stored: uint16 or uint8 codes, or floats (taken as float16), any shape. Ignored scores may be anything.

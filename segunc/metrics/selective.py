@@ -29,8 +29,16 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.maps.encoding import keys_to_half, score_keys
-from segunc.metrics.counting import Counts, Floats, auroc, average_precision, count_keys, detection_curve, fpr_at_recall
+from segunc.maps.encoding import keys_to_half
+from segunc.metrics.counting import (
+    Counts,
+    Floats,
+    auroc,
+    average_precision,
+    count_scores,
+    detection_curve,
+    fpr_at_recall,
+)
 
 SELECTIVE_NUMBERS = ("aurc", "augrc", "ause", "failure_auroc", "failure_aupr", "failure_fpr95")
 WINDOW = 4
@@ -230,7 +238,7 @@ def count_patches(
     kept = labelled > 0
     inaccurate = right[kept] <= ACCURACY_THRESHOLD * labelled[kept]
     # By way of float32, as torch rounds float64 to float16.
-    return count_keys(score_keys((total[kept] / labelled[kept]).astype(np.float32)), inaccurate)
+    return count_scores((total[kept] / labelled[kept]).astype(np.float32), inaccurate.astype(np.uint8))
 
 
 def _window_sums(values: Floats, window: int) -> Floats:

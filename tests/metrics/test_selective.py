@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from segunc.core.errors import InputError
-from segunc.metrics.counting import count_keys
 from segunc.metrics.selective import (
     SELECTIVE_NUMBERS,
     augrc,
@@ -23,6 +22,7 @@ from segunc.metrics.selective import (
     sparsification,
     why_undefined,
 )
+from tests.metrics.keys import count_keys
 
 
 def small_counts(score: np.ndarray, wrong: np.ndarray) -> np.ndarray:
