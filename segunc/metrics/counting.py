@@ -34,7 +34,6 @@ NO_ANOMALY = "no pixel is labelled as an anomaly"
 NO_NORMAL = "no pixel is labelled as normal"
 NO_IMAGE_WITH_BOTH = "no image holds both anomalous and normal pixels"
 IMAGE_NUMBERS = ("auroc", "aupr", "fpr95", "best_f1")
-HISTOGRAM_BINS = 100
 
 Counts = npt.NDArray[np.int64]
 """Whole numbers that add; most often int64 ``[2, 65536]``, pixels by key, row 0 normal and row 1 anomalous."""
@@ -200,12 +199,8 @@ def average_precision(curve: DetectionCurve) -> float | None:
 
 
 def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
-    """False positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` in 0..1, above 0;
-    without interpolation, so the recall that is reached may be higher.
-
-    Raises:
-        InputError: another ``recall``.
-    """
+    """False positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` (in 0..1, above 0,
+    else InputError), without interpolation, so the recall that is reached may be higher."""
     if not 0.0 < recall <= 1.0:
         raise InputError(f"a recall of {recall}", "a number above 0 and at most 1")
     if curve.undefined:
@@ -245,7 +240,7 @@ def per_image_result(sums: Counts) -> dict[str, float | None]:
 
 
 def score_histogram(
-    counts: Counts, values: npt.NDArray[np.floating], limits: tuple[float, float] | None, bins: int = HISTOGRAM_BINS
+    counts: Counts, values: npt.NDArray[np.floating], limits: tuple[float, float] | None, bins: int = 100
 ) -> tuple[Floats, Floats]:
     """Densities ``[2, B]`` of a score per its unit over equal-width bins, and the edges ``[B + 1]`` of these.
 

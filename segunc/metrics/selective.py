@@ -52,9 +52,9 @@ NO_PIXEL = "no pixel has both a class label and a prediction"
 NO_FAILURE = "no pixel is wrongly predicted"
 NO_SUCCESS = "no pixel is rightly predicted"
 
-TABLE = 256
+_TABLE = 256
 """Harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below 2e-17."""
-_HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, TABLE + 1))))
+_HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))))
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,8 @@ class RiskCoverage:
         return int(self.wrong[-1]) if len(self.wrong) else 0
 
     def risk_at(self, coverage: npt.ArrayLike) -> Floats:
-        """Expected selective risk in 0..1 at coverages in 0..1 of any shape.
-
-        Raises:
-            InputError: a coverage is not in 0..1 (0 excluded), or there is no pixel.
-        """
+        """Expected selective risk in 0..1 at coverages of any shape; InputError where one is not in 0..1 (0 excluded), or without a
+        pixel."""
         asked = np.asarray(coverage, np.float64)
         if not ((asked > 0.0) & (asked <= 1.0)).all():
             raise InputError("a coverage outside 0..1", "numbers above 0 and at most 1")
@@ -154,8 +151,8 @@ class Sparsification:
     """Sparsification curves, normalised to 1 with nothing removed.
 
     Attributes:
-        removed: ``[P]`` share of the pixels that are removed, 0..1 (1 excluded), the least certain ones first.
-        by_score: ``[P]`` error rate of the rest over that of all pixels, removed by the score.
+        removed: ``[P]`` share of the pixels that are removed, 0..1 (1 excluded).
+        by_score: ``[P]`` error rate of the rest over that of all pixels, where the least certain are removed first.
         by_error: ``[P]`` the same where the wrong pixels are removed first, the best that any score can do.
     """
 
@@ -194,14 +191,12 @@ def why_undefined(counts: Counts) -> dict[str, str]:
 
 
 def _harmonic_between(low: npt.ArrayLike, high: npt.ArrayLike) -> Floats:
-    """Sum of 1 / k over low < k <= high, elementwise.
-
-    By H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
+    """Sum of 1 / k over low < k <= high, elementwise, by H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
     numbers that lie close together do not cancel.
     """
     below, above = np.asarray(low, np.int64), np.asarray(high, np.int64)
-    small = _HARMONIC[np.minimum(above, TABLE)] - _HARMONIC[np.minimum(below, TABLE)]
-    a, b = (np.maximum(ends, TABLE).astype(np.float64) for ends in (below, above))
+    small = _HARMONIC[np.minimum(above, _TABLE)] - _HARMONIC[np.minimum(below, _TABLE)]
+    a, b = (np.maximum(ends, _TABLE).astype(np.float64) for ends in (below, above))
     large = np.log1p((b - a) / a) + (1 / b - 1 / a) / 2 - (b**-2 - a**-2) / 12 + (b**-4 - a**-4) / 120
     return np.asarray(small + large, np.float64)
 
