@@ -80,8 +80,8 @@ class RiskCoverage:
         return int(self.wrong[-1]) if len(self.wrong) else 0
 
     def risk_at(self, coverage: npt.ArrayLike) -> Floats:
-        """Expected selective risk in 0..1 at coverages of any shape; InputError where one is not in 0..1 (0 excluded), or without a
-        pixel."""
+        """Expected selective risk in 0..1 at coverages of any shape; InputError where one is not in 0..1 (0 excluded), or
+        without a pixel."""
         asked = np.asarray(coverage, np.float64)
         if not ((asked > 0.0) & (asked <= 1.0)).all():
             raise InputError("a coverage outside 0..1", "numbers above 0 and at most 1")
@@ -191,7 +191,9 @@ def why_undefined(counts: Counts) -> dict[str, str]:
 
 
 def _harmonic_between(low: npt.ArrayLike, high: npt.ArrayLike) -> Floats:
-    """Sum of 1 / k over low < k <= high, elementwise, by H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
+    """Sum of 1 / k over low < k <= high, elementwise.
+
+    By H(n) = ln n + Euler's constant + 1/(2n) - 1/(12 n^2) + 1/(120 n^4) - ..., as one difference, so that two large
     numbers that lie close together do not cancel.
     """
     below, above = np.asarray(low, np.int64), np.asarray(high, np.int64)
