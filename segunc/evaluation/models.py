@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -75,13 +76,14 @@ def evaluate_model(
                 prediction = result.prediction[0].cpu().numpy()
                 counted = evaluator.update(sample.name, stored, prediction, probabilities, labels, truth)
                 if options.tracks and counted and truth is not None:
-                    np.savez(Path(folder, f"{len(kept)}.npz"), anomaly=truth, **{name: stored[name] for name in chosen})
+                    held: dict[str, Any] = {score: stored[score] for score in chosen}
+                    np.savez(Path(folder, f"{len(kept)}.npz"), anomaly=truth, **held)
                     kept.append(sample.name)
             show(done, len(samples))
 
         def again() -> Iterable[LabelledFrame]:
             for index, name in enumerate(kept):
-                with np.load(Path(folder, f"{index}.npz"), allow_pickle=False) as held:
-                    yield LabelledFrame(name, {score: held[score] for score in chosen}, anomaly=held["anomaly"])
+                with np.load(Path(folder, f"{index}.npz"), allow_pickle=False) as arrays:
+                    yield LabelledFrame(name, {score: arrays[score] for score in chosen}, anomaly=arrays["anomaly"])
 
         return finish(evaluator, evaluator.result(), options, again)
