@@ -31,8 +31,7 @@ IDENTITY_BOUND = 1e-5
 """Largest difference of logits at alpha = 0, relative to the largest logit, that is rounding (float32)."""
 DEAD_EPISTEMIC = 1e-6
 """Mean epistemic (share of ln C) below which the draws are one network: float32 sums alone give about 1e-8."""
-DEAD_VARIANCE = 1e-12
-"""Running variance below which a channel gave one constant in training."""
+DEAD_VARIANCE = 1e-12  # running variance below which a channel gave one constant in training
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,8 @@ def _dead_channels(network: nn.Module) -> Finding:
 
 @torch.inference_mode()
 def conversion_differences(network: nn.Module, images: Tensor, alpha: float = 0.1) -> tuple[float, float]:
-    """How exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit.
-
-    Returns:
-        draws at alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one.
-    """
+    """How exact a converted network is on images ``[N, 3, H, W]``, as largest differences relative to the largest logit: draws at
+    alpha = 0 against the unconverted network, and two draws at ``alpha`` as a batch against one by one."""
     layout = AffineLayout(network)
     plain = copy.deepcopy(network)
     revert(plain)
