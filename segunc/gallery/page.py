@@ -50,11 +50,9 @@ def write_review(
 
     Args:
         maps: the maps folder, of this tool or any other, finished or not.
-        out: the folder of the page; made if missing.
         labels: folder of class labels, for ground truth and errors; needs ``label_map``.
         compare: maps of a second model on the same frames.
         images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
-        metrics: a metrics.json to show.
         scores: to carry; None is all.
         limit: carry only the frames with the highest mean entropy, as many as this.
         on_frame: called after each frame with the number of frames done and their total.

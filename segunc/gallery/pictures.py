@@ -26,7 +26,7 @@ PANEL = "panel"
 PANEL_SCORES = ("entropy", "aleatoric", "epistemic")
 OVERLAY_SCORES = ("entropy",)
 PRINT_DPI = 300  # dots an inch of a PDF: the resolution that journals ask of pictures
-Suffix = Literal["png", "jpg", "pdf"]
+Suffix = Literal["png", "jpg", "pdf"]  # PNG and PDF are lossless
 
 
 @dataclass
@@ -70,10 +70,8 @@ def write_pictures(
         scores: None is entropy, and of a panel those of entropy, aleatoric and epistemic that are there.
         panel: one picture a frame with image, prediction, class legend and all scores; else one picture a score.
         frames: names or patterns (``*``, ``?``, ``[...]``); None is all.
-        suffix: PNG and PDF are lossless.
         ranges: of the colours, score -> (low, high); see :func:`segunc.gallery.colormap.page_ranges` for the others.
         images: the source images; None is the input that the manifest records.
-        anomaly_labels: folder of masks to outline.
         on_frame: called after each frame with the number of frames done and their total.
 
     Raises:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -9,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from segunc.cli import run
 from segunc.cli.main import VERBS, build_parser, main
 from segunc.cli.parser import command_line
-from segunc.options import PredictOptions
+from segunc.options import DemoOptions, PredictOptions
 from tests.conftest import Job
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -43,6 +46,23 @@ def test_every_verb_has_help_with_an_example_that_parses(verb: str, capsys: pyte
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"segunc {version('segunc')}\n"
+
+
+def test_the_demo_shows_commands_that_parse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without their work, which takes minutes."""
+    monkeypatch.setattr("segunc.toyroads.generate_toy", lambda *args, **settings: None)
+    for verb in ("train", "finetune", "doctor", "predict", "evaluate", "review"):
+        monkeypatch.setattr(run, verb, lambda options: None)
+    scores = {name: {"pooled": {"auroc": 0.5}} for name in ("deterministic-msp", "entropy", "epistemic")}
+    (tmp_path / "anomaly.json").write_text(json.dumps({"scores": scores}))
+    run.demo(DemoOptions(out=tmp_path))
+    commands = re.findall(r"^\$ segunc (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert len(commands) == 10
+    for command in commands:
+        known, rest = build_parser().parse_known_args(command.split())
+        assert not rest or known.verb in ("train", "finetune")
 
 
 def test_the_demo_shows_only_what_is_not_the_default() -> None:

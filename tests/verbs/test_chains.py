@@ -95,7 +95,6 @@ def test_a_chain_that_breaks_ends_with_one_line_and_its_last_good_state(trained:
     [
         ("hmc", "--trainer.max_epochs 1", "chains do not run in Lightning's Trainer"),
         ("sgld", "--sgld.states_per_cycle 9", "raise cycle_steps"),
-        ("sghmc", "--sghmc.momentum 1.0", "momentum in 0..1"),
         ("sgld", "--data.batch_size 9", "lower data.batch_size"),
         ("hmc", "--hmc.target_acceptance 1.5", "acceptance"),
         ("hmc", "--hmc.start_spread 1e30", "start_spread"),
