@@ -72,8 +72,7 @@ VERBS = {
     ),
 }
 """Verb -> what it does, and an example, or several in lines of two blanks."""
-LONGEST_MESSAGE = 600
-"""Characters of an unexpected error that still make one readable line; ``--debug`` shows all of it."""
+LONGEST_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
 
 
 def options_of(verb: str) -> type:

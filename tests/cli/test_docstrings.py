@@ -12,7 +12,7 @@ import segunc
 from segunc.cli.main import VERBS
 from tests.conftest import Job
 
-EXAMPLES = [verb for verb in VERBS if verb != "demo"]  # which takes minutes, and has a test of its own
+EXAMPLES = [verb for verb in VERBS if verb != "demo"]  # which takes minutes; `make demo` runs it
 
 
 @pytest.mark.parametrize("verb", EXAMPLES)
