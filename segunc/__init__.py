@@ -55,19 +55,8 @@ if TYPE_CHECKING:
     from segunc.verbs.summary import summary as summary
     from segunc.verbs.train import train as train
 
-_VERBS = [
-    "compare",
-    "demo",
-    "doctor",
-    "evaluate",
-    "export",
-    "finetune",
-    "overlay",
-    "predict",
-    "review",
-    "summary",
-    "train",
-]  # each in a module of its name
+_MAKING = ["demo", "doctor", "finetune", "predict", "train"]
+_VERBS = [*_MAKING, "compare", "evaluate", "export", "overlay", "review", "summary"]  # each in a module of its name
 _NAMES = {
     "segunc.affine.convert": ["ConversionReport", "convert"],
     "segunc.affine.draws": ["AffineLayout"],

@@ -7,29 +7,29 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+Value = TypeVar("Value")
 PathLike = str | Path
-Size = tuple[int, int]
-"""(height, width)."""
+Size = tuple[int, int]  # (height, width)
 
-SMALLEST_SIDE = 32
-"""Stride of the deepest feature map of the usual encoders: a smaller input leaves it nothing."""
+SMALLEST_SIDE = 32  # stride of the deepest feature map of the usual encoders: a smaller input leaves it nothing
+
+
+def several(given: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
+    """One path or several, as several."""
+    return [given] if isinstance(given, str | Path) else given
 
 
 def option(help: str, default: Any = ..., **settings: Any) -> Any:
-    """A field with what the command line says about it.
+    """A field with what the command line says about it; required where it has no default.
 
-    Args:
-        help: the line of ``--help``.
-        default: left out where the option is required.
-        settings: further arguments of argparse's ``add_argument``, beside those that follow from the field's name, type and
-            default (a ``Literal`` gives the choices, a bool a flag); and ``flags``, the names on the command line where they
-            are others, ``exclusive``, True for those of which exactly one is required, and ``choices_of``, the table
-            (``module:name``) whose names are the choices.
+    ``settings`` are arguments of argparse's ``add_argument``, beside those that follow from the field's name, type and default (a
+    ``Literal`` gives the choices, a bool a flag); and ``flags``, the names on the command line where they are others, ``exclusive``, True
+    for those of which exactly one is required, and ``choices_of``, the table (``module:name``) whose names are the choices.
     """
     metadata = {"help": help, **settings}
     if default is ...:
@@ -44,11 +44,17 @@ def comma_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def listed(help: str, default: Any = None, **settings: Any) -> Any:
+    """An :func:`option` of several words, ``A,B``."""
+    return option(help, default, metavar="A,B", type=comma_list, **settings)
+
+
 def whole_numbers(text: str) -> list[int]:
     """``0,1,2`` as a list."""
-    if not all(part.isdigit() for part in comma_list(text)) or not comma_list(text):
+    parts = comma_list(text)
+    if not parts or not all(part.isdigit() for part in parts):
         raise ArgumentTypeError(f"'{text}' is not a list of whole numbers, e.g. 0,1,2,3")
-    return [int(part) for part in comma_list(text)]
+    return [int(part) for part in parts]
 
 
 def image_size(text: str) -> Size:
@@ -62,15 +68,15 @@ def image_size(text: str) -> Size:
     return height, width
 
 
-def thresholds(text: str) -> dict[str, float]:
-    """``a=0.5,b=0.1`` as a dictionary."""
+def by_name(text: str, read: Callable[[str], Value], form: str) -> dict[str, Value]:
+    """``a=X,b=Y`` as a dictionary; ``form`` is for the message."""
     found = {}
     for part in comma_list(text):
-        name, _, number = part.partition("=")
+        name, _, value = part.partition("=")
         try:
-            found[name.strip()] = float(number)
+            found[name.strip()] = read(value)
         except ValueError:
-            raise ArgumentTypeError(f"'{part}' is not SCORE=VALUE, e.g. entropy=0.5") from None
+            raise ArgumentTypeError(f"'{part}' is not {form}") from None
     return found
 
 
@@ -84,28 +90,28 @@ def colour_triple(text: str) -> tuple[float, float, float]:
 
 
 def arguments(text: str) -> dict[str, Any]:
-    """A JSON object, or ``name=value,...`` with values in JSON, as a dictionary."""
+    """``a=1,b="x"`` with values in JSON, or one JSON object, as a dictionary."""
+    if not text.startswith("{"):
+        return by_name(text, json.loads, "NAME=JSON, e.g. width=32")
     try:
-        if text.startswith("{"):
-            return dict(json.loads(text))
-        return {
-            name.strip(): json.loads(value) for name, _, value in (part.partition("=") for part in comma_list(text))
-        }
+        return dict(json.loads(text))
     except ValueError:
-        raise ArgumentTypeError(f"'{text}' is not NAME=VALUE,... or a JSON object, e.g. width=32") from None
+        raise ArgumentTypeError(f"'{text}' is no JSON object") from None
+
+
+def thresholds(text: str) -> dict[str, float]:
+    """``a=0.5,b=0.1`` as a dictionary."""
+    return by_name(text, float, "SCORE=VALUE, e.g. entropy=0.5")
 
 
 def score_ranges(text: str) -> dict[str, tuple[float, float]]:
     """``a=0:0.5,b=-8:0`` as a dictionary."""
-    found = {}
-    for part in comma_list(text):
-        name, _, ends = part.partition("=")
-        try:
-            low, high = map(float, ends.split(":"))
-        except ValueError:
-            raise ArgumentTypeError(f"'{part}' is not SCORE=LOW:HIGH, e.g. epistemic=0:0.05") from None
-        found[name.strip()] = (low, high)
-    return found
+
+    def ends(range: str) -> tuple[float, float]:
+        low, high = map(float, range.split(":"))
+        return low, high
+
+    return by_name(text, ends, "SCORE=LOW:HIGH, e.g. epistemic=0:0.05")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,12 +244,8 @@ class PredictOptions(SamplingOptions):
     out: PathLike = option("the maps folder; the same command continues a killed run", metavar="DIR")
     overlay: bool = option("also write overlays, and a video of them for a video", False)
     overlay_score: str = option("the score that overlays show (default entropy)", "entropy", metavar="SCORE")
-    scores: Sequence[str] | None = option(
-        "scores to write (default: those that need no further sums or statistics)",
-        None,
-        flags=("--scores", "--maps"),
-        metavar="A,B",
-        type=comma_list,
+    scores: Sequence[str] | None = listed(
+        "scores to write (default: those that need no further sums or statistics)", flags=("--scores", "--maps")
     )
     every: int = option("take every N-th frame (default 1)", 1, metavar="N")
     start: str | None = option("first moment of a video, in seconds or as HH:MM:SS", None, metavar="TIME")
@@ -326,35 +328,22 @@ class EvaluateOptions(SamplingOptions):
         "only the split's frames whose names match this regular expression", None, metavar="PATTERN"
     )
     every: int = option("of these, every N-th (default 1)", 1, metavar="N")
-    anomaly_class: Sequence[str] = option(
-        "classes of the data set that the network was not trained on: anomalies (may be repeated)",
-        [],
-        metavar="A,B",
-        type=comma_list,
-        action="extend",
+    anomaly_class: Sequence[str] = listed(
+        "classes of the data set that the network was not trained on: anomalies (may be repeated)", [], action="extend"
     )
-    scores: Sequence[str] | None = option(
-        "scores to evaluate (default: all maps; with --model those that predict writes by default)",
-        None,
-        metavar="A,B",
-        type=comma_list,
+    scores: Sequence[str] | None = listed(
+        "scores to evaluate (default: all maps; with --model those that predict writes by default)"
     )
     corruption: str | None = option(
         "corrupt the images first: blur, noise, fog, darkness or jpeg, of strength 1 to 5, e.g. fog:3; with --model",
         None,
         metavar="NAME:N",
     )
-    protocols: Sequence[Literal["pooled", "per-image", "smiyc"]] = option(
-        "how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)",
-        ["pooled", "per-image"],
-        metavar="A,B",
-        type=comma_list,
+    protocols: Sequence[Literal["pooled", "per-image", "smiyc"]] = listed(
+        "how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)", ["pooled", "per-image"]
     )
-    components: Sequence[str] | None = option(
-        "component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass",
-        None,
-        metavar="A,B",
-        type=comma_list,
+    components: Sequence[str] | None = listed(
+        "component tracks smiyc-anomaly, smiyc-obstacle: anomalies as objects, in a second pass"
     )
     component_mode: Literal["smiyc", "inclusive"] = option(
         "score > threshold as the benchmark cuts (default), or >=", "smiyc"
@@ -381,9 +370,7 @@ class ReviewOptions(DeviceOptions):
     compare: PathLike | None = option("maps of a second model on the same frames", None, metavar="DIR")
     images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
     metrics: PathLike | None = option("a result of evaluate to show", None, metavar="JSON")
-    scores: Sequence[str] | None = option(
-        "scores that the page carries (default: all)", None, metavar="A,B", type=comma_list
-    )
+    scores: Sequence[str] | None = listed("scores that the page carries (default: all)")
     limit: int | None = option("carry only the N frames of the highest mean entropy", None, metavar="N")
     verdicts: PathLike | None = option(
         "check and count the verdicts that a page exported (.json or .csv); with --out the page shows them",
@@ -415,20 +402,15 @@ class OverlayOptions(DeviceOptions):
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
     out: PathLike = option("folder of the pictures, outside of the maps", metavar="DIR")
-    score: Sequence[str] | None = option(
-        "scores to draw (default entropy; with --panel entropy, aleatoric and epistemic)",
-        None,
-        metavar="A,B",
-        type=comma_list,
+    score: Sequence[str] | None = listed(
+        "scores to draw (default entropy; with --panel entropy, aleatoric and epistemic)"
     )
     panel: bool = option(
         "one picture a frame: image, prediction, class legend and every score side by side (default: each score over the "
         "image)",
         False,
     )
-    frames: Sequence[str] | None = option(
-        "names or patterns of frames, e.g. 000120,night/* (default: all)", None, metavar="A,B", type=comma_list
-    )
+    frames: Sequence[str] | None = listed("names or patterns of frames, e.g. 000120,night/* (default: all)")
     images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
     anomaly_labels: PathLike | None = option("anomaly masks to outline", None, metavar="DIR")
     dataset: str | None = option("data set whose anomaly encoding the masks have", None, metavar="NAME")
@@ -479,15 +461,9 @@ class CompareOptions(DeviceOptions):
     out: PathLike | None = option(
         "also write the tables: .md (Markdown) or .csv (and .leaderboard.csv)", None, metavar="FILE"
     )
-    names: Sequence[str] | None = option(
-        "names of the results (default: the files' names)", None, metavar="A,B", type=comma_list
-    )
-    scores: Sequence[str] | None = option(
-        "compare these scores, of one result or of several", None, metavar="A,B", type=comma_list
-    )
-    keys: Sequence[str] | None = option(
-        "numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'", None, metavar="A,B", type=comma_list
-    )
+    names: Sequence[str] | None = listed("names of the results (default: the files' names)")
+    scores: Sequence[str] | None = listed("compare these scores, of one result or of several")
+    keys: Sequence[str] | None = listed("numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'")
     baseline: str | None = option(
         "column, or its file, that differences refer to (default: the first)", None, metavar="NAME"
     )

@@ -50,16 +50,13 @@ class ShardResult:
         return cls(**{**row, "task": ShardTask(**row["task"]), "notes": tuple(filter(None, row["notes"].split("\n")))})
 
 
-Work = Callable[[ShardTask], ShardResult]
-"""Predicts a shard; everything that is large goes to disk."""
-MakeWork = Callable[[], Work]
-"""Loads what all shards need, in the worker's process; must be picklable."""
+Work = Callable[[ShardTask], ShardResult]  # predicts a shard; everything that is large goes to disk
+MakeWork = Callable[[], Work]  # loads what all shards need, in the worker's process; must be picklable
 
 START_ATTEMPTS = 3
 """On a busy machine the processes of a new cluster may miss Ray's fixed 30 s; what they read from disk is then cached."""
 CONNECT_SECONDS = 10.0
-OBJECT_STORE_BYTES = 128 << 20
-"""Of a cluster that is started here; results are a few hundred bytes each."""
+OBJECT_STORE_BYTES = 128 << 20  # of a cluster that is started here; results are a few hundred bytes each
 
 
 @dataclass(frozen=True)

@@ -79,10 +79,8 @@ VERBS = {
     ),
 }
 """Verb -> what it does, and an example, or several in lines of two blanks."""
-FUNCTIONS = {"import": "import_network"}
-"""Verb -> its function, where Python's grammar has taken the verb's name."""
-LONGEST_MESSAGE = 600
-"""Characters of an unexpected error that still make one readable line; ``--debug`` shows all of it."""
+FUNCTIONS = {"import": "import_network"}  # verb -> its function, where Python's grammar has taken its name
+LONGEST_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
 
 
 def options_of(verb: str) -> type:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import segunc
-from segunc import options as of
+from segunc import options as opts
 from segunc.cli.parser import command_line
 from segunc.core.errors import PartialFailure
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from segunc.verbs.train import TrainedNetwork
 
 
-def demo(options: of.DemoOptions) -> None:
+def demo(options: opts.DemoOptions) -> None:
     start = time.monotonic()
 
     def step(title: str, verb: str, asked: Any) -> None:
@@ -32,7 +32,7 @@ def demo(options: of.DemoOptions) -> None:
     print(f"open {done.page} in a browser")
 
 
-def import_network(options: of.ImportOptions) -> None:
+def import_network(options: opts.ImportOptions) -> None:
     result = segunc.import_network(options)
     description = result.description
     _notes(result.notes)
@@ -46,7 +46,7 @@ def import_network(options: of.ImportOptions) -> None:
     print(f"wrote {result.out}")
 
 
-def train(options: of.TrainOptions) -> None:
+def train(options: opts.TrainOptions) -> None:
     from segunc.training.progress import is_first_process
 
     def say(network: TrainedNetwork) -> None:
@@ -65,7 +65,7 @@ def train(options: of.TrainOptions) -> None:
         print(f"{len(options.seeds)} networks in {out}; as one model: segunc finetune --method ensemble --base {out}")
 
 
-def finetune(options: of.FinetuneOptions) -> None:
+def finetune(options: opts.FinetuneOptions) -> None:
     from segunc.training.progress import is_first_process, say
 
     measured = segunc.finetune(options, say).measured
@@ -75,7 +75,7 @@ def finetune(options: of.FinetuneOptions) -> None:
         print(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
 
 
-def predict(options: of.PredictOptions) -> None:
+def predict(options: opts.PredictOptions) -> None:
     local = options.engine == "local"
 
     def say(done: InputResult) -> None:
@@ -96,7 +96,7 @@ def predict(options: of.PredictOptions) -> None:
     _raise(result.failure)
 
 
-def evaluate(options: of.EvaluateOptions) -> None:
+def evaluate(options: opts.EvaluateOptions) -> None:
     from segunc.evaluation.report import format_metrics
 
     result = segunc.evaluate(options)
@@ -110,7 +110,7 @@ def evaluate(options: of.EvaluateOptions) -> None:
     _raise(result.failure)
 
 
-def review(options: of.ReviewOptions) -> None:
+def review(options: opts.ReviewOptions) -> None:
     result = segunc.review(options)
     if result.verdicts:
         print(result.verdicts)
@@ -120,7 +120,7 @@ def review(options: of.ReviewOptions) -> None:
         print(f"open {result.page} in a browser")
 
 
-def summary(options: of.SummaryOptions) -> None:
+def summary(options: opts.SummaryOptions) -> None:
     from segunc.frames.sources import format_time
 
     result = segunc.summary(options)
@@ -140,7 +140,7 @@ def summary(options: of.SummaryOptions) -> None:
         print(f"wrote {options.out}")
 
 
-def overlay(options: of.OverlayOptions) -> None:
+def overlay(options: opts.OverlayOptions) -> None:
     result = segunc.overlay(options)
     _notes(result.notes)
     for folder, pictures in result.pictures.items():
@@ -150,7 +150,7 @@ def overlay(options: of.OverlayOptions) -> None:
     _raise(result.failure)
 
 
-def export(options: of.ExportOptions) -> None:
+def export(options: opts.ExportOptions) -> None:
     result = segunc.export(options)
     _notes(result.notes)
     what = f" of '{options.score}'" if options.score else ""
@@ -158,14 +158,14 @@ def export(options: of.ExportOptions) -> None:
     _raise(result.failure)
 
 
-def compare(options: of.CompareOptions) -> None:
+def compare(options: opts.CompareOptions) -> None:
     result = segunc.compare(options)
     print(result.text)
     for path in result.paths:
         print(f"wrote {path}")
 
 
-def doctor(options: of.DoctorOptions) -> None:
+def doctor(options: opts.DoctorOptions) -> None:
     result = segunc.doctor(options)
     print("\n".join(result.about))
     for finding in result.findings:

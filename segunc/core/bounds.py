@@ -35,10 +35,8 @@ UnitInterval = Annotated[float, Bound(least=0, most=1)]
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of frozen dataclasses whose fields are typed with the names above, alone, in a list or beside None, or as Literals.
-
-    InputError where a value is out of its range. ``section`` is their key in a configuration file.
-    """
+    """Base of frozen dataclasses whose fields are typed with the names above, alone, in a list or beside None, or as
+    Literals. InputError where a value is out of its range. ``section`` is their key in a configuration file."""
 
     section: ClassVar[str] = "settings"
 

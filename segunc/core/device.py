@@ -50,9 +50,8 @@ def describe_device(device: torch.device) -> str:
 @contextlib.contextmanager
 def flushed_denormals() -> Iterator[None]:
     """Let the CPU take denormal numbers for 0 while open: dead channels make them, and CPUs multiply them very slowly.
-
-    The state before comes back, also where it was this one. It is that of the calling thread and of threads started meanwhile.
-    """
+    The state before comes back, also where it was this one. It is that of the calling thread and of threads started
+    meanwhile."""
     # There is no getter: the product is a denormal, which a CPU that flushes gives as 0.
     flushed = float(torch.tensor([1e-30]) * torch.tensor([1e-10])) == 0.0
     torch.set_flush_denormal(True)

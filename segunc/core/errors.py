@@ -9,10 +9,8 @@ from collections.abc import Callable
 
 
 class InputError(ValueError):
-    """Bad usage or bad input, nothing was started.
-
-    It says what was given (with the path or value that caused it), what would have been right, and what to do now.
-    """
+    """Bad usage or bad input, nothing was started. It says what was given (with the path or value that caused it), what
+    would have been right, and what to do now."""
 
     def __init__(self, given: str, expected: str = "", remedy: str = "") -> None:
         self.given, self.expected, self.remedy = given, expected, remedy

@@ -23,10 +23,8 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
 
 def safe_name(name: Any, what: str, *, single: bool = False) -> str:
     """A name that came out of a file, where it can be nothing but a name: a relative path of plain parts, with ``/``.
-
     InputError, which says ``what`` it names, for anything else (absolute, ``..``, an empty part, a backslash, control
-    characters, no text at all), and for more than one part where only a ``single`` one is allowed, as for scores.
-    """
+    characters, no text at all), and for more than one part where only a ``single`` one is allowed, as for scores."""
     try:
         parts = name.split("/") if isinstance(name, str) and not _UNSAFE.search(name) else [""]
         safe = all(part not in ("", ".", "..") and len(part.encode()) <= LONGEST_PART for part in parts)

@@ -29,11 +29,9 @@ class Progress:
 
 
 class ConsoleProgress:
-    """Shows :class:`Progress` on a stream, or standard error: tqdm's bar on a terminal, elsewhere a line every ``interval`` s.
-
-    Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints the last line. A
-    ``label`` stands in front of the bar and of every line.
-    """
+    """Shows :class:`Progress` on a stream, or standard error: tqdm's bar on a terminal, elsewhere a line every
+    ``interval`` s. Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints
+    the last line. A ``label`` stands in front of the bar and of every line."""
 
     def __init__(self, stream: TextIO | None = None, *, interval: float = PLAIN_INTERVAL, label: str = "") -> None:
         self._stream = sys.stderr if stream is None else stream

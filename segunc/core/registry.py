@@ -20,11 +20,9 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Names and what they stand for; a :class:`Mapping` in the order of registration.
-
-    ``kind`` says in messages what the entries are, ``group`` is of the entry points of other packages, and ``own`` gives
-    for each name the entry, or ``module:name`` where it stands.
-    """
+    """Names and what they stand for; a :class:`Mapping` in the order of registration. ``kind`` says in messages what
+    the entries are, ``group`` is of the entry points of other packages, and ``own`` gives for each name the entry, or
+    ``module:name`` where it stands."""
 
     def __init__(self, kind: str, group: str, own: Mapping[str, T | str]) -> None:
         self.kind, self.group = kind, group

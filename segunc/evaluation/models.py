@@ -58,7 +58,7 @@ def evaluate_model(
     names = [sample.name for sample in samples]
     evaluator = options.evaluator(chosen, classes, names, anomalies=anomalies is not None)
     with tempfile.TemporaryDirectory(prefix="segunc-") as folder, count_frames() as show:
-        spool = _Spool(Path(folder), chosen)
+        kept: list[str] = []
         for done, sample in enumerate(samples, start=1):
             try:
                 image, truth, labels = load_image(sample.image), None, None
@@ -76,22 +76,14 @@ def evaluate_model(
                 prediction = result.prediction[0].cpu().numpy()
                 counted = evaluator.update(sample.name, stored, prediction, probabilities, labels, truth)
                 if options.tracks and counted and truth is not None:
-                    spool.keep(sample.name, stored, truth)
+                    held: dict[str, Any] = {score: stored[score] for score in chosen}
+                    np.savez(Path(folder, f"{len(kept)}.npz"), anomaly=truth, **held)
+                    kept.append(sample.name)
             show(done, len(samples))
-        return finish(evaluator, evaluator.result(), options, spool.frames)
 
+        def again() -> Iterable[LabelledFrame]:
+            for index, name in enumerate(kept):
+                with np.load(Path(folder, f"{index}.npz"), allow_pickle=False) as arrays:
+                    yield LabelledFrame(name, {score: arrays[score] for score in chosen}, anomaly=arrays["anomaly"])
 
-class _Spool:
-    """Score maps and anomaly labels of frames, on disk until the second pass."""
-
-    def __init__(self, folder: Path, scores: Sequence[str]) -> None:
-        self.folder, self.scores, self.names = folder, scores, list[str]()
-
-    def keep(self, name: str, stored: dict[str, Any], anomaly: Any) -> None:
-        np.savez(self.folder / f"{len(self.names)}.npz", anomaly=anomaly, **{s: stored[s] for s in self.scores})
-        self.names.append(name)
-
-    def frames(self) -> Iterable[LabelledFrame]:
-        for index, name in enumerate(self.names):
-            with np.load(self.folder / f"{index}.npz", allow_pickle=False) as held:
-                yield LabelledFrame(name, {s: held[s] for s in self.scores}, anomaly=held["anomaly"])
+        return finish(evaluator, evaluator.result(), options, again)

@@ -27,9 +27,8 @@ def format_metrics(result: Mapping[str, Any]) -> str:
     """The result as a plain table of fractions of 1, without a line break at its end."""
     parts = [
         *(_protocol(result, protocol) for protocol in ("pooled", "per-image", "smiyc")),
-        *_components(result),
-        *(_segmentation(result), _calibration(result), _selective(result), _intervals(result)),
-        *(_missing(result), _left_out(result)),
+        *(*_components(result), *_classes(result), _selective(result)),
+        *(_intervals(result), _missing(result), _left_out(result)),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -60,22 +59,17 @@ def _components(result: Mapping[str, Any]) -> list[str]:
     return tables
 
 
-def _segmentation(result: Mapping[str, Any]) -> str:
+def _classes(result: Mapping[str, Any]) -> list[str]:
+    """Segmentation and calibration."""
     values, counts = result["segmentation"], result["counts"]
     if not values["per_class"]:
-        return ""
+        return []
     title = f"Segmentation, over {counts['labelled_pixels']:,} pixels of {_frames(counts['labelled_frames'])}"
     rows = [["class", "IoU"], *([name, _number(iou)] for name, iou in values["per_class"].items())]
     rows += [["mean IoU", _number(values["miou"])], ["pixel accuracy", _number(values["accuracy"])]]
-    return f"{title}\n{_table(rows, rule_before_last=2)}"
-
-
-def _calibration(result: Mapping[str, Any]) -> str:
-    if not result["segmentation"]["per_class"]:
-        return ""
-    values = result["calibration"]
-    rows = [[*_CALIBRATION.values()], [_number(values.get(key)) for key in _CALIBRATION]]
-    return f"Calibration, over the same pixels\n{_table(rows)}"
+    errors = [[*_CALIBRATION.values()], [_number(result["calibration"].get(key)) for key in _CALIBRATION]]
+    calibration = f"Calibration, over the same pixels\n{_table(errors)}"
+    return [f"{title}\n{_table(rows, rule_before_last=2)}", calibration]
 
 
 def _selective(result: Mapping[str, Any]) -> str:

@@ -98,17 +98,12 @@ def fiftyone_samples(folder: Path) -> tuple[list[fiftyone.Sample], dict[int, str
         if entry["prediction"]:
             sample["prediction"] = fiftyone.Segmentation(mask_path=str(inside(root, entry["prediction"])))
         for score, path in entry["heatmaps"].items():
-            sample[_field(score)] = fiftyone.Heatmap(map_path=str(inside(root, path)), range=[0, 255])
-        for score, statistics in entry["statistics"].items():
-            for statistic, value in statistics.items():
-                sample[f"{_field(score)}_{statistic}"] = value
+            name = "".join(c if c.isalnum() else "_" for c in score)  # names of fields are identifiers
+            sample[name] = fiftyone.Heatmap(map_path=str(inside(root, path)), range=[0, 255])
+            for statistic, value in entry["statistics"][score].items():
+                sample[f"{name}_{statistic}"] = value
         samples.append(sample)
     return samples, {int(value): text for value, text in index["classes"].items()}
-
-
-def _field(score: str) -> str:
-    """Field names are identifiers."""
-    return "".join(c if c.isalnum() else "_" for c in score)
 
 
 def _prepare(out: Path, *, overwrite: bool) -> None:

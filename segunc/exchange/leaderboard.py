@@ -82,10 +82,8 @@ def load_board(path: Path, track: Track) -> list[BoardRow]:
             raise InputError(f"{path}: a row of '{track.table}' names no method", 'rows with "method": NAME')
     if not any(track.fields[RANKED_BY] in row for row in rows):
         raise InputError(f"{path}: no row has {track.fields[RANKED_BY]}", "the fields of this track", "check --track")
-    return [
-        BoardRow(row["method"].strip(), {name: _fraction(row.get(field)) for name, field in track.fields.items()}, {})
-        for row in rows
-    ]
+    fields = track.fields.items()
+    return [BoardRow(row["method"].strip(), {name: _fraction(row.get(f)) for name, f in fields}, {}) for row in rows]
 
 
 def _fraction(value: Any) -> Cell:

@@ -45,8 +45,8 @@ class ViewerFrame:
 
 
 class ViewerMaps:
-    """A maps folder, of this tool or any other, as viewers want it: with the scores to carry, None for all, and the source images,
-    None for the input that the manifest records.
+    """A maps folder, of this tool or any other, as viewers want it: with the scores to carry, None for all, and the source
+    images, None for the input that the manifest records.
 
     Raises:
         InputError: no maps, an unknown score, or no such images.

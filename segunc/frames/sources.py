@@ -16,7 +16,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -31,6 +31,7 @@ VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpe
 STAMP_STRETCHES, STAMP_LENGTH = 4, 4096
 """How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of every
 finished frame."""
+Kind = Literal["image", "folder", "glob", "video"]
 DecoderName = Literal["auto", "pyav", "opencv"]
 Skip = Callable[[int, str], bool]
 """Whether the frame of an index and name may be passed over without decoding it."""
@@ -55,11 +56,9 @@ def sampled_hash(path: Path, stretches: int, length: int) -> str:
 
 @dataclass(frozen=True)
 class Selection:
-    """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <= t < end``.
-
-    Numbers count from the first frame of the input, whatever ``start`` is, so that two ranges of one video take frames
-    of one raster. Times are seconds from the first frame, None without a bound.
-    """
+    """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <= t < end``. Numbers
+    count from the first frame of the input, whatever ``start`` is, so that two ranges of one video take frames of one
+    raster. Times are seconds from the first frame, None without a bound."""
 
     every: int = 1
     start: float | None = None
@@ -121,41 +120,25 @@ def format_time(seconds: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One frame, or the reason why there is none.
-
-    Attributes:
-        index: its place in the source, from 0: with every N-th frame taken, its number in the input divided by N.
-        image: RGB uint8 ``[H, W, 3]``; None where ``error`` is set.
-        error: one line that says why the frame could not be read.
-        time: seconds since the first moment of the video, by the container's time stamps; None for images.
-        stamp: :func:`sampled_hash` of an image's file; None for frames of a video.
-    """
+    """One frame, or the reason why there is none."""
 
     name: str
-    index: int
-    image: Image | None
-    error: str | None = None
-    time: float | None = None
-    stamp: str | None = None
+    index: int  # its place in the source, from 0: with every N-th frame taken, its number in the input divided by N
+    image: Image | None  # RGB uint8 [H, W, 3]; None where there is an error
+    error: str | None = None  # one line that says why the frame could not be read
+    time: float | None = None  # seconds since the video's first moment, by the container's time stamps; None for images
+    stamp: str | None = None  # sampled_hash of an image's file; None for frames of a video
 
 
 class FrameSource(ABC):
-    """A stream of frames in a fixed order; it can be iterated again from the start.
+    """A stream of frames in a fixed order; it can be iterated again from the start."""
 
-    Attributes:
-        path: the absolute path (of a glob: the pattern) that was opened.
-        selection: which frames of the input are taken; names and places are of these.
-        fps: mean frames a second of a video (29.97 is not 30), None for images.
-        length: the exact number of frames, None where only the end of the stream tells.
-        length_hint: the number of frames to expect, for a progress bar; None where unknown.
-    """
-
-    kind: Literal["image", "folder", "glob", "video"]
-    path: Path
-    selection: Selection = ALL_FRAMES
-    fps: float | None = None
-    length: int | None = None
-    length_hint: int | None = None
+    kind: Kind
+    path: Path  # absolute, that was opened; of a glob the pattern
+    selection: Selection = ALL_FRAMES  # of the input's frames; names and places are of these
+    fps: float | None = None  # mean frames a second of a video (29.97 is not 30), None for images
+    length: int | None = None  # the exact number of frames, None where only the end of the stream tells
+    length_hint: int | None = None  # the number of frames to expect, for a progress bar; None where unknown
 
     @abstractmethod
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
@@ -182,23 +165,15 @@ class FrameSource(ABC):
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a later run to continue: the input and which of its frames are taken."""
-        taken = {"every": self.selection.every, "start": self.selection.start, "end": self.selection.end}
-        return {"input": str(self.path), **taken}
+        return {"input": str(self.path), **asdict(self.selection)}
 
 
 class ImageSource(FrameSource):
-    """Image files in the order of their names, each decoded when its turn comes; only relative paths are kept in memory.
-
-    InputError for two images of one name, or a selection by time.
-    """
+    """Image files in the order of their names, each decoded when its turn comes; only relative paths are kept in
+    memory. InputError for two images of one name, or a selection by time."""
 
     def __init__(
-        self,
-        kind: Literal["image", "folder", "glob"],
-        path: Path,
-        root: Path,
-        files: list[Path],
-        selection: Selection = ALL_FRAMES,
+        self, kind: Kind, path: Path, root: Path, files: list[Path], selection: Selection = ALL_FRAMES
     ) -> None:
         if selection.timed:
             raise InputError(f"a start or end in time for the images {path}", "a video", "leave both out")
@@ -260,9 +235,8 @@ def open_source(
         selection: which frames are taken.
         decoder: of a video; ``auto`` is PyAV where it is installed, else OpenCV.
 
-    Raises:
-        InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a
-            selection that does not suit it.
+    InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a selection
+    that does not suit it.
     """
     path = Path(spec).expanduser()
     absolute = path.absolute()
@@ -322,10 +296,8 @@ def _matching_images(pattern: Path) -> list[Path]:
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
     """The images of frames at the place that a manifest records, without listing a folder, or None where there is none.
-
-    A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have the
-    stamp (by frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image.
-    """
+    A manifest may come from anywhere and name any place of this disk, so an image is taken only where its bytes have
+    the stamp (by frame name in ``stamps``) that was recorded of the frame: whoever wrote that has had the image."""
     path = Path(spec)
     root = path if path.is_dir() else path.parent if path.is_file() else _fixed_part(path)
     files = []
@@ -361,8 +333,7 @@ def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
     maps folder. Of several, each has a sub-folder with the name of the file (without its suffix) or folder; where two
     have one name, folders above it are joined in front with ``_`` until the names differ.
 
-    Raises:
-        InputError: one input is given twice, or names cannot be told apart.
+    InputError: one input is given twice, or names cannot be told apart.
     """
     expanded = [part for spec in specs for part in _expand(spec)]
     if len(expanded) == 1:

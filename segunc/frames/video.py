@@ -10,7 +10,6 @@ import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,32 +46,26 @@ Retrieve = Callable[[], Image | None]
 """Converts the frame that was just decoded to RGB uint8 ``[H, W, 3]``; None where it cannot be."""
 
 
-@dataclass(frozen=True)
-class VideoFacts:
-    """What a container says of its video."""
-
-    fps: float | None  # mean frames a second, None where it is not stated
-    frames: int | None  # from the duration where no number is stated, None where neither is
-    # Seconds of the first frame on the container's clock; some containers state their end on that clock as duration.
-    start: float = 0.0
-
-
 class Decoder(ABC):
     """Decodes one video file, each call of :meth:`frames` from its first frame; InputError where none can be decoded."""
 
     name: str
+    fps: float | None = None  # mean frames a second, where the container states it
+    count: int | None = None  # of frames; from the duration where no number is stated, None where neither is
+    # Seconds of the first frame on the container's clock; some containers state their end on that clock as duration.
+    start = 0.0
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.facts = self._inspect()
+        self._inspect()
 
     @abstractmethod
     def frames(self) -> Iterator[tuple[float | None, Retrieve]]:
         """Seconds since the first moment of the stream (None where the container states none) and the picture."""
 
     @abstractmethod
-    def _inspect(self) -> VideoFacts:
-        """Open the file, decode one frame, and close it."""
+    def _inspect(self) -> None:
+        """Learn what the container says of its video, and that one frame can be decoded."""
 
     def _unreadable(self) -> InputError:
         remedy = "check that it plays, or convert it (for example to H.264 in .mp4)"
@@ -91,14 +84,14 @@ class OpenCVDecoder(Decoder):
             while capture.grab():
                 yield _seconds(float(capture.get(cv2.CAP_PROP_POS_MSEC)) / 1000.0), partial(_retrieved, capture)
 
-    def _inspect(self) -> VideoFacts:
+    def _inspect(self) -> None:
         with self._opened() as capture:
-            fps = float(capture.get(cv2.CAP_PROP_FPS))
-            count = float(capture.get(cv2.CAP_PROP_FRAME_COUNT))
+            fps, count = (float(capture.get(what)) for what in (cv2.CAP_PROP_FPS, cv2.CAP_PROP_FRAME_COUNT))
             if not capture.grab():
                 raise self._unreadable()
-            frames = int(count) if math.isfinite(count) and count > 0 else None
-            return VideoFacts(fps if math.isfinite(fps) and fps > 0 else None, frames, _start(capture))
+            self.fps = fps if math.isfinite(fps) and fps > 0 else None
+            self.count = int(count) if math.isfinite(count) and count > 0 else None
+            self.start = _start(capture)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[cv2.VideoCapture]:
@@ -141,19 +134,19 @@ class PyAVDecoder(Decoder):
                     time = None if stamp is None or base is None else float((stamp - origin) * base)
                     yield _seconds(time), partial(_converted, frame)
 
-    def _inspect(self) -> VideoFacts:
+    def _inspect(self) -> None:
         import av
 
         with self._open() as container:
             stream = container.streams.video[0]
-            fps = None if stream.average_rate is None else float(stream.average_rate)
+            self.fps = float(stream.average_rate or 0) or None
             count = stream.frames
-            if count <= 0 and fps and container.duration:
-                count = int(container.duration / av.time_base * fps + 0.5)
-            start = float((stream.start_time or 0) * stream.time_base) if stream.time_base else 0.0
+            if count <= 0 and self.fps and container.duration:
+                count = int(container.duration / av.time_base * self.fps + 0.5)
+            self.count = count if count > 0 else None
+            self.start = float((stream.start_time or 0) * stream.time_base) if stream.time_base else 0.0
         if next(self.frames(), None) is None:
             raise self._unreadable()
-        return VideoFacts(fps or None, count if count > 0 else None, start)
 
     def _open(self) -> InputContainer:
         import av
@@ -195,8 +188,7 @@ class VideoSource(FrameSource):
     def __init__(self, path: Path, selection: Selection = ALL_FRAMES, decoder: DecoderName = "auto") -> None:
         self.path, self.selection = path, selection
         self._decoder = open_decoder(path, decoder)
-        self.fps = self._decoder.facts.fps
-        frames = self._decoder.facts.frames
+        self.fps, frames = self._decoder.fps, self._decoder.count
         self._duration = frames / self.fps if frames is not None and self.fps is not None else None
         if self._duration is not None and selection.start is not None and selection.start >= self._duration:
             start, end = format_time(selection.start), format_time(self._duration)
@@ -224,7 +216,7 @@ class VideoSource(FrameSource):
             error = None if image is not None else f"{self.path}: frame {number} cannot be decoded"
             yield Frame(name, index, image, error, time=last)
         if self._duration is not None and self.fps is not None:
-            missing = self._duration - self._decoder.facts.start - (last + 1.0 / self.fps)
+            missing = self._duration - self._decoder.start - (last + 1.0 / self.fps)
             if missing > max(3.5 / self.fps, MISSING_TOLERATED * self._duration):
                 reason = f"{self.path}: video ends at frame {count}, {format_time(missing)} before its stated end"
                 index = -(-count // self.selection.every)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,8 +18,7 @@ from segunc.scores import SCORES, Score
 COLOUR_MAP = "plasma"
 """A table of matplotlib (CC0) as OpenCV carries it: its lightness rises evenly, so it is read in order by colour-blind eyes
 and in grey print too. Its upper end is a saturated yellow; that of magma and inferno is near the white of lane markings."""
-_LOOKS = 32
-"""Frames that the range of an unbounded score is taken from, evenly spaced over the set."""
+_LOOKS = 32  # frames that the range of an unbounded score is taken from, evenly spaced over the set
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def colourise(values: npt.NDArray[np.floating], shown: DisplayRange) -> Image:
 
 
 def page_ranges(
-    reader: MapsReader, given: dict[str, tuple[float, float]] | None = None, scores: Sequence[str] | None = None
+    reader: MapsReader, given: Mapping[str, tuple[float, float]] | None = None, scores: Sequence[str] | None = None
 ) -> dict[str, DisplayRange]:
     """The range of each score of a maps folder, or of some of them; it is the same for all frames.
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import colorsys
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from segunc.data.labels import LabelMap
-from segunc.gallery.colormap import DisplayRange
-from segunc.gallery.overlay import model_line, score_unit
+from segunc.gallery.overlay import model_line
 from segunc.maps.reader import MapsReader
 
 _PROTOCOLS = ("pooled", "per-image", "smiyc")
@@ -21,10 +20,8 @@ _SINGLE_NUMBERS = (
     ("calibration", "nll", "NLL"),
     ("calibration", "brier", "Brier score"),
 )
-_LONGEST_LIST = 4
-"""Values of a list that are written out."""
-_TURN = 0.618034
-"""The golden section of the colour circle: neighbouring class ids get distant hues."""
+_LONGEST_LIST = 4  # values of a list that are written out
+_TURN = 0.618034  # the golden section of the colour circle: neighbouring class ids get distant hues
 
 
 def run_id(reader: MapsReader) -> str:
@@ -99,15 +96,6 @@ def setting_words(settings: Mapping[str, Any]) -> str:
 
 def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def describe_scores(reader: MapsReader, ranges: Mapping[str, DisplayRange], scores: Sequence[str]) -> dict[str, Any]:
-    """Unit, range and tick labels of each score, by name."""
-    found = {}
-    for score in scores:
-        unit, shown = score_unit(reader.manifest, score), ranges[score]
-        found[score] = {"unit": unit, "low": shown.low, "high": shown.high, "ticks": shown.ticks}
-    return found
 
 
 def describe_classes(reader: MapsReader, label_map: LabelMap | None) -> list[dict[str, Any]]:

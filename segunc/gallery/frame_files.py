@@ -1,9 +1,8 @@
 """The files of a page for each frame, and what its table says of it.
 
-A page from ``file://`` may not fetch its neighbours, and a canvas that such an image was drawn on cannot be read back.
-A ``<script>`` may be loaded, so a map becomes one call with its exact content: differences to the row above, modulo
-the range of the type, as one plane for each byte (low byte first), in a zlib stream, in base64. Neighbouring rows are
-alike and the high bytes more so: on maps of 960 x 540 the files are about as large as the 16-bit PNGs they come from.
+A page from ``file://`` may not fetch its neighbours, and a canvas that such an image was drawn on cannot be read back. A ``<script>``
+may be loaded, so a map becomes one call with its exact content: differences to the row above, modulo the range of the type, as one plane
+for each byte (low byte first), in a zlib stream, in base64: about as large as the 16-bit PNGs of the maps.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ from segunc.maps.score_files import Form, decode_stored
 FRAMES, THUMBNAILS = "frames", "thumbnails"
 IMAGE, ANOMALY, TRUTH = "image", "anomaly", "truth"
 """Names of what stands beside the scores and ``prediction``: source image, anomaly label, class label."""
-OTHER = "other"
-"""Folder of the maps of the second model, within those of the frame."""
+OTHER = "other"  # folder of the maps of the second model, within those of the frame
 THUMBNAIL_WIDTH = 320
 STATISTICS = ("mean", "p99", "max")
 """Statistics of a score over a frame: arithmetic mean, 99th percentile (the smallest value that at least 99 % of
@@ -44,8 +42,7 @@ SHARES = {"any": 0.0, "tenth": 0.1, "half": 0.5, "most": 0.9}
 """Which share of an object's pixels must reach the threshold for it to be found; ``any`` is one pixel."""
 SMALLEST_OBJECT = 10
 """Pixels below which a labelled region is taken for a speck of the labelling, unless a frame has no larger one."""
-_LEVEL = 1
-"""Of zlib: level 6 takes three times as long for 5 % less."""
+_LEVEL = 1  # of zlib: level 6 takes three times as long for 5 % less
 
 Values = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.intp]
@@ -104,17 +101,11 @@ def labelled_objects(anomaly: Label) -> list[Pixels]:
 
 
 def found_up_to(values: Values, objects: Sequence[Pixels]) -> dict[str, float]:
-    """The highest threshold at which every object is found, for each of :data:`SHARES`.
+    """The highest threshold at which every object is found, for each of :data:`SHARES`; at least one object, and values ``[H, W]``.
 
-    An object is found at threshold t where at least the share of its pixels have a value >= t. So a frame's objects
-    are all found exactly at the thresholds up to the number given here.
-
-    Args:
-        values: the score ``[H, W]`` in its own unit.
-        objects: :func:`labelled_objects`; at least one.
+    An object is found at threshold t where at least the share of its pixels have a value >= t.
     """
-    flat = values.ravel()
-    descending = [np.sort(flat[pixels])[::-1] for pixels in objects]
+    descending = [np.sort(values.ravel()[pixels])[::-1] for pixels in objects]
     return {
         name: float(min(pixels[max(math.ceil(share * len(pixels)), 1) - 1] for pixels in descending))
         for name, share in SHARES.items()
@@ -158,7 +149,7 @@ class FrameFiles:
     scores: list[str]
     ranges: dict[str, DisplayRange]  # of the thumbnails
     labels: ReviewLabels
-    other: MapsReader | None = None
+    other: MapsReader | None
 
     def write(self, row: FrameRow, image: Image | None) -> None:
         """Write all files of a frame and fill in its row; what cannot be read is noted there and left out."""
@@ -192,16 +183,18 @@ class FrameFiles:
                 self._write_chunk(row, f"{prefix}{PREDICTION}", prediction, "linear")
         for score in self.scores:
             stored = row.attempt(reader.read_stored, row.name, score) if reader.has(row.name, score) else None
-            if stored is not None:
-                self._write_chunk(row, f"{prefix}{score}", stored, reader.form(score))
-                values = decode_stored(stored, reader.form(score))
-                statistics[score] = recorded_statistics(reader.records.get(row.name, {}), score)
-                if not set(STATISTICS) <= set(statistics[score]):
-                    computed = frame_statistics(values)
-                    statistics[score] = computed | statistics[score] if computed else {}
-                    if not computed:
-                        row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
-                yield score, values
+            if stored is None:
+                continue
+            self._write_chunk(row, f"{prefix}{score}", stored, reader.form(score))
+            values = decode_stored(stored, reader.form(score))
+            found = recorded_statistics(reader.records.get(row.name, {}), score)
+            if not set(STATISTICS) <= set(found):
+                computed = frame_statistics(values)
+                found = computed | found if computed else {}
+                if not computed:
+                    row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
+            statistics[score] = found
+            yield score, values
 
     def _write_label(self, row: FrameRow, content: str, kind: str, label: Label) -> bool:
         if row.size is not None and label.shape != row.size:

@@ -20,17 +20,12 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 Colour = tuple[int, int, int]
 INK, FAINT_INK, PAPER = (236, 236, 240), (168, 168, 178), (22, 22, 26)
 """Colours of text, of minor text and of the strips that carry it, RGB."""
-MINIMUM_TEXT = 12
-"""Height of capital letters in pixels below which text is not drawn: smaller is not legible in a JPEG."""
+MINIMUM_TEXT = 12  # height of capital letters in pixels below which text is not drawn: smaller is not legible in a JPEG
 OUTLINE_NOTE = "outlined: labelled anomaly"
-MINIMUM_WIDTH = 640
-"""Smaller pictures are enlarged by a whole factor, so that their legend can be read."""
-TILE_WIDTH = 640
-"""Width of a panel's tiles in pixels."""
-PHOTO_BRIGHTNESS = 0.8
-"""Share of its brightness that the grey image keeps under the colours."""
-_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
-"""ITU-R BT.601 weights of red, green and blue."""
+MINIMUM_WIDTH = 640  # smaller pictures are enlarged by a whole factor, so that their legend can be read
+TILE_WIDTH = 640  # width of a panel's tiles in pixels
+PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
+_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601 weights of red, green and blue
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GAP, _COLUMNS = 6, 3
 
@@ -153,7 +148,7 @@ def score_unit(manifest: Mapping[str, Any] | None, score: str) -> str:
 def draw_overlay(
     image: Image, values: npt.NDArray[np.floating], legend: Legend, *, anomaly: npt.NDArray[np.bool_] | None = None
 ) -> Image:
-    """A score map over its image, a legend strip below.
+    """A score map over its image, a legend strip below: RGB uint8, at least 640 pixels wide.
 
     The image is shown in grey, darkened to 80 %. Colour covers it the more, the higher the score, by a fixed rule: 10 % at the low end
     of the range, 85 % at the high end; the legend's bar is painted by the same rule over mid-grey.
@@ -163,9 +158,6 @@ def draw_overlay(
         values: the score in real units ``[h, w]``; taken to the image's size by the nearest value.
         legend: what it is and how it is shown.
         anomaly: labelled anomalies ``[H, W]``, outlined.
-
-    Returns:
-        RGB uint8, at least 640 pixels wide.
     """
     _check_mask(image, anomaly)
     height, width = image.shape[:2]
@@ -207,10 +199,9 @@ def draw_panel(
     scores: Sequence[tuple[Legend, npt.NDArray[np.floating]]],
     *,
     classes: Sequence[tuple[str, Colour]] = (),
-    note: str = "",
     anomaly: npt.NDArray[np.bool_] | None = None,
 ) -> Image:
-    """Tiles in rows of three: image, prediction, class legend, then one tile a score.
+    """Tiles in rows of three, RGB uint8: image, prediction, class legend, then one tile a score.
 
     Where tiles are smaller than the maps, a tile pixel is the mean colour of those it stands for.
 
@@ -219,11 +210,7 @@ def draw_panel(
         prediction: class ids ``[h, w]``; left out without classes.
         scores: legends and maps in real units ``[h, w]``.
         classes: names and colours in the order of their ids.
-        note: the model line.
         anomaly: labelled anomalies ``[H, W]``, outlined in every tile.
-
-    Returns:
-        RGB uint8.
     """
     if image is not None:
         _check_mask(image, anomaly)
@@ -247,7 +234,7 @@ def draw_panel(
 
     tiles: list[Image] = []
     if image is not None:
-        tiles.append(titled(resize(image, width, height), "image", note))
+        tiles.append(titled(resize(image, width, height), "image", scores[0][0].note if scores else ""))
     if prediction is not None and classes:
         colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
         colours[: len(classes)] = [colour for _, colour in classes]

@@ -13,27 +13,11 @@ from segunc.core.errors import InputError
 from segunc.core.files import inside, read_json, write_file, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
+from segunc.gallery import frame_files as files
+from segunc.gallery import inputs
 from segunc.gallery.colormap import colour_table, page_ranges
-from segunc.gallery.description import describe_classes, describe_model, describe_scores, metrics_tables, run_id
-from segunc.gallery.frame_files import (
-    FRAMES,
-    IMAGE,
-    SHARES,
-    SMALLEST_OBJECT,
-    THUMBNAILS,
-    FrameFiles,
-    FrameRow,
-    write_data,
-)
-from segunc.gallery.inputs import (
-    ReviewLabels,
-    choose_scores,
-    find_review_labels,
-    frame_times,
-    open_images,
-    open_maps,
-    with_images,
-)
+from segunc.gallery.description import describe_classes, describe_model, metrics_tables, run_id
+from segunc.gallery.overlay import score_unit
 from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import tool_commit, tool_version
@@ -56,47 +40,40 @@ def write_review(
     images: str | Path | None = None,
     metrics: Path | None = None,
     scores: Sequence[str] | None = None,
-    ranges: dict[str, tuple[float, float]] | None = None,
     limit: int | None = None,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Write the review page of a maps folder; what cannot be shown is said on the page.
+    """Write the review page of a maps folder and give the path of its ``index.html``; what cannot be shown is said there.
 
     The page carries every map as it is stored, so it can tell the value of each pixel. An earlier page in ``out`` is
     replaced; its imported verdicts stay while the run is the same.
 
     Args:
         maps: the maps folder, of this tool or any other, finished or not.
-        out: the folder of the page; made if missing.
         labels: folder of class labels, for ground truth and errors; needs ``label_map``.
         compare: maps of a second model on the same frames.
         images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
-        metrics: a metrics.json to show.
         scores: to carry; None is all.
-        ranges: display ranges of your own, score -> (low, high).
         limit: carry only the frames with the highest mean entropy, as many as this.
         on_frame: called after each frame with the number of frames done and their total.
-
-    Returns:
-        The path of ``index.html``.
 
     Raises:
         InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics
             file, or an output folder that holds something else.
     """
-    reader = open_maps(maps)
-    chosen = choose_scores(reader, scores)
-    shown_ranges = page_ranges(reader, ranges)
+    reader = inputs.open_maps(maps)
+    chosen = inputs.choose_scores(reader, scores)
+    ranges = page_ranges(reader)
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
-    found = find_review_labels(names, anomaly_labels, anomaly_encoding, labels, label_map, region=reader.region)
-    other = open_maps(compare) if compare is not None else None
+    found = inputs.find_review_labels(names, anomaly_labels, anomaly_encoding, labels, label_map, region=reader.region)
+    other = inputs.open_maps(compare) if compare is not None else None
     for model in (reader, other):
         if model is not None and labels is not None and label_map is not None:
             check_classes(model, label_map)
     notices = list(_notices(reader, other, found, names))
     tables = metrics_tables(read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None)
-    source, missing = open_images(reader, images, names)
+    source, missing = inputs.open_images(reader, images, names)
     commit = tool_commit()
     run, tool = run_id(reader), f"segunc {tool_version()}" + (f" {commit[:12]}" if commit else "")
     given = {"maps": maps, "labels": labels, "anomaly_labels": anomaly_labels, "compare": compare, "metrics": metrics}
@@ -110,15 +87,15 @@ def write_review(
         "frames": len(rows),
     }
     _prepare(out, reader, head)
-    files, by_name = FrameFiles(out, reader, chosen, shown_ranges, found, other), {row.name: row for row in rows}
-    for done, (name, image, error) in enumerate(with_images(names, source), start=1):
+    writer, by_name = files.FrameFiles(out, reader, chosen, ranges, found, other), {row.name: row for row in rows}
+    for done, (name, image, error) in enumerate(inputs.with_images(names, source), start=1):
         row = by_name[name]
         if error is not None:
             row.problems.append(error)
-        files.write(row, image)
+        writer.write(row, image)
         if on_frame is not None:
             on_frame(done, len(rows))
-    without = sum(IMAGE not in row.contents for row in rows)
+    without = sum(files.IMAGE not in row.contents for row in rows)
     if missing or without:
         said = f"{without} of {len(rows)} frames have no image in the source; their maps are shown alone."
         notices.append(missing or said)
@@ -129,11 +106,14 @@ def write_review(
         **describe_model(reader),
         "compared": describe_model(other) if other is not None else None,
         "written": tool,
-        "scores": describe_scores(reader, shown_ranges, chosen),
+        "scores": {
+            score: {"unit": score_unit(reader.manifest, score), "low": one.low, "high": one.high, "ticks": one.ticks}
+            for score, one in ((score, ranges[score]) for score in chosen)
+        },
         "ranking": RANKING_SCORE if RANKING_SCORE in chosen else next(iter(chosen), None),
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
         "classes": describe_classes(reader, label_map),
-        "objects": {"shares": SHARES, "smallest": SMALLEST_OBJECT},
+        "objects": {"shares": files.SHARES, "smallest": files.SMALLEST_OBJECT},
         "fps": (reader.manifest or {}).get("source", {}).get("fps"),
         "video": video,
         "total": len(reader.frames),
@@ -141,15 +121,17 @@ def write_review(
         "failed": list((reader.manifest or {}).get("failed", [])),
         "metrics": tables,
     }
-    write_data(out / "data" / "page.js", "page", page)
-    write_data(out / "data" / "frames.js", "frames", frame_table(rows, chosen, frame_times(reader, names)))
+    files.write_data(out / "data" / "page.js", "page", page)
+    table = frame_table(rows, chosen, inputs.frame_times(reader, names))
+    files.write_data(out / "data" / "frames.js", "frames", table)
     write_json(out / PAGE_NAME, head | {"status": "finished"})
     write_verdicts(out, run, kept_verdicts(out, run))
-    # Last, so that a page that opens is whole.
-    return _write_assets(out, str(page["title"]))
+    return _write_assets(out, str(page["title"]))  # last, so that a page that opens is whole
 
 
-def _notices(reader: MapsReader, other: MapsReader | None, labels: ReviewLabels, names: Sequence[str]) -> Iterator[str]:
+def _notices(
+    reader: MapsReader, other: MapsReader | None, labels: inputs.ReviewLabels, names: Sequence[str]
+) -> Iterator[str]:
     """What the page says above its frames; raises InputError where two models have no frame in common."""
     if reader.unfinished:
         yield f"This page shows what was finished: {reader.unfinished}."
@@ -162,9 +144,9 @@ def _notices(reader: MapsReader, other: MapsReader | None, labels: ReviewLabels,
         yield f"A mask was left out of these maps: {ignored}."
     for folder, why in reader.skipped.items():
         yield f"The folder {folder} is not shown: {why}."
-    for kind, files in (("an anomaly label", labels.anomaly_files), ("a class label", labels.class_files)):
-        if files and len(files) < len(names):
-            yield f"{len(files)} of {len(names)} frames have {kind}; the others show none."
+    for kind, labelled in (("an anomaly label", labels.anomaly_files), ("a class label", labels.class_files)):
+        if labelled and len(labelled) < len(names):
+            yield f"{len(labelled)} of {len(names)} frames have {kind}; the others show none."
     if other is None:
         return
     both = set(names) & set(other.frames)
@@ -180,15 +162,15 @@ def _notices(reader: MapsReader, other: MapsReader | None, labels: ReviewLabels,
         yield f"Compared maps: {other.unfinished}."
 
 
-def _choose_frames(reader: MapsReader, limit: int | None) -> list[FrameRow]:
-    rows = [FrameRow(name, place) for place, name in enumerate(reader.frames)]
+def _choose_frames(reader: MapsReader, limit: int | None) -> list[files.FrameRow]:
+    rows = [files.FrameRow(name, place) for place, name in enumerate(reader.frames)]
     if limit is None:
         return rows
     if limit < 1:
         raise InputError(f"a limit of {limit} frames", "at least 1", "give another --limit")
     score = RANKING_SCORE if RANKING_SCORE in reader.scores else next(iter(reader.scores), "")
 
-    def mean(row: FrameRow) -> float:
+    def mean(row: files.FrameRow) -> float:
         recorded = reader.records.get(row.name, {}).get("mean", {}).get(score)
         if recorded is None and reader.has(row.name, score):
             recorded = reader.read(row.name, score).mean(dtype="float64")
@@ -198,7 +180,7 @@ def _choose_frames(reader: MapsReader, limit: int | None) -> list[FrameRow]:
     return sorted(worst, key=lambda row: row.place)
 
 
-def frame_table(rows: Sequence[FrameRow], scores: Sequence[str], times: Sequence[float | None]) -> dict[str, Any]:
+def frame_table(rows: Sequence[files.FrameRow], scores: Sequence[str], times: Sequence[float | None]) -> dict[str, Any]:
     """The columns of the page's table, each with one entry a frame, in source order, and null where there is none.
 
     ``times`` are seconds from the start of a video.
@@ -216,7 +198,7 @@ def frame_table(rows: Sequence[FrameRow], scores: Sequence[str], times: Sequence
         "statistics": _columns([row.statistics for row in rows], scores),
         "other": _columns([row.other for row in rows], scores),
         "found": {
-            score: {share: [row.found.get(score, {}).get(share) for row in rows] for share in SHARES}
+            score: {share: [row.found.get(score, {}).get(share) for row in rows] for share in files.SHARES}
             for score in scores
             if any(score in row.found for row in rows)
         },
@@ -250,7 +232,7 @@ def _prepare(out: Path, reader: MapsReader, head: dict[str, Any]) -> None:
         raise InputError(f"output {out} holds other files", "an empty or new folder", "give another --out")
     out.mkdir(parents=True, exist_ok=True)
     (out / "index.html").unlink(missing_ok=True)
-    for folder in (FRAMES, THUMBNAILS) if ours else ():
+    for folder in (files.FRAMES, files.THUMBNAILS) if ours else ():
         shutil.rmtree(out / folder, ignore_errors=True)
     write_json(out / PAGE_NAME, head | {"status": "being written"})
 

@@ -25,27 +25,8 @@ from segunc.maps.reader import MapsReader
 PANEL = "panel"
 PANEL_SCORES = ("entropy", "aleatoric", "epistemic")
 OVERLAY_SCORES = ("entropy",)
-PRINT_DPI = 300
-"""Dots an inch of a PDF: the resolution that journals ask of pictures."""
-Suffix = Literal["png", "jpg", "pdf"]
-
-
-@dataclass(frozen=True)
-class PictureRequest:
-    """What to draw.
-
-    Without ``scores`` these are entropy, and of a panel those of entropy, aleatoric and epistemic that are there. Scores without
-    ``ranges`` of their own have those of :func:`segunc.gallery.colormap.page_ranges`.
-    """
-
-    scores: Sequence[str] | None = None
-    panel: bool = False  # one picture a frame with image, prediction, class legend and all scores; else one a score
-    frames: Sequence[str] | None = None  # names or patterns (``*``, ``?``, ``[...]``); None is all
-    suffix: Suffix = "png"  # PNG and PDF are lossless
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # score -> (low, high)
-    images: str | Path | None = None  # None is the input that the manifest records
-    anomaly_labels: Path | None = None  # folder of masks to outline
-    anomaly_encoding: AnomalyEncoding = BINARY
+PRINT_DPI = 300  # dots an inch of a PDF: the resolution that journals ask of pictures
+Suffix = Literal["png", "jpg", "pdf"]  # PNG and PDF are lossless
 
 
 @dataclass
@@ -66,15 +47,32 @@ class WrittenPictures:
 
 
 def write_pictures(
-    maps: Path, out: Path, request: PictureRequest, *, on_frame: Callable[[int, int], None] | None = None
+    maps: Path,
+    out: Path,
+    *,
+    scores: Sequence[str] | None = None,
+    panel: bool = False,
+    frames: Sequence[str] | None = None,
+    suffix: Suffix = "png",
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    images: str | Path | None = None,
+    anomaly_labels: Path | None = None,
+    anomaly_encoding: AnomalyEncoding = BINARY,
+    on_frame: Callable[[int, int], None] | None = None,
 ) -> WrittenPictures:
     """Draw frames of a maps folder into ``OUT/panel/F.ext`` or ``OUT/overlay-SCORE/F.ext``.
 
     One value has one colour in all pictures. A frame that cannot be drawn does not stop the others; a panel goes without an
     image that is gone.
 
-    The maps are of this tool or any other, finished or not. ``on_frame`` is called after each frame with the number of frames done
-    and their total.
+    Args:
+        maps: of this tool or any other, finished or not.
+        scores: None is entropy, and of a panel those of entropy, aleatoric and epistemic that are there.
+        panel: one picture a frame with image, prediction, class legend and all scores; else one picture a score.
+        frames: names or patterns (``*``, ``?``, ``[...]``); None is all.
+        ranges: of the colours, score -> (low, high); see :func:`segunc.gallery.colormap.page_ranges` for the others.
+        images: the source images; None is the input that the manifest records.
+        on_frame: called after each frame with the number of frames done and their total.
 
     Raises:
         InputError: no maps, an unknown score, no frame of the names given, no image for overlays, no label of any frame, or
@@ -83,23 +81,26 @@ def write_pictures(
     reader = open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", "a folder of its own", "give another --out")
-    scores = _choose_scores(reader, request)
-    names = _choose_frames(reader, request.frames)
-    ranges = page_ranges(reader, dict(request.ranges), scores)
-    legends = {score: Legend.of(reader.manifest, score, ranges[score]) for score in scores}
-    labels = find_review_labels(names, request.anomaly_labels, request.anomaly_encoding, region=reader.region)
-    source, missing = open_images(reader, request.images, names)
-    if source is None and not request.panel:
+    if scores is None and panel:
+        scores = [score for score in PANEL_SCORES if score in reader.scores] or reader.scores
+    # Pictures without a score are none.
+    scores = choose_scores(reader, (OVERLAY_SCORES if scores is None else scores) or [""])
+    names = _choose_frames(reader, frames)
+    shown = page_ranges(reader, ranges, scores)
+    legends = {score: Legend.of(reader.manifest, score, shown[score]) for score in scores}
+    labels = find_review_labels(names, anomaly_labels, anomaly_encoding, region=reader.region)
+    source, missing = open_images(reader, images, names)
+    if source is None and not panel:
         raise InputError(f"overlays of {maps} without images ({missing})", "--images PATH, or --panel")
-    folders = [PANEL] if request.panel else [f"overlay-{score}" for score in scores]
+    folders = [PANEL] if panel else [f"overlay-{score}" for score in scores]
     notes = [text for text in (missing, reader.unfinished) if text]
     written, without = WrittenPictures({folder: [] for folder in folders}, notes), 0
     for done, (name, image, error) in enumerate(with_images(names, source), start=1):
         without += image is None
         try:
-            for folder, picture in _draw(reader, name, image, error, legends, labels, panel=request.panel):
-                path = out / folder / f"{name}.{request.suffix}"
-                write_file(path, encode_picture(picture, request.suffix))
+            for folder, picture in _draw(reader, name, image, error, legends, labels, panel=panel):
+                path = out / folder / f"{name}.{suffix}"
+                write_file(path, encode_picture(picture, suffix))
                 written.pictures[folder].append(path)
         except InputError as problem:
             written.failed[name] = str(problem)
@@ -122,14 +123,6 @@ def encode_picture(picture: Image, suffix: Suffix) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="pdf", dpi=PRINT_DPI, metadata={"CreationDate": None})
     return stream.getvalue()
-
-
-def _choose_scores(reader: MapsReader, request: PictureRequest) -> list[str]:
-    wanted = request.scores
-    if wanted is None and request.panel:
-        wanted = [score for score in PANEL_SCORES if score in reader.scores] or reader.scores
-    # Pictures without a score are none.
-    return choose_scores(reader, (OVERLAY_SCORES if wanted is None else wanted) or [""])
 
 
 def _choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:
@@ -161,8 +154,7 @@ def _draw(
     if panel:
         prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
         classes = [(one["name"], tuple(one["colour"])) for one in describe_classes(reader, None)]
-        note = scores[0][0].note
-        yield PANEL, draw_panel(image, prediction, scores, classes=classes, note=note, anomaly=anomaly)
+        yield PANEL, draw_panel(image, prediction, scores, classes=classes, anomaly=anomaly)
         return
     if image is None:
         why = error or "the source does not hold it"

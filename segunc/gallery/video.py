@@ -22,15 +22,13 @@ from segunc.data.images import Image, open_webm, read_image
 from segunc.gallery.overlay import blank, resize
 from segunc.maps.manifest import is_ours, read_manifest
 
-MAXIMUM_WIDTH = 1280
-"""Wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more."""
+MAXIMUM_WIDTH = 1280  # wider pictures are scaled down: VP8 is encoded on one core, and a review needs no more
 WEBM, MP4 = ".webm", ".mp4"
 _H264_ENCODERS = {"libx264": {"crf": "18", "preset": "medium"}, "libopenh264": {"b": "8M"}}
 """Encoders of FFmpeg by preference, with settings at which text in a picture stays sharp."""
 _BT709 = 1
 """Primaries, transfer and matrix of ITU-R BT.709 in ITU-T H.273: without them players guess, and colours shift."""
-_LIMITED_RANGE = 1
-"""Luma in 16..235, as FFmpeg numbers it."""
+_LIMITED_RANGE = 1  # luma in 16..235, as FFmpeg numbers it
 
 
 def h264_encoder() -> str | None:
@@ -65,13 +63,9 @@ def frame_rate(maps: Path, given: float | None = None) -> float:
 def write_video(pictures: Sequence[Path], out: Path, fps: float) -> Path:
     """Write pictures as a video; the file appears when it is complete and has been read back.
 
-    The first picture decides the size (even, as both codecs want it); pictures of another shape are fitted into it with
-    dark margins.
-
-    Args:
-        pictures: picture files in order.
-        out: the file, ending in ``.webm``, or in ``.mp4`` where there is an encoder, see :func:`video_suffix`.
-        fps: frames a second as the source states them (29.97 stays 29.97).
+    The first picture decides the size (even, as both codecs want it); pictures of another shape are fitted into it with dark margins.
+    ``out`` ends in ``.webm``, or in ``.mp4`` where there is an encoder (:func:`video_suffix`); ``fps`` is as the source states it (29.97
+    stays 29.97).
 
     Raises:
         InputError: no picture, another ending, no frame rate.

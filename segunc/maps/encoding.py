@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
-    """uint16 codes round(65535 sqrt(v)) of values in 0..1 (clipped, as rounding may cross the ends); InputError for others."""
+    """uint16 codes round(65535 sqrt(v)) of values in 0..1, clipped, as rounding may cross the ends; InputError for NaN, inf."""
     if not np.isfinite(values).all():
         raise InputError("a map holds NaN or infinite values", "finite values in 0..1", "check the network's weights")
     root = np.sqrt(np.clip(values.astype(np.float32), 0.0, 1.0))
@@ -55,9 +55,16 @@ def encode_unbounded(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float16
     return half
 
 
-def encode_score(name: str, values: npt.NDArray[np.floating]) -> Codes | npt.NDArray[np.float16]:
-    """The stored form of a named score: uint16 codes for the bounded ones, float16 for the others."""
-    return encode_unit(values) if SCORES[name].stored == "unit16" else encode_unbounded(values)
+def encode_score(score: str, values: Array) -> Array:
+    """The stored form of a named score: uint16 codes for the bounded ones (given codes are taken as they are), float16 for
+    the others; InputError for other types and NaN."""
+    codes = SCORES[score].stored == "unit16"
+    if np.issubdtype(values.dtype, np.floating):
+        return encode_unit(values) if codes else encode_unbounded(values)
+    if codes and values.dtype == np.uint16:
+        return values
+    expected = "floating values, or uint16 codes of a score in 0..1"
+    raise InputError(f"map {score} is {values.dtype}", expected, "repair the process")
 
 
 def score_keys(stored: npt.NDArray[Any]) -> Codes:
@@ -66,13 +73,10 @@ def score_keys(stored: npt.NDArray[Any]) -> Codes:
     A uint16 code is its own key. A float16 (wider floats are rounded to it first) is keyed by its bits: sign
     bit flipped for positive values, all bits flipped for negative ones, -0.0 made +0.0 first.
 
-    Raises:
-        InputError: NaN or infinite values, or a type that has no key.
+    InputError: NaN or infinite values, or a type that has no key.
     """
-    if stored.dtype == np.uint16:
+    if stored.dtype in (np.uint8, np.uint16):
         return stored.astype(np.uint16, copy=False)
-    if stored.dtype == np.uint8:
-        return stored.astype(np.uint16)
     if not np.issubdtype(stored.dtype, np.floating):
         raise InputError(f"a score map of type {stored.dtype}", "uint8, uint16 or a floating type", "convert the map")
     half = stored if stored.dtype == np.float16 else encode_unbounded(stored)
@@ -93,16 +97,6 @@ def class_ids(values: Array, name: str, remedy: str = "repair the process") -> n
     if not np.issubdtype(values.dtype, np.integer) or values.min(initial=0) < 0 or values.max(initial=0) > 255:
         raise InputError(f"the prediction of frame {name} is {values.dtype}", "class ids 0..255", remedy)
     return np.ascontiguousarray(values, np.uint8)
-
-
-def stored_score(score: str, values: Array) -> Array:
-    """A score as uint16 codes or float16; codes of a score in 0..1 are taken as they are; InputError for others and NaN."""
-    if np.issubdtype(values.dtype, np.floating):
-        return encode_score(score, values)
-    if values.dtype == np.uint16 and SCORES[score].stored == "unit16":
-        return values
-    expected = "floating values, or uint16 codes of a score in 0..1"
-    raise InputError(f"map {score} is {values.dtype}", expected, "repair the process")
 
 
 def encode_png(values: Array) -> bytes:

@@ -44,9 +44,7 @@ def holds_maps(out: Path, record: Record) -> bool:
 
 def refuse_foreign(out: Path) -> None:
     """Raise InputError where a folder without a manifest holds anything but the locks of runs that begin just now.
-
-    Where such a run is making the folder, it is waited for: its first files come before its manifest.
-    """
+    Where such a run is making the folder, it is waited for: its first files come before its manifest."""
     end = time.monotonic() + START_SECONDS
     while out.is_dir() and any(not path.name.startswith(LOCK_STEM) for path in out.iterdir()):
         # In this order: whoever has let go of the lock since has written the manifest.
@@ -65,8 +63,7 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
     Removed are files of fixed names, and of each map of the manifest those of the frames that the log, or the source of
     the run about to start, names; then what is empty of the folders that held them.
 
-    Raises:
-        InputError: the folder holds anything else; then nothing was removed.
+    InputError: the folder holds anything else; then nothing was removed.
     """
     shards = all_shards(manifest)
     logs, locks = ([shard.file(name) for shard in shards] for name in (FRAMES_NAME, LOCK_STEM))

@@ -118,11 +118,8 @@ def tool_commit() -> str | None:
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
-
-    Raises:
-        InputError: the file is there but is no manifest of this tool, or of another version of the format, or it names a score
-            or a form of values that nothing here knows.
-    """
+    InputError: the file is there but is no manifest of this tool, or of another version of the format, or it names a
+    score or a form of values that nothing here knows."""
     path = inside(folder, MANIFEST_NAME)
     try:
         text = path.read_bytes()
@@ -136,9 +133,9 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise InputError(f"{path} is no JSON ({error})", "a manifest written by segunc", "remove the folder") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is no manifest of a maps folder", f'"format": "{FORMAT}"', "give another folder")
-    if manifest.get("format_version") != FORMAT_VERSION:
-        given = f"{path} is of format version {manifest.get('format_version')}"
-        raise InputError(given, f"version {FORMAT_VERSION}", "use the segunc that wrote it, or predict again")
+    if (version := manifest.get("format_version")) != FORMAT_VERSION:
+        remedy = "use the segunc that wrote it, or predict again"
+        raise InputError(f"{path} is of format version {version}", f"version {FORMAT_VERSION}", remedy)
     # Every part is checked here, so that what is read can be used without a look.
     for part in ("run", "model", "source", "classes", "maps"):
         if not isinstance(manifest.get(part, {}), dict):
@@ -163,10 +160,8 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def is_ours(folder: Path) -> bool:
     """Whether a folder's ``manifest.json`` is to be read as this tool's; False where there is none, or another tool's.
-
     Only a JSON object of another format beside no ``frames.jsonl`` is another tool's: a damaged manifest of ours must
-    not turn our maps into foreign ones, whose values are decoded otherwise.
-    """
+    not turn our maps into foreign ones, whose values are decoded otherwise."""
     path = folder / MANIFEST_NAME
     if not path.exists() or (folder / FRAMES_NAME).exists():
         return path.exists()
@@ -185,9 +180,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 def continued_manifest(folder: Path, before: Manifest | None, manifest: Mapping[str, Any], shard: Shard) -> Manifest:
     """The manifest to write: the first run's, with a note of every environment that continued it with other versions.
-
-    InputError where the folder was begun in another number of shards or with other settings.
-    """
+    InputError where the folder was begun in another number of shards or with other settings."""
     if before is None:
         return dict(manifest)
     count = len(all_shards(before))

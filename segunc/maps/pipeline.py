@@ -98,7 +98,7 @@ def run_pipeline(
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
     try:
         writer.begin(source, in_sequence=sequence is not None)
-        again_from = None if sequence is None else sequence.resume(writer.next_place)
+        again_from = None if sequence is None else sequence.resume(writer.lines.next)
         run = _Run(source, writer, group, prefetch, draw_overlay, on_progress, again_from)
         with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
             try:
@@ -167,7 +167,7 @@ class _Run:
             if len(results) != len(batch):
                 raise RuntimeError(f"process gave {len(results)} results for {len(batch)} frames")
             for frame, maps in zip(batch, results, strict=True):
-                if self.writer.is_finished(frame.index):
+                if frame.index in self.writer.lines:
                     continue  # computed again only for the sake of its group
                 if isinstance(maps, Exception):
                     self._fail(frame.name, str(maps))
@@ -208,7 +208,7 @@ class _Run:
             return index < self.again_from
         first = index - index % self.group
         group = range(first, first + self.group)
-        return all(self.writer.is_finished(place) or self.source.name_of(place) is None for place in group)
+        return all(place in self.writer.lines or self.source.name_of(place) is None for place in group)
 
     def _store(self, frame: Frame, maps: Maps) -> Record:
         overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))

@@ -56,9 +56,8 @@ class MapsReader:
         region: the pixels that count; None where all do.
         unfinished: one line on a run that has not (or not yet) reached its end; None where it has, and for other tools.
 
-    Raises:
-        InputError: the folder is missing, holds no map or two files of one frame, or its manifest is damaged, missing
-            beside ``frames.jsonl``, or of another version.
+    InputError where the folder is missing, holds no map or two files of one frame, or its manifest is damaged, missing
+    beside ``frames.jsonl``, or of another version.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,11 +66,10 @@ class MapsReader:
         self.folder = folder
         self.manifest = read_manifest(folder) if is_ours(folder) else None
         self.records: Mapping[str, Record] = {}
-        self._files: Files
-        self.skipped: dict[str, str]
+        self.skipped: dict[str, str] = {}
         if self.manifest is not None:
             self.records = FrameRecords(folder, all_shards(self.manifest))
-            self._files, self.skipped = {score: {} for score in self.manifest.get("maps", {})}, {}
+            self._files: Files = {score: {} for score in self.manifest.get("maps", {})}
         elif (folder / FRAMES_NAME).exists():
             # Read as another tool's, uint16 codes would silently get other values.
             given = f"{folder} holds {FRAMES_NAME} but no {MANIFEST_NAME}"
@@ -105,10 +103,8 @@ class MapsReader:
         return "unit-code" if described.get("value") == UNIT_VALUE else "linear"
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
-        """A score map ``[H, W]`` as it is stored (see :func:`segunc.maps.score_files.as_score`).
-
-        InputError where there is no such map, or its file is damaged or no single-channel map.
-        """
+        """A score map ``[H, W]`` as it is stored (see :func:`segunc.maps.score_files.as_score`). InputError where there
+        is no such map, or its file is damaged or no single-channel map."""
         return as_score(self._read(name, score))
 
     def read(self, name: str, score: str) -> npt.NDArray[np.float32]:

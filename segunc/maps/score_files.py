@@ -36,8 +36,7 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes)
     A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value`` or as its only data
     set, in itself (links to other files are not followed) and uncompressed or deflated.
 
-    Raises:
-        InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
+    InputError: the file is missing, damaged, of an unknown kind, or holds anything but one channel of numbers.
     """
     decode, kind = _READERS.get(path.suffix.lower(), (None, ""))
     if decode is None:
@@ -59,10 +58,8 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes)
 
 
 def as_score(stored: Array) -> Array:
-    """A stored map as a score: uint8, uint16 and floats stay as they are, other whole numbers become float64.
-
-    The range of a wider or signed type says nothing about the range of the scores in it, so these are taken as values.
-    """
+    """A stored map as a score: uint8, uint16 and floats stay as they are, other whole numbers become float64. The range
+    of a wider or signed type says nothing about the range of the scores in it, so these are taken as values."""
     if stored.dtype in (np.uint8, np.uint16) or stored.dtype.kind == "f":
         return stored
     return stored.astype(np.float64)

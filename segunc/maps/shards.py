@@ -135,10 +135,8 @@ def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:
 
 
 def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """``status``, ``finished`` and ``failed`` of a folder in shards.
-
-    The status is ``finished`` when all shards are, ``running`` while one is (or was killed), else ``interrupted``.
-    """
+    """``status``, ``finished`` and ``failed`` of a folder in shards. The status is ``finished`` when all shards are,
+    ``running`` while one is (or was killed), else ``interrupted``."""
     found = {shard: read_state(folder, shard) for shard in all_shards(manifest)}
     records = [record for record in found.values() if record is not None]
     missing = [str(shard) for shard, record in found.items() if record is None or record["status"] != "finished"]
@@ -234,11 +232,9 @@ class FrameLog:
 
 
 class FrameRecords(Mapping[str, Record]):
-    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder.
-
-    Of each frame its name and the place of its line in the file are kept; the line is read when it is asked for. The last
-    one is remembered, because frames are mostly looked at one after the other.
-    """
+    """Frame name -> its line of ``frames.jsonl``, in source order, for all shards of a folder. Of each frame its name
+    and the place of its line in the file are kept; the line is read when it is asked for. The last one is remembered,
+    because frames are mostly looked at one after the other."""
 
     def __init__(self, folder: Path, shards: list[Shard]) -> None:
         self._paths = [inside(folder, shard.file(FRAMES_NAME)) for shard in shards]

@@ -121,11 +121,9 @@ def largest_component(high: Mask, kept: Mask | None = None) -> int:
 
 
 def write_frame_table(folder: Path, manifest: Manifest, scores: Sequence[str]) -> None:
-    """Write the table of a maps folder, in source order, by atomic rename.
-
-    The columns are name, index, time (seconds; empty for images), height, width, and ``SCORE.STATISTIC`` for each score;
-    a statistic that a score does not have is empty.
-    """
+    """Write the table of a maps folder, in source order, by atomic rename. The columns are name, index, time (seconds;
+    empty for images), height, width, and ``SCORE.STATISTIC`` for each score; a statistic that a score does not have is
+    empty."""
     columns = [(score, statistic) for score in scores for statistic in STATISTICS]
     with replacing(folder / TABLE_NAME) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
         rows = csv.writer(text, lineterminator="\n")
@@ -167,8 +165,7 @@ def worst_moments(
     Images have no times; each stands for itself. Mean epistemic ranks frames for labelling as BALD does (Houlsby et al.
     2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910).
 
-    Raises:
-        InputError: an unknown statistic, or a folder whose lines do not hold it for this score.
+    InputError: an unknown statistic, or a folder whose lines do not hold it for this score.
     """
     if statistic not in STATISTICS:
         raise InputError(f"statistic '{statistic}'", f"one of {', '.join(STATISTICS)}", "check the spelling")
@@ -179,10 +176,8 @@ def worst_moments(
 
 
 def separated_peaks(values: Sequence[float], times: Sequence[float], count: int, apart: float) -> list[int]:
-    """Places of the highest values, highest first, none closer than ``apart`` to a higher one that was taken.
-
-    Of equal values the earlier comes first. A time of NaN is apart from everything, a value of NaN is left out.
-    """
+    """Places of the highest values, highest first, none closer than ``apart`` to a higher one that was taken. Of equal
+    values the earlier comes first. A time of NaN is apart from everything, a value of NaN is left out."""
     chosen: list[int] = []
     for place in sorted((p for p in range(len(values)) if not math.isnan(values[p])), key=lambda p: -values[p]):
         if len(chosen) == count:

@@ -18,7 +18,7 @@ from segunc.core.files import PARTIAL_SUFFIX, inside, write_json
 from segunc.core.locks import START_SECONDS, Lock
 from segunc.data.images import Image
 from segunc.frames.sources import FrameSource
-from segunc.maps.encoding import Array, class_ids, encode_jpeg, encode_npy, encode_png, stored_score
+from segunc.maps.encoding import Array, class_ids, encode_jpeg, encode_npy, encode_png, encode_score
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, holds_maps, refuse_foreign, write_map
 from segunc.maps.manifest import MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameLog, Record, Shard, read_state
@@ -86,9 +86,16 @@ class MapsWriter:
         self._thresholds = {name: maps[name].get("component_threshold") for name in maps if name != PREDICTION}
 
     @property
+    def lines(self) -> FrameLog:
+        """The finished frames by their place in the source, those of earlier runs included."""
+        if not self._begun:
+            self.begin()
+        return self._log
+
+    @property
     def finished(self) -> int:
         """How many frames are finished, those of earlier runs included."""
-        return self._lines.count
+        return self.lines.count
 
     def begin(self, source: FrameSource | None = None, *, in_sequence: bool = False) -> None:
         """Take up what an earlier run left; call it before the first frame.
@@ -107,15 +114,6 @@ class MapsWriter:
         self.was_complete = self.was_complete and whole
         self._write_state("running", self._finished_before)
         self._log.open()
-
-    @property
-    def next_place(self) -> int:
-        """The place behind the last finished frame."""
-        return self._lines.next
-
-    def is_finished(self, place: int) -> bool:
-        """Whether the maps of the frame at a place of the source are all there."""
-        return place in self._lines
 
     def visible(self, maps: Maps) -> Maps:
         """The maps of a frame with 0 outside of the region; InputError where that does not fit the frame."""
@@ -144,12 +142,12 @@ class MapsWriter:
                 given = f"map {score} of frame {name} is {values.shape}"
                 raise InputError(given, f"{(height, width)}", "repair the process")
         stored: Maps = {PREDICTION: class_ids(maps[PREDICTION], name)} | {
-            score: stored_score(score, maps[score]) for score in self._thresholds
+            score: encode_score(score, maps[score]) for score in self._thresholds
         }
         stored = self.visible(stored)
         kept = None if self._region is None else self._region.at(height, width)
         found = {s: map_statistics(stored[s], threshold, kept) for s, threshold in self._thresholds.items()}
-        record: Record = {"name": name, "index": self.next_place if place is None else place, "size": [height, width]}
+        record: Record = {"name": name, "index": self.lines.next if place is None else place, "size": [height, width]}
         files = record["files"] = {}
         for score, values in stored.items():
             floats = values.dtype == np.float16
@@ -164,7 +162,7 @@ class MapsWriter:
 
     def commit(self, record: Record) -> None:
         """Append a stored frame's line; call it in source order, from one thread."""
-        self._lines.append(record)
+        self.lines.append(record)
         self.failed.pop(record["name"], None)
 
     def write(self, name: str, maps: Maps, overlay: Image | None = None) -> Record:
@@ -180,7 +178,7 @@ class MapsWriter:
             return
         self._closed = True
         try:
-            self._lines.close()
+            self.lines.close()
             self._write_state(status, self._log.count)
             with self._start_lock():  # the table, by the run that has the last word on the folder
                 if self.shard.whole or (read_manifest(self.out) or {}).get("status") == "finished":
@@ -234,12 +232,6 @@ class MapsWriter:
 
     def _start_lock(self) -> Lock:
         return Lock(self.out / START_LOCK, f"output {self.out}", START_SECONDS)
-
-    @property
-    def _lines(self) -> FrameLog:
-        if not self._begun:
-            self.begin()
-        return self._log
 
     def _write_state(self, status: str, finished: int) -> None:
         failed = [{"name": name, "reason": reason} for name, reason in sorted(self.failed.items())]

@@ -34,7 +34,6 @@ NO_ANOMALY = "no pixel is labelled as an anomaly"
 NO_NORMAL = "no pixel is labelled as normal"
 NO_IMAGE_WITH_BOTH = "no image holds both anomalous and normal pixels"
 IMAGE_NUMBERS = ("auroc", "aupr", "fpr95", "best_f1")
-HISTOGRAM_BINS = 100
 
 Counts = npt.NDArray[np.int64]
 """Whole numbers that add; most often int64 ``[2, 65536]``, pixels by key, row 0 normal and row 1 anomalous."""
@@ -67,27 +66,11 @@ def mean_of_fractions(stored: int, number: int) -> float | None:
     return int(stored) / (int(number) * STEPS_PER_FRACTION) if number else None
 
 
-def count_keys(keys: npt.NDArray[np.uint16], anomaly: npt.NDArray[np.generic]) -> Counts:
-    """Pixels by uint16 key and by label (0 normal, 1 anomaly; none ignored) of the same shape, int64 ``[2, 65536]``.
-
-    Raises:
-        InputError: the shapes differ, keys are of another type, or a label is neither 0 nor 1.
-    """
-    if keys.shape != anomaly.shape:
-        raise InputError(f"keys of shape {keys.shape} and labels of shape {anomaly.shape}", "one label for each key")
-    if keys.dtype != np.uint16:
-        raise InputError(f"keys of type {keys.dtype}", "uint16 keys", "make them with segunc.maps.encoding.score_keys")
-    if keys.size and (anomaly.min() < 0 or anomaly.max() > 1):
-        given = f"anomaly labels in {anomaly.min()}..{anomaly.max()}"
-        raise InputError(given, "0 or 1", "drop ignored pixels before counting")
-    return _count_rows(anomaly.astype(np.uint8), keys)[:2].copy()
-
-
 def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Counts:
-    """The labelled pixels of a score map by 16-bit key and label, int64 ``[2, 65536]``.
+    """The labelled pixels of a score map by 16-bit key (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``.
 
-    As :func:`count_keys` of :func:`segunc.maps.encoding.score_keys`, several times faster: order, the check for NaN and the
-    union of -0.0 and +0.0 are rearrangements of 65,536 bins of raw bit patterns, not of millions of pixels.
+    Order, the check for NaN and the union of -0.0 and +0.0 are rearrangements of 65,536 bins of raw bit patterns, several times
+    faster than of millions of pixels.
 
     Args:
         stored: uint16 or uint8 codes, or floats (taken as float16), any shape. Ignored scores may be anything.
@@ -216,12 +199,8 @@ def average_precision(curve: DetectionCurve) -> float | None:
 
 
 def fpr_at_recall(curve: DetectionCurve, recall: float = 0.95) -> float | None:
-    """False positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` in 0..1, above 0;
-    without interpolation, so the recall that is reached may be higher.
-
-    Raises:
-        InputError: another ``recall``.
-    """
+    """False positive rate at the first threshold, going down, whose true positive rate reaches ``recall`` (in 0..1, above 0,
+    else InputError), without interpolation, so the recall that is reached may be higher."""
     if not 0.0 < recall <= 1.0:
         raise InputError(f"a recall of {recall}", "a number above 0 and at most 1")
     if curve.undefined:
@@ -261,7 +240,7 @@ def per_image_result(sums: Counts) -> dict[str, float | None]:
 
 
 def score_histogram(
-    counts: Counts, values: npt.NDArray[np.floating], limits: tuple[float, float] | None, bins: int = HISTOGRAM_BINS
+    counts: Counts, values: npt.NDArray[np.floating], limits: tuple[float, float] | None, bins: int = 100
 ) -> tuple[Floats, Floats]:
     """Densities ``[2, B]`` of a score per its unit over equal-width bins, and the edges ``[B + 1]`` of these.
 

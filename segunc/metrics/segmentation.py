@@ -62,21 +62,15 @@ def accuracy(matrix: Matrix) -> float | None:
 
 
 def predictive_agreement(probabilities: Tensor, reference: Tensor) -> float:
-    """Share of the pixels, 0..1, on which mean probabilities ``[N, C, ...]`` of the same pixels predict the same class.
-
-    Raises:
-        InputError: different shapes.
-    """
+    """Share of the pixels, 0..1, on which mean probabilities ``[N, C, ...]`` of the same pixels predict the same class;
+    InputError for different shapes."""
     _check_pair(probabilities, reference)
     return float((probabilities.argmax(1) == reference.argmax(1)).double().mean())
 
 
 def total_variation(probabilities: Tensor, reference: Tensor) -> float:
-    """Mean over pixels of ``1/2 sum_c |p_c - q_c|``, 0..1, for mean probabilities ``[N, C, ...]``; 0 is the same distribution.
-
-    Raises:
-        InputError: different shapes.
-    """
+    """Mean over pixels of ``1/2 sum_c |p_c - q_c|``, 0..1 (0 is the same distribution), for mean probabilities
+    ``[N, C, ...]``; InputError for different shapes."""
     _check_pair(probabilities, reference)
     return float(0.5 * (probabilities - reference).abs().double().sum(1).mean())
 

@@ -29,8 +29,16 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.maps.encoding import keys_to_half, score_keys
-from segunc.metrics.counting import Counts, Floats, auroc, average_precision, count_keys, detection_curve, fpr_at_recall
+from segunc.maps.encoding import keys_to_half
+from segunc.metrics.counting import (
+    Counts,
+    Floats,
+    auroc,
+    average_precision,
+    count_scores,
+    detection_curve,
+    fpr_at_recall,
+)
 
 SELECTIVE_NUMBERS = ("aurc", "augrc", "ause", "failure_auroc", "failure_aupr", "failure_fpr95")
 WINDOW = 4
@@ -44,9 +52,9 @@ NO_PIXEL = "no pixel has both a class label and a prediction"
 NO_FAILURE = "no pixel is wrongly predicted"
 NO_SUCCESS = "no pixel is rightly predicted"
 
-TABLE = 256
+_TABLE = 256
 """Harmonic numbers up to this are summed; beyond it the omitted term of their expansion is below 2e-17."""
-_HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, TABLE + 1))))
+_HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))))
 
 
 @dataclass(frozen=True)
@@ -72,11 +80,8 @@ class RiskCoverage:
         return int(self.wrong[-1]) if len(self.wrong) else 0
 
     def risk_at(self, coverage: npt.ArrayLike) -> Floats:
-        """Expected selective risk in 0..1 at coverages in 0..1 of any shape.
-
-        Raises:
-            InputError: a coverage is not in 0..1 (0 excluded), or there is no pixel.
-        """
+        """Expected selective risk in 0..1 at coverages of any shape; InputError where one is not in 0..1 (0 excluded), or
+        without a pixel."""
         asked = np.asarray(coverage, np.float64)
         if not ((asked > 0.0) & (asked <= 1.0)).all():
             raise InputError("a coverage outside 0..1", "numbers above 0 and at most 1")
@@ -146,8 +151,8 @@ class Sparsification:
     """Sparsification curves, normalised to 1 with nothing removed.
 
     Attributes:
-        removed: ``[P]`` share of the pixels that are removed, 0..1 (1 excluded), the least certain ones first.
-        by_score: ``[P]`` error rate of the rest over that of all pixels, removed by the score.
+        removed: ``[P]`` share of the pixels that are removed, 0..1 (1 excluded).
+        by_score: ``[P]`` error rate of the rest over that of all pixels, where the least certain are removed first.
         by_error: ``[P]`` the same where the wrong pixels are removed first, the best that any score can do.
     """
 
@@ -192,8 +197,8 @@ def _harmonic_between(low: npt.ArrayLike, high: npt.ArrayLike) -> Floats:
     numbers that lie close together do not cancel.
     """
     below, above = np.asarray(low, np.int64), np.asarray(high, np.int64)
-    small = _HARMONIC[np.minimum(above, TABLE)] - _HARMONIC[np.minimum(below, TABLE)]
-    a, b = (np.maximum(ends, TABLE).astype(np.float64) for ends in (below, above))
+    small = _HARMONIC[np.minimum(above, _TABLE)] - _HARMONIC[np.minimum(below, _TABLE)]
+    a, b = (np.maximum(ends, _TABLE).astype(np.float64) for ends in (below, above))
     large = np.log1p((b - a) / a) + (1 / b - 1 / a) / 2 - (b**-2 - a**-2) / 12 + (b**-4 - a**-4) / 120
     return np.asarray(small + large, np.float64)
 
@@ -230,7 +235,7 @@ def count_patches(
     kept = labelled > 0
     inaccurate = right[kept] <= ACCURACY_THRESHOLD * labelled[kept]
     # By way of float32, as torch rounds float64 to float16.
-    return count_keys(score_keys((total[kept] / labelled[kept]).astype(np.float32)), inaccurate)
+    return count_scores((total[kept] / labelled[kept]).astype(np.float32), inaccurate.astype(np.uint8))
 
 
 def _window_sums(values: Floats, window: int) -> Floats:

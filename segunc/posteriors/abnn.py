@@ -45,6 +45,9 @@ class ABNN:
         alpha: noise scale, at least 0; 0 gives the members themselves.
         scope: which sites are noisy.
         rescale, reshift: ``[M, T]`` statistics corrections, or None.
+
+    Raises:
+        InputError: a negative alpha or tensors of other shapes.
     """
 
     method: ClassVar[str] = "abnn"

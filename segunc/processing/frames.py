@@ -21,11 +21,9 @@ from segunc.sampling.sampler import Sampler
 
 
 class HostMaps(Mapping[str, Array]):
-    """Maps by name as arrays, which wait for their copies only when they are looked at.
-
-    From a GPU these are queued behind the computation, so that the thread that computes goes on to the next frames at once
-    and the thread that writes waits. On a CPU nothing is copied.
-    """
+    """Maps by name as arrays, which wait for their copies only when they are looked at. From a GPU these are queued
+    behind the computation, so that the thread that computes goes on to the next frames at once and the thread that
+    writes waits. On a CPU nothing is copied."""
 
     def __init__(self, maps: Mapping[str, Tensor]) -> None:
         device = next(iter(maps.values())).device
@@ -79,11 +77,13 @@ class FrameProcess:
             return [self._at_once([frame])[0] for frame in frames]
         return self._at_once(frames)
 
+    def _seed(self, frame: Frame) -> int | None:
+        return frame_seed(self.sampler.seed, frame.name) if self.redraw else None
+
     def _at_once(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
-        seed = frame_seed(self.sampler.seed, frames[0].name) if self.redraw else None
         try:
             images = [frame.image for frame in frames if frame.image is not None]
-            result = sample_frames(self.sampler, images, size=self.size, seed=seed)
+            result = sample_frames(self.sampler, images, size=self.size, seed=self._seed(frames[0]))
         except (InputError, torch.OutOfMemoryError) as error:
             if len(frames) > 1:  # one of them may be at fault, or all together too many
                 return [self._at_once([frame])[0] for frame in frames]
@@ -97,14 +97,14 @@ class FrameProcess:
         network = self.sampler.network
         assert frame.image is not None
         assert isinstance(network, SegmentationNetwork)
-        own = (frame.image.shape[0], frame.image.shape[1])
+        own, seed = (frame.image.shape[0], frame.image.shape[1]), self._seed(frame)
         try:
             if self.tiling is None:
                 seen = inference_size(network.description, own, self.size)
-                means = sample_means(self.sampler, network_input([frame.image], seen))
+                means = sample_means(self.sampler, network_input([frame.image], seen), seed)
             else:
                 image = network_input([frame.image], self.size or own)
-                means = self.tiling.run(image, lambda tile: sample_means(self.sampler, tile))
+                means = self.tiling.run(image, lambda tile: sample_means(self.sampler, tile, seed))
         except InputError as error:
             return error
         if self.smoother is not None:

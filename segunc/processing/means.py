@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,14 +58,12 @@ def finish_maps(means: FrameMeans, size: tuple[int, int], scores: Sequence[str])
     return {"prediction": found.prediction, **{name: found.scores[name] for name in scores}}
 
 
-@dataclass(frozen=True)
-class Span:
-    """Where a tile lies along one axis: pixels ``start`` to ``end`` (exclusive), and the weights ``[end - start]`` of each,
-    which over all spans of the axis add up to 1 at every pixel."""
+class Span(NamedTuple):
+    """Where a tile lies along one axis, and the weights of its pixels, which over all spans add up to 1 at every pixel."""
 
     start: int
-    end: int
-    weights: Tensor
+    end: int  # exclusive
+    weights: Tensor  # [end - start]
 
 
 @dataclass(frozen=True)
@@ -73,10 +72,7 @@ class Tiling:
 
     In the shared strip the outer quarters count for one tile alone and the weights change linearly in between: a network
     sees least of the scene at its borders. So where nothing farther than a quarter of the overlap decides a pixel, tiled
-    and whole frames have the same maps.
-
-    Raises:
-        InputError: an overlap below 0, or so large that tiles would not advance.
+    and whole frames have the same maps. InputError where the overlap is below 0, or so large that tiles would not advance.
     """
 
     size: tuple[int, int]

@@ -57,10 +57,8 @@ class Decision:
 
 
 def decide(work: Workload, device: str) -> Decision:
-    """Whether compiling is expected to save :data:`MARGIN` times the seconds that it costs, and is possible.
-
-    Nothing was measured on CUDA (``device`` is ``cpu`` or ``cuda``), so nothing is compiled there unasked.
-    """
+    """Whether compiling is expected to save :data:`MARGIN` times the seconds that it costs, and is possible. Nothing
+    was measured on CUDA (``device`` is ``cpu`` or ``cuda``), so nothing is compiled there unasked."""
     if device != "cpu":
         return Decision(False, f"whether compiling pays on {device} has not been measured")
     if work.draws == 0:
@@ -84,11 +82,9 @@ Forward = Callable[[Tensor, FoldedDraws, Ending | None, Prefix], Tensor]
 
 
 class CompiledPasses:
-    """Compiled forms of one engine's plain pass; ``messages`` gains a line when something cannot be compiled.
-
-    Which passes are compiled must not depend on what came before, so that a frame's bits are the same wherever a run
-    begins: a graph is kept for every shape, number of draws and shared part that is asked for.
-    """
+    """Compiled forms of one engine's plain pass; ``messages`` gains a line when something cannot be compiled. Which
+    passes are compiled must not depend on what came before, so that a frame's bits are the same wherever a run begins:
+    a graph is kept for every shape, number of draws and shared part that is asked for."""
 
     def __init__(self, forward: Forward, messages: list[str]) -> None:
         self._forward, self._messages = forward, messages

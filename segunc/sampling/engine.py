@@ -85,10 +85,8 @@ class Engine:
 
     def ending(self, images: Tensor, draws: FoldedDraws | None) -> Ending | None:
         """How the network ends for images ``[n, 3, H, W]`` of this shape, found by one full pass at the first of them.
-
         The pass is that of one draw, or of the network as it is. A bfloat16 copy that calls other sites than it is not
-        used: a network whose ``forward`` was replaced on the object calls the original's layers from every copy.
-        """
+        used: a network whose ``forward`` was replaced on the object calls the original's layers from every copy."""
         key = tuple(images.shape)
         if key not in self._endings:
             watch = InterpolationWatch()
@@ -170,10 +168,8 @@ class Engine:
 
 
 def bfloat16_copy(network: nn.Module) -> nn.Module:
-    """A copy with bfloat16 weights; norm sites and batch norms keep theirs, and share them with the network.
-
-    A :class:`SegmentationNetwork` goes on normalising its input in float32: its body is what changes.
-    """
+    """A copy with bfloat16 weights; norm sites and batch norms keep theirs, and share them with the network. A
+    :class:`SegmentationNetwork` goes on normalising its input in float32: its body is what changes."""
     memo: dict[int, Any] = {id(t): t for t in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
     body = copied.body if isinstance(copied, SegmentationNetwork) else copied
@@ -208,11 +204,9 @@ def is_rounding(difference: float) -> bool:
 
 
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
-    """Compare the ways of running draws, in float32, on the first of images ``[n, 3, H, W]`` at a small size.
-
-    Of the draws, at least two, the first is mostly the base network's own affine. NotFiniteError where one of them gives
-    NaN or infinite logits.
-    """
+    """Compare the ways of running draws, in float32, on the first of images ``[n, 3, H, W]`` at a small size. Of the
+    draws, at least two, the first is mostly the base network's own affine. NotFiniteError where one of them gives NaN
+    or infinite logits."""
     engine, image = Engine(network, "float32"), images[:1].float()
     try:
         return _check(engine, _two_frames(image, SIDE), draws)

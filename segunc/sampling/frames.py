@@ -42,11 +42,9 @@ def sample_frames(
     keep_probabilities: bool = False,
     seed: int | None = None,
 ) -> Prediction:
-    """The maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size.
-
-    The network, a :class:`SegmentationNetwork`, sees (height, width) ``size``; None is its inference size for the frame.
-    ``keep_probabilities`` and ``seed`` are those of :meth:`Sampler.__call__`.
-    """
+    """The maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The network, a
+    :class:`SegmentationNetwork`, sees (height, width) ``size``; None is its inference size for the frame.
+    ``keep_probabilities`` and ``seed`` are those of :meth:`Sampler.__call__`."""
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
@@ -59,9 +57,7 @@ def sample_frames(
 
 def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
     """RGB uint8 images ``[H, W, 3]`` as float32 ``[n, 3, h, w]`` in 0..1, resized to (height, width) ``size``.
-
-    Shrinking averages over areas, enlarging is bilinear.
-    """
+    Shrinking averages over areas, enlarging is bilinear."""
     resized = []
     for image in images:
         if image.shape[:2] != size:

@@ -40,11 +40,9 @@ class BranchRunner:
         self._drawn: tuple[NoiseSource, str | None] | None = None
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
-        """Make the draws of the whole's noise, unless they are there.
-
-        ``scope`` is narrower than the posterior's own, or None. ``images`` are the first frames, untransformed, for the
-        self-check of the network, which comes before other draws.
-        """
+        """Make the draws of the whole's noise, unless they are there. ``scope`` is narrower than the posterior's own,
+        or None. ``images`` are the first frames, untransformed, for the self-check of the network, which comes before
+        other draws."""
         if not self.branch.stochastic or self._drawn == (noise, scope):
             return
         self._drawn = (noise, scope)
@@ -64,10 +62,8 @@ class BranchRunner:
 
     def by_member(self, noise: NoiseSource, scope: str | None, images: Tensor) -> list[BranchRunner]:
         """A runner for each member if the draws of one have more in common than all draws and the base; else itself.
-
         Members differ from the base and from each other at every site, so that with a narrow scope nothing would be
-        common to all draws, though each member's draws share all that lies before the scope.
-        """
+        common to all draws, though each member's draws share all that lies before the scope."""
         engine = self.engine
         if self.folded is None or not engine.shares():
             return [self]

@@ -88,9 +88,8 @@ class Sampler:
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
             frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
 
-    Raises:
-        InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown
-            score, a score without its statistics, or a temperature that is not positive.
+    InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown score, a
+    score without its statistics, or a temperature that is not positive.
     """
 
     def __init__(
@@ -201,10 +200,8 @@ class Sampler:
 
     def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:
         """The same draws of the same networks, computed in another way; what was found out about them is shared.
-
         ``chunk`` and ``compiled`` are those of the class. ``group`` is how many frames come at once where ``compiled``:
-        fewer run uncompiled, as each number would be compiled anew; None for any number.
-        """
+        fewer run uncompiled, as each number would be compiled anew; None for any number."""
         other = copy.copy(self)
         other.chunk, other.group, other.compiled = chunk, group, compiled
         return other

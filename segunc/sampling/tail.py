@@ -51,10 +51,8 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
 
 
 class DrawAccumulator:
-    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature.
-
-    Sums of how much the draws disagree are kept only where that evidence ``needs`` them, and made by the reference.
-    """
+    """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature. Sums
+    of how much the draws disagree are kept only where that evidence ``needs`` them, and made by the reference."""
 
     def __init__(
         self,
@@ -152,9 +150,7 @@ class DisagreementSums:
 
     def add(self, rows: slice, logits: Tensor, probabilities: Tensor, earlier: Tensor, draws: int) -> None:
         """Add one draw's strip of rows, each ``[C, rows, W]`` float32: logits less their maximum, and their softmax.
-
-        ``earlier`` is the sum of the probabilities of the ``draws`` draws before.
-        """
+        ``earlier`` is the sum of the probabilities of the ``draws`` draws before."""
         if self._votes is not None:
             if draws == torch.iinfo(self._votes.dtype).max:
                 self._votes = self._votes.int()
@@ -211,10 +207,8 @@ def base_maps(
     statistics: ClassMaxLogits | None = None,
     logarithms: bool = False,
 ) -> dict[str, Tensor]:
-    """Scores of one deterministic pass from its logits ``[C, h, w]``, each ``[H, W]`` float32.
-
-    Where one of them needs the logits at full resolution, all are made from these.
-    """
+    """Scores of one deterministic pass from its logits ``[C, h, w]``, each ``[H, W]`` float32. Where one of them needs
+    the logits at full resolution, all are made from these."""
     if not scores:
         return {}
     if backend != "native" or logarithms or any(score.name not in NATIVE_BASE for score in scores):
@@ -259,10 +253,8 @@ class PendingDraws:
 
     def put(self, draws: range, logits: Tensor, upsampling: Upsampling, transform: InputTransform) -> None:
         """Let draws (by number) of one branch wait; InputError where they are of other classes or size than the sums.
-
         ``logits`` are ``[k * n, C, h, w]``, draw-major, or ``[n, C, h, w]`` where the draws are all the same. The
-        upsampling is left to be done to them, and after it the inverse of the branch's transform.
-        """
+        upsampling is left to be done to them, and after it the inverse of the branch's transform."""
         found = (logits.shape[1], *(upsampling.kept if transform.identity else self.shape[1:]))
         if found != self.shape:
             given = f"networks that return {self.shape} and {found} (classes, height, width)"

@@ -173,8 +173,7 @@ _KINDS = {
     "drum": (_drum, 0.55, 0.9, (1.2, 1.8)),
     "log": (_log, 1.2, 0.45, (1.2, 1.8)),
 }
-KINDS = tuple(_KINDS)
-"""The shapes that an anomaly may have."""
+KINDS = tuple(_KINDS)  # the shapes that an anomaly may have
 
 
 def sample_anomaly(

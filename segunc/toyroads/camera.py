@@ -19,23 +19,19 @@ Floats = npt.NDArray[np.float32]
 Corner = tuple[float, float]
 Outline = list[Corner] | Points
 
-NEAR = 1.0
-"""Metres in front of the camera; what is nearer is not drawn."""
-LEFT, RIGHT = -2, -1
-"""Numbers of a solid's sides."""
+NEAR = 1.0  # metres in front of the camera; what is nearer is not drawn
+LEFT, RIGHT = -2, -1  # numbers of a solid's sides
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera ``height`` m above the ground, looking along the street.
+    """A camera ``height`` m above the ground at a station of the street, looking along it, for a canvas of some pixels.
 
     Attributes:
-        rows, columns: size of the drawing canvas in pixels.
         field_of_view: horizontal, radians.
         horizon: row of the horizon as a fraction of the rows, at the middle column.
         curvature: of the street, 1/m, positive to the right.
         roll: radians, positive turns the picture clockwise.
-        station: where the camera stands along the street, metres.
     """
 
     rows: int
@@ -59,10 +55,8 @@ class Camera:
         x = (points[:, 0] + self.curvature / 2 * distance * distance) * scale
         y = (self.height - points[:, 1]) * scale
         cosine, sine = cos(self.roll), sin(self.roll)
-        projected = np.empty((len(points), 2))
-        projected[:, 0] = self.columns / 2 + cosine * x - sine * y
-        projected[:, 1] = self.horizon * self.rows + sine * x + cosine * y
-        return projected
+        columns, rows = self.columns / 2 + cosine * x - sine * y, self.horizon * self.rows + sine * x + cosine * y
+        return np.column_stack([columns, rows])
 
     def misses(self, points: Points, margin: float) -> bool:
         """Whether something that reaches ``margin`` m around these street points lies beside the picture."""

@@ -14,8 +14,7 @@ from segunc.toyroads.light import Light
 
 ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 20, 21, 23, 24, 26
 """Raw label ids of the label map ``toy``, as in Cityscapes."""
-ANOMALY = 5
-"""Raw id 'dynamic' (ignored in training) of anomaly pixels."""
+ANOMALY = 5  # raw id 'dynamic' (ignored in training) of anomaly pixels
 # Ties of the majority vote go to the first: thin things first, or they would fade with distance.
 VOTE_ORDER = (ANOMALY, SIGN, POLE, PERSON, CAR, SIDEWALK, VEGETATION, BUILDING, ROAD, SKY)
 Window = tuple[slice, slice]
@@ -170,10 +169,7 @@ class Place:
 
     def fill(self, outline: Outline, colour: Points, label: int, patch: Floats | None = None) -> None:
         """Fill a polygon (right, up) in metres from the place, facing the camera, with an already lit colour."""
-        points = np.empty((len(outline), 3))
-        points[:, :2] = outline
-        points[:, 0] += self.lateral
-        points[:, 2] = self.station
+        points = np.column_stack([np.add(outline, (self.lateral, 0.0)), np.full(len(outline), self.station)])
         self.stage.flat(points, colour, label, patch)
 
     def street(self, local: Points) -> Points:

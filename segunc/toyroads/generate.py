@@ -20,17 +20,13 @@ from segunc.toyroads.anomalies import sample_anomaly
 from segunc.toyroads.canvas import CAR, PERSON, Thing
 from segunc.toyroads.scene import Scene, check_size, render_layout, render_scene, sample_layout
 
-VERSION = 1
-"""Raised whenever the same configuration would give other files."""
+VERSION = 1  # raised whenever the same configuration would give other files
 SPLITS = ("train", "val", "test", "anomaly")
-VIDEO_SPLIT = len(SPLITS)
-"""The video's place in the seeds, after the splits."""
+VIDEO_SPLIT = len(SPLITS)  # the video's place in the seeds, after the splits
 FRAMES_PER_SECOND = 12.5
 _CITIES = {"train": ("alderton", "birkenau"), "val": ("corvalle",), "test": ("dunmoor",), "anomaly": ("elsewhere",)}
-SPEED = 4.5
-"""Of the video's camera, m/s."""
-CROSSING = 24.0
-"""Station of the crossing animal, metres ahead of the first frame's camera."""
+SPEED = 4.5  # of the video's camera, m/s
+CROSSING = 24.0  # station of the crossing animal, metres ahead of the first frame's camera
 
 
 @dataclass(frozen=True)
@@ -65,11 +61,8 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
     The files: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``, ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png`` (raw ids of
     the label map ``toy``), for the split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal,
     1 anomaly, 255 ignored), ``video/crossing.webm`` (VP8, 12.5 frames a second) with
-    ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with the configuration. Everything is written
-    beside ``root`` and moved there when it is complete, so a set is whole or absent.
-
-    Args:
-        progress: called with a line of text after every 32 scenes and after the video.
+    ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with the configuration. A set is whole or absent:
+    it is moved to ``root`` when it is complete. ``progress`` is told a line every 32 scenes and after the video.
 
     Raises:
         InputError: ``root`` holds something else, or toy scenes of another configuration or version.

@@ -18,10 +18,8 @@ from segunc.toyroads.light import Light, add_rain, apply_air, draw_sky, expose, 
 from segunc.toyroads.objects import sample_car, sample_person, sample_post, sample_sign
 from segunc.toyroads.surroundings import Ground, draw_shadows
 
-REACH = 110.0
-"""Metres of street that are furnished."""
-SUPERSAMPLING = 2
-"""Canvas pixels along each side of a final pixel."""
+REACH = 110.0  # metres of street that are furnished
+SUPERSAMPLING = 2  # canvas pixels along each side of a final pixel
 Bytes = npt.NDArray[np.uint8]
 
 

@@ -17,12 +17,13 @@ from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.networks.files import load_network, state_sha256
+from segunc.sampling.sampler import Sampler
 from segunc.training.config import FinetuneConfig, S, environment, save_config
-from segunc.training.data import Batch, OwnData, open_data, unpack_batch
+from segunc.training.data import Batch, OwnData, open_data, spaced, unpack_batch
 from segunc.training.losses import balanced_weights
 from segunc.training.progress import Say, is_first_process, say
 from segunc.training.resume import claim_checkpoints, fit
-from segunc.training.selection import CorruptedFrames, Frames, select
+from segunc.training.selection import CorruptedFrames, Frames, select, validation_nll
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
@@ -126,8 +127,11 @@ class FinetuneRun(Generic[S]):
         draws: int | None = None,
         corruption: int = 0,
     ) -> float:
-        """:func:`segunc.training.selection.select` on the validation split, clean or under corruptions of a strength; notes
-        the NLL of every candidate. Without ``frames`` and ``draws`` they are the settings' ``selection_frames`` and ``selection_draws``."""
+        """The value of a grid with the lowest NLL on evenly spaced frames (0: all) of the validation split, clean or under corruptions of
+        a strength, with the same noise for every candidate; notes the NLL of each.
+
+        Without ``frames`` and ``draws`` they are ``selection_frames`` and ``selection_draws`` of the settings.
+        """
         start = time.perf_counter()
         frames = self.options.selection_frames if frames is None else frames
         draws = self.options.selection_draws if draws is None else draws
@@ -135,10 +139,17 @@ class FinetuneRun(Generic[S]):
         if isinstance(self.config.data, OwnData) and not corruption:
             data = self.config.data.validation(frames)
         else:
-            data = self.data.dataset("val")
-            data = CorruptedFrames(data, corruption) if corruption else data
-        given: dict[str, Any] = {"seed": self.options.seed, "precision": self.precision}
-        best, nll = select(self.network, candidate, data, grid, name, frames=frames, draws=draws, **given)
+            clean = self.data.dataset("val")
+            data = CorruptedFrames(clean, corruption) if corruption else clean
+        chosen = spaced(len(data), frames)
+        same: dict[str, Any] = {"seed": self.options.seed, "precision": self.precision}
+
+        def validation(value: float) -> float:
+            posterior = candidate(value)
+            sampler = Sampler(self.network, posterior, draws=max(draws, posterior.members), **same)
+            return validation_nll(sampler, data, chosen)
+
+        best, nll = select(validation, grid, name)
         self.measured[f"{name}_nll"] = {k: round(v, 6) for k, v in nll.items()}
         self.measured[f"{name}_seconds"] = round(time.perf_counter() - start, 1)
         candidates = ", ".join(f"{k}: {v:.4f}" for k, v in nll.items())

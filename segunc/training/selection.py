@@ -7,16 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
-from segunc.affine.posterior import Posterior
-from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.labels import IGNORE
 from segunc.data.samples import SegmentationDataset
 from segunc.sampling.sampler import Sampler
-from segunc.training.data import spaced
 
 Frames = SegmentationDataset | Sequence[Mapping[str, Any]]
 """Items by their number, each with ``image`` ``[3, H, W]`` in 0..1 and int64 ``label`` ``[H, W]``, 255 ignored."""
@@ -61,41 +57,22 @@ def validation_nll(sampler: Sampler, data: Frames, frames: Sequence[int]) -> flo
     return total / pixels
 
 
-def select(
-    network: nn.Module,
-    candidate: Callable[[float], Posterior],
-    data: Frames,
-    grid: Sequence[float],
-    name: str,
-    *,
-    frames: int = 24,
-    draws: int = 6,
-    seed: int = 0,
-    precision: Precision = "float32",
-) -> tuple[float, dict[str, float]]:
-    """The value of ``grid`` whose posterior has the lowest validation NLL, and the NLL of each.
+def select(nll: Callable[[float], float], grid: Sequence[float], name: str) -> tuple[float, dict[str, float]]:
+    """The value of ``grid`` with the lowest validation NLL, and the NLL of each.
 
     Args:
-        network: converted.
-        candidate: the posterior at a value of the grid.
-        data: validation frames.
+        nll: of a value; a :class:`NotFiniteError` counts as infinite.
         name: of the hyper-parameter, for messages; its grid is called ``name_grid`` in configurations.
-        frames: how many evenly spaced frames to use (0: all).
-        draws: S for each candidate, raised to the number of members.
-        seed: of the noise, the same for every candidate.
 
     Raises:
-        InputError: an empty grid, no candidate with a finite NLL, or no labelled pixel.
+        InputError: an empty grid, or no candidate with a finite NLL.
     """
     if not grid:
         raise InputError(f"an empty {name}_grid", "at least one candidate", f"give {name} or a grid")
-    chosen = spaced(len(data), frames)
     results: dict[str, float] = {}
     for value in grid:
-        posterior = candidate(value)
-        sampler = Sampler(network, posterior, draws=max(draws, posterior.members), seed=seed, precision=precision)
         try:
-            results[f"{value:g}"] = validation_nll(sampler, data, chosen)
+            results[f"{value:g}"] = nll(value)
         except NotFiniteError:  # much noise can blow a network up: then it is not the one to choose
             results[f"{value:g}"] = math.inf
     best = min(results, key=lambda key: results[key])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -21,48 +21,23 @@ from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest, refuse_other_run
 from segunc.maps.pipeline import Summary
 from segunc.maps.shards import Shard
-from segunc.options import PredictOptions
-from segunc.scale import Pool, ShardResult, ShardTask, require_ray, run_shards
+from segunc.options import PredictOptions, several
+from segunc.scale import MakeWork, Pool, ShardResult, ShardTask, require_ray, run_shards
+from segunc.verbs import predict as local
 from segunc.verbs.execution import Execution
-from segunc.verbs.predict import (
-    InputResult,
-    Job,
-    PredictResult,
-    execution_of,
-    overlay_drawer,
-    overlay_video,
-    predict_shard,
-    read_options,
-    run_manifest,
-)
 
-CORES_PER_WORKER = 4
-"""CPU cores of a worker unless ``--threads`` says otherwise."""
+CORES_PER_WORKER = 4  # CPU cores of a worker unless --threads says otherwise
 SHARDS_PER_WORKER = 4
-"""For images: more than one, so that a slow machine holds up a quarter of its work at most. Every shard of a video
-decodes it from its start, so there it is one."""
+"""For images, so that a slow machine holds up a quarter of its work at most; every shard of a video decodes it from its start."""
 PATIENCE_SECONDS = 120.0
-"""How long a worker waits for the lock of its shard. The lock of a process that died is free at once. That of a machine that
-died is freed by the file server when its lease ends: on NFS version 4 after 90 s, as Linux serves it. Where the file
-system knows no locks, only the process ids of this host can be checked; a lock of another host is believed, for two
+"""How long a worker waits for the lock of its shard. That of a process that died is free at once, that of a machine when the file server
+ends its lease (on NFS version 4 after 90 s, as Linux serves it). Without locks in the file system, that of another host is believed: two
 writers would be worse than a shard that a person has to set free."""
 POLL_SECONDS = 5.0
-WRITE_ATTEMPTS = 3
-"""A shared file system may refuse for a moment."""
+WRITE_ATTEMPTS = 3  # a shared file system may refuse for a moment
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What the workers get."""
-
-    options: PredictOptions  # with absolute paths, a device without a number and the number of threads
-    job: Job  # the inputs, opened here
-    pool: Pool
-    tasks: Sequence[ShardTask]  # the shards of all inputs
-    executions: Sequence[Execution]  # for each input how it is computed, the same on every machine
-
-
-def predict_on_cluster(options: PredictOptions) -> PredictResult:
+def predict_on_cluster(options: PredictOptions) -> local.PredictResult:
     """:func:`segunc.verbs.predict.predict` by the workers of a cluster.
 
     Raises:
@@ -70,34 +45,12 @@ def predict_on_cluster(options: PredictOptions) -> PredictResult:
         PartialFailure: a worker could not start; what others finished is kept.
     """
     require_ray()
-    with make_plan(options) as plan:
-        begun = time.monotonic()
-        results = _collect(plan)
-        return _conclude(plan, results, time.monotonic() - begun)
-
-
-@contextlib.contextmanager
-def make_plan(options: PredictOptions) -> Iterator[Plan]:
-    """Open the inputs, load the model, and look at the maps folders."""
     _refuse_unfit(options)
-    on_gpu = options.device == "cuda" or resolve_device(options.device).type == "cuda"
-    given = [options.input] if isinstance(options.input, str | Path) else options.input
-
-    def absolute(path: str | Path) -> str:
-        return str(Path(path).expanduser().absolute())
-
-    options = replace(
-        options,
-        # A worker runs in another folder.
-        model=absolute(options.model),
-        input=[absolute(spec) for spec in given],
-        out=absolute(options.out),
-        mask=absolute(options.mask) if options.mask else None,
-        device="cuda" if on_gpu else "cpu",
-    )
+    options = _anywhere(options)
+    on_gpu = options.device == "cuda"
     # A head without a GPU can plan for workers that have one.
     here = "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
-    with read_options(replace(options, device=here)).open() as job:
+    with local.read_options(replace(options, device=here)).open() as job:
         own = CORES_PER_WORKER if options.ray_address is not None else min(CORES_PER_WORKER, os.cpu_count() or 1)
         cores = options.threads or job.recorded_threads or own
         options = replace(options, threads=cores)
@@ -105,17 +58,36 @@ def make_plan(options: PredictOptions) -> Iterator[Plan]:
             units = torch.cuda.device_count() if on_gpu else (os.cpu_count() or 1) // cores
             workers = options.workers or max(1, units)
             executions, shards = [], []
-            for place in range(len(job.sources)):
-                executions.append(_execution(options, job, place, on_gpu and here == "cpu"))
+            for place, given in enumerate(job.request.inputs):
+                if here != options.device and options.chunk is None and read_manifest(given.out) is None:
+                    without = "--engine ray with --device cuda from a machine without CUDA"
+                    remedy = "it follows from the memory of a GPU that is not here; 8 is a fair beginning"
+                    raise InputError(without, "--chunk, the draws in a batch", remedy)
+                executions.append(local.execution_of(job, place))
                 shards.append(_shard_count(options, job, place, workers))
-                _check_folder(options, job, place, executions[-1], same_device=here == options.device)
-            tasks = [
-                ShardTask(place, number, count)
-                for number in range(1, max(shards) + 1)
-                for place, count in enumerate(shards)
-                if number <= count
-            ]
-            yield Plan(options, job, Pool(workers, cores, int(on_gpu), options.ray_address), tasks, executions)
+                _check_folder(job, place, executions[-1], same_device=here == options.device)
+            numbered = product(range(1, max(shards) + 1), enumerate(shards))
+            tasks = [ShardTask(place, number, count) for number, (place, count) in numbered if number <= count]
+            begun, work = time.monotonic(), partial(ShardWork, options, executions)
+            results = _collect(job, work, tasks, Pool(workers, cores, int(on_gpu), options.ray_address))
+            return _conclude(job, tasks, results, time.monotonic() - begun)
+
+
+def _anywhere(options: PredictOptions) -> PredictOptions:
+    """Options that mean the same in the folder and on the device of a worker."""
+
+    def absolute(path: str | Path) -> str:
+        return str(Path(path).expanduser().absolute())
+
+    on_gpu = options.device == "cuda" or resolve_device(options.device).type == "cuda"
+    return replace(
+        options,
+        model=absolute(options.model),
+        input=[absolute(spec) for spec in several(options.input)],
+        out=absolute(options.out),
+        mask=absolute(options.mask) if options.mask else None,
+        device="cuda" if on_gpu else "cpu",
+    )
 
 
 def _refuse_unfit(options: PredictOptions) -> None:
@@ -136,7 +108,7 @@ def _refuse_unfit(options: PredictOptions) -> None:
         raise InputError("--ray-address without --workers", "how many workers to start there", "one a GPU, for example")
 
 
-def _shard_count(options: PredictOptions, job: Job, place: int, workers: int) -> int:
+def _shard_count(options: PredictOptions, job: local.Job, place: int, workers: int) -> int:
     """Shards of an input: as its maps folder was begun, else as asked for, else so that all workers have work."""
     out, source = job.request.inputs[place].out, job.sources[place]
     before = read_manifest(out)
@@ -152,21 +124,11 @@ def _shard_count(options: PredictOptions, job: Job, place: int, workers: int) ->
     return max(1, min(wanted, source.length or source.length_hint or wanted))
 
 
-def _execution(options: PredictOptions, job: Job, place: int, gpu_elsewhere: bool) -> Execution:
-    if gpu_elsewhere and options.chunk is None and read_manifest(job.request.inputs[place].out) is None:
-        raise InputError(
-            "--engine ray with --device cuda from a machine without CUDA",
-            "--chunk, the draws in a batch",
-            "it follows from the memory of a GPU that is not here; 8 is a fair beginning",
-        )
-    return execution_of(job, place)
-
-
-def _check_folder(options: PredictOptions, job: Job, place: int, execution: Execution, *, same_device: bool) -> None:
+def _check_folder(job: local.Job, place: int, execution: Execution, *, same_device: bool) -> None:
     """Refuse here what every worker would refuse."""
-    out, manifest = job.request.inputs[place].out, run_manifest(job, place, execution)
-    if options.overlay:
-        overlay_drawer(options.overlay_score, manifest)
+    out, manifest = job.request.inputs[place].out, local.run_manifest(job, place, execution)
+    if job.request.overlay:
+        local.overlay_drawer(job.request.overlay, manifest)
     before = read_manifest(out)
     if before is None:
         refuse_foreign(out)
@@ -175,11 +137,11 @@ def _check_folder(options: PredictOptions, job: Job, place: int, execution: Exec
 
 
 class ShardWork:
-    """What a worker holds: the model, the sampler and the opened inputs of a :class:`Plan`'s options."""
+    """What a worker holds: the model, the sampler and the opened inputs; each input is computed the same on every machine."""
 
     def __init__(self, options: PredictOptions, executions: Sequence[Execution]) -> None:
         self._executions = executions
-        self._open = read_options(options).open()  # for as long as the worker lives
+        self._open = local.read_options(options).open()  # for as long as the worker lives
         self._job = self._open.__enter__()
 
     def __call__(self, task: ShardTask) -> ShardResult:
@@ -188,7 +150,7 @@ class ShardWork:
         end, writes = time.monotonic() + PATIENCE_SECONDS, 0
         while True:
             try:
-                summary = predict_shard(self._job, task.input, shard, execution)
+                summary = local.predict_shard(self._job, task.input, shard, execution)
                 break
             except HeldError:
                 if time.monotonic() > end:
@@ -202,43 +164,41 @@ class ShardWork:
         return ShardResult(task, summary.finished, summary.skipped, len(summary.failed), host=host, notes=notes)
 
 
-def _collect(plan: Plan) -> list[ShardResult]:
-    lengths = [source.length or source.length_hint for source in plan.job.sources]
+def _collect(job: local.Job, make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> list[ShardResult]:
+    lengths = [source.length or source.length_hint for source in job.sources]
     total = None if None in lengths else sum(filter(None, lengths))
     results: list[ShardResult] = []
     begun = time.monotonic()
-    with ConsoleProgress(label=f"{len(plan.tasks)} shards, {plan.pool.workers} workers") as show:
-        for result in run_shards(partial(ShardWork, plan.options, plan.executions), plan.tasks, plan.pool):
+    with ConsoleProgress(label=f"{len(tasks)} shards, {pool.workers} workers") as show:
+        for result in run_shards(make_work, tasks, pool):
             results.append(result)
-            finished, failed, skipped = (
-                sum(getattr(r, name) for r in results) for name in ("finished", "failed", "skipped")
-            )
+            counts = [(result.finished, result.failed, result.skipped) for result in results]
+            finished, failed, skipped = map(sum, zip(*counts, strict=True))
             show(Progress(finished, failed, skipped, total, time.monotonic() - begun))
     return results
 
 
-def _conclude(plan: Plan, results: Sequence[ShardResult], seconds: float) -> PredictResult:
+def _conclude(
+    job: local.Job, tasks: Sequence[ShardTask], results: Sequence[ShardResult], seconds: float
+) -> local.PredictResult:
     """What is there now, and what is not."""
     by_task = {result.task: result for result in results}
     inputs, problems = [], []
-    for place, given in enumerate(plan.job.request.inputs):
-        mine = [task for task in plan.tasks if task.input == place]
+    for place, given in enumerate(job.request.inputs):
+        mine = [task for task in tasks if task.input == place]
         done = [by_task[task] for task in mine if task in by_task]
         finished, skipped = sum(r.finished for r in done), sum(r.skipped for r in done)
         failed = {f["name"]: f["reason"] for f in (read_manifest(given.out) or {}).get("failed", [])}
         name = f"{given.label}: " if given.label else ""
-        unfinished = [(task, by_task[task].error if task in by_task else "Ray lost it") for task in mine]
-        unfinished = [(task, reason) for task, reason in unfinished if reason]
-        if unfinished:
-            task, reason = unfinished[0]
-            problems.append(
-                f"{name}{len(unfinished)} of {len(mine)} shards did not reach their end, first {task.number}/{task.count} "
-                f"({reason}); what was finished is kept and the same command goes on"
-            )
+        reasons = {task: by_task[task].error if task in by_task else "Ray lost it" for task in mine}
+        if unfinished := [task for task in mine if reasons[task]]:
+            first = f"first {unfinished[0].number}/{unfinished[0].count} ({reasons[unfinished[0]]})"
+            count = f"{name}{len(unfinished)} of {len(mine)} shards did not reach their end"
+            problems.append(f"{count}, {first}; what was finished is kept and the same command goes on")
         if failure := failure_of(Summary(finished, skipped, failed).raise_failures):
             problems.append(f"{name}{failure}")
         how = f"{len(mine)} shards on {len({result.host for result in done})} machines"
-        video = overlay_video(plan.job, place)
-        inputs.append(InputResult(given.out, given.label, "", finished, skipped, failed, seconds, how, video))
+        video = local.overlay_video(job, place)
+        inputs.append(local.InputResult(given.out, given.label, "", finished, skipped, failed, seconds, how, video))
     notes = tuple(sorted({note for result in results for note in result.notes}))
-    return PredictResult(plan.job.request.out, tuple(inputs), notes, "; ".join(problems))
+    return local.PredictResult(job.request.out, tuple(inputs), notes, "; ".join(problems))

@@ -11,19 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import segunc
+from segunc import options as opts
 from segunc.core.errors import PartialFailure
-from segunc.options import (
-    DemoOptions,
-    DoctorOptions,
-    EvaluateOptions,
-    FinetuneOptions,
-    PredictOptions,
-    ReviewOptions,
-    TrainOptions,
-)
+from segunc.options import DemoOptions
 
-Step = Callable[[str, str, Any], None]
-"""Does one step: its title, the verb, and the verb's options."""
+Step = Callable[[str, str, Any], None]  # does one step: its title, the verb, and the verb's options
 
 
 @dataclass(frozen=True)
@@ -39,10 +31,7 @@ class DemoResult:
 def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], None] | None = None) -> DemoResult:
     """Toy data, base, ABNN, maps, metrics, video and page.
 
-    Args:
-        options: where to, and the seed.
-        step: does each step; the verb's function unless something is to be shown of it.
-        say: receives a line of each set of scenes as it is drawn.
+    ``step`` does each step, the verb's function unless something is to be shown of it; ``say`` receives a line of each set of scenes.
 
     Raises:
         PartialFailure: a step failed; what was finished is kept.
@@ -57,33 +46,35 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     root = {"data.root": str(data)}
     with resources.as_file(resources.files("segunc.verbs")) as configs:
         config = configs / "demo_train.yaml"
-        step("train a base network", "train", TrainOptions(config, base, settings=root, device=device))
+        step("train a base network", "train", opts.TrainOptions(config, base, settings=root, device=device))
         config = configs / "demo_finetune.yaml"
-        tuned = FinetuneOptions(base=base, config=config, out=abnn, settings=root, device=device)
+        tuned = opts.FinetuneOptions(base=base, config=config, out=abnn, settings=root, device=device)
         step("convert and fine-tune it (ABNN)", "finetune", tuned)
-    alive = DoctorOptions(model=abnn, dataset="toy", root=data, device=device)
-    step("is the uncertainty alive", "doctor", alive)
-    maps = PredictOptions(model=abnn, input=frames, out=out / "maps", overlay=True, device=device)
+    step("is the uncertainty alive", "doctor", opts.DoctorOptions(model=abnn, dataset="toy", root=data, device=device))
+    maps = opts.PredictOptions(model=abnn, input=frames, out=out / "maps", overlay=True, device=device)
     step("maps of the anomaly split", "predict", maps)
-    anomaly = EvaluateOptions(maps=out / "maps", anomaly_labels=masks, out=out / "anomaly.json", device=device)
+    anomaly = opts.EvaluateOptions(maps=out / "maps", anomaly_labels=masks, out=out / "anomaly.json", device=device)
     step("anomaly metrics of the maps", "evaluate", anomaly)
     for name, model in (("base", base), ("abnn", abnn)):
-        tested = EvaluateOptions(model=model, dataset="toy", root=data, out=out / f"test-{name}.json", device=device)
+        tested = opts.EvaluateOptions(
+            model=model, dataset="toy", root=data, out=out / f"test-{name}.json", device=device
+        )
         step(f"segmentation and calibration of the {name} network on the test split", "evaluate", tested)
     video = data / "video" / "crossing.webm"
-    crossing = PredictOptions(model=abnn, input=video, out=out / "video", overlay=True, device=device)
+    crossing = opts.PredictOptions(model=abnn, input=video, out=out / "video", overlay=True, device=device)
     step("maps and overlay video of the crossing", "predict", crossing)
-    measured, labels = out / "anomaly.json", data / "video" / "crossing_anomaly"
-    page = ReviewOptions(maps=out / "maps", anomaly_labels=masks, metrics=measured, out=out / "review", device=device)
-    step("a page to look at", "review", page)
-    page = ReviewOptions(maps=out / "video", anomaly_labels=labels, out=out / "review-video", device=device)
-    step("a page of the video", "review", page)
+    page, numbers = out / "review", out / "anomaly.json"
+    shown = opts.ReviewOptions(out / "maps", anomaly_labels=masks, metrics=numbers, out=page, device=device)
+    step("a page to look at", "review", shown)
+    labels = data / "video" / "crossing_anomaly"
+    shown = opts.ReviewOptions(out / "video", anomaly_labels=labels, out=out / "review-video", device=device)
+    step("a page of the video", "review", shown)
     scores = json.loads((out / "anomaly.json").read_text(encoding="utf-8"))["scores"]
     auroc = {name: scores[name]["pooled"]["auroc"] for name in ("deterministic-msp", "entropy", "epistemic")}
     if any(value is None for value in auroc.values()):
         raise PartialFailure(f"the demo has no anomaly score: {auroc}")
     seconds = time.monotonic() - start
-    return DemoResult((out / "review" / "index.html").resolve(), out / "video" / "overlay.webm", auroc, seconds)
+    return DemoResult((page / "index.html").resolve(), out / "video" / "overlay.webm", auroc, seconds)
 
 
 def _call(title: str, verb: str, options: Any) -> None:

@@ -32,8 +32,7 @@ IDENTITY_BOUND = 1e-5
 """Largest difference of logits at alpha = 0, relative to the largest logit, that is rounding (float32)."""
 DEAD_EPISTEMIC = 1e-6
 """Mean epistemic (share of ln C) below which the draws are one network: float32 sums alone give about 1e-8."""
-DEAD_VARIANCE = 1e-12
-"""Running variance below which a channel gave one constant in training."""
+DEAD_VARIANCE = 1e-12  # running variance below which a channel gave one constant in training
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,10 @@ def diagnose(model: Model, sampler: Sampler, image: Image, size: tuple[int, int]
     if report.unreached:
         text = f"{len(report.unreached)} are not, e.g. {report.unreached[0]}: their noise does nothing"
         findings.append(Finding("sites that are called", "warn", text))
-    findings.append(_alive(clean.scores["epistemic"]))
+    epistemic = clean.scores["epistemic"]
+    text = f"mean {float(epistemic.mean()):.2e}, maximum {float(epistemic.max()):.2e}"
+    text += f" (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
+    findings.append(Finding.of("epistemic above zero", float(epistemic.mean()) > DEAD_EPISTEMIC, text, "fail"))
     if report.self_check is not None:  # draws without noise are all there are
         findings.append(_convergence(sampler, frame, clean.scores))
     return [*findings, _noise(sampler, frame, clean.scores)]
@@ -124,12 +126,6 @@ def _identity(network: nn.Module, frame: Tensor) -> Finding:
     difference, _ = conversion_differences(network, frame)
     text = f"largest difference {difference:.1e} of the largest logit (bound {IDENTITY_BOUND:.0e})"
     return Finding.of("alpha = 0 is the unconverted network", difference <= IDENTITY_BOUND, text, "fail")
-
-
-def _alive(epistemic: Tensor) -> Finding:
-    mean = float(epistemic.mean())
-    text = f"mean {mean:.2e}, maximum {float(epistemic.max()):.2e} (share of ln C; dead below {DEAD_EPISTEMIC:.0e})"
-    return Finding.of("epistemic above zero", mean > DEAD_EPISTEMIC, text, "fail")
 
 
 def _convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Tensor]) -> Finding:

@@ -24,8 +24,7 @@ from segunc.options import EvaluateOptions
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
 
-Found = tuple[Evaluation, Sequence[str]]
-"""With lines for the user."""
+Found = tuple[Evaluation, Sequence[str]]  # with lines for the user
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ from segunc.sampling.compilation import Decision, Workload, decide
 from segunc.sampling.sampler import Sampler, frames_at_once
 from segunc.scores import DEFAULT_SCORES
 
-LOOKED_AT = 16
-"""Frames, evenly spaced, whose sizes stand for those of all."""
+LOOKED_AT = 16  # frames, evenly spaced, whose sizes stand for those of all
 
 Size = tuple[int, int]
 FrameInputs = Callable[[int], Sequence[Sequence[Size]]]
@@ -103,11 +102,7 @@ def choose_execution(
 ) -> Execution:
     """What is asked for, else what an earlier run of the same folder recorded, else what suits the whole input.
 
-    Args:
-        asked: by the user.
-        sampler: with the chunk that was asked for.
-        source: the whole input, whatever a shard takes of it.
-        recorded: the ``run`` part of the manifest of a run that is continued, or None.
+    The source is the whole input, whatever a shard takes of it; ``recorded`` the ``run`` part of the manifest of a run that is continued.
 
     Raises:
         InputError: a number of frames below 1, or no frame can be read where one has to be looked at.

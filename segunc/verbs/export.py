@@ -12,8 +12,7 @@ from segunc.exchange.fiftyone import export_fiftyone
 from segunc.exchange.viewers import ViewerMaps, export_rerun
 from segunc.options import ExportOptions
 
-VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}
-"""The others are benchmarks."""
+VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}  # the others are benchmarks
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.options import FinetuneOptions
+from segunc.options import FinetuneOptions, several
 from segunc.posteriors.methods import METHODS
 from segunc.verbs.train import words
 
@@ -40,7 +40,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
     method, out, overrides = METHODS[options.method], Path(options.out), words(options.settings)
-    bases = [Path(base) for base in ([options.base] if isinstance(options.base, str | Path) else options.base)]
+    bases = [Path(base) for base in several(options.base)]
     given, own, asked = Path(options.config) if options.config else None, options.data, f"--method {method.name}"
     if method.several:
         unused = [*([f"--config {options.config}"] if options.config else []), *overrides]

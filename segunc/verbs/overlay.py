@@ -10,7 +10,7 @@ from segunc.core.errors import InputError
 from segunc.core.progress import count_frames
 from segunc.data.datasets import dataset_entry
 from segunc.data.entry import BINARY
-from segunc.gallery.pictures import PictureRequest, write_pictures
+from segunc.gallery.pictures import write_pictures
 from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.options import OverlayOptions
 
@@ -40,20 +40,22 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     if options.fps is not None and not options.video:
         raise InputError(f"--fps {options.fps:g} without --video", "both", "add --video")
     entry = dataset_entry(options.dataset) if options.dataset else None
-    request = PictureRequest(
-        scores=options.score,
-        panel=options.panel,
-        frames=options.frames,
-        suffix=options.format,
-        ranges=options.ranges,
-        images=options.images,
-        anomaly_labels=Path(options.anomaly_labels) if options.anomaly_labels else None,
-        anomaly_encoding=(entry.anomaly_encoding if entry else None) or BINARY,
-    )
     maps, out = Path(options.maps), Path(options.out)
     rate = frame_rate(maps, options.fps) if options.video else None
     with count_frames() as show:
-        written = write_pictures(maps, out, request, on_frame=show)
+        written = write_pictures(
+            maps,
+            out,
+            scores=options.score,
+            panel=options.panel,
+            frames=options.frames,
+            suffix=options.format,
+            ranges=options.ranges,
+            images=options.images,
+            anomaly_labels=Path(options.anomaly_labels) if options.anomaly_labels else None,
+            anomaly_encoding=(entry.anomaly_encoding if entry else None) or BINARY,
+            on_frame=show,
+        )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
     videos = {
         folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate)

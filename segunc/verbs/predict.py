@@ -24,7 +24,7 @@ from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
 from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
-from segunc.options import PredictOptions, SamplingOptions
+from segunc.options import PredictOptions, SamplingOptions, several
 from segunc.posteriors.files import Model, load_model
 from segunc.processing.frames import FrameProcess
 from segunc.processing.means import NEEDED, Tiling
@@ -146,8 +146,7 @@ def read_options(options: PredictOptions) -> Request:
     shard = parse_shard(options.shard) if options.shard else Shard()
     selection = Selection(options.every, *(parse_time(t) if t else None for t in (options.start, options.end)))
     region = Region(Path(options.mask)) if options.mask else None
-    given = [options.input] if isinstance(options.input, str | Path) else options.input
-    inputs = plan_inputs([str(spec) for spec in given], Path(options.out))
+    inputs = plan_inputs([str(spec) for spec in several(options.input)], Path(options.out))
     tiling = None
     if options.tile is not None:
         tiling = Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)

@@ -136,6 +136,15 @@ def small_network(norm: nn.Module | None = None, seed: int = 0) -> nn.Module:
     return randomise(network.eval())
 
 
+@torch.no_grad()
+def with_affine(network: nn.Module, gamma: Tensor, beta: Tensor) -> nn.Module:
+    """A :func:`small_network` with other affine parameters ``[16]``."""
+    for layer, part in ((network.encoder[1], slice(0, 8)), (network.decoder[1], slice(8, 16))):  # type: ignore[index]
+        layer.weight.copy_(gamma[part])
+        layer.bias.copy_(beta[part])
+    return network
+
+
 def layout_of(network: nn.Module) -> AffineLayout:
     """Of the network, converted here."""
     convert(network)

@@ -72,34 +72,42 @@ def test_a_network_in_train_mode_still_updates_its_statistics() -> None:
     assert not torch.equal(before, network.norm.running_mean)
 
 
-def test_without_affine_is_left_with_the_reason() -> None:
-    network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8, affine=False), nn.BatchNorm2d(8))
-    report = convert(network)
-    assert [s.name for s in report.sites] == ["2"]
-    assert report.left[0].name == "1"
-    assert "no affine" in report.left[0].reason
+class Doubled(nn.BatchNorm2d):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
 
 
-def test_an_unknown_norm_is_left_with_the_reason() -> None:
-    network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.RMSNorm(8))
-    report = convert(network)
-    assert [layer.name for layer in report.left] == ["2"]
-    assert "RMSNorm" in report.left[0].reason
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (nn.BatchNorm2d(8, affine=False), "no affine"),
+        (nn.RMSNorm(8), "RMSNorm has no known"),
+        (Doubled(8), "forward of Doubled"),
+    ],
+)
+def test_a_layer_that_cannot_be_drawn_is_left_with_the_reason(layer: nn.Module, reason: str) -> None:
+    report = convert(nn.Sequential(nn.Conv2d(3, 8, 1), layer, nn.BatchNorm2d(8)))
+    assert [site.name for site in report.sites] == ["2"]
+    assert [left.name for left in report.left] == ["1"]
+    assert reason in report.left[0].reason
 
 
-def test_a_layer_whose_forward_differs_is_left() -> None:
-    class Doubled(nn.BatchNorm2d):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return 2 * super().forward(x)
-
-    report = convert(nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), Doubled(8)))
-    assert [layer.name for layer in report.left] == ["2"]
-    assert "forward" in report.left[0].reason
-
-
-def test_nothing_to_convert_is_an_error() -> None:
-    with pytest.raises(InputError, match="no normalisation layer"):
-        convert(nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()))
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ([nn.Conv2d(3, 4, 1), nn.ReLU()], "no normalisation layer"),
+        (
+            [nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False)],
+            r"1: BatchNorm2d without running .*GroupNorm",
+        ),
+        ([nn.BatchNorm2d(3), nn.LazyBatchNorm2d()], "first input"),
+    ],
+)
+def test_what_cannot_be_converted_is_refused_and_nothing_changes(layers: list[nn.Module], said: str) -> None:
+    network = nn.Sequential(*layers)
+    with pytest.raises(InputError, match=said):
+        convert(network)
+    assert not is_converted(network)
 
 
 def test_converting_twice_is_an_error() -> None:
@@ -107,18 +115,6 @@ def test_converting_twice_is_an_error() -> None:
     convert(network)
     with pytest.raises(InputError, match="converted already"):
         convert(network)
-
-
-def test_batch_norm_without_running_statistics_is_refused_and_nothing_changes() -> None:
-    network = nn.Sequential(nn.BatchNorm2d(3), nn.BatchNorm2d(3, track_running_stats=False))
-    with pytest.raises(InputError, match=r"1: BatchNorm2d without running statistics.*GroupNorm"):
-        convert(network)
-    assert not is_converted(network)
-
-
-def test_lazy_layers_are_refused() -> None:
-    with pytest.raises(InputError, match="first input"):
-        convert(nn.Sequential(nn.LazyBatchNorm2d()))
 
 
 def test_sequence_first_networks_differ_as_a_batch() -> None:

@@ -10,7 +10,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import draw_noise
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN, reestimate
-from tests.affine.networks import layout_of, small_network
+from tests.affine.networks import layout_of, small_network, with_affine
 
 
 def converted(seed: int = 0) -> tuple[nn.Module, AffineLayout]:
@@ -34,13 +34,8 @@ def test_a_draw_is_a_network_with_that_affine() -> None:
     x = torch.randn(2, 3, 8, 8)
     with torch.no_grad(), layout.active(draws):
         drawn = network(x)
-    plain = small_network()
-    with torch.no_grad():
-        for name, start in (("encoder", 0), ("decoder", 8)):
-            layer = getattr(plain, name)[1]
-            layer.weight.copy_(draws.weight[0, start : start + 8])
-            layer.bias.copy_(draws.bias[0, start : start + 8])
-        assert torch.allclose(plain(x), drawn, atol=1e-5)
+    plain = with_affine(small_network(), draws.weight[0], draws.bias[0])
+    assert torch.allclose(plain(x), drawn, atol=1e-5)
 
 
 def test_draws_end_with_their_context() -> None:
@@ -124,15 +119,11 @@ def test_reestimated_statistics_fold_into_the_affine() -> None:
     with torch.no_grad(), layout.active(member.affine(layout, [0], 0)):
         folded = network(x)
     # The same by hand: an unconverted network with that affine, statistics averaged by PyTorch itself.
-    plain = small_network()
+    plain = with_affine(small_network(), gamma, beta).train()
     with torch.no_grad():
-        for name, start in (("encoder", 0), ("decoder", 8)):
-            layer = getattr(plain, name)[1]
-            layer.weight.copy_(gamma[start : start + 8])
-            layer.bias.copy_(beta[start : start + 8])
+        for layer in (plain.encoder[1], plain.decoder[1]):
             layer.reset_running_stats()
             layer.momentum = None
-        plain.train()
         for batch in batches:
             plain(batch)
         assert torch.allclose(plain.eval()(x), folded, atol=1e-4)

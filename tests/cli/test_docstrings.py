@@ -14,9 +14,8 @@ import segunc
 from segunc.cli.main import FUNCTIONS, VERBS
 from tests.conftest import Job
 
-EXAMPLES = [
-    FUNCTIONS.get(verb, verb) for verb in VERBS if verb != "demo"
-]  # which takes minutes, and has a test of its own
+# The demo takes minutes; `make demo` runs it.
+EXAMPLES = [FUNCTIONS.get(verb, verb) for verb in VERBS if verb != "demo"]
 
 
 @pytest.mark.parametrize("verb", EXAMPLES)

@@ -1,23 +1,28 @@
-"""What the command line promises before any work: help with examples that parse."""
+"""What the command line promises before any work: help with examples that parse, and nothing heavy loaded before a verb needs it."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from segunc.cli import run
 from segunc.cli.main import VERBS, build_parser, main
+from segunc.cli.parser import command_line
+from segunc.options import DemoOptions, PredictOptions
+from tests.conftest import Job
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_the_module_is_the_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "segunc", "--help"], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0
+    command = [sys.executable, "-m", "segunc", "--help"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert all(f"\n    {verb} " in done.stdout for verb in VERBS)
 
@@ -39,7 +44,59 @@ def test_every_verb_has_help_with_an_example_that_parses(verb: str, capsys: pyte
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    from importlib.metadata import version
-
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"segunc {version('segunc')}\n"
+
+
+def test_the_demo_shows_commands_that_parse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without their work, which takes minutes."""
+    monkeypatch.setattr("segunc.toyroads.generate_toy", lambda *args, **settings: None)
+    for verb in ("train", "finetune", "doctor", "predict", "evaluate", "review"):
+        monkeypatch.setattr(run, verb, lambda options: None)
+    scores = {name: {"pooled": {"auroc": 0.5}} for name in ("deterministic-msp", "entropy", "epistemic")}
+    (tmp_path / "anomaly.json").write_text(json.dumps({"scores": scores}))
+    run.demo(DemoOptions(out=tmp_path))
+    commands = re.findall(r"^\$ segunc (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert len(commands) == 10
+    for command in commands:
+        known, rest = build_parser().parse_known_args(command.split())
+        assert not rest or known.verb in ("train", "finetune")
+
+
+def test_the_demo_shows_only_what_is_not_the_default() -> None:
+    asked = PredictOptions(model="abnn", input="drive.webm", out="maps", overlay=True, device="cpu")
+    assert command_line(asked, but="device") == "--model abnn --input drive.webm --out maps --overlay"
+
+
+TRAINING = {"lightning", "torchmetrics", "jsonargparse", "albumentations"}
+HEAVY = ["torch", "numpy", "cv2", "segmentation_models_pytorch", *sorted(TRAINING)]
+RUN = "from segunc.cli.main import main\nmain({!r})"
+
+
+def imported_by(code: str) -> set[str]:
+    """Heavy packages that a fresh interpreter has imported after running ``code``."""
+    report = f"print('|'.join(m for m in {HEAVY!r} if m in sys.modules), file=sys.stderr)"
+    command = [sys.executable, "-c", f"import atexit, sys\natexit.register(lambda: {report})\n{code}"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return set(filter(None, done.stderr.splitlines()[-1].split("|")))
+
+
+@pytest.mark.parametrize("words", [["--help"], ["predict", "--help"], ["--version"], ["predict", "--size", "x"]])
+def test_help_version_and_usage_errors_import_nothing_heavy(words: list[str]) -> None:
+    assert imported_by(RUN.format(words)) == set()
+
+
+def test_the_package_and_the_options_import_nothing_heavy() -> None:
+    assert imported_by("import segunc\nsegunc.PredictOptions('model', 'input', 'out')") == set()
+    assert imported_by("import numpy") == {"numpy"}  # the probe can see
+
+
+def test_prediction_loads_nothing_of_a_training(finetuned: Job, tmp_path: Path) -> None:
+    frame = next(finetuned.frames.rglob("*.png"))
+    words = ["predict", "--model", finetuned.abnn, "--input", frame, "--out", tmp_path / "maps", "--draws", 2]
+    found = imported_by(RUN.format([str(word) for word in [*words, "--device", "cpu"]]))
+    assert (tmp_path / "maps" / "frames.jsonl").exists()
+    assert "torch" in found
+    assert not found & TRAINING

@@ -76,12 +76,14 @@ def write(path: Path, *rows: str, header: str = ",".join(COLUMNS)) -> Path:
 
 
 def test_a_map_of_ones_own_may_merge_raw_ids(tmp_path: Path) -> None:
-    path = write(tmp_path / "own.csv", "3,road,0,1,2,3", "4,lane,0,9,9,9", "5,rest,1,4,5,6", "0,void,255,0,0,0")
-    found = label_map(str(path))
+    rows = ("3,road,0,1,2,3", "4,lane,0,9,9,9", "5,rest,1,4,5,6", "6,more,2,0,0,0", "0,void,255,0,0,0")
+    found = label_map(str(write(tmp_path / "own.csv", *rows)))
     assert found.name == "own"
-    assert found.classes == ("road", "rest")  # the first row of a train id names and colours it
-    assert found.palette == ((1, 2, 3), (4, 5, 6))
+    assert found.classes == ("road", "rest", "more")  # the first row of a train id names and colours it
+    assert found.palette == ((1, 2, 3), (4, 5, 6), (0, 0, 0))
     assert found.encode(np.array([[3, 4, 5, 0]], np.uint8)).tolist() == [[0, 0, 1, 255]]
+    assert found.raw_ids(["road", "more"]) == {3, 4, 6}
+    assert found.without(["road"]).raw_to_train == {3: IGNORE, 4: IGNORE, 5: 0, 6: 1, 0: IGNORE}
 
 
 @pytest.mark.parametrize(
@@ -134,14 +136,6 @@ def test_classes_can_be_taken_out() -> None:
         whole.without(["bike"])
     with pytest.raises(InputError, match="has 1 classes; expected at least two"):
         whole.without(whole.classes[1:])
-
-
-def test_several_raw_ids_of_a_class_go_together(tmp_path: Path) -> None:
-    found = read_label_map(
-        write(tmp_path / "own.csv", "3,road,0,1,2,3", "4,lane,0,9,9,9", "5,a,1,0,0,0", "6,b,2,0,0,0")
-    )
-    assert found.raw_ids(["road", "b"]) == {3, 4, 6}
-    assert found.without(["road"]).raw_to_train == {3: IGNORE, 4: IGNORE, 5: 0, 6: 1}
 
 
 def test_ranges_are_compact() -> None:

@@ -79,13 +79,11 @@ def test_an_export_is_read_back_as_a_foreign_folder(tmp_path: Path, to: str) -> 
 
 @settings(max_examples=30, deadline=None)
 @given(
-    arrays.arrays(
-        np.float32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(-65504, 65504, width=32)
-    )
+    arrays.arrays(np.float32, arrays.array_shapes(min_dims=2, max_dims=2), elements=st.floats(-65504, 65504, width=32))
 )
 def test_encoding_rounds_and_does_nothing_else(tmp_path_factory: pytest.TempPathFactory, values: np.ndarray) -> None:
-    for target, ending in ((FORMATS["smiyc"], ".hdf5"), (FORMATS["fishyscapes"], ".npy")):
-        path = tmp_path_factory.mktemp("map") / f"map{ending}"
+    for target in FORMATS.values():
+        path = tmp_path_factory.mktemp("map") / f"map{target.ending}"
         path.write_bytes(target.encode(narrow(values, target.dtype)))
         np.testing.assert_array_equal(read_score_file(path), values.astype(target.dtype))
         assert target.encode(narrow(values, target.dtype)) == path.read_bytes()

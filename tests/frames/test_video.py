@@ -56,9 +56,9 @@ def test_a_constant_rate_gives_the_same_frames(tmp_path: Path, suffix: str) -> N
         assert first.image is not None
         assert first.image.shape == (48, 64, 3)
         np.testing.assert_array_equal(first.image, second.image)
-    facts = [open_decoder(path, decoder).facts for decoder in DECODERS]
-    assert [found.fps for found in facts] == pytest.approx([29.97, 29.97], abs=0.005)
-    assert [found.frames for found in facts] == [9, 9]
+    decoders = [open_decoder(path, decoder) for decoder in DECODERS]
+    assert [found.fps for found in decoders] == pytest.approx([29.97, 29.97], abs=0.005)
+    assert [found.count for found in decoders] == [9, 9]
 
 
 @pytest.mark.parametrize("decoder", DECODERS)

@@ -8,7 +8,6 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.gallery.colormap import DisplayRange, colour_table, colourise, display_range, levels
-from segunc.scores import SCORES
 
 
 def test_lightness_rises_evenly_to_a_saturated_colour() -> None:
@@ -19,15 +18,6 @@ def test_lightness_rises_evenly_to_a_saturated_colour() -> None:
     assert steps.max() < 3 * steps.mean()
     # White lane markings must not be taken for the highest score.
     assert colour_table()[255].astype(int).min() < 60
-
-
-@pytest.mark.parametrize("score", [name for name in SCORES if SCORES[name].colours])
-def test_one_value_has_one_colour_whatever_else_the_frame_holds(score: str) -> None:
-    shown = display_range(score)
-    calm = np.array([[0.0, 0.02, 0.1]])
-    wild = np.array([[0.9, 0.02, 0.1]])
-    np.testing.assert_array_equal(colourise(calm, shown)[0, 1:], colourise(wild, shown)[0, 1:])
-    assert (colourise(calm, shown)[0, 0] != colourise(wild, shown)[0, 0]).any()
 
 
 def test_values_beyond_the_range_take_its_end_and_the_label_says_so() -> None:

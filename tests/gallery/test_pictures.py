@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -14,7 +15,7 @@ from segunc.core.errors import InputError
 from segunc.data.images import read_image
 from segunc.gallery.colormap import colour_table, page_ranges
 from segunc.gallery.overlay import Legend, draw_overlay
-from segunc.gallery.pictures import PictureRequest, encode_picture, write_pictures
+from segunc.gallery.pictures import encode_picture, write_pictures
 from segunc.maps.reader import MapsReader
 from tests.gallery.scenes import NAMES, Scene, write_video_scene
 
@@ -24,16 +25,15 @@ def names(folder: Path) -> list[str]:
 
 
 def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path) -> None:
-    written = write_pictures(
-        scene.maps, tmp_path / "out", PictureRequest(scores=["entropy", "max-logit"], anomaly_labels=scene.anomaly)
-    )
+    scores = ("entropy", "max-logit")
+    written = write_pictures(scene.maps, tmp_path / "out", scores=scores, anomaly_labels=scene.anomaly)
     assert written.failed == {}
-    expected = [f"overlay-{score}/{name}.png" for score in ("entropy", "max-logit") for name in NAMES]
+    expected = [f"overlay-{score}/{name}.png" for score in scores for name in NAMES]
     assert names(tmp_path / "out") == sorted(expected)
     assert written.pictures["overlay-entropy"] == [tmp_path / "out/overlay-entropy" / f"{name}.png" for name in NAMES]
     reader = MapsReader(scene.maps)
     shown = page_ranges(reader)  # of the whole set, as on the page
-    for score in ("entropy", "max-logit"):
+    for score in scores:
         legend = Legend.of(reader.manifest, score, shown[score])
         mask = read_image(scene.anomaly / f"{NAMES[1]}.png")[..., 0] == 1
         image = read_image(scene.images / f"{NAMES[1]}.png")
@@ -42,8 +42,7 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
 
 
 def test_panels_hold_what_is_there(scene: Scene, tmp_path: Path) -> None:
-    request = PictureRequest(panel=True, frames=[NAMES[0], "sub/*"], suffix="jpg")
-    written = write_pictures(scene.maps, tmp_path, request)
+    written = write_pictures(scene.maps, tmp_path, panel=True, frames=[NAMES[0], "sub/*"], suffix="jpg")
     assert list(written.pictures) == ["panel"]
     assert [path.stem for path in written.pictures["panel"]] == [Path(NAMES[i]).name for i in (0, 3, 4, 5)]
     picture = read_image(tmp_path / "panel" / f"{NAMES[5]}.jpg")
@@ -53,8 +52,8 @@ def test_panels_hold_what_is_there(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_a_range_of_ones_own_is_used(scene: Scene, tmp_path: Path) -> None:
-    request = PictureRequest(scores=["entropy"], panel=True, frames=[NAMES[5]], ranges={"entropy": (0.0, 0.01)})
-    write_pictures(scene.maps, tmp_path, request)
+    ranges = {"entropy": (0.0, 0.01)}
+    write_pictures(scene.maps, tmp_path, scores=["entropy"], panel=True, frames=[NAMES[5]], ranges=ranges)
     picture = read_image(tmp_path / "panel" / f"{NAMES[5]}.png")
     tile = picture[picture.shape[0] // 2 + 20 :][:200, :640]
     np.testing.assert_array_equal(np.unique(tile.reshape(-1, 3), axis=0), colour_table()[255:])
@@ -90,35 +89,35 @@ def test_a_pdf_is_lossless_of_print_resolution_and_the_same_again(scene: Scene, 
 def test_pictures_without_images(scene: Scene, tmp_path: Path) -> None:
     maps = write_video_scene(tmp_path, 3)
     with pytest.raises(InputError, match=r"overlays of .* without images.*--images PATH, or --panel"):
-        write_pictures(maps, tmp_path / "out", PictureRequest())
-    written = write_pictures(maps, tmp_path / "out", PictureRequest(panel=True))
+        write_pictures(maps, tmp_path / "out")
+    written = write_pictures(maps, tmp_path / "out", panel=True)
     assert len(written.pictures["panel"]) == 3
     assert "only maps are shown" in written.notes[0]
     # Images of other frames: every frame fails, and says why.
-    written = write_pictures(maps, tmp_path / "out", PictureRequest(images=scene.images))
+    written = write_pictures(maps, tmp_path / "out", images=scene.images)
     assert "3 of 3 frames have no image" in written.notes[0]
     assert written.failure.startswith("3 frames could not be drawn, first 000000 (frame 000000 has no image")
 
 
 def test_a_damaged_map_does_not_stop_the_others(copy: Path, tmp_path: Path) -> None:
     (copy / "entropy" / f"{NAMES[0]}.png").write_bytes(b"broken")
-    written = write_pictures(copy, tmp_path / "out", PictureRequest())
+    written = write_pictures(copy, tmp_path / "out")
     assert list(written.failed) == [NAMES[0]]
     assert len(written.pictures["overlay-entropy"]) == len(NAMES) - 1
 
 
 @pytest.mark.parametrize(
-    ("request_", "message"),
+    ("asked", "message"),
     [
-        (PictureRequest(scores=["entropie"]), "score 'entropie' has no maps"),
-        (PictureRequest(frames=["nothing*"]), r"no frame of .* is named 'nothing\*'"),
-        (PictureRequest(ranges={"energy": (0, 1)}), "a range for 'energy'"),
-        (PictureRequest(ranges={"entropy": (1, 0)}), r"display range 1\.\.0"),
+        ({"scores": ["entropie"]}, "score 'entropie' has no maps"),
+        ({"frames": ["nothing*"]}, r"no frame of .* is named 'nothing\*'"),
+        ({"ranges": {"energy": (0, 1)}}, "a range for 'energy'"),
+        ({"ranges": {"entropy": (1, 0)}}, r"display range 1\.\.0"),
     ],
 )
-def test_bad_requests(scene: Scene, tmp_path: Path, request_: PictureRequest, message: str) -> None:
+def test_bad_requests(scene: Scene, tmp_path: Path, asked: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        write_pictures(scene.maps, tmp_path / "out", request_)
+        write_pictures(scene.maps, tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()
 
 
@@ -126,7 +125,7 @@ def test_pictures_are_never_written_among_maps(scene: Scene, copy: Path) -> None
     before = names(copy)
     for out in (copy, copy / "pictures"):
         with pytest.raises(InputError, match="is or lies inside a maps folder"):
-            write_pictures(copy, out, PictureRequest())
+            write_pictures(copy, out)
     with pytest.raises(InputError, match="is or lies inside a maps folder"):
-        write_pictures(scene.maps, copy, PictureRequest())
+        write_pictures(scene.maps, copy)
     assert names(copy) == before

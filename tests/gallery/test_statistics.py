@@ -69,13 +69,8 @@ def test_statistics_are_those_of_numpy() -> None:
 
 
 def test_records_may_hold_further_statistics() -> None:
-    record = {
-        "name": "a",
-        "size": [1, 2],
-        "files": {"entropy": "x"},
-        "mean": {"entropy": 0.5},
-        "largest": {"entropy": 7},
-    }
+    record = {"name": "a", "size": [1, 2], "files": {"entropy": "x"}}
+    record |= {"mean": {"entropy": 0.5}, "largest": {"entropy": 7}}
     assert recorded_statistics(record, "entropy") == {"mean": 0.5, "largest": 7}
     assert recorded_statistics(record, "msp") == {}
 

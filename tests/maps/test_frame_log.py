@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segunc.maps.shards import FrameLog, FrameRecords, Shard, encode_record, iterate_lines
@@ -36,6 +36,7 @@ def opened(path: Path) -> FrameLog:
     return log
 
 
+@settings(deadline=None)
 @given(st.permutations(range(12)), st.integers(0, 12))
 def test_any_order_over_two_runs_ends_sorted(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], cut: int

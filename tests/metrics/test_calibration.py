@@ -25,7 +25,8 @@ from segunc.metrics.calibration import (
     probability_scores,
     reliability,
 )
-from segunc.metrics.counting import STEPS_PER_UNIT, count_keys, from_fixed_point, to_fixed_point
+from segunc.metrics.counting import STEPS_PER_UNIT, from_fixed_point, to_fixed_point
+from tests.metrics.keys import count_keys
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from hypothesis.extra import numpy as hnp
 from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit, keys_to_half, score_keys
 from segunc.metrics import counting
-from segunc.metrics.counting import count_keys, count_scores, score_histogram
+from segunc.metrics.counting import count_scores, score_histogram
+from tests.metrics.keys import count_keys
 
 labels_of_40 = hnp.arrays(np.uint8, (5, 8), elements=st.sampled_from([0, 1, 255]))
 VALUES = decode_unit(np.arange(65536, dtype=np.uint16))

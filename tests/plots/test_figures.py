@@ -17,10 +17,11 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
 from segunc.metrics.calibration import bin_counts, reliability
-from segunc.metrics.counting import Counts, count_keys, detection_curve, score_histogram
+from segunc.metrics.counting import Counts, detection_curve, score_histogram
 from segunc.metrics.selective import count_patches, risk_coverage, sweep
 from segunc.plots import evaluation as figures
 from segunc.plots.charts import WIDTH, Line, Point, line_style, save_figure, scatter_figure, series_figure, thin
+from tests.metrics.keys import count_keys
 
 NAMES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "max-logit", "energy")
 VALUES = decode_unit(np.arange(65536, dtype=np.uint16))

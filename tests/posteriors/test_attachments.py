@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
-from segunc.affine.files import save_posterior
 from segunc.core.errors import InputError
-from segunc.networks import NetworkDescription, build_network, load_network, save_network
-from segunc.posteriors.abnn import ABNN
+from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.files import Model, copy_model, load_model
 from segunc.posteriors.fitting import Attachment
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.temperature import Calibration
+from tests.training.overconfident import save_abnn
 
 SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 
@@ -26,14 +23,6 @@ SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 def save_base(folder: Path, seed: int = 0) -> Path:
     torch.manual_seed(seed)
     save_network(build_network(NetworkDescription("FPN", "mobilenet_v2", ("road", "car"), options=SMALL)), folder)
-    return folder
-
-
-def save_abnn(base: Path, folder: Path, alpha: float = 0.1) -> Path:
-    network = load_network(base)
-    report = convert(network.body)
-    layout = AffineLayout(network)
-    save_posterior(ABNN.around(layout, alpha, 2), layout, report, base, folder, seed=0, provenance={})
     return folder
 
 

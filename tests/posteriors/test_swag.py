@@ -68,11 +68,6 @@ def test_one_snapshot_is_one_clear_line(tmp_path: Path) -> None:
         task.trained.gaussian()
 
 
-def test_bad_settings() -> None:
-    with pytest.raises(InputError, match="rank 1"):
-        SwagConfig(rank=1)
-
-
 def test_the_mean_moves_and_outside_of_the_scope_nothing_varies(tmp_path: Path) -> None:
     task = swag_task(small_network(), burn_in=2, collect_every=1, rank=4, scope="decoder", lr=0.02)
     fit(task, tmp_path, 3)

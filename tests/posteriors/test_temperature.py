@@ -25,7 +25,8 @@ from segunc.posteriors.fitting import frames_as_seen
 from segunc.posteriors.temperature import TemperatureConfig, fit_temperature, mean_nll, sample_pixels
 from segunc.sampling import Sampler
 from tests.data import miniatures
-from tests.posteriors.test_attachments import SMALL, save_abnn
+from tests.posteriors.test_attachments import SMALL
+from tests.training.overconfident import save_abnn
 
 
 def synthetic(draws: int, pixels: int, classes: int, temperature: float, seed: int) -> tuple[Tensor, Tensor]:

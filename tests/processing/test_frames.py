@@ -53,13 +53,12 @@ def assert_equal_maps(first: list[Maps], second: list[Maps]) -> None:
             np.testing.assert_allclose(one[score], other[score], rtol=1e-5, atol=3e-6)
 
 
-@pytest.mark.parametrize("size", [None, (32, 48)])
-def test_tiles_and_a_short_time_constant_change_nothing(tmp_path: Path, size: tuple[int, int] | None) -> None:
-    whole = computed(FrameProcess(sampler(), DEFAULT_SCORES, size=size), frames())
-    tiled = FrameProcess(sampler(), DEFAULT_SCORES, size=size, tiling=Tiling((40, 40), 8))
-    smoothed = FrameProcess(sampler(), DEFAULT_SCORES, size=size, smoother=Smoother(1e-6, tmp_path))
-    assert_equal_maps(whole, computed(tiled, frames()))
-    assert_equal_maps(whole, computed(smoothed, frames()))
+@pytest.mark.parametrize("given", [{}, {"size": (32, 48)}, {"redraw": True}])
+def test_tiles_and_a_short_time_constant_change_nothing(tmp_path: Path, given: dict[str, Any]) -> None:
+    whole = computed(FrameProcess(sampler(), DEFAULT_SCORES, **given), frames())
+    ways: list[dict[str, Any]] = [{"tiling": Tiling((40, 40), 8)}, {"smoother": Smoother(1e-6, tmp_path)}]
+    for way in ways:
+        assert_equal_maps(whole, computed(FrameProcess(sampler(), DEFAULT_SCORES, **given, **way), frames()))
 
 
 def test_smoothing_is_at_the_size_the_network_sees(tmp_path: Path) -> None:

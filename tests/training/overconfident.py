@@ -1,4 +1,4 @@
-"""A model that has something to calibrate, made without a training."""
+"""Bayesian models made without a training; one of them has something to calibrate."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ CONFIDENCE = 2.0
 """What the log frequencies are multiplied by, so that the best temperature is near it."""
 
 
+def save_abnn(base: Path, folder: Path, alpha: float = 0.1) -> Path:
+    """Two members at the trained values, with noise."""
+    network = load_network(base)
+    report = convert(network.body)
+    layout = AffineLayout(network)
+    save_posterior(ABNN.around(layout, alpha, 2), layout, report, base, folder, seed=0, provenance={})
+    return folder
+
+
 def save_overconfident(trained: Path, data: Path, folder: Path) -> tuple[Path, Path]:
     """Model folders of a base network and an ABNN over it; the toy networks of two steps are worse than a guess.
 
-    Their encoder stays; the last layer's bias says twice the log frequency of each class, and its weights say little.
-
-    Args:
-        trained: a trained network of the toy classes.
-        data: the toy set.
-        folder: gets the two model folders.
+    The encoder of a trained network of the toy classes stays; the last layer's bias says twice the log frequency of each class in the
+    toy set, and its weights say little.
     """
     network = load_network(trained)
     frequencies = torch.tensor(SegmentationDataModule("toy", str(data)).class_frequencies())
@@ -35,8 +40,4 @@ def save_overconfident(trained: Path, data: Path, folder: Path) -> tuple[Path, P
         head.weight.mul_(0.1)
         head.bias.copy_(CONFIDENCE * frequencies.clamp_min(1e-3).log())
     save_network(network, folder / "base")
-    report = convert(network.body)
-    layout = AffineLayout(network)
-    posterior = ABNN.around(layout, 0.2, 2)
-    save_posterior(posterior, layout, report, folder / "base", folder / "abnn", seed=0, provenance={})
-    return folder / "base", folder / "abnn"
+    return folder / "base", save_abnn(folder / "base", folder / "abnn", 0.2)

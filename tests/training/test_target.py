@@ -17,7 +17,7 @@ from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
 from segunc.training.chains import HamiltonianChain
 from segunc.training.target import LogPosterior
-from tests.affine.networks import randomise, small_network
+from tests.affine.networks import randomise, small_network, with_affine
 
 S, N_EFF = 0.2, 500.0
 
@@ -48,13 +48,9 @@ def test_the_value_is_scikit_learns_log_loss_and_the_prior() -> None:
     images, labels = data()
     theta = moved(posterior)
     layout = posterior.layout
-    network = small_network().double()
     gamma, beta = posterior.expand(theta)
     with torch.no_grad():
-        for layer, part in ((network.encoder[1], slice(0, 8)), (network.decoder[1], slice(8, 16))):  # type: ignore[index]
-            layer.weight.copy_(gamma[part])
-            layer.bias.copy_(beta[part])
-        p = network(images.double()).softmax(1).movedim(1, -1)
+        p = with_affine(small_network().double(), gamma, beta)(images.double()).softmax(1).movedim(1, -1)
     valid = labels != 255
     mean = -log_loss(labels[valid].numpy(), p[valid].numpy(), labels=[0, 1, 2, 3])
     offset = torch.cat([gamma - layout.weight, beta - layout.bias])

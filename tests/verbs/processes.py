@@ -16,33 +16,17 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from segunc.cli.main import VERBS, main
+
 _CONTEXT = multiprocessing.get_context("forkserver")
-_PRELOADED = (
-    "albumentations",
-    "sklearn",
-    "lightning",
-    "torch._dynamo",
-    "torch.distributed",
-    "torchvision",
-    "segunc.verbs.demo",
-    "segunc.verbs.train",
-    "segunc.verbs.finetune",
-    "segunc.verbs.predict",
-    "segunc.verbs.evaluate",
-    "segunc.evaluation.models",
-    "segunc.verbs.review",
-    "segunc.verbs.doctor",
-    "segunc.verbs.export",
-    "segunc.verbs.overlay",
-    "segunc.verbs.compare",
-    "segunc.verbs.summary",
-    "segunc.training.base",
-    "segunc.training.finetune_run",
-    "segunc.posteriors.abnn_task",
-    "segunc.training.finetune_run",
-    "segunc.gallery.page",
+_LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")
+_LATE = ("evaluation.models", "training.base", "training.finetune_run", "posteriors.abnn_task")
+"""Modules that a verb imports when it runs."""
+_CONTEXT.set_forkserver_preload(
+    [*_LIBRARIES, *(f"segunc.verbs.{verb}" for verb in VERBS), *(f"segunc.{name}" for name in _LATE)]
 )
-_CONTEXT.set_forkserver_preload(list(_PRELOADED))
+FAST = "--precision float32 --device cpu"
+SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
 
 @dataclass(frozen=True)
@@ -68,12 +52,14 @@ def _is_progress(line: str) -> bool:
 
 
 class Command:
-    """A command under way."""
+    """A command under way; its first word, and words that begin with ``--``, may be several: ``--draws 2 --device cpu``."""
 
     def __init__(self, *words: object) -> None:
         folder = Path(tempfile.mkdtemp(prefix="segunc-command-"))
         self._streams = folder / "stdout", folder / "stderr"
-        arguments = [str(word) for word in words]
+        arguments = []
+        for place, word in enumerate(map(str, words)):
+            arguments += word.split() if place == 0 or word.startswith("--") else [word]
         self.process: ForkServerProcess = _CONTEXT.Process(target=_child, args=(arguments, *map(str, self._streams)))
         self.process.start()
 
@@ -129,7 +115,6 @@ def _child(arguments: list[str], stdout: str, stderr: str) -> None:
         os.dup2(opened, number)
         os.close(opened)
     from segunc import __file__ as package
-    from segunc.cli.main import main
 
     # Lightning starts the further processes of a distributed run by this command line.
     sys.argv = [str(Path(package).with_name("__main__.py")), *arguments]

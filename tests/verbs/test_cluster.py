@@ -11,22 +11,21 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Job
-from tests.verbs.processes import Command, refuse, succeed
+from tests.verbs.processes import FAST, Command, refuse, succeed
 from tests.verbs.test_interrupted import tree
 
-FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,epistemic")
-PATIENCE = 900.0
-"""Seconds: a cluster starts in ten, and in minutes where all cores are busy."""
+FEW = f"--draws 2 --scores entropy,epistemic {FAST}"
+PATIENCE = 900.0  # seconds: a cluster starts in ten, and in minutes where all cores are busy
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (extra 'ray')")
 
 
 @needs_ray
 def test_a_cluster_writes_the_bytes_of_one_process_though_a_worker_is_killed(finetuned: Job, tmp_path: Path) -> None:
-    slow = ("--draws", 80, "--precision", "float32", "--device", "cpu", "--scores", "entropy,epistemic")
-    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *slow, "--threads", 1, "--overlay")
+    slow = f"--draws 80 --scores entropy,epistemic --threads 1 --overlay {FAST}"
+    command = ("predict --model", finetuned.abnn, "--input", finetuned.video, slow)
     succeed(*command, "--out", tmp_path / "one")
     out = tmp_path / "many"
-    running = Command(*command, "--out", out, "--engine", "ray", "--workers", 2, "--shards", 2)
+    running = Command(*command, "--engine ray --workers 2 --shards 2", "--out", out)
     killed = kill_worker(running, out, "2-of-2")
     done = running.wait(PATIENCE)
     assert (done.code, done.error_lines) == (0, []), done.stderr
@@ -65,36 +64,37 @@ def kill_worker(running: Command, out: Path, shard: str) -> int:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--shard", "1/2"), "--shard 1/2 with --engine ray"),
-        (("--overwrite",), "--overwrite with --engine ray"),
-        (("--workers", 0), "--workers 0; expected at least 1"),
-        (("--smooth", 0.2, "--shards", 3), "--smooth with --shards 3"),
-        (("--device", "cuda:0"), "--device cuda:0 with --engine ray"),
-        (("--ray-address", "auto"), "--ray-address without --workers"),
-        (("--overlay", "--overlay-score", "energy"), "--overlay-score energy"),
-        (("--component-threshold", "msp=0.1"), "a threshold of 'msp'"),
+        ("--shard 1/2", "--shard 1/2 with --engine ray"),
+        ("--overwrite", "--overwrite with --engine ray"),
+        ("--workers 0", "--workers 0; expected at least 1"),
+        ("--smooth 0.2 --shards 3", "--smooth with --shards 3"),
+        ("--device cuda:0", "--device cuda:0 with --engine ray"),
+        ("--ray-address auto", "--ray-address without --workers"),
+        ("--overlay --overlay-score energy", "--overlay-score energy"),
+        ("--component-threshold msp=0.1", "a threshold of 'msp'"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_a_cluster_starts(
-    finetuned: Job, tmp_path: Path, words: tuple[object, ...], message: str
+    finetuned: Job, tmp_path: Path, words: str, message: str
 ) -> None:
     out = tmp_path / "out"
-    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, "--out", out, *FAST)
+    command = ("predict --model", finetuned.abnn, "--input", finetuned.video, "--out", out, FEW)
     begun = time.monotonic()
-    assert message in refuse(*command, "--engine", "ray", *words)
+    assert message in refuse(*command, "--engine ray", words)
     assert time.monotonic() - begun < 60
     assert not out.exists()
 
 
 @needs_ray
 def test_maps_of_other_settings_and_foreign_folders_are_refused(finetuned: Job, tmp_path: Path) -> None:
-    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.frames, *FAST, "--threads", 1)
+    command = ("predict --model", finetuned.abnn, "--input", finetuned.frames, FEW, "--threads 1")
     succeed(*command, "--out", tmp_path / "maps")
-    words = ("--engine", "ray", "--workers", 1)
-    assert "was written with seed = 0 (now 1)" in refuse(*command, "--out", tmp_path / "maps", "--seed", 1, *words)
-    assert "which was begun in 1" in refuse(*command, "--out", tmp_path / "maps", "--shards", 2, *words)
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "file").write_text("x")
-    assert "holds files but no manifest.json" in refuse(*command, "--out", tmp_path / "foreign", *words)
-    nowhere = ("--engine", "ray", "--workers", 1, "--ray-address", "127.0.0.1:1")
-    assert "no Ray cluster at 127.0.0.1:1" in refuse(*command, "--out", tmp_path / "new", *nowhere)
+    for folder, words, said in (
+        ("maps", "--seed 1", "was written with seed = 0 (now 1)"),
+        ("maps", "--shards 2", "which was begun in 1"),
+        ("foreign", "", "holds files but no manifest.json"),
+        ("new", "--ray-address 127.0.0.1:1", "no Ray cluster at 127.0.0.1:1"),
+    ):
+        assert said in refuse(*command, f"--engine ray --workers 1 {words}", "--out", tmp_path / folder)

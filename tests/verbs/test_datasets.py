@@ -8,6 +8,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from segunc.cli.main import main
@@ -26,9 +27,8 @@ OPTIONS = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
 def model(folder: Path, name: str, *anomaly_classes: str) -> Path:
     """An untrained network with the known classes of a data set."""
     labels = dataset_entry(name, anomaly_classes=anomaly_classes).label_map()
-    save_network(
-        build_network(NetworkDescription("FPN", "mobilenet_v2", labels.classes, labels.palette, OPTIONS)), folder
-    )
+    description = NetworkDescription("FPN", "mobilenet_v2", labels.classes, labels.palette, OPTIONS)
+    save_network(build_network(description), folder)
     return folder
 
 
@@ -49,12 +49,10 @@ def test_a_declared_class_is_the_anomaly_of_the_frames_that_hold_it(tmp_path: Pa
     result = of_model(network, "camvid", root, "test", "--anomaly-class", "bicyclist")
     # One test frame of twelve stripes holds it (one of them, one void), one of eleven does not.
     assert result["counts"]["frames"] == 2
-    pixels = 48 * 64
+    pixels, known = 48 * 64, dataset_entry("camvid", anomaly_classes=["bicyclist"]).label_map().classes
     assert result["counts"]["anomaly_pixels"] == pytest.approx(pixels / 12, rel=0.15)
     assert result["counts"]["labelled_pixels"] == pytest.approx(pixels * 10 / 11, rel=0.02)
-    assert list(result["segmentation"]["per_class"]) == list(
-        dataset_entry("camvid", anomaly_classes=["bicyclist"]).label_map().classes
-    )
+    assert list(result["segmentation"]["per_class"]) == list(known)
     assert 0 <= result["scores"]["entropy"]["pooled"]["auroc"] <= 1
 
 
@@ -75,9 +73,12 @@ def test_other_classes_than_the_networks_are_refused(tmp_path: Path, capsys: pyt
     assert "class 'bike' of label map 'camvid'; expected one of sky" in capsys.readouterr().err
 
 
-def test_maps_are_scored_by_the_files_of_the_data_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def write_map(path: Path, content: npt.NDArray[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert cv2.imwrite(str(path), content)
+
+
+def test_maps_are_scored_by_the_files_of_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, maps = draw_miniature("camvid", tmp_path / "data"), tmp_path / "maps"
     entry = dataset_entry("camvid", anomaly_classes=["bicyclist"])
     for sample in entry.samples(root, "test"):
@@ -85,12 +86,9 @@ def test_maps_are_scored_by_the_files_of_the_data_set(
         assert path is not None
         raw = read_label_image(path)
         truth = entry.label_map().encode(raw)
-        for folder, content in (
-            ("entropy", encode_unit(np.where(raw == 10, 0.9, 0.1).astype(np.float32))),
-            ("prediction", np.where(truth == 255, 0, truth).astype(np.uint8)),
-        ):
-            (maps / folder).mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(maps / folder / f"{sample.name}.png"), content)
+        score = np.where(raw == 10, 0.9, 0.1).astype(np.float32)
+        write_map(maps / "entropy" / f"{sample.name}.png", encode_unit(score))
+        write_map(maps / "prediction" / f"{sample.name}.png", np.where(truth == 255, 0, truth).astype(np.uint8))
     words = ("--maps", maps, "--dataset", "camvid", "--root", root, "--anomaly-class", "bicyclist")
     result = evaluate(tmp_path / "metrics.json", *words)
     assert result["scores"]["entropy"]["pooled"]["auroc"] == 1.0
@@ -125,10 +123,8 @@ def test_every_published_layout_passes_through_evaluate(tmp_path: Path, name: st
         if sample.label is not None:
             ids = entry.label_map().encode(read_label_image(sample.label))
             prediction = np.where(ids == 255, 0, ids).astype(np.uint8)
-        for folder, content in (("own", encode_unit(score)), ("prediction", prediction)):
-            path = maps / folder / f"{sample.name}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(path), content)
+        write_map(maps / "own" / f"{sample.name}.png", encode_unit(score))
+        write_map(maps / "prediction" / f"{sample.name}.png", prediction)
     words = ("--maps", maps, "--dataset", name, "--root", root, "--split", split, "--replicates", 0)
     result = evaluate(tmp_path / "metrics.json", *words, "--protocols", "pooled,per-image,smiyc")
     assert result["counts"]["frames_scored"] == COUNTS[name][split]

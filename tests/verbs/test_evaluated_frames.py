@@ -48,36 +48,22 @@ def test_a_corruption_is_that_of_the_images_themselves(trained: Job, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--corruption", "rain:3"), "one of blur, noise, fog, darkness, jpeg"),
-        (("--corruption", "fog:6"), "1 to 5"),
-        (("--corruption", "fog"), "NAME:STRENGTH"),
-        (("--frames", "no such frame"), "which no frame matches; expected names such as"),
-        (("--frames", "("), "expected a regular expression"),
-        (("--every", "0"), "--every 0; expected at least 1"),
+        ("--model BASE --corruption rain:3", "one of blur, noise, fog, darkness, jpeg"),
+        ("--model BASE --corruption fog:6", "1 to 5"),
+        ("--model BASE --corruption fog", "NAME:STRENGTH"),
+        ("--model BASE --dataset toy --root DATA --frames nothing", "which no frame matches; expected names such as"),
+        ("--model BASE --dataset toy --root DATA --frames (", "expected a regular expression"),
+        ("--model BASE --dataset toy --root DATA --every 0", "--every 0; expected at least 1"),
+        ("--maps DATA --corruption fog:1", "--corruption fog:1 with --maps; expected --model"),
+        ("--maps DATA --labels labels --every 2", "--frames or --every with --maps alone; expected --dataset with"),
     ],
 )
 def test_no_such_frames(
-    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, said: str
 ) -> None:
-    given = ("evaluate", "--model", trained.base, "--dataset", "toy", "--root", trained.data, *words)
-    assert main([*map(str, given), "--out", str(tmp_path / "m.json")]) == 2
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--corruption", "fog:1"), "--corruption fog:1 with --maps; expected --model"),
-        (
-            ("--labels", "labels", "--every", "2"),
-            "--frames or --every with --maps alone; expected --dataset with --root",
-        ),
-    ],
-)
-def test_maps_are_of_images_as_they_were(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
-) -> None:
-    assert main(["evaluate", "--maps", str(tmp_path), *words, "--out", str(tmp_path / "m.json")]) == 2
+    places = {"BASE": str(trained.base), "DATA": str(trained.data)}
+    given = [places.get(word, word) for word in words.split()]
+    assert main(["evaluate", *given, "--out", str(tmp_path / "m.json")]) == 2
     assert said in capsys.readouterr().err
 
 

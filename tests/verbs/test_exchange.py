@@ -22,8 +22,8 @@ def maps(tmp_path: Path) -> Path:
 
 
 def test_export_and_evaluate_what_was_exported(maps: Path, tmp_path: Path) -> None:
-    words = ("--to", "smiyc", "--method", "Mine", "--dataset", "AnomalyTrack-all", "--out", tmp_path / "out")
-    done = succeed("export", "--maps", maps, "--score", "entropy", *words)
+    words = "--score entropy --to smiyc --method Mine --dataset AnomalyTrack-all"
+    done = succeed("export --maps", maps, words, "--out", tmp_path / "out")
     assert "2 of 2 frames of 'entropy' in" in done.stdout
     for name in ("a", "b"):
         write_map(tmp_path / "labels" / f"{name}.png", (np.arange(12).reshape(3, 4) > 5).astype(np.uint8))
@@ -41,8 +41,8 @@ def test_export_and_evaluate_what_was_exported(maps: Path, tmp_path: Path) -> No
 
 def test_a_bad_frame_ends_an_export_with_1(maps: Path, tmp_path: Path) -> None:
     write_map(maps / "entropy" / "b.npy", np.full((3, 4), np.inf))
-    words = ("--maps", maps, "--score", "entropy", "--to", "fishyscapes", "--out", tmp_path / "out")
-    assert "1 of 2 frames could not be exported, first b (the map holds NaN" in refuse("export", *words, code=1)
+    words = ("export --score entropy --to fishyscapes --maps", maps, "--out", tmp_path / "out")
+    assert "1 of 2 frames could not be exported, first b (the map holds NaN" in refuse(*words, code=1)
     assert (tmp_path / "out" / "a_anomaly.npy").exists()
 
 

@@ -27,10 +27,10 @@ from segunc.verbs.execution import Asked, choose_compilation, choose_execution, 
 from segunc.verbs.predict import read_options
 from tests.conftest import Job
 from tests.maps.fakes import write_pictures, write_video
-from tests.verbs.processes import Command, refuse, succeed
-from tests.verbs.test_interrupted import kill_when, tree
+from tests.verbs.processes import SMALL, refuse, succeed
+from tests.verbs.test_interrupted import kill_after_three, tree
+from tests.verbs.test_job import assert_codes_agree
 
-FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,aleatoric,epistemic")
 DESCRIPTION = NetworkDescription("body", "none", ("road", "car", "sky"))
 
 
@@ -137,32 +137,21 @@ def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job,
     mask = np.full((64, 128), 255, np.uint8)
     mask[48:] = 0
     cv2.imwrite(str(tmp_path / "mask.png"), mask)
-    base = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *FAST, "--mask", tmp_path / "mask.png")
-    command = (*base, "--frames-at-once", 5)
+    base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, "--mask", tmp_path / "mask.png")
+    command = (*base, "--frames-at-once 5")
     whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
     succeed(*command, "--out", whole)
-    lines = killed / "frames.jsonl"
-    kill_when(Command(*command, "--out", killed), lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 3)
-    succeed(*base, "--out", killed)  # the grouping comes from the manifest
+    before = kill_after_three(killed, *command)
+    done = succeed(*base, "--out", killed)  # the grouping comes from the manifest
+    assert f"{before} were finished before" in done.stdout
     assert tree(killed) == tree(whole)
+    assert len(tree(whole)) == 12 * 4 + 3  # frames.jsonl, frames.csv and the mask
     run = json.loads((whole / "manifest.json").read_text())["run"]
     assert (run["group"], run["compiled"]) == (5, False)
-    assert "group = 5 (now 2)" in refuse(*base, "--frames-at-once", 2, "--out", whole)
+    assert "group = 5 (now 2)" in refuse(*base, "--frames-at-once 2", "--out", whole)
     assert "compiled = False (now True)" in refuse(*base, "--compile", "--out", whole)
     succeed(*base, "--out", alone)
     assert json.loads((alone / "manifest.json").read_text())["run"]["group"] == 1
     for path in sorted((alone / "entropy").glob("*.png")):
-        ours, theirs = (cv2.imread(str(folder / "entropy" / path.name), -1) for folder in (whole, alone))
-        assert ours is not None
-        assert theirs is not None
-        assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 1
-        assert not ours[48:].any()
-
-
-def test_grouped_shards_are_one_run(finetuned: Job, tmp_path: Path) -> None:
-    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *FAST, "--frames-at-once", 3)
-    succeed(*command, "--out", tmp_path / "one")
-    for number in (2, 1):
-        succeed(*command, "--out", tmp_path / "two", "--shard", f"{number}/2")
-    for path in (tmp_path / "one").rglob("*.png"):
-        assert (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes() == path.read_bytes()
+        assert_codes_agree(whole / "entropy" / path.name, path)
+        assert not cv2.imread(str(path), cv2.IMREAD_UNCHANGED)[48:].any()

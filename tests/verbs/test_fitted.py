@@ -15,13 +15,7 @@ from segunc.posteriors.files import load_model
 from segunc.scores import SCORES
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
-from tests.verbs.processes import refuse, succeed
-
-FAST = ("--precision", "float32", "--device", "cpu")
-CONFIG = """\
-data: {{dataset: toy, root: {root}}}
-{group}
-"""
+from tests.verbs.processes import FAST, refuse, succeed
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +23,14 @@ def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("configs")
     groups = {"temperature": "temperature: {pixels: 200, draws: 4}", "standardized-max-logit": "max_logit: {frames: 4}"}
     for method, group in groups.items():
-        (folder / method).write_text(CONFIG.format(root=overconfident.data, group=group), encoding="utf-8")
+        data = f"data: {{dataset: toy, root: {overconfident.data}}}"
+        (folder / method).write_text(f"{data}\n{group}\n", encoding="utf-8")
     return {method: folder / method for method in groups}
 
 
 def fit(method: str, base: Path, out: Path, configs: dict[str, Path]) -> str:
-    words = ("--method", method, "--base", base, "--config", configs[method], "--out", out, "--device", "cpu")
-    return succeed("finetune", *words).stdout
+    words = ("--base", base, "--config", configs[method], "--out", out)
+    return succeed(f"finetune --device cpu --method {method}", *words).stdout
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +46,8 @@ def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytes
 def maps(overconfident: Job, fitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every score of the anomaly split."""
     out = tmp_path_factory.mktemp("maps") / "out"
-    words = ("--input", overconfident.frames, "--out", out, "--draws", 4, "--scores", ",".join(SCORES), *FAST)
-    succeed("predict", "--model", fitted, *words)
+    words = ("--input", overconfident.frames, "--out", out, "--scores", ",".join(SCORES), FAST)
+    succeed("predict --draws 4 --model", fitted, *words)
     return out
 
 
@@ -81,18 +76,8 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     assert model.calibration.draws == 1
     measured = []
     for folder in (overconfident.base, tmp_path / "model"):
-        words = (
-            "--dataset",
-            "toy",
-            "--root",
-            overconfident.data,
-            "--split",
-            "val",
-            "--out",
-            tmp_path / "m.json",
-            *FAST,
-        )
-        succeed("evaluate", "--model", folder, *words)
+        words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
+        succeed("evaluate --dataset toy --split val --model", folder, *words)
         result = json.loads((tmp_path / "m.json").read_text())
         measured.append((result["calibration"]["nll"], result["segmentation"]["miou"], result["run"]["temperature"]))
     assert measured[1][0] < measured[0][0]
@@ -122,50 +107,44 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     overconfident: Job, fitted: Path, maps: Path, tmp_path: Path
 ) -> None:
     from_maps, one_pass = tmp_path / "maps.json", tmp_path / "pass.json"
-    succeed("evaluate", "--maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps)
-    words = ("--dataset", "toy-anomaly", "--root", overconfident.data, "--split", "anomaly", "--draws", 4, *FAST)
-    succeed("evaluate", "--model", fitted, *words, "--scores", ",".join(SCORES), "--out", one_pass)
-    first, second = (json.loads(path.read_text())["scores"] for path in (from_maps, one_pass))
-    assert set(first) == set(SCORES)
-    assert first == second
+    succeed("evaluate --maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps)
+    words = ("--scores", ",".join(SCORES), "--draws 4 --root", overconfident.data, "--out", one_pass, FAST)
+    succeed("evaluate --dataset toy-anomaly --split anomaly --model", fitted, *words)
+    first, second = (json.loads(path.read_text()) for path in (from_maps, one_pass))
+    assert set(first["scores"]) == set(SCORES)
+    assert first["scores"] == second["scores"]
+    assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
 
 
 def test_another_set_of_scores_or_temperature_does_not_continue_a_folder(
     overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
 ) -> None:
-    out = ("--input", overconfident.frames, "--out", tmp_path / "maps", "--draws", 2, *FAST)
-    succeed("predict", "--model", fitted, *out, "--scores", "variance,energy")
-    assert "maps = ['variance', 'energy']" in refuse("predict", "--model", fitted, *out, "--scores", "variance")
-    message = refuse("predict", "--model", overconfident.abnn, *out, "--scores", "variance,energy")
+    out = ("--input", overconfident.frames, "--out", tmp_path / "maps", "--draws 2", FAST)
+    succeed("predict --scores variance,energy --model", fitted, *out)
+    assert "maps = ['variance', 'energy']" in refuse("predict --scores variance --model", fitted, *out)
+    assert "draws = 2 (now 8)" in refuse("predict --scores variance,energy --model", fitted, *out, "--draws 8")
+    message = refuse("predict --scores variance,energy --model", overconfident.abnn, *out)
     assert "temperature = " in message
     assert "(now 1.0)" in message
-    done = succeed("predict", "--model", fitted, *out, "--scores", "variance,energy")
+    done = succeed("predict --scores variance,energy --model", fitted, *out)
     assert "4 were finished before" in done.stdout
 
 
 def test_what_does_not_fit_is_one_clear_line(
     overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
 ) -> None:
-    predict = ("predict", "--input", overconfident.frames, "--out", tmp_path / "maps", *FAST)
-    message = refuse(*predict, "--model", overconfident.abnn, "--scores", "standardized-max-logit")
+    predict = ("predict --input", overconfident.frames, "--out", tmp_path / "maps", FAST)
+    message = refuse(*predict, "--scores standardized-max-logit --model", overconfident.abnn)
     assert "finetune --method standardized-max-logit" in message
-    other = tmp_path / "other"
-    shutil.copytree(overconfident.base, other)
+    other = Path(shutil.copytree(overconfident.base, tmp_path / "other"))
     shutil.copy(fitted / "calibration.json", other)
     assert "was fitted on a posterior" in refuse(*predict, "--model", other)
-    tune = (
-        "finetune",
-        "--method",
-        "temperature",
-        "--base",
-        overconfident.abnn,
-        "--out",
-        tmp_path / "out",
-        "--device",
-        "cpu",
-    )
-    assert "--trainer.max_epochs" in refuse(*tune, "--config", configs["temperature"], "--trainer.max_epochs", 1)
-    assert "1 draws for 2 members" in refuse(*tune, "--config", configs["temperature"], "--temperature.draws", 1)
-    assert "max_logit" in refuse(*tune, "--config", configs["standardized-max-logit"])
-    assert "invalid choice: 'heat'" in refuse(*tune[:2], "heat", *tune[3:], "--config", configs["temperature"])
+    for method, config, said in (
+        ("temperature --trainer.max_epochs 1", "temperature", "--trainer.max_epochs"),
+        ("temperature --temperature.draws 1", "temperature", "1 draws for 2 members"),
+        ("temperature", "standardized-max-logit", "max_logit"),
+        ("heat", "temperature", "invalid choice: 'heat'"),
+    ):
+        words = ("--base", overconfident.abnn, "--out", tmp_path / "out", "--config", configs[config])
+        assert said in refuse(f"finetune --device cpu --method {method}", *words)
     assert not (tmp_path / "out").exists()

@@ -25,6 +25,15 @@ def kill_when(command: Command, moment: Callable[[], bool], seconds: float = 60.
     assert command.kill().code == -9
 
 
+def kill_after_three(out: Path, *command: object) -> int:
+    """Kill a prediction into ``out`` that has finished three frames or more of twelve; how many."""
+    lines = out / "frames.jsonl"
+    kill_when(Command(*command, "--out", out), lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 3)
+    finished = lines.read_bytes().count(b"\n")
+    assert finished < 12
+    return finished
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     """The bytes of all maps and of ``frames.jsonl``."""
     return {
@@ -34,20 +43,6 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_predict_killed_and_continued_gives_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
-    common = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, "--draws", 6, "--device", "cpu")
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    succeed(*common, "--out", whole)
-    lines = killed / "frames.jsonl"
-    kill_when(Command(*common, "--out", killed), lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 3)
-    before = lines.read_bytes().count(b"\n")
-    assert 3 <= before < 12
-    done = succeed(*common, "--out", killed)
-    assert f"{before} were finished before" in done.stdout
-    assert tree(killed) == tree(whole)
-    assert len(tree(whole)) == 12 * 9 + 2  # frames.jsonl and frames.csv
-
-
 def steps_in_log(folder: Path) -> list[int]:
     with (folder / "logs" / "metrics.csv").open(newline="", encoding="utf-8") as file:
         return [int(row["step"]) for row in csv.DictReader(file) if row.get("val/miou")]
@@ -55,16 +50,14 @@ def steps_in_log(folder: Path) -> list[int]:
 
 def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = ("train", "--config", trained.train_config, "--out", out, "--device", "cpu", "--trainer.max_epochs", 12)
+    command = ("train --trainer.max_epochs 12 --device cpu --config", trained.train_config, "--out", out)
     kill_when(Command(*command), (out / "checkpoints" / "last.ckpt").exists)
     assert not (out / "network.safetensors").exists()
     # Checkpoints of other settings are not continued: no configuration would describe the network.
     assert "optimisation.lr 0.001 there, 0.01 asked for" in refuse(*command, "--optimisation.lr", 0.01)
     succeed(*command)
     measured = json.loads((out / "training.json").read_text())
-    assert measured["resumed"] is True
-    assert measured["steps"] == 24
-    assert measured["epochs"] == 12
+    assert (measured["resumed"], measured["steps"], measured["epochs"]) == (True, 24, 12)
     # The log goes on after the first epoch, whose validation was at step 1, and that of the killed run stays.
     logged = steps_in_log(out)
     assert logged[0] > 1
@@ -74,23 +67,22 @@ def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_pa
 
 
 def test_finetuning_continues_only_from_the_same_base(finetuned: Job, tmp_path: Path) -> None:
-    common = ("--config", finetuned.finetune_config, "--out", finetuned.abnn, "--device", "cpu")
+    common = ("--config", finetuned.finetune_config, "--out", finetuned.abnn, "--device cpu")
     before = (finetuned.abnn / "posterior.safetensors").read_bytes()
     succeed("finetune", "--base", finetuned.base, *common)  # a finished run: nothing is trained again
     assert (finetuned.abnn / "posterior.safetensors").read_bytes() == before
     other = tmp_path / "other"
-    succeed("train", "--config", finetuned.train_config, "--out", other, "--device", "cpu", "--seed", 1)
+    succeed("train --seed 1 --device cpu --config", finetuned.train_config, "--out", other)
     assert "base_sha256" in refuse("finetune", "--base", other, *common)
 
 
 @pytest.mark.slow
 def test_finetuning_with_two_processes_gives_one_loadable_model(trained: Job, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = ["finetune", "--base", trained.base, "--config", trained.finetune_config, "--out", out]
-    words += ["--trainer.accelerator", "cpu", "--trainer.devices", "2", "--trainer.strategy", "ddp"]
-    words += ["--data.batch_size", "2", "--abnn.alpha", "0.1"]
+    words = ("--base", trained.base, "--config", trained.finetune_config, "--out", out, "--data.batch_size 2")
     # The first process is forked here, the second is a fresh interpreter that Lightning starts.
-    done = succeed(*words)
+    trainer = "--trainer.accelerator cpu --trainer.devices 2 --trainer.strategy ddp"
+    done = succeed("finetune --abnn.alpha 0.1", *words, trainer)
     # Eight frames in batches of two on two processes are two steps an epoch, and two members have an epoch each.
     model = load_model(out)
     assert model.record["provenance"]["steps"] == 4

@@ -15,16 +15,15 @@ from segunc.posteriors.files import load_model
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.sampling import Sampler
 from tests.conftest import Job
-from tests.verbs.processes import refuse, succeed
+from tests.verbs.processes import FAST, refuse, succeed
 
-FAST = ("--precision", "float32", "--device", "cpu")
 FRAME = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
-SMALL = ("--size", "64x128", *FAST)
+SMALL = f"--size 64x128 {FAST}"
 
 
 def make(method: str, base: object, out: Path, *words: object) -> str:
     bases = base if isinstance(base, list) else [base]
-    return succeed("finetune", "--method", method, "--base", *bases, "--out", out, "--device", "cpu", *words).stdout
+    return succeed(f"finetune --device cpu --method {method} --base", *bases, "--out", out, *words).stdout
 
 
 def epistemic(folder: Path, draws: int = 8) -> float:
@@ -37,14 +36,14 @@ def epistemic(folder: Path, draws: int = 8) -> float:
 def seeds(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two networks of one command."""
     out = tmp_path_factory.mktemp("seeds")
-    words = ("train", "--config", trained.train_config, "--out", out, "--seeds", "0,1", "--device", "cpu")
+    words = ("train --seeds 0,1 --device cpu --config", trained.train_config, "--out", out)
     assert "--method ensemble" in succeed(*words).stdout
     before = {path: path.stat().st_mtime_ns for path in out.glob("seed-*/network.safetensors")}
     assert len(before) == 2
     done = succeed(*words)
     assert done.stdout.count("is finished") + done.stderr.count("is finished") == 2
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert "optimisation.lr" in refuse(*words, "--optimisation.lr", 0.5)
+    assert "optimisation.lr" in refuse(*words, "--optimisation.lr 0.5")
     return out
 
 
@@ -83,10 +82,10 @@ def test_every_verb_takes_a_mixture(overconfident: Job, mixed: Path, tmp_path: P
     model = mixed
     if augmented:
         model = tmp_path / "augmented"
-        make("tta", mixed, model, "--tta.scales", "[1.0, 0.75]", "--tta.flip", "false")
+        make("tta", mixed, model, "--tta.scales [1.0,0.75] --tta.flip false")
         assert epistemic(model) != epistemic(mixed)
     method = "tta" if augmented else "ensemble"
-    done = succeed("doctor", "--model", model, "--draws", 4, *SMALL)
+    done = succeed("doctor --draws 4 --model", model, SMALL)
     assert "the uncertainty is alive" in done.stdout
     assert method in done.stdout.splitlines()[0]
     assert "member 1: alpha = 0" in done.stdout
@@ -95,26 +94,15 @@ def test_every_verb_takes_a_mixture(overconfident: Job, mixed: Path, tmp_path: P
     config.write_text(f"data: {{dataset: toy, root: {overconfident.data}}}\ntemperature: {{pixels: 200, draws: 4}}\n")
     make("temperature", model, calibrated, "--config", config)
     maps = tmp_path / "maps"
-    succeed("predict", "--model", calibrated, "--input", overconfident.frames, "--out", maps, "--draws", 4, *FAST)
+    succeed("predict --draws 4 --model", calibrated, "--input", overconfident.frames, "--out", maps, FAST)
     manifest = json.loads((maps / "manifest.json").read_text())
     assert manifest["model"]["method"] == method
     assert manifest["run"]["temperature"] != 1.0
     assert all(json.loads(line)["mean"]["epistemic"] > 0 for line in (maps / "frames.jsonl").read_text().splitlines())
     succeed("review", "--maps", maps, "--out", tmp_path / "page")
-    words = (
-        "--dataset",
-        "toy-anomaly",
-        "--root",
-        overconfident.data,
-        "--split",
-        "anomaly",
-        "--draws",
-        4,
-        "--replicates",
-        0,
-    )
-    succeed("evaluate", "--model", calibrated, *words, *FAST, "--out", tmp_path / "pass.json")
-    succeed("evaluate", "--maps", maps, "--anomaly-labels", overconfident.masks, "--out", tmp_path / "maps.json")
+    words = ("--root", overconfident.data, "--out", tmp_path / "pass.json", "--draws 4 --replicates 0", FAST)
+    succeed("evaluate --dataset toy-anomaly --split anomaly --model", calibrated, *words)
+    succeed("evaluate --maps", maps, "--anomaly-labels", overconfident.masks, "--out", tmp_path / "maps.json")
     results = [json.loads((tmp_path / name).read_text()) for name in ("pass.json", "maps.json")]
     assert results[0]["scores"]["epistemic"]["pooled"] == results[1]["scores"]["epistemic"]["pooled"]
 
@@ -122,26 +110,28 @@ def test_every_verb_takes_a_mixture(overconfident: Job, mixed: Path, tmp_path: P
 def test_augmentation_of_a_deterministic_network(trained: Job, tmp_path: Path) -> None:
     make("tta", trained.base, tmp_path / "flip")
     make("tta", trained.base, tmp_path / "flip")  # once more
-    make("tta", trained.base, tmp_path / "scales", "--tta.scales", "[1.0, 0.5, 1.5]")
+    make("tta", trained.base, tmp_path / "scales", "--tta.scales [1.0,0.5,1.5]")
     record = json.loads((tmp_path / "flip" / "posterior.json").read_text())
     assert (record["method"], record["scales"], record["flip"]) == ("tta", [1.0], True)
     flip, scales = epistemic(tmp_path / "flip"), epistemic(tmp_path / "scales")
     assert 0 < flip != scales > 1e-6
-    done = succeed("doctor", "--model", tmp_path / "scales", *SMALL)
-    assert "the uncertainty is alive" in done.stdout
-    words = ("--model", tmp_path / "flip", "--input", trained.frames, "--out", tmp_path / "maps", *FAST)
-    assert "--scope decoder with the method tta" in refuse("predict", *words, "--scope", "decoder")
+    assert "the uncertainty is alive" in succeed("doctor --model", tmp_path / "scales", SMALL).stdout
+    words = ("--model", tmp_path / "flip", "--input", trained.frames, "--out", tmp_path / "maps", FAST)
+    assert "--scope decoder with the method tta" in refuse("predict --scope decoder", *words)
 
 
 def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
     config = tmp_path / "dropout.yaml"
     config.write_text(f"data: {{dataset: toy, root: {trained.data}}}\nmc_dropout: {{sites: own}}\n")
-    # FPN carries dropout 0.2 in its decoder.
-    said = make("mc-dropout", trained.base, tmp_path / "own", "--config", config)
+
+    def drop(name: str, words: str = "") -> str:
+        return make("mc-dropout", trained.base, tmp_path / name, "--config", config, *[words] if words else [])
+
+    said = drop("own")  # FPN carries dropout 0.2 in its decoder
     assert "1 dropout layers are active" in said
     assert "they keep the p that the network was trained with" in said
-    make("mc-dropout", trained.base, tmp_path / "stronger", "--config", config, "--mc_dropout.p", 0.6)
-    make("mc-dropout", trained.base, tmp_path / "auto", "--config", config, "--mc_dropout.sites", "auto")
+    drop("stronger", "--mc_dropout.p 0.6")
+    drop("auto", "--mc_dropout.sites auto")
     model = load_model(tmp_path / "own")
     assert isinstance(model.posterior, OwnDropout)
     assert model.posterior.p == (0.2,)
@@ -150,18 +140,15 @@ def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
     before = state_sha256(model.network.body)
     Sampler(model.network, model.posterior, draws=4)(FRAME)
     assert state_sha256(model.network.body) == before == model.sha256, "statistics are untouched"
-    few = ("--mc_dropout.selection_frames", 1, "--mc_dropout.selection_draws", 2)
-    said = make(
-        "mc-dropout", trained.base, tmp_path / "selected", "--config", config, *few, "--mc_dropout.p_grid", "[0.3,0.9]"
-    )
+    few = "--mc_dropout.selection_frames 1 --mc_dropout.selection_draws 2"
+    drop("selected", f"{few} --mc_dropout.p_grid [0.3,0.9]")
     selected = json.loads((tmp_path / "selected" / "posterior.json").read_text())
     nll = selected["provenance"]["p_nll"]
     assert set(nll) == {"0.3", "0.9"}
     assert selected["p"] == [float(min(nll, key=lambda key: nll[key]))]
-    norm = ("--mc_dropout.sites", "norm", "--mc_dropout.p", 0.1)
-    make("mc-dropout", trained.base, tmp_path / "norm", "--config", config, *norm)
+    drop("norm", "--mc_dropout.sites norm --mc_dropout.p 0.1")
     assert json.loads((tmp_path / "norm" / "posterior.json").read_text())["where"] == "norm"
-    assert "the uncertainty is alive" in succeed("doctor", "--model", tmp_path / "own", "--draws", 4, *SMALL).stdout
+    assert "the uncertainty is alive" in succeed("doctor --draws 4 --model", tmp_path / "own", SMALL).stdout
 
 
 def test_nothing_to_drop_is_one_line(trained: Job, tmp_path: Path) -> None:
@@ -175,11 +162,11 @@ def test_nothing_to_drop_is_one_line(trained: Job, tmp_path: Path) -> None:
         save_network(build_network(description), tmp_path / name)
     config = tmp_path / "dropout.yaml"
     config.write_text(f"data: {{dataset: toy, root: {trained.data}}}\nmc_dropout: {{p: 0.1}}\n")
-    words = ("finetune", "--method", "mc-dropout", "--config", config, "--out", tmp_path / "out", "--device", "cpu")
+    words = ("finetune --method mc-dropout --device cpu --config", config, "--out", tmp_path / "out")
     line = refuse(*words, "--base", tmp_path / "Unet")
     assert "no normalisation layer with affine parameters" in line
     assert "channel dropout too" in line
-    line = refuse(*words, "--base", tmp_path / "Linknet", "--mc_dropout.sites", "own")
+    line = refuse(*words, "--base", tmp_path / "Linknet", "--mc_dropout.sites own")
     assert "no dropout layer of its own" in line
     assert "mc_dropout.sites norm" in line
 
@@ -188,7 +175,7 @@ def test_plain_finetuning_gives_a_deterministic_network(trained: Job, tmp_path: 
     config, out = tmp_path / "plain.yaml", tmp_path / "out"
     data = f"data: {{dataset: toy, root: {trained.data}, crop: [64, 64], batch_size: 4}}"
     config.write_text(f"{data}\ndeterministic: {{epochs: 1}}\n")
-    make("deterministic", trained.base, out, "--config", config, "--trainer.precision", "32-true")
+    make("deterministic", trained.base, out, "--config", config, "--trainer.precision 32-true")
     tuned, base = load_model(out), load_model(trained.base)
     assert not tuned.bayesian
     own, others = dict(tuned.network.named_parameters()), dict(base.network.named_parameters())
@@ -197,21 +184,20 @@ def test_plain_finetuning_gives_a_deterministic_network(trained: Job, tmp_path: 
     assert all(own[name].ndim == 1 for name in changed), "affine parameters only"
     result = Sampler(tuned.network, tuned.posterior)(FRAME)
     assert float(result.scores["epistemic"].max()) == 0.0
-    assert "holds another model" in refuse(
-        "finetune", "--method", "deterministic", "--base", trained.base, "--config", config, "--out", trained.base
-    )
+    again = ("--base", trained.base, "--config", config, "--out", trained.base)
+    assert "holds another model" in refuse("finetune --method deterministic", *again)
 
 
 def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mixed: Path, tmp_path: Path) -> None:
     first, second, out = seeds / "seed-0", seeds / "seed-1", tmp_path / "out"
 
-    def refused(*bases: object, words: tuple[object, ...] = ()) -> str:
-        return refuse("finetune", "--method", "ensemble", "--base", *bases, "--out", out, *words)
+    def refused(*bases: object) -> str:
+        return refuse("finetune --method ensemble --base", *bases, "--out", out)
 
     assert "an ensemble of 1 model" in refused(first)
     assert "is the same model as" in refused(first, finetuned.base)
     assert "is of method ensemble" in refused(first, mixed)
-    assert "it has no settings" in refused(first, second, words=("--tta.flip", "true"))
+    assert "it has no settings" in refused(first, second, "--tta.flip true")
     network = load_network(second)
     for key, value, said in (("inference_size", [32, 64], "inference size"), ("classes", None, "has the classes")):
         other = tmp_path / key
@@ -221,12 +207,11 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
         (other / "network.json").write_text(json.dumps(description))
         assert said in refused(first, other)
     assert not out.exists()
-    assert "only ensemble takes more" in refuse(
-        "finetune", "--base", first, second, "--config", finetuned.finetune_config, "--out", out
-    )
-    assert "without --config" in refuse("finetune", "--base", first, "--out", out)
-    assert "Bayesian model" in refuse("finetune", "--base", mixed, "--config", finetuned.finetune_config, "--out", out)
-    assert "is not a list of whole numbers" in refuse("train", "--config", "x", "--out", out, "--seeds", "0,one")
+    words = ("--config", finetuned.finetune_config, "--out", out)
+    assert "only ensemble takes more" in refuse("finetune --base", first, second, *words)
+    assert "without --config" in refuse("finetune --base", first, "--out", out)
+    assert "Bayesian model" in refuse("finetune --base", mixed, *words)
+    assert "is not a list of whole numbers" in refuse("train --config x --seeds 0,one --out", out)
 
 
 def test_a_member_that_changed_is_refused(overconfident: Job, mixed: Path, tmp_path: Path) -> None:
@@ -235,5 +220,5 @@ def test_a_member_that_changed_is_refused(overconfident: Job, mixed: Path, tmp_p
     content = json.loads(record.read_text())
     record.unlink()
     record.write_text(json.dumps({**content, "alpha": content["alpha"] + 0.1}))
-    said = refuse("predict", "--model", tmp_path / "model", "--input", overconfident.frames, "--out", tmp_path / "maps")
-    assert "members/1 has changed" in said
+    words = ("--input", overconfident.frames, "--out", tmp_path / "maps")
+    assert "members/1 has changed" in refuse("predict --model", tmp_path / "model", *words)

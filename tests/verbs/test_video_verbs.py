@@ -1,26 +1,22 @@
-"""Several inputs, parts of videos and the summary, through the command line."""
+"""Several inputs, parts of videos, the summary and overlays, through the command line."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
+from segunc.gallery.video import count_frames, video_suffix
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job
 from tests.maps.fakes import write_timed_video
-from tests.verbs.processes import Command, refuse, segunc, succeed
-from tests.verbs.test_interrupted import kill_when, tree
-
-FAST = ("--draws", 2, "--precision", "float32", "--device", "cpu", "--scores", "entropy,aleatoric,epistemic")
+from tests.verbs.processes import FAST, SMALL, Command, refuse, succeed
+from tests.verbs.test_interrupted import kill_after_three, tree
 
 
 def names(out: Path) -> list[str]:
@@ -31,23 +27,24 @@ def test_several_inputs_each_have_a_folder_and_one_summary(finetuned: Job, tmp_p
     second = tmp_path / "second.webm"
     shutil.copy(finetuned.video, second)
     out, table = tmp_path / "maps", tmp_path / "summary.csv"
-    words = ("--input", finetuned.video, second, "--every", 3, "--start", "0:00.1", "--end", 0.9)
-    done = segunc("predict", "--model", finetuned.abnn, *words, "--out", out, *FAST)
-    assert done.code == 0
+    words = ("--input", finetuned.video, second, "--overlay --every 3 --start 0:00.1 --end 0.9")
+    done = succeed("predict --model", finetuned.abnn, *words, "--out", out, SMALL)
     assert "second: " in done.stderr  # progress says which
     assert sorted(path.name for path in out.iterdir()) == ["crossing", "second"]
+    assert (out / "second" / "overlay.webm").stat().st_size > 1000
     assert names(out / "crossing") == names(out / "second")
     assert set(names(out / "second")) <= {f"{number:06d}" for number in range(0, 12, 3)} - {"000000"}
-    done = succeed("summary", "--maps", out, "--top", 3, "--apart", 0.2, "--out", table)
+    done = succeed("summary --top 3 --apart 0.2 --maps", out, "--out", table)
     assert "worst moments by entropy.mean" in done.stdout
     rows = list(csv.DictReader(table.open(newline="")))
     assert {row["list"] for row in rows} == {"moments", "label"}
     assert "crossing/0000" in done.stdout
-    assert "choose another one" in refuse("summary", "--maps", out, "--score", "energy")
+    assert "choose another one" in refuse("summary", "--maps", out, "--score energy")
 
 
 def test_shards_of_a_video_at_once_are_one_run(finetuned: Job, tmp_path: Path) -> None:
-    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *FAST)
+    """Also of frames in groups, which follow the whole video and not what a shard takes of it."""
+    command = ("predict --frames-at-once 3 --model", finetuned.abnn, "--input", finetuned.video, SMALL)
     succeed(*command, "--out", tmp_path / "one")
     running = [Command(*command, "--out", tmp_path / "two", "--shard", f"{number}/2") for number in (2, 1)]
     for number, one in zip((2, 1), running, strict=True):
@@ -60,32 +57,11 @@ def test_shards_of_a_video_at_once_are_one_run(finetuned: Job, tmp_path: Path) -
     assert "begun in 2 shards" in refuse(*command, "--out", tmp_path / "two")
 
 
-def test_a_second_run_on_one_folder_is_refused_and_the_first_goes_on(finetuned: Job, tmp_path: Path) -> None:
-    out = tmp_path / "maps"
-    slow = ("--draws", 150, "--precision", "float32", "--device", "cpu", "--scores", "entropy")
-    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *slow, "--out", out)
-    first, lines, end = Command(*command), out / "frames.jsonl", time.monotonic() + 150
-    while not (lines.exists() and lines.stat().st_size):
-        assert first.process.exitcode is None, first.kill().stderr
-        assert time.monotonic() < end, first.kill().stderr
-        time.sleep(0.002)
-    process = first.process.pid
-    assert process is not None
-    os.kill(process, signal.SIGSTOP)  # it must still be there when the second one comes
-    try:
-        message = refuse(*command)
-    finally:
-        os.kill(process, signal.SIGCONT)
-    assert f"is being written by another run (process {process} on" in message
-    assert first.wait().code == 0
-    assert names(out) == [f"{number:06d}" for number in range(12)]
-
-
 def test_a_video_without_a_frame_count(finetuned: Job, tmp_path: Path) -> None:
     video, out = tmp_path / "live.webm", tmp_path / "maps"
     write_timed_video(video, (0.0, 0.1, 0.3, 0.4), options={"live": "1"})
-    words = ("--size", "64x96", "--compile", "off")  # of an unknown length it would be compiled, for many seconds
-    succeed("predict", "--model", finetuned.abnn, "--input", video, "--out", out, *FAST, *words)
+    words = "--size 64x96 --compile off"  # of an unknown length it would be compiled, for many seconds
+    succeed("predict --model", finetuned.abnn, "--input", video, "--out", out, SMALL, words)
     assert names(out) == [f"{number:06d}" for number in range(4)]
     found = json.loads((out / "manifest.json").read_text())
     assert (found["source"]["frames"], found["finished"], found["status"]) == (None, 4, "finished")
@@ -99,38 +75,20 @@ def test_a_failing_input_does_not_stop_the_others(finetuned: Job, tmp_path: Path
     for path in inputs[broken].rglob("*.png"):
         path.write_bytes(b"broken")
     out = tmp_path / "maps"
-    message = refuse("predict", "--model", finetuned.abnn, "--input", *inputs, "--out", out, *FAST, code=1)
+    message = refuse("predict", "--model", finetuned.abnn, "--input", *inputs, "--out", out, SMALL, code=1)
     assert f"1 of 2 inputs failed; {inputs[broken].name}: no frame of" in message
     assert len(names(out / inputs[1 - broken].name)) == 4
-
-
-def test_a_replaced_image_is_computed_again(finetuned: Job, tmp_path: Path) -> None:
-    given, out = tmp_path / "in", tmp_path / "out"
-    shutil.copytree(finetuned.frames, given)
-    command = ("predict", "--model", finetuned.abnn, "--input", given, "--out", out, *FAST)
-    succeed(*command)
-    first, second = sorted(given.rglob("*.png"))[:2]
-    shutil.copy(second, first)
-    assert "1 in" in (done := succeed(*command).stdout)
-    assert "3 were finished before" in done
-    entropy = sorted((out / "entropy").rglob("*.png"))
-    assert entropy[0].read_bytes() == entropy[1].read_bytes()
-    first.unlink()
-    assert "holds maps of frame" in refuse(*command)
 
 
 def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
     mask = np.full((64, 128), 255, np.uint8)
     mask[48:] = 0
     cv2.imwrite(str(tmp_path / "mask.png"), mask)
-    words = ("--tile", "64x64", "--overlap", 32, "--smooth", 0.2, "--redraw", "--overlay")
-    words = (*words, "--mask", tmp_path / "mask.png", "--component-threshold", "entropy=0.2")
-    command = ("predict", "--model", finetuned.abnn, "--input", finetuned.video, *FAST, *words)
+    words = ("--tile 64x64 --overlap 32 --smooth 0.2 --overlay", "--mask", tmp_path / "mask.png")
+    base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, *words)
+    command = (*base, "--redraw --component-threshold entropy=0.2")
     succeed(*command, "--out", tmp_path / "whole")
-    lines = tmp_path / "killed" / "frames.jsonl"
-    kill_when(
-        Command(*command, "--out", tmp_path / "killed"), lambda: lines.exists() and lines.read_bytes().count(b"\n") > 2
-    )
+    kill_after_three(tmp_path / "killed", *command)
     succeed(*command, "--out", tmp_path / "killed")
     assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
     reader = MapsReader(tmp_path / "whole")
@@ -141,4 +99,37 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
     assert (run["tile"], run["smooth"], run["redraw"]) == ([64, 64, 32], 0.2, True)
     assert run["component_thresholds"]["entropy"] == 0.2
     assert "is smoothed along the video" in succeed("summary", "--maps", tmp_path / "whole").stdout
-    assert "redraw = True (now False)" in refuse(*(w for w in command if w != "--redraw"), "--out", tmp_path / "whole")
+    without = refuse(*base, "--component-threshold entropy=0.2", "--out", tmp_path / "whole")
+    assert "redraw = True (now False)" in without
+
+
+@pytest.fixture
+def maps(finetuned: Job, tmp_path: Path) -> Path:
+    words = ("--input", finetuned.video, "--out", tmp_path / "maps", "--scores entropy,epistemic --every 3", FAST)
+    succeed("predict --draws 2 --model", finetuned.abnn, *words)
+    return tmp_path / "maps"
+
+
+def test_panels_and_their_video(maps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = succeed("overlay --panel --video --range epistemic=0:0.02 --maps", maps, "--out", out)
+    assert f"4 pictures in {out / 'panel'}" in done.stdout
+    video = out / f"panel{video_suffix()}"
+    assert f"video: {video}" in done.stdout
+    assert count_frames(video) == 4
+    assert sorted(path.name for path in (out / "panel").iterdir()) == [f"{n:06d}.png" for n in (0, 3, 6, 9)]
+
+
+def test_one_frame_for_print(maps: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    succeed("overlay --frames 000003 --format pdf --score entropy,epistemic --maps", maps, "--out", out)
+    made = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.pdf"))
+    assert made == ["overlay-entropy/000003.pdf", "overlay-epistemic/000003.pdf"]
+
+
+def test_bad_usage_of_overlay(maps: Path, tmp_path: Path) -> None:
+    command = ("overlay", "--maps", maps, "--out", tmp_path / "out")
+    assert "--video with --format pdf" in refuse(*command, "--video", "--format", "pdf")
+    assert "--fps 5 without --video" in refuse(*command, "--fps", 5)
+    assert "'entropy=1' is not SCORE=LOW:HIGH" in refuse(*command, "--range", "entropy=1")
+    assert "score 'x' has no maps" in refuse(*command, "--score", "x")

@@ -1,0 +1,433 @@
+"""Chains: HMC against closed forms, an integrator and quadrature of SciPy, Langevin dynamics against the stationary covariance of
+their own recursion, and runs that are killed and go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import solve_ivp, trapezoid
+from scipy.linalg import solve_discrete_lyapunov
+from torch import Tensor
+
+from segunc.core.errors import InputError, PartialFailure
+from segunc.metrics.chains import effective_sample_size, rank_normalised_rhat
+from segunc.training.chains import (
+    Chain,
+    ChainFailure,
+    CyclicalSteps,
+    EnergyGradient,
+    HamiltonianChain,
+    LangevinChain,
+    LogDensity,
+    leapfrog,
+    run_chains,
+)
+from segunc.training.progress import StepProgress
+
+DOUBLE = torch.float64
+
+
+def covariance(dimensions: int = 5) -> Tensor:
+    """Correlated, with standard deviations from 0.3 to 2."""
+    generator = torch.Generator().manual_seed(0)
+    rotation, _ = torch.linalg.qr(torch.randn(dimensions, dimensions, generator=generator, dtype=DOUBLE))
+    return rotation @ torch.diag(torch.linspace(0.3, 2.0, dimensions, dtype=DOUBLE) ** 2) @ rotation.T
+
+
+MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0, 3.0], dtype=DOUBLE)
+
+
+def gaussian(cov: Tensor, mean: Tensor) -> LogDensity:
+    precision = torch.linalg.inv(cov)
+
+    def log_density(theta: Tensor) -> tuple[float, Tensor]:
+        gradient = -precision @ (theta - mean)
+        return 0.5 * float(gradient @ (theta - mean)), gradient
+
+    return log_density
+
+
+def banana(theta: Tensor) -> tuple[float, Tensor]:
+    """x ~ N(0, 1), y | x ~ N(x^2, 0.5^2)."""
+    x, y = float(theta[0]), float(theta[1])
+    rest = (y - x * x) / 0.25
+    return -0.5 * x * x - 0.5 * (y - x * x) * rest, torch.tensor([-x + 2 * x * rest, -rest], dtype=DOUBLE)
+
+
+def sample(chain: Chain, steps: int | None = None) -> Tensor:
+    """The states ``[K, D]`` kept from so many of its steps, or all."""
+    kept = [chain.theta for _ in range(steps or chain.total - chain.step) if chain.advance()]
+    return torch.stack(kept) if kept else chain.theta.new_empty(0, len(chain.theta))
+
+
+def chain_on(density: LogDensity, dimensions: int, **settings: Any) -> HamiltonianChain:
+    """From 0, with the settings that ``segunc finetune`` has."""
+    usual: dict[str, Any] = {"seed": 0, "step": None, "target": 0.8, "jitter": 0.1, "max_steps": 1000}
+    return HamiltonianChain(density, torch.zeros(dimensions, dtype=DOUBLE), **usual | settings)
+
+
+def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
+    options = {"trajectory": math.pi, "warmup": 100, "total": 1000, **settings}
+    return chain_on(gaussian(covariance(), MEAN), 5, seed=seed, **options)
+
+
+def test_hmc_has_mean_and_covariance_of_a_correlated_gaussian() -> None:
+    chains = [sample(gaussian_chain(seed)) for seed in range(3)]
+    x = torch.stack(chains).numpy()
+    size = min(effective_sample_size(x[:, :, i]) for i in range(5))
+    assert size > 600
+    assert max(rank_normalised_rhat(x[:, :, i]) for i in range(5)) < 1.01
+    cov = covariance()
+    pooled = torch.cat(chains)
+    deviation = cov.diag().sqrt()
+    # Four standard errors, from the effective sample size: sd / sqrt(n) of a mean, sqrt((c_ij^2 + c_ii c_jj) / n) of a covariance.
+    assert bool(((pooled.mean(0) - MEAN).abs() < 4 * deviation / math.sqrt(size)).all())
+    error = ((cov.square() + torch.outer(cov.diag(), cov.diag())) / size).sqrt()
+    assert bool(((pooled.T.cov() - cov).abs() < 4 * error).all())
+
+
+def test_moments_of_a_curved_density_against_quadrature() -> None:
+    grid_x, grid_y = np.linspace(-6, 6, 1201), np.linspace(-4, 36, 2001)
+    p = np.exp(-0.5 * grid_x[:, None] ** 2 - 0.5 * ((grid_y - grid_x[:, None] ** 2) / 0.5) ** 2)
+    total = trapezoid(trapezoid(p, grid_y), grid_x)
+    expected = trapezoid(trapezoid(p * grid_y, grid_y), grid_x) / total
+    chain = chain_on(banana, 2, seed=1, trajectory=1.5, warmup=150, total=2650, target=0.9)
+    x = sample(chain).numpy()
+    size = effective_sample_size(x[None, :, 1])
+    assert size > 150
+    assert x[:, 1].mean() == pytest.approx(expected, abs=4 * x[:, 1].std() / math.sqrt(size))
+    assert abs(x[:, 0].mean()) < 4 / math.sqrt(effective_sample_size(x[None, :, 0]))
+
+
+START, MOMENTUM = torch.tensor([0.5, 0.3], dtype=DOUBLE), torch.tensor([0.4, -0.7], dtype=DOUBLE)
+
+
+def test_leapfrog_follows_the_flow_with_an_error_of_second_order() -> None:
+    """The flow is that of SciPy's Runge-Kutta integrator of order 8."""
+
+    def rate(_: float, state: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        _, gradient = banana(torch.from_numpy(state[:2]))
+        return np.concatenate([state[2:], gradient.numpy()])
+
+    first = torch.cat([START, MOMENTUM]).numpy()
+    expected = solve_ivp(rate, (0, 1), first, "DOP853", rtol=1e-11, atol=1e-12).y[:, -1]
+    value, gradient = banana(START)
+    energy = 0.5 * float(MOMENTUM.square().sum()) - value
+    places, energies = [], []
+    for steps in (50, 100, 200):
+        theta, after, end, _ = leapfrog(banana, START, MOMENTUM, gradient, 1.0 / steps, steps)
+        places.append(float(np.abs(torch.cat([theta, after]).numpy() - expected).max()))
+        energies.append(abs(0.5 * float(after.square().sum()) - end - energy))
+    for errors in (places, energies):
+        assert errors[0] / errors[1] == pytest.approx(4.0, rel=0.1)
+        assert errors[1] / errors[2] == pytest.approx(4.0, rel=0.1)
+
+
+def test_leapfrog_is_reversible() -> None:
+    theta, after, _, gradient = leapfrog(banana, START, MOMENTUM, banana(START)[1], 0.05, 40)
+    assert not torch.allclose(theta, START, atol=0.1)
+    back, reversed_momentum, _, _ = leapfrog(banana, theta, -after, gradient, 0.05, 40)
+    torch.testing.assert_close(back, START, atol=1e-12, rtol=0)
+    torch.testing.assert_close(-reversed_momentum, MOMENTUM, atol=1e-12, rtol=0)
+
+
+def test_large_steps_are_corrected() -> None:
+    """Steps near the limit of stability: without the Metropolis correction the variance would be far too large."""
+    density = gaussian(torch.eye(1, dtype=DOUBLE), torch.zeros(1, dtype=DOUBLE))
+    chain = chain_on(density, 1, trajectory=1.7, warmup=0, total=2500, step=1.7, jitter=0.05)
+    x = sample(chain)
+    assert chain.record()["accepted"] < 0.95
+    squares = x.square().numpy().T
+    size = effective_sample_size(squares)
+    assert size > 500
+    assert squares.mean() == pytest.approx(1.0, abs=4 * math.sqrt(2 / size))
+
+
+def test_the_step_size_is_adapted_to_the_target() -> None:
+    sizes = []
+    for target in (0.65, 0.95):
+        # Many dimensions: with few, the acceptance jumps near the limit of stability.
+        density = gaussian(torch.eye(60, dtype=DOUBLE), torch.zeros(60, dtype=DOUBLE))
+        chain = chain_on(density, 60, trajectory=1.5, warmup=300, total=700, target=target)
+        sample(chain)
+        record = chain.record()
+        assert record["acceptance"] == pytest.approx(target, abs=0.06)
+        assert record["leapfrog_steps"] == pytest.approx(1.5 / record["step_size"], abs=1.0)
+        sizes.append(record["step_size"])
+    assert sizes[0] > 1.3 * sizes[1]
+
+
+def test_divergent_trajectories_are_rejected_and_counted() -> None:
+    def cliff(theta: Tensor) -> tuple[float, Tensor]:
+        value, gradient = gaussian(torch.eye(1, dtype=DOUBLE), torch.zeros(1, dtype=DOUBLE))(theta)
+        return (math.nan, gradient) if float(theta[0]) > 1 else (value, gradient)
+
+    chain = chain_on(cliff, 1, trajectory=1.5, warmup=20, total=1020, step=0.2)
+    x = sample(chain)
+    record = chain.record()
+    assert float(x.max()) <= 1
+    assert record["divergences"] > 50
+    assert record["accepted"] + record["divergences"] / 1000 == pytest.approx(1.0, abs=0.02)
+    # What is left is the Gaussian cut off at 1, whose mean is -phi(1) / Phi(1).
+    assert float(x.mean()) == pytest.approx(-0.2876, abs=0.12)
+
+
+def test_a_chain_that_only_diverges_ends_with_the_remedy() -> None:
+    chain = gaussian_chain(step=50.0)
+    with pytest.raises(ChainFailure, match=r"lower hmc\.step_size"):
+        sample(chain)
+    assert torch.equal(chain.theta, torch.zeros(5, dtype=DOUBLE)), "it never left its start"
+    assert torch.isfinite(chain.theta).all()
+
+
+def test_long_trajectories_are_cut_short_and_counted() -> None:
+    chain = gaussian_chain(step=0.01, warmup=1, total=5, max_steps=20)
+    sample(chain)
+    assert chain.record()["shortened"] == 4
+    assert chain.record()["leapfrog_steps"] == 20
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"trajectory": 0.0}, {"target": 1.0}, {"jitter": 1.0}, {"step": -1.0}, {"warmup": 1000}, {"max_steps": 0}],
+)
+def test_bad_settings_of_hmc(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        gaussian_chain(**settings)
+
+
+def test_a_start_without_a_density_is_an_error() -> None:
+    with pytest.raises(InputError, match="log density is nan"):
+        chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, total=1)
+
+
+PRECISION = torch.tensor([[2.0, 0.8], [0.8, 1.0]], dtype=torch.float64)
+CENTRE = torch.tensor([1.0, -0.5], dtype=torch.float64)
+
+
+def exact(theta: Tensor, step: int) -> Tensor:
+    """Gradient of the energy of a correlated Gaussian."""
+    return PRECISION @ (theta - CENTRE)
+
+
+def constant(size: float, steps: int, burn_in: int) -> CyclicalSteps:
+    return CyclicalSteps(size, 1, steps, burn_in / steps, steps - burn_in, "constant")
+
+
+def cosine(cycles: int, length: int, exploration: float, states: int, peak: float = 0.1) -> CyclicalSteps:
+    return CyclicalSteps(peak, cycles, length, exploration, states, "cosine")
+
+
+def chain_of(
+    gradient: EnergyGradient,
+    steps: CyclicalSteps,
+    start: Tensor = CENTRE,
+    *,
+    seed: int = 0,
+    momentum: float = 0.0,
+    temperature: float = 1.0,
+) -> LangevinChain:
+    return LangevinChain(gradient, start, steps, seed=seed, momentum=momentum, temperature=temperature)
+
+
+def sampled(gradient: EnergyGradient, steps: CyclicalSteps, start: Tensor = CENTRE, **settings: Any) -> Tensor:
+    return sample(chain_of(gradient, steps, start, **settings))
+
+
+def stationary(size: float, momentum: float, temperature: float) -> np.ndarray[Any, Any]:
+    """Covariance of theta in the recursion of (theta, v), from the discrete Lyapunov equation."""
+    eye, precision = np.eye(2), PRECISION.numpy()
+    # v' = m v - h A theta + e and theta' = theta + v'
+    step = np.block([[eye - size * precision, momentum * eye], [-size * precision, momentum * eye]])
+    noise = 2 * (1 - momentum) * size * temperature * np.block([[eye, eye], [eye, eye]])
+    return np.asarray(solve_discrete_lyapunov(step, noise)[:2, :2])
+
+
+@pytest.mark.parametrize(("size", "momentum", "temperature"), [(0.1, 0.0, 1.0), (0.02, 0.8, 0.25)])
+def test_langevin_has_mean_and_covariance_of_its_recursion(size: float, momentum: float, temperature: float) -> None:
+    steps = 8_000
+    x = sampled(exact, constant(size, steps, 200), momentum=momentum, temperature=temperature).numpy()
+    expected = stationary(size, momentum, temperature)
+    # Autocorrelation time of the slowest direction, in steps.
+    slowest = float(np.linalg.eigvalsh(PRECISION.numpy())[0])
+    independent = steps * slowest * size / (1 - momentum) / 2
+    for i in range(2):
+        assert x[:, i].mean() == pytest.approx(float(CENTRE[i]), abs=4 * math.sqrt(expected[i, i] / independent))
+    error = np.sqrt((expected**2 + np.outer(np.diag(expected), np.diag(expected))) / independent)
+    assert (np.abs(np.cov(x.T) - expected) < 4 * error).all()
+
+
+def test_noise_of_the_gradient_adds_to_the_temperature_as_computed() -> None:
+    """SGLD on N(0, 1) with gradient noise of variance s^2: variance (2 h + h^2 s^2) / (1 - (1 - h)^2)."""
+    noise = np.random.default_rng(0).normal(size=8_000)
+    size, spread = 0.1, 3.0
+    steps = constant(size, 8_000, 100)
+    zero = torch.zeros(1, dtype=torch.float64)
+    x = sampled(lambda theta, step: theta + spread * float(noise[step]), steps, zero)
+    expected = (2 * size + (size * spread) ** 2) / (1 - (1 - size) ** 2)
+    assert float(x.var()) == pytest.approx(expected, rel=4 * math.sqrt(2 / (8_000 * size / 2)))
+
+
+def test_temperature_zero_and_exploration_have_no_noise() -> None:
+    x = sampled(exact, constant(0.1, 400, 0), CENTRE + 1, temperature=0.0)
+    torch.testing.assert_close(x[-1], CENTRE, atol=1e-6, rtol=0)
+    chain = chain_of(exact, cosine(2, 10, 0.5, 2))
+    states = []
+    for _ in range(20):
+        chain.advance()
+        states.append(chain.theta)
+    assert all(torch.equal(state, CENTRE) for state in states[:5]), "at the mode, without noise, it stands"
+    assert not any(torch.equal(state, CENTRE) for state in states[5:])
+
+
+@given(cycles=st.integers(1, 4), length=st.integers(1, 40), exploration=st.floats(0, 0.95), states=st.integers(1, 40))
+def test_every_cycle_keeps_its_number_of_states_and_its_last_one(
+    cycles: int, length: int, exploration: float, states: int
+) -> None:
+    noisy = length - math.ceil(exploration * length)
+    if states > noisy:
+        with pytest.raises(InputError):
+            cosine(cycles, length, exploration, states)
+        return
+    steps = cosine(cycles, length, exploration, states)
+    kept = [steps.kept(step) for step in range(steps.total)]
+    assert all(steps.noisy(step) for step in range(steps.total) if kept[step])
+    for cycle in range(cycles):
+        part = kept[cycle * length : (cycle + 1) * length]
+        assert sum(part) == states
+        assert part[-1]
+        places = np.flatnonzero(part)
+        assert np.ptp(np.diff(places)) <= 1 if states > 2 else True, "evenly spaced"
+
+
+def test_the_cosine_of_a_cycle() -> None:
+    steps = cosine(2, 100, 0.5, 1, peak=0.4)
+    assert steps.size(0) == steps.size(100) == 0.4
+    assert steps.size(50) == pytest.approx(0.2)
+    assert steps.size(99) == pytest.approx(0.2 * (math.cos(0.99 * math.pi) + 1))
+    assert CyclicalSteps(0.4, 2, 100, 0.5, 1, "constant").size(99) == 0.4
+
+
+def test_a_chain_that_breaks_stays_in_its_last_good_state() -> None:
+    def breaks(theta: Tensor, step: int) -> Tensor:
+        return exact(theta, step) * (math.nan if step == 7 else 1.0)
+
+    chain = chain_of(breaks, constant(0.1, 20, 0))
+    with pytest.raises(ChainFailure, match="gradient became NaN"):
+        sample(chain)
+    assert chain.step == 7
+    assert torch.isfinite(chain.theta).all()
+    with pytest.raises(ChainFailure, match="state became NaN or infinite; lower the learning rate"):
+        sampled(exact, constant(1e6, 200, 0))
+
+
+@pytest.mark.parametrize("settings", [{"momentum": 1.0}, {"momentum": -0.1}, {"temperature": -1.0}])
+def test_bad_settings_of_langevin(settings: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        chain_of(exact, constant(0.1, 10, 0), **settings)
+
+
+@pytest.mark.parametrize(("kind", "stop"), [("hmc", 3), ("hmc", 17), (0.0, 24), (0.9, 24)])
+def test_a_continued_chain_is_the_same_chain(kind: Any, stop: int) -> None:
+    """HMC, stopped in the warm-up and after it, and Langevin dynamics without momentum and with it."""
+
+    def make(seed: int = 3) -> Chain:
+        if kind == "hmc":
+            return gaussian_chain(seed, warmup=10, total=30)
+        return chain_of(exact, cosine(2, 20, 0.3, 5, peak=0.05), seed=seed, momentum=kind)
+
+    chain, continued = make(), make()
+    first = sample(chain, stop)
+    continued.load_state_dict(chain.state_dict())
+    whole = sample(make())
+    assert torch.equal(torch.cat([first, sample(continued)]), whole)
+    assert not torch.allclose(sample(make(4)), whole), "another seed, another chain"
+
+
+class Killed(Exception):
+    """Stands for a signal that ends the process."""
+
+
+class Mortal(LangevinChain):
+    """A chain on N(0, I) of which the whole process dies, or which fails, at a step."""
+
+    def __init__(self, number: int, die: tuple[int, int] | None = None, fail: tuple[int, int] | None = None) -> None:
+        steps = CyclicalSteps(0.1, 2, 10, 0.3, 3, "cosine")
+        start = torch.zeros(4, dtype=torch.float64)
+        super().__init__(lambda theta, _: theta, start, steps, seed=number, momentum=0.0, temperature=1.0)
+        self.number, self._die, self._fail = number, die, fail
+
+    def advance(self) -> bool:
+        if self._die == (self.number, self.step):
+            raise Killed
+        if self._fail == (self.number, self.step):
+            raise ChainFailure("the gradient became NaN or infinite", "lower the learning rate")
+        return super().advance()
+
+    def record(self) -> dict[str, Any]:
+        return {"number": self.number}
+
+
+@pytest.fixture
+def always_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint after every step, not only now and then."""
+    step = StepProgress.step
+    monkeypatch.setattr(StepProgress, "step", lambda self, text="": step(self, text) or True)
+
+
+def run(tmp_path: Path, **ending: Any) -> Tensor:
+    """The states of three chains."""
+    tmp_path.mkdir(exist_ok=True)
+    last = tmp_path / "last.ckpt"
+    states, records = run_chains(lambda number: Mortal(number, **ending), 3, last, resume=last.exists())
+    assert records == [{"number": 0}, {"number": 1}, {"number": 2}]
+    return states
+
+
+def test_the_states_of_all_chains_in_their_order(tmp_path: Path) -> None:
+    states = run(tmp_path)
+    assert states.shape == (3, 6, 4)
+    chain = Mortal(1)
+    kept = [chain.theta.float() for _ in range(chain.total) if chain.advance()]
+    assert torch.equal(states[1], torch.stack(kept))
+
+
+@pytest.mark.parametrize("moment", [(0, 1), (0, 4), (0, 19), (1, 0), (1, 13), (2, 19)])
+@pytest.mark.usefixtures("always_saved")
+def test_killed_and_continued_gives_the_same_states(tmp_path: Path, moment: tuple[int, int]) -> None:
+    with pytest.raises(Killed):
+        run(tmp_path, die=moment)
+    assert torch.equal(run(tmp_path), run(tmp_path / "whole"))
+
+
+def test_killed_between_checkpoints_it_repeats_what_was_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        run(tmp_path, die=(1, 15))
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["state"]["step"] == 1
+    assert torch.equal(run(tmp_path), run(tmp_path / "whole"))
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    assert torch.equal(run(tmp_path, die=(0, 0)), first)
+
+
+def test_a_failure_says_where_and_keeps_the_last_good_state(tmp_path: Path) -> None:
+    last = tmp_path / "last.ckpt"
+    with pytest.raises(PartialFailure) as caught:
+        run(tmp_path, fail=(1, 8))
+    text = str(caught.value)
+    assert "chain 2 of 3 stopped at step 8: the gradient became NaN or infinite" in text
+    assert f"8 states collected are in {last}; lower the learning rate, and give another --out" in text
+    held = torch.load(last, weights_only=True)
+    assert held["state"]["step"] == 8
+    assert torch.isfinite(held["state"]["theta"]).all()
+    assert len(held["kept"]) == 2
+    assert held["finished"][0].shape == (6, 4)
