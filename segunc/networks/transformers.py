@@ -26,7 +26,7 @@ KIND = "transformers"
 SMALLEST_SCORE = 1e-6
 """Added to scores of queries before the logarithm; sums of sigmoids are rarely below."""
 MASK_SIZES = {"Mask2FormerForUniversalSegmentation": (384, 384)}
-"""To what masks are resized before they become scores, in transformers' post-processing."""
+"""To what masks are resized before they become scores, in transformers' post-processing; those of EoMT to the size of its input."""
 QUERIES = (("class_queries_logits", "masks_queries_logits"), ("logits", "pred_masks"))
 """Names under which networks return what they say of their queries: ``[N, Q, C + 1]`` and ``[N, Q, h, w]``."""
 TASK = "the task is semantic"
@@ -137,11 +137,12 @@ def read(name: str, wishes: Wishes) -> Found:
             options["bgr"] = True
     if architecture in modeling_auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.values():
         options["queries"] = True
-    if architecture in MASK_SIZES:
-        options["mask_size"] = MASK_SIZES[architecture]
+    options["mask_size"] = MASK_SIZES.get(architecture)
     if architecture.startswith("OneFormer"):
         options["task_inputs"] = _task(name, config)
     options["size"] = _fixed_size(network, config, options)
+    if architecture.startswith("Eomt"):
+        options["mask_size"] = options["size"]
     state = {f"network.{key}": value for key, value in network.state_dict().items()}
     found["options"] = options
     return Found(wishes.description(KIND, architecture, **found), state)

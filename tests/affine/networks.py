@@ -26,11 +26,11 @@ class Pixelwise(nn.Module):
 
 
 class ChannelsLast(nn.Module):
-    """A LayerNorm over the last axis, as in transformers."""
+    """A norm over the last axis, as in transformers."""
 
-    def __init__(self) -> None:
+    def __init__(self, norm: nn.Module | None = None) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(8)
+        self.norm = norm or nn.LayerNorm(8)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -98,6 +98,7 @@ LAYERS = {
     "torchvision FrozenBatchNorm2d": lambda: FrozenBatchNorm2d(8),
     "GroupNorm": lambda: nn.GroupNorm(2, 8),
     "LayerNorm": ChannelsLast,
+    "RMSNorm": lambda: ChannelsLast(nn.RMSNorm(8)),
     "InstanceNorm2d": lambda: nn.InstanceNorm2d(8, affine=True),
     "InstanceNorm2d running": lambda: nn.InstanceNorm2d(8, affine=True, track_running_stats=True),
     "InstanceNorm1d": lambda: Reshaped(nn.InstanceNorm1d(8, affine=True), -1),

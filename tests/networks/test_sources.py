@@ -13,7 +13,7 @@ import torch
 import torchvision
 from torch import nn
 
-from segunc import ImportOptions, InputError, import_network, load_network
+from segunc import ImportOptions, InputError, Sampler, import_network, load_network
 from segunc.networks.python import TRUST
 
 SIZE = (64, 96)
@@ -250,12 +250,16 @@ def test_queries_become_scores_as_transformers_makes_them(tmp_path: Path) -> Non
     assert ours.description.options["size"] == [64, 64]  # its positions fit no other
     images = IMAGES[..., :64]
     output = logits(theirs, normalised(images))
-    classes, masks = output.class_queries_logits.softmax(-1), output.masks_queries_logits.sigmoid()
-    scores = (classes[:, :, :3, None, None] * masks[:, :, None]).sum(1)
-    expected = nn.functional.interpolate(scores, (64, 64), mode="bilinear")
+    masks = nn.functional.interpolate(output.masks_queries_logits, (64, 64), mode="bilinear").sigmoid()
+    expected = (output.class_queries_logits.softmax(-1)[:, :, :3, None, None] * masks[:, :, None]).sum(1)
     assert torch.allclose(logits(ours, images).exp(), expected, atol=1e-5)
     share = expected / expected.sum(1, keepdim=True)
     assert torch.allclose(logits(ours, images).softmax(1), share, atol=1e-5)
+    maps = Sampler(ours, scores=("rba", "max-logit", "energy", "deterministic-msp"))(images).scores
+    assert torch.allclose(maps["rba"], -expected.tanh().sum(1), atol=1e-4)
+    assert torch.allclose(maps["max-logit"], -expected.amax(1), atol=1e-4)
+    assert torch.allclose(maps["energy"], -expected.exp().sum(1).log(), atol=1e-4)
+    assert torch.allclose(maps["deterministic-msp"], 1 - share.amax(1), atol=1e-4)
 
 
 def test_the_command_line_says_what_it_took(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,8 @@ def evidence() -> dict[str, object]:
     sums = DrawAccumulator(5, (9, 11), LOGITS.device, needs=EVIDENCE, temperature=T)
     sums.add(LOGITS, Upsampling.none((9, 11)))
     found = sums.finish()[1]
-    return found | {"base logits": LOGITS[:1], "temperature": T, "max-logit statistics": STATISTICS}
+    base = {"base logits": LOGITS[:1], "base scores": LOGITS[:1]}
+    return found | base | {"temperature": T, "max-logit statistics": STATISTICS}
 
 
 def closed_forms() -> dict[str, Tensor]:
@@ -48,6 +49,7 @@ def closed_forms() -> dict[str, Tensor]:
         "deterministic-entropy": -(base * base.log()).sum(1) / math.log(5),
         "max-logit": -LOGITS[:1].double().amax(1),
         "energy": -T * (LOGITS[:1].double() / T).exp().sum(1).log(),
+        "rba": -LOGITS[:1].double().tanh().sum(1),
         "variance": draw_variance(p),
         "variation-ratio": variation_ratio(p),
         "expected-pairwise-kl": expected_pairwise_kl(p),
