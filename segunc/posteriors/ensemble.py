@@ -61,16 +61,8 @@ def train_members(
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Train one network for each seed, all different, into ``seed-N`` below ``out``; finished ones are skipped.
 
-    Args:
-        config: of ``segunc train``; its own seed plays no part.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        say: receives a line for each member.
-
-    Yields:
-        the folder and what was measured, after each training.
-
-    Raises:
-        InputError: a seed twice, or a finished member of other settings.
+    ``config`` is that of ``segunc train``; its own seed plays no part. Yields the folder and what was measured, after each training.
+    InputError for a seed twice, or a finished member of other settings.
     """
     from segunc.training.base import train_network
     from segunc.training.resume import claim_checkpoints
