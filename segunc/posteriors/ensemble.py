@@ -18,7 +18,7 @@ from segunc.core.files import link_or_copy, write_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR
 from segunc.posteriors.methods import Method
 from segunc.training.config import now
-from segunc.training.progress import Say, is_first_process, say
+from segunc.training.progress import Say, claim_checkpoints, is_first_process, say
 
 if TYPE_CHECKING:
     from segunc.posteriors.files import Model
@@ -65,7 +65,6 @@ def train_members(
     InputError for a seed twice, or a finished member of other settings.
     """
     from segunc.training.base import train_network
-    from segunc.training.resume import claim_checkpoints
 
     if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
         raise InputError(f"--seeds {','.join(map(str, seeds))}", "different numbers of at least 0", "e.g. 0,1,2,3")

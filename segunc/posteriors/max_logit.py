@@ -130,8 +130,11 @@ def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], 
 def standardize_max_logit(
     base: Path, config: FitConfig[MaxLogitConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> MaxLogitStatistics:
-    """Gather the statistics of a model's base network and write the same model with them; a posterior plays no part. See
-    :class:`segunc.posteriors.methods.Method`; InputError for NaN logits, or a max logit that is one number everywhere."""
+    """Gather the statistics of a model's base network and write the same model with them; a posterior plays no part, and ``out``
+    may be ``base``.
+
+    See :class:`segunc.posteriors.methods.Method`; InputError for NaN logits, or a max logit that is one number everywhere.
+    """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     moments = ClassMoments(model.network.description.num_classes)

@@ -205,8 +205,11 @@ def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = Non
 def scale_temperature(
     base: Path, config: FitConfig[TemperatureConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> Calibration:
-    """Fit the temperature of a model and write the same model with its calibration, in the place of one that is there already.
-    See :class:`segunc.posteriors.methods.Method`; InputError for no labelled pixel, NaN logits, or a best temperature at a bound."""
+    """Fit the temperature of a model of either kind and write the same model with its calibration, in the place of one that is there
+    already; ``out`` may be ``base``.
+
+    See :class:`segunc.posteriors.methods.Method`; InputError for no labelled pixel, NaN logits, or a best temperature at a bound.
+    """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)

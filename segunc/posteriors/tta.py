@@ -89,7 +89,7 @@ class TtaConfig(Settings):
 
 def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
     """Write a model with test-time augmentation over it; what was fitted on the model without is left out. See
-    :class:`segunc.posteriors.methods.Method`; InputError for an augmented model already, or where ``out`` is ``base``."""
+    :class:`segunc.posteriors.methods.Method`; InputError for settings out of range, an augmented model, or ``out`` that is ``base``."""
     from segunc.posteriors.files import copy_model, load_model
 
     model = load_model(base)

@@ -24,6 +24,7 @@ from segunc.training.chains import (
     CyclicalSteps,
     EnergyGradient,
     HamiltonianChain,
+    HmcConfig,
     LangevinChain,
     LogDensity,
     leapfrog,
@@ -67,15 +68,14 @@ def sample(chain: Chain, steps: int | None = None) -> Tensor:
     return torch.stack(kept) if kept else chain.theta.new_empty(0, len(chain.theta))
 
 
-def chain_on(density: LogDensity, dimensions: int, **settings: Any) -> HamiltonianChain:
+def chain_on(density: LogDensity, dimensions: int, seed: int = 0, **settings: Any) -> HamiltonianChain:
     """From 0, with the settings that ``segunc finetune`` has."""
-    usual: dict[str, Any] = {"seed": 0, "step": None, "target": 0.8, "jitter": 0.1, "max_steps": 1000}
-    return HamiltonianChain(density, torch.zeros(dimensions, dtype=DOUBLE), **usual | settings)
+    return HamiltonianChain(density, torch.zeros(dimensions, dtype=DOUBLE), HmcConfig(**settings), seed)
 
 
 def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
-    options = {"trajectory": math.pi, "warmup": 100, "total": 1000, **settings}
-    return chain_on(gaussian(covariance(), MEAN), 5, seed=seed, **options)
+    options = {"trajectory": math.pi, "warmup": 100, "samples": 900, **settings}
+    return chain_on(gaussian(covariance(), MEAN), 5, seed, **options)
 
 
 def test_hmc_has_mean_and_covariance_of_a_correlated_gaussian() -> None:
@@ -98,7 +98,7 @@ def test_moments_of_a_curved_density_against_quadrature() -> None:
     p = np.exp(-0.5 * grid_x[:, None] ** 2 - 0.5 * ((grid_y - grid_x[:, None] ** 2) / 0.5) ** 2)
     total = trapezoid(trapezoid(p, grid_y), grid_x)
     expected = trapezoid(trapezoid(p * grid_y, grid_y), grid_x) / total
-    chain = chain_on(banana, 2, seed=1, trajectory=1.5, warmup=150, total=2650, target=0.9)
+    chain = chain_on(banana, 2, seed=1, trajectory=1.5, warmup=150, samples=2500, target_acceptance=0.9)
     x = sample(chain).numpy()
     size = effective_sample_size(x[None, :, 1])
     assert size > 150
@@ -141,7 +141,7 @@ def test_leapfrog_is_reversible() -> None:
 def test_large_steps_are_corrected() -> None:
     """Steps near the limit of stability: without the Metropolis correction the variance would be far too large."""
     density = gaussian(torch.eye(1, dtype=DOUBLE), torch.zeros(1, dtype=DOUBLE))
-    chain = chain_on(density, 1, trajectory=1.7, warmup=0, total=2500, step=1.7, jitter=0.05)
+    chain = chain_on(density, 1, trajectory=1.7, warmup=0, samples=2500, step_size=1.7, jitter=0.05)
     x = sample(chain)
     assert chain.record()["accepted"] < 0.95
     squares = x.square().numpy().T
@@ -155,7 +155,7 @@ def test_the_step_size_is_adapted_to_the_target() -> None:
     for target in (0.65, 0.95):
         # Many dimensions: with few, the acceptance jumps near the limit of stability.
         density = gaussian(torch.eye(60, dtype=DOUBLE), torch.zeros(60, dtype=DOUBLE))
-        chain = chain_on(density, 60, trajectory=1.5, warmup=300, total=700, target=target)
+        chain = chain_on(density, 60, trajectory=1.5, warmup=300, samples=400, target_acceptance=target)
         sample(chain)
         record = chain.record()
         assert record["acceptance"] == pytest.approx(target, abs=0.06)
@@ -169,7 +169,7 @@ def test_divergent_trajectories_are_rejected_and_counted() -> None:
         value, gradient = gaussian(torch.eye(1, dtype=DOUBLE), torch.zeros(1, dtype=DOUBLE))(theta)
         return (math.nan, gradient) if float(theta[0]) > 1 else (value, gradient)
 
-    chain = chain_on(cliff, 1, trajectory=1.5, warmup=20, total=1020, step=0.2)
+    chain = chain_on(cliff, 1, trajectory=1.5, warmup=20, samples=1000, step_size=0.2)
     x = sample(chain)
     record = chain.record()
     assert float(x.max()) <= 1
@@ -180,7 +180,7 @@ def test_divergent_trajectories_are_rejected_and_counted() -> None:
 
 
 def test_a_chain_that_only_diverges_ends_with_the_remedy() -> None:
-    chain = gaussian_chain(step=50.0)
+    chain = gaussian_chain(step_size=50.0)
     with pytest.raises(ChainFailure, match=r"lower hmc\.step_size"):
         sample(chain)
     assert torch.equal(chain.theta, torch.zeros(5, dtype=DOUBLE)), "it never left its start"
@@ -188,7 +188,7 @@ def test_a_chain_that_only_diverges_ends_with_the_remedy() -> None:
 
 
 def test_long_trajectories_are_cut_short_and_counted() -> None:
-    chain = gaussian_chain(step=0.01, warmup=1, total=5, max_steps=20)
+    chain = gaussian_chain(step_size=0.01, warmup=1, samples=4, max_steps=20)
     sample(chain)
     assert chain.record()["shortened"] == 4
     assert chain.record()["leapfrog_steps"] == 20
@@ -196,7 +196,7 @@ def test_long_trajectories_are_cut_short_and_counted() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"trajectory": 0.0}, {"target": 1.0}, {"jitter": 1.0}, {"step": -1.0}, {"warmup": 1000}, {"max_steps": 0}],
+    [{"trajectory": 0.0}, {"target_acceptance": 1.0}, {"jitter": 1.0}, {"step_size": -1.0}, {"max_steps": 0}],
 )
 def test_bad_settings_of_hmc(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError):
@@ -205,7 +205,7 @@ def test_bad_settings_of_hmc(settings: dict[str, Any]) -> None:
 
 def test_a_start_without_a_density_is_an_error() -> None:
     with pytest.raises(InputError, match="log density is nan"):
-        chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, total=1)
+        chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, samples=1)
 
 
 PRECISION = torch.tensor([[2.0, 0.8], [0.8, 1.0]], dtype=torch.float64)
@@ -340,7 +340,7 @@ def test_a_continued_chain_is_the_same_chain(kind: Any, stop: int) -> None:
 
     def make(seed: int = 3) -> Chain:
         if kind == "hmc":
-            return gaussian_chain(seed, warmup=10, total=30)
+            return gaussian_chain(seed, warmup=10, samples=20)
         return chain_of(exact, cosine(2, 20, 0.3, 5, peak=0.05), seed=seed, momentum=kind)
 
     chain, continued = make(), make()

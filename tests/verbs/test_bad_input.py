@@ -14,7 +14,7 @@ from torch._utils import ExceptionWrapper
 
 from segunc.core.errors import InputError
 from segunc.networks import load_network, save_network
-from segunc.training.resume import worker_message
+from segunc.training.progress import worker_message
 from tests.conftest import Job
 from tests.verbs.processes import refuse, segunc, succeed
 

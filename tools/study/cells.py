@@ -18,7 +18,7 @@ from segunc.networks.files import DESCRIPTION, WEIGHTS
 from segunc.options import FinetuneOptions
 from segunc.posteriors.files import model_files
 from segunc.posteriors.methods import METHODS
-from segunc.training.resume import CHECKPOINTS, LAST
+from segunc.training.progress import CHECKPOINTS, LAST
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.finetune import finetune
 from tools.measuring import provenance
