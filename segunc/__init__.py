@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from segunc.verbs.demo import demo as demo
     from segunc.verbs.doctor import doctor as doctor
     from segunc.verbs.evaluate import evaluate as evaluate
-    from segunc.verbs.finetune import finetune as finetune
     from segunc.verbs.predict import predict as predict
     from segunc.verbs.results import compare as compare
     from segunc.verbs.results import export as export
     from segunc.verbs.results import overlay as overlay
     from segunc.verbs.results import review as review
     from segunc.verbs.results import summary as summary
-    from segunc.verbs.train import train as train
+    from segunc.verbs.training import finetune as finetune
+    from segunc.verbs.training import train as train
 
-_COMPUTING = ["demo", "doctor", "evaluate", "finetune", "predict", "train"]  # each in a module of its name
-_LOOKING = ["compare", "export", "overlay", "review", "summary"]
+_ALONE = ["demo", "doctor", "evaluate", "predict"]  # verbs in a module of their name
+_MAKING, _LOOKING = ["finetune", "train"], ["compare", "export", "overlay", "review", "summary"]
 _NAMES = {
     "segunc.affine.convert": ["ConversionReport", "convert"],
     "segunc.affine.draws": ["AffineLayout"],
@@ -62,14 +62,15 @@ _NAMES = {
     "segunc.core.errors": ["InputError", "PartialFailure"],
     "segunc.maps.encoding": ["decode_unit", "encode_unit"],
     "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
-    "segunc.options": [f"{verb.capitalize()}Options" for verb in [*_COMPUTING, *_LOOKING]],
+    "segunc.options": [f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING]],
     "segunc.posteriors.abnn": ["ABNN"],
     "segunc.posteriors.abnn_task": ["ABNNTask"],
     "segunc.posteriors.files": ["load_model"],
     "segunc.sampling": ["Prediction", "Sampler"],
     "segunc.training.data": ["OwnData"],
     "segunc.verbs.results": _LOOKING,
-    **{f"segunc.verbs.{verb}": [verb] for verb in _COMPUTING},
+    "segunc.verbs.training": _MAKING,
+    **{f"segunc.verbs.{verb}": [verb] for verb in _ALONE},
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)

@@ -13,7 +13,7 @@ from segunc.core.errors import PartialFailure
 
 if TYPE_CHECKING:
     from segunc.verbs.predict import InputResult
-    from segunc.verbs.train import TrainedNetwork
+    from segunc.verbs.training import TrainedNetwork
 
 
 def demo(options: opts.DemoOptions) -> None:
