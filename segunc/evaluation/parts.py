@@ -33,8 +33,7 @@ from segunc.metrics.smiyc import SmiycBins
 
 State = TypeVar("State")
 Numbers = dict[NumberPath, float | None]
-Forms = Mapping[str, str]
-"""Score -> how its maps are stored (:meth:`LabelledFrame.form`)."""
+Forms = Mapping[str, str]  # score -> how its maps are stored (:meth:`LabelledFrame.form`)
 AnomalyProtocol = Literal["pooled", "per-image", "smiyc"]
 PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
 

@@ -84,7 +84,7 @@ class ExportSummary:
     total: int = 0
     failed: dict[str, str] = field(default_factory=dict)  # frame -> why it has no file
     flushed: int = 0  # pixels other than 0 that became 0, being nearer to it than the stored type can tell
-    notes: list[str] = field(default_factory=list)  # for the user
+    notes: list[str] = field(default_factory=list)  # what a user should know
 
     @contextmanager
     def counting(self, frame: str, on_frame: Callable[[int, int], None] | None) -> Iterator[None]:

@@ -13,7 +13,7 @@ from segunc.data.datasets import dataset_entry
 from segunc.data.entry import encoding_of_masks
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
-from segunc.exchange.export import export_maps
+from segunc.exchange.export import ExportSummary, export_maps
 from segunc.exchange.fiftyone import export_fiftyone
 from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
 from segunc.exchange.viewers import ViewerMaps, export_rerun
@@ -49,7 +49,7 @@ def compare(options: CompareOptions) -> CompareResult:
     >>> compared.comparison.columns
     ('entropy', 'epistemic')
     """
-    out = Path(options.out) if options.out else None
+    out = _path(options.out)
     if out is not None and (out.suffix.lower() not in (".md", ".csv") or out.is_dir()):
         raise InputError(f"--out {out}", "the path of a .md or .csv file", "e.g. table.md")
     results = load_results([Path(path) for path in options.results], options.names)
@@ -69,18 +69,7 @@ def compare(options: CompareOptions) -> CompareResult:
     return CompareResult(comparison, text, tuple(tables))
 
 
-@dataclass(frozen=True)
-class ExportResult:
-    """What was exported."""
-
-    folder: Path  # of the files
-    written: int  # frames
-    total: int  # frames of the maps
-    notes: tuple[str, ...] = ()  # what a user should know
-    failure: str = ""  # which frames failed, in one line; empty where none did
-
-
-def export(options: ExportOptions) -> ExportResult:
+def export(options: ExportOptions) -> ExportSummary:
     """Write maps in the files of a benchmark or a viewer.
 
     Raises:
@@ -94,16 +83,13 @@ def export(options: ExportOptions) -> ExportResult:
     with count_frames() as show:
         if export_to := VIEWERS.get(to):
             scores = [part.strip() for part in options.score.split(",")] if options.score else None
-            content = ViewerMaps(maps, scores, options.images)
-            summary = export_to(content, out, overwrite=anew, on_frame=show)
-        elif not options.score:
+            return export_to(ViewerMaps(maps, scores, options.images), out, overwrite=anew, on_frame=show)
+        if not options.score:
             raise InputError(f"--to {to} without --score", "the score to hand in", "e.g. --score entropy")
-        elif options.images:
+        if options.images:
             raise InputError(f"--images with --to {to}", "a viewer", "leave --images out")
-        else:
-            names = {"method": options.method, "dataset": options.dataset}
-            summary = export_maps(maps, out, options.score, to, **names, overwrite=anew, on_frame=show)
-    return ExportResult(summary.folder, summary.written, summary.total, tuple(summary.notes), summary.failure)
+        names = {"method": options.method, "dataset": options.dataset}
+        return export_maps(maps, out, options.score, to, **names, overwrite=anew, on_frame=show)
 
 
 @dataclass(frozen=True)
@@ -143,7 +129,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             suffix=options.format,
             ranges=options.ranges,
             images=options.images,
-            anomaly_labels=Path(options.anomaly_labels) if options.anomaly_labels else None,
+            anomaly_labels=_path(options.anomaly_labels),
             anomaly_encoding=encoding_of_masks(entry),
             on_frame=show,
         )
@@ -258,7 +244,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
         given = f"{options.maps} holds no finished frame"
         raise InputError(given, "at least one", "let the prediction finish one first")
     by, label_by = f"{options.score}.{options.statistic}", f"{options.label_score}.mean"
-    out = Path(options.out) if options.out else None
+    out = _path(options.out)
     if out is not None:
         write_moments(out, {"moments": (by, moments), "label": (label_by, label)})
     return SummaryResult(tuple(moments), by, tuple(label), label_by, tuple(notes), out)
