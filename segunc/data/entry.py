@@ -126,3 +126,8 @@ class DatasetEntry:
         set has no class labels to train on."""
         self.label_map()
         return self.samples(root, split)
+
+
+def encoding_of_masks(entry: DatasetEntry | None) -> AnomalyEncoding:
+    """What the values of anomaly masks mean: as in a data set that has such masks, else :data:`BINARY`."""
+    return (entry and entry.anomaly_encoding) or BINARY

@@ -161,7 +161,7 @@ def test_unfit_masks_are_one_line(tmp_path: Path, region: Region) -> None:
         region.at(12, 12)
     write_pictures(tmp_path / "in", 2, (20, 20))
     writer = MapsWriter(tmp_path / "out", manifest(), region=region)
-    summary = run_pipeline(open_source(tmp_path / "in"), process, writer, raise_failures=False)
+    summary = run_pipeline(open_source(tmp_path / "in"), process, writer)
     assert len(summary.failed) == 2
 
 

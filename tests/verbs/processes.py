@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from segunc import _HOMES
 from segunc.cli.main import VERBS, main
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")
 _LATE = ("evaluation.models", "training.base", "training.finetune_run", "posteriors.abnn_task")
 """Modules that a verb imports when it runs."""
-_CONTEXT.set_forkserver_preload(
-    [*_LIBRARIES, *(f"segunc.verbs.{verb}" for verb in VERBS), *(f"segunc.{name}" for name in _LATE)]
-)
+_CONTEXT.set_forkserver_preload([*_LIBRARIES, *{_HOMES[verb] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)])
 FAST = "--precision float32 --device cpu"
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
