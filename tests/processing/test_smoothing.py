@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Sequence
@@ -55,11 +56,8 @@ def run(source: FrameSource, out: Path, breaks_at: int | None = None) -> list[in
     """Places that were computed."""
     manifest = build_manifest({"smooth": 0.3}, SCORES, device="cpu", classes=CLASSES, palette=PALETTE)
     process = Process(Smoother(0.3, out), breaks_at)
-    writer = MapsWriter(out, manifest)
-    try:
-        run_pipeline(source, process, writer, sequence=process.smoother)
-    except KeyboardInterrupt:
-        assert breaks_at is not None
+    with contextlib.suppress(KeyboardInterrupt):
+        run_pipeline(source, process, MapsWriter(out, manifest), sequence=process.smoother)
     return process.computed
 
 
