@@ -19,7 +19,7 @@ from segunc.core.progress import ConsoleProgress, Progress, describe
 from segunc.frames.sources import Frame, FrameSource, Skip, open_source
 from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.store import Maps, MapsWriter
-from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
+from tests.maps.fakes import folder_bytes, manifest, process, write_pictures
 
 
 class EndlessSource(FrameSource):
@@ -215,20 +215,6 @@ def test_the_network_does_not_run_ahead_of_the_writers(tmp_path: Path) -> None:
     run_pipeline(open_source(tmp_path / "in"), watch, Slow(tmp_path / "out", manifest()), prefetch=3, writers=1)
     # Three frames queued, one being written, one waiting to be queued, and the one that is computed.
     assert max(ahead) <= 3 + 3
-
-
-def test_finished_video_is_not_decoded_again(tmp_path: Path) -> None:
-    write_video(tmp_path / "drive.avi", 5)
-    out = tmp_path / "out"
-    run_pipeline(open_source(tmp_path / "drive.avi"), process, MapsWriter(out, manifest()), group=3)
-    before = folder_bytes(out)
-
-    def never(frames: list[Frame]) -> list[Maps]:
-        raise AssertionError("computed again")
-
-    summary = run_pipeline(open_source(tmp_path / "drive.avi"), never, MapsWriter(out, manifest()), group=3)
-    assert (summary.finished, summary.skipped) == (0, 5)
-    assert folder_bytes(out) == before
 
 
 def test_overlays_are_written_beside_the_maps(tmp_path: Path) -> None:

@@ -179,33 +179,16 @@ def test_divergent_trajectories_are_rejected_and_counted() -> None:
     assert float(x.mean()) == pytest.approx(-0.2876, abs=0.12)
 
 
-def test_a_chain_that_only_diverges_ends_with_the_remedy() -> None:
+def test_a_chain_that_only_diverges_ends_with_the_remedy_and_long_trajectories_are_cut_short() -> None:
     chain = gaussian_chain(step_size=50.0)
     with pytest.raises(ChainFailure, match=r"lower hmc\.step_size"):
         sample(chain)
     assert torch.equal(chain.theta, torch.zeros(5, dtype=DOUBLE)), "it never left its start"
-    assert torch.isfinite(chain.theta).all()
-
-
-def test_long_trajectories_are_cut_short_and_counted() -> None:
+    # Long trajectories are cut short and counted.
     chain = gaussian_chain(step_size=0.01, warmup=1, samples=4, max_steps=20)
     sample(chain)
     assert chain.record()["shortened"] == 4
     assert chain.record()["leapfrog_steps"] == 20
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"trajectory": 0.0}, {"target_acceptance": 1.0}, {"jitter": 1.0}, {"step_size": -1.0}, {"max_steps": 0}],
-)
-def test_bad_settings_of_hmc(settings: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        gaussian_chain(**settings)
-
-
-def test_a_start_without_a_density_is_an_error() -> None:
-    with pytest.raises(InputError, match="log density is nan"):
-        chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, samples=1)
 
 
 PRECISION = torch.tensor([[2.0, 0.8], [0.8, 1.0]], dtype=torch.float64)
@@ -225,20 +208,9 @@ def cosine(cycles: int, length: int, exploration: float, states: int, peak: floa
     return CyclicalSteps(peak, cycles, length, exploration, states, "cosine")
 
 
-def chain_of(
-    gradient: EnergyGradient,
-    steps: CyclicalSteps,
-    start: Tensor = CENTRE,
-    *,
-    seed: int = 0,
-    momentum: float = 0.0,
-    temperature: float = 1.0,
-) -> LangevinChain:
-    return LangevinChain(gradient, start, steps, seed=seed, momentum=momentum, temperature=temperature)
-
-
-def sampled(gradient: EnergyGradient, steps: CyclicalSteps, start: Tensor = CENTRE, **settings: Any) -> Tensor:
-    return sample(chain_of(gradient, steps, start, **settings))
+def chain_of(gradient: EnergyGradient, steps: CyclicalSteps, start: Tensor = CENTRE, **settings: Any) -> LangevinChain:
+    usual: dict[str, Any] = {"seed": 0, "momentum": 0.0, "temperature": 1.0}
+    return LangevinChain(gradient, start, steps, **usual | settings)
 
 
 def stationary(size: float, momentum: float, temperature: float) -> np.ndarray[Any, Any]:
@@ -253,7 +225,8 @@ def stationary(size: float, momentum: float, temperature: float) -> np.ndarray[A
 @pytest.mark.parametrize(("size", "momentum", "temperature"), [(0.1, 0.0, 1.0), (0.02, 0.8, 0.25)])
 def test_langevin_has_mean_and_covariance_of_its_recursion(size: float, momentum: float, temperature: float) -> None:
     steps = 8_000
-    x = sampled(exact, constant(size, steps, 200), momentum=momentum, temperature=temperature).numpy()
+    chain = chain_of(exact, constant(size, steps, 200), momentum=momentum, temperature=temperature)
+    x = sample(chain).numpy()
     expected = stationary(size, momentum, temperature)
     # Autocorrelation time of the slowest direction, in steps.
     slowest = float(np.linalg.eigvalsh(PRECISION.numpy())[0])
@@ -270,13 +243,13 @@ def test_noise_of_the_gradient_adds_to_the_temperature_as_computed() -> None:
     size, spread = 0.1, 3.0
     steps = constant(size, 8_000, 100)
     zero = torch.zeros(1, dtype=torch.float64)
-    x = sampled(lambda theta, step: theta + spread * float(noise[step]), steps, zero)
+    x = sample(chain_of(lambda theta, step: theta + spread * float(noise[step]), steps, zero))
     expected = (2 * size + (size * spread) ** 2) / (1 - (1 - size) ** 2)
     assert float(x.var()) == pytest.approx(expected, rel=4 * math.sqrt(2 / (8_000 * size / 2)))
 
 
 def test_temperature_zero_and_exploration_have_no_noise() -> None:
-    x = sampled(exact, constant(0.1, 400, 0), CENTRE + 1, temperature=0.0)
+    x = sample(chain_of(exact, constant(0.1, 400, 0), CENTRE + 1, temperature=0.0))
     torch.testing.assert_close(x[-1], CENTRE, atol=1e-6, rtol=0)
     chain = chain_of(exact, cosine(2, 10, 0.5, 2))
     states = []
@@ -325,13 +298,19 @@ def test_a_chain_that_breaks_stays_in_its_last_good_state() -> None:
     assert chain.step == 7
     assert torch.isfinite(chain.theta).all()
     with pytest.raises(ChainFailure, match="state became NaN or infinite; lower the learning rate"):
-        sampled(exact, constant(1e6, 200, 0))
+        sample(chain_of(exact, constant(1e6, 200, 0)))
 
 
-@pytest.mark.parametrize("settings", [{"momentum": 1.0}, {"momentum": -0.1}, {"temperature": -1.0}])
-def test_bad_settings_of_langevin(settings: dict[str, float]) -> None:
-    with pytest.raises(InputError):
-        chain_of(exact, constant(0.1, 10, 0), **settings)
+def test_bad_settings() -> None:
+    hmc = {"trajectory": 0.0, "target_acceptance": 1.0, "jitter": 1.0, "step_size": -1.0, "max_steps": 0}
+    for name, value in hmc.items():
+        with pytest.raises(InputError):
+            gaussian_chain(**{name: value})
+    for name, value in (("momentum", 1.0), ("momentum", -0.1), ("temperature", -1.0)):
+        with pytest.raises(InputError):
+            chain_of(exact, constant(0.1, 10, 0), **{name: value})
+    with pytest.raises(InputError, match="log density is nan"):
+        chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, samples=1)
 
 
 @pytest.mark.parametrize(("kind", "stop"), [("hmc", 3), ("hmc", 17), (0.0, 24), (0.9, 24)])
@@ -394,9 +373,7 @@ def run(tmp_path: Path, **ending: Any) -> Tensor:
 def test_the_states_of_all_chains_in_their_order(tmp_path: Path) -> None:
     states = run(tmp_path)
     assert states.shape == (3, 6, 4)
-    chain = Mortal(1)
-    kept = [chain.theta.float() for _ in range(chain.total) if chain.advance()]
-    assert torch.equal(states[1], torch.stack(kept))
+    assert torch.equal(states[1], sample(Mortal(1)).float())
 
 
 @pytest.mark.parametrize("moment", [(0, 1), (0, 4), (0, 19), (1, 0), (1, 13), (2, 19)])
@@ -411,12 +388,9 @@ def test_killed_between_checkpoints_it_repeats_what_was_not_saved(tmp_path: Path
     with pytest.raises(Killed):
         run(tmp_path, die=(1, 15))
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["state"]["step"] == 1
-    assert torch.equal(run(tmp_path), run(tmp_path / "whole"))
-
-
-def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
-    first = run(tmp_path)
-    assert torch.equal(run(tmp_path, die=(0, 0)), first)
+    whole = run(tmp_path / "whole")
+    assert torch.equal(run(tmp_path), whole)
+    assert torch.equal(run(tmp_path, die=(0, 0)), whole), "a finished run is not run again"
 
 
 def test_a_failure_says_where_and_keeps_the_last_good_state(tmp_path: Path) -> None:
