@@ -42,21 +42,21 @@ if TYPE_CHECKING:
     from segunc.sampling import Prediction as Prediction
     from segunc.sampling import Sampler as Sampler
     from segunc.training.data import OwnData as OwnData
-    from segunc.verbs.compare import compare as compare
     from segunc.verbs.demo import demo as demo
     from segunc.verbs.doctor import doctor as doctor
     from segunc.verbs.evaluate import evaluate as evaluate
-    from segunc.verbs.export import export as export
-    from segunc.verbs.finetune import finetune as finetune
     from segunc.verbs.import_network import import_network as import_network
-    from segunc.verbs.overlay import overlay as overlay
     from segunc.verbs.predict import predict as predict
-    from segunc.verbs.review import review as review
-    from segunc.verbs.summary import summary as summary
-    from segunc.verbs.train import train as train
+    from segunc.verbs.results import compare as compare
+    from segunc.verbs.results import export as export
+    from segunc.verbs.results import overlay as overlay
+    from segunc.verbs.results import review as review
+    from segunc.verbs.results import summary as summary
+    from segunc.verbs.training import finetune as finetune
+    from segunc.verbs.training import train as train
 
-_MAKING = ["demo", "doctor", "finetune", "predict", "train"]
-_VERBS = [*_MAKING, "compare", "evaluate", "export", "overlay", "review", "summary"]  # each in a module of its name
+_ALONE = ["demo", "doctor", "evaluate", "predict"]  # verbs in a module of their name
+_MAKING, _LOOKING = ["finetune", "train"], ["compare", "export", "overlay", "review", "summary"]
 _NAMES = {
     "segunc.affine.convert": ["ConversionReport", "convert"],
     "segunc.affine.draws": ["AffineLayout"],
@@ -64,14 +64,16 @@ _NAMES = {
     "segunc.core.errors": ["InputError", "PartialFailure"],
     "segunc.maps.encoding": ["decode_unit", "encode_unit"],
     "segunc.networks": ["NetworkDescription", "SegmentationNetwork", "build_network", "load_network", "save_network"],
-    "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in _VERBS)],
+    "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING])],
     "segunc.posteriors.abnn": ["ABNN"],
     "segunc.posteriors.abnn_task": ["ABNNTask"],
     "segunc.posteriors.files": ["load_model"],
     "segunc.sampling": ["Prediction", "Sampler"],
     "segunc.training.data": ["OwnData"],
     "segunc.verbs.import_network": ["import_network"],
-    **{f"segunc.verbs.{verb}": [verb] for verb in _VERBS},
+    "segunc.verbs.results": _LOOKING,
+    "segunc.verbs.training": _MAKING,
+    **{f"segunc.verbs.{verb}": [verb] for verb in _ALONE},
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)

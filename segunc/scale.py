@@ -53,8 +53,7 @@ class ShardResult:
 Work = Callable[[ShardTask], ShardResult]  # predicts a shard; everything that is large goes to disk
 MakeWork = Callable[[], Work]  # loads what all shards need, in the worker's process; must be picklable
 
-START_ATTEMPTS = 3
-"""On a busy machine the processes of a new cluster may miss Ray's fixed 30 s; what they read from disk is then cached."""
+START_ATTEMPTS = 3  # on a busy machine a new cluster may miss Ray's fixed 30 s; what it read is cached then
 CONNECT_SECONDS = 10.0
 OBJECT_STORE_BYTES = 128 << 20  # of a cluster that is started here; results are a few hundred bytes each
 
@@ -89,10 +88,7 @@ def run_shards(make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> I
     """The results of shards, as they come.
 
     A shard that is begun again ``pool.retries`` times because its worker died is given up; the others are not held up by it.
-
-    Raises:
-        InputError: there is no cluster at the address.
-        PartialFailure: a worker could not start; what others finished is kept.
+    InputError: there is no cluster at the address. PartialFailure: a worker could not start; what others finished is kept.
     """
     import ray.data
 

@@ -118,6 +118,7 @@ class Bench:
             writer = self._writer(Path(folder) / "maps")
             group, writers = self.execution.group, writer_threads(self.sampler.device)
             summary = run_pipeline(self.source, self.process, writer, group=group, writers=writers)
+        assert not summary.failure, summary.failure
         return summary.finished / summary.seconds
 
     def store(self) -> float:

@@ -53,19 +53,13 @@ IDENTITY = InputTransform()
 
 @dataclass(frozen=True)
 class Branch:
-    """One network with one posterior over it, seen through one input transform.
+    """One network with one posterior over it, seen through one input transform."""
 
-    Attributes:
-        network: converted, unless the posterior is deterministic.
-        networks: how many networks take turns; draw s of the whole is draw s // networks of this network's posterior.
-        index: of this network among them. Where there are several, each has noise of its own.
-    """
-
-    network: nn.Module
+    network: nn.Module  # converted, unless the posterior is deterministic
     posterior: Posterior
     transform: InputTransform = IDENTITY
-    networks: int = 1
-    index: int = 0
+    networks: int = 1  # take turns: draw s of the whole is draw s // networks of this network's posterior
+    index: int = 0  # of this network among them; where there are several, each has noise of its own
 
     @property
     def stochastic(self) -> bool:

@@ -19,18 +19,12 @@ from segunc.core.errors import InputError
 
 @dataclass(frozen=True)
 class AffineDraws:
-    """S affine parameter sets of a whole network.
+    """S affine parameter sets of a whole network."""
 
-    Attributes:
-        weight, bias: ``[S, T]`` gamma and beta of every site, concatenated in the order of the layout.
-        dropout: for each drawn dropout layer its probability, or empty for none.
-        dropout_seeds: S seeds of the masks, None for a draw that drops nothing.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    dropout: tuple[float, ...] = ()
-    dropout_seeds: tuple[int | None, ...] = ()
+    weight: Tensor  # [S, T] gamma of every site, concatenated in the order of the layout
+    bias: Tensor  # [S, T] beta
+    dropout: tuple[float, ...] = ()  # the probability of each drawn dropout layer
+    dropout_seeds: tuple[int | None, ...] = ()  # S seeds of the masks, None for a draw that drops nothing
 
     def __len__(self) -> int:
         return self.weight.shape[0]
@@ -91,15 +85,12 @@ class FoldedDraws:
 
 
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
-    """One flag for each site name, in network order.
+    """One flag for each site name, in network order; InputError for an unknown form, or where no site matches.
 
     Args:
         scope: ``all``, ``encoder``, ``decoder`` (what is not the encoder), ``last:N`` sites, ``every:N``-th site, or
             a regular expression that is searched in the names.
         narrower: another scope, in which a site has to lie too.
-
-    Raises:
-        InputError: an unknown form, or no site matches.
     """
     encoder = [not {"encoder", "backbone"}.isdisjoint(name.split(".")) for name in names]
     if scope == "all":

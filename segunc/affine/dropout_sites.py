@@ -99,11 +99,8 @@ def dropout_layers(network: nn.Module) -> DropoutReport:
 
 
 def convert_dropout(network: nn.Module) -> DropoutReport:
-    """Make the dropout layers of a network with p above 0 drawable, in place; without masks nothing changes.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Make the dropout layers of a network with p above 0 drawable, in place; without masks nothing changes. InputError where
+    there is none."""
     report = dropout_layers(network)
     if not report.sites:
         raise InputError(

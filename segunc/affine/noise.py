@@ -51,17 +51,11 @@ class NoiseSource:
     * ``latin-hypercube``: for each channel the K draws of a member lie one in each of K equally probable intervals
       (McKay, Beckman & Conover 1979), so each channel's own distribution is covered evenly. The draws then depend on how
       many there are.
-
-    Attributes:
-        seed: at least 0.
-        scheme: one of the three.
-        total: S, the number of draws of the run; needed by ``latin-hypercube``.
-
     """
 
-    seed: int
+    seed: int  # at least 0
     scheme: Scheme = "independent"
-    total: int | None = None
+    total: int | None = None  # S, the number of draws of the run; needed by latin-hypercube
 
     def __post_init__(self) -> None:
         if self.scheme not in SCHEMES:

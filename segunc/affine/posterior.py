@@ -22,14 +22,9 @@ PriorMean = Literal["base", "zero"]
 
 @runtime_checkable
 class Posterior(Protocol):
-    """A way to make affine draws over one network.
+    """A way to make affine draws over one network."""
 
-    Attributes:
-        method: its name in files and on the command line.
-        members: M; draw s belongs to member s mod M.
-    """
-
-    method: ClassVar[str]
+    method: ClassVar[str]  # its name in files and on the command line
 
     @property
     def members(self) -> int: ...
@@ -87,18 +82,12 @@ class Prior:
     The mean runs over the labelled pixels of the data. Pixels of an image are far from independent, so N_eff says how
     many independent ones the data counts for. T below 1 is a cold posterior (Wenzel et al. 2020): likelihood and prior
     are both raised to 1 / T.
-
-    Attributes:
-        scale: s, the standard deviation, above 0.
-        effective_pixels: N_eff, above 0.
-        mean: ``base`` centres it on the trained values, ``zero`` is plain weight decay.
-        temperature: T, at least 0.
     """
 
-    scale: float = 0.1
-    effective_pixels: float = 100_000.0
-    mean: PriorMean = "base"
-    temperature: float = 1.0
+    scale: float = 0.1  # s, the standard deviation, above 0
+    effective_pixels: float = 100_000.0  # N_eff, above 0
+    mean: PriorMean = "base"  # centres it on the trained values; zero is plain weight decay
+    temperature: float = 1.0  # T, at least 0
 
     def __post_init__(self) -> None:
         if not (self.scale > 0 and self.effective_pixels > 0 and self.temperature >= 0):

@@ -29,16 +29,14 @@ one row for each frame, the same for all draws, those with :data:`DRAWS` one for
 class SiteState:
     """What a site reads while draws are active; set from outside, never by the layer itself.
 
-    Attributes:
-        scale, shift: ``[S, C]`` affine of each draw, or ``[1, C]`` where the draws agree. For ``batch`` they act on the raw
-            input, statistics folded in; for the other kinds on the normalised input. None: the layer's own affine.
-        reached: whether a drawn forward ever came through here.
+    ``scale`` and ``shift`` are the affine of each draw, ``[S, C]``, or ``[1, C]`` where the draws agree. For ``batch`` they act on the
+    raw input, statistics folded in; for the other kinds on the normalised input. None: the layer's own affine.
     """
 
     kind: Kind
     scale: Tensor | None = None
     shift: Tensor | None = None
-    reached: bool = False
+    reached: bool = False  # whether a drawn forward ever came through here
 
 
 _CLASSES: dict[tuple[type, type], type] = {}
@@ -53,11 +51,8 @@ def with_mixin(mixin: type, layer: type, prefix: str) -> type:
 
 def rows_of_a_draw(x: Tensor, draws: int, what: str) -> int:
     """How many rows of ``x`` meet each draw: x is draw-major, rows ``k * i .. k * (i + 1) - 1`` belong to draw i; a tensor that
-    the engine marked as the same for all draws has one row for each frame, and each draw meets them all.
-
-    Raises:
-        InputError: the batch is not a whole number of draws.
-    """
+    the engine marked as the same for all draws has one row for each frame, and each draw meets them all. InputError where the
+    batch is not a whole number of draws."""
     rows = x.shape[0]
     if getattr(x, ORIGIN, None) == FRAMES:
         return rows
@@ -141,10 +136,7 @@ def _frozen_batch_norms() -> tuple[type, ...]:
 
 def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     """The kind of a normalisation layer, or None with the reason why its affine cannot be drawn: "" for another module.
-
-    Raises:
-        InputError: BatchNorm without running statistics, or a layer without materialised parameters.
-    """
+    InputError for BatchNorm without running statistics, or a layer without materialised parameters."""
     module = cast(Any, layer)
     kind: Kind | None = None
     if isinstance(layer, _InstanceNorm):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from segunc.core.errors import PartialFailure
 
 if TYPE_CHECKING:
     from segunc.verbs.predict import InputResult
-    from segunc.verbs.train import TrainedNetwork
+    from segunc.verbs.training import TrainedNetwork
 
 
 def demo(options: opts.DemoOptions) -> None:
@@ -174,7 +175,7 @@ def doctor(options: opts.DoctorOptions) -> None:
     print("the uncertainty is alive")
 
 
-def _notes(notes: tuple[str, ...]) -> None:
+def _notes(notes: Sequence[str]) -> None:
     for note in notes:
         print(f"note: {note}")
 

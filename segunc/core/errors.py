@@ -5,8 +5,6 @@ The command line turns :class:`InputError` into exit code 2 and :class:`PartialF
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 
 class InputError(ValueError):
     """Bad usage or bad input, nothing was started. It says what was given (with the path or value that caused it), what
@@ -28,12 +26,3 @@ class NotFiniteError(InputError):
 
 class PartialFailure(RuntimeError):
     """Work under way failed in places; everything that was finished is kept and named in the output."""
-
-
-def failure_of(check: Callable[[], None]) -> str:
-    """The line of the :class:`PartialFailure` that a check raises; empty where it raises none."""
-    try:
-        check()
-    except PartialFailure as failure:
-        return str(failure)
-    return ""

@@ -45,11 +45,7 @@ JPEG_QUALITY = (25, 18, 15, 10, 7)
 
 @dataclass(frozen=True)
 class Corruption:
-    """A corruption of :data:`CORRUPTIONS` of a strength, 1 (slight) to 5.
-
-    Raises:
-        InputError: another name or strength.
-    """
+    """A corruption of :data:`CORRUPTIONS` of a strength, 1 (slight) to 5; InputError for another name or strength."""
 
     name: str
     strength: int
@@ -62,11 +58,7 @@ class Corruption:
 
     @classmethod
     def parse(cls, text: str) -> Corruption:
-        """The corruption of ``NAME:STRENGTH``.
-
-        Raises:
-            InputError: another form, name or strength.
-        """
+        """The corruption of ``NAME:STRENGTH``; InputError for another form, name or strength."""
         name, colon, strength = text.partition(":")
         if not colon or not (strength.isascii() and strength.removeprefix("-").isdigit()):
             raise InputError(f"corruption '{text}'", "NAME:STRENGTH", f"e.g. fog:3; names: {', '.join(CORRUPTIONS)}")

@@ -17,11 +17,8 @@ from segunc.data.layout import Layout
 
 @dataclass(frozen=True)
 class AnomalyEncoding:
-    """The raw values (0..255) of an anomaly mask and what they mean; no metric counts those that are ignored.
-
-    Raises:
-        InputError: a value stands in two of the sets, or outside 0..255.
-    """
+    """The raw values of an anomaly mask and what they mean; no metric counts those that are ignored. InputError where a value
+    stands in two of the sets, or outside 0..255."""
 
     name: str
     normal: frozenset[int]
@@ -35,11 +32,8 @@ class AnomalyEncoding:
             raise InputError(given, "each value of 0..255 at most once")
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "anomaly label") -> npt.NDArray[np.uint8]:
-        """uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask ``[H, W]``.
-
-        Raises:
-            InputError: a value that the encoding does not know; the message names ``source``.
-        """
+        """uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask ``[H, W]``; InputError, which names ``source``, for
+        a value that the encoding does not know."""
         codes = dict.fromkeys(self.normal, 0) | dict.fromkeys(self.anomaly, 1) | dict.fromkeys(self.ignored, IGNORE)
         expected = f"only those of the anomaly encoding '{self.name}': {self}"
         return recode(raw, codes, source, expected, "repair the mask or name the data set that it belongs to")
@@ -56,11 +50,8 @@ ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 
 
 def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncoding:
-    """The encoding of class labels in which some classes are the anomaly and ignored ids stay ignored.
-
-    Raises:
-        InputError: no class bears one of the names.
-    """
+    """The encoding of class labels in which some classes are the anomaly and ignored ids stay ignored; InputError where no class
+    bears one of the names."""
     names = list(names)
     anomaly = labels.raw_ids(names)
     ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
@@ -70,43 +61,27 @@ def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncod
 
 @dataclass(frozen=True)
 class Sample:
-    """One frame of a data set, by a name that is unique in it, and its labels; both may be the same file.
-
-    Attributes:
-        label: the class label's path, or None where its classes are not asked about.
-        anomaly: the path of the label that marks anomalies, or None where they are not asked about.
-    """
+    """One frame of a data set, by a name that is unique in it, and its labels; both may be the same file."""
 
     name: str
     image: Path
-    label: Path | None
-    anomaly: Path | None = None
+    label: Path | None  # the class label, or None where its classes are not asked about
+    anomaly: Path | None = None  # the label that marks anomalies, or None where they are not asked about
 
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """A data set by name.
-
-    Attributes:
-        source: where the data come from, with a word on the licence where it binds the user.
-        listing: address of the published file listing or split rule that the layouts follow.
-        layout: how the files lie below the root, in words, for messages and help.
-        layouts: the same as rules; the first whose folders are there is read. All have the same splits.
-        labels: name of the class label map or path of its CSV, or None where the set has no class labels.
-        anomaly_classes: classes of ``labels`` that no network is trained on and that count as anomalies.
-        anomaly_masks: the encoding of masks that mark anomalies and no classes.
-        withheld: split -> why it has no labels here.
-    """
+    """A data set by name."""
 
     name: str
-    source: str
-    listing: str
-    layout: str
-    layouts: tuple[Layout, ...]
-    labels: str | None = None
-    anomaly_classes: tuple[str, ...] = ()
-    anomaly_masks: AnomalyEncoding | None = None
-    withheld: Mapping[str, str] = field(default_factory=dict)
+    source: str  # where the data come from, with a word on the licence where it binds the user
+    listing: str  # address of the published file listing or split rule that the layouts follow
+    layout: str  # how the files lie below the root, in words, for messages and help
+    layouts: tuple[Layout, ...]  # the same as rules, of the same splits; the first whose folders are there is read
+    labels: str | None = None  # name or CSV path of the class label map, None where the set has no class labels
+    anomaly_classes: tuple[str, ...] = ()  # classes of ``labels`` that no network is trained on and that are anomalies
+    anomaly_masks: AnomalyEncoding | None = None  # the encoding of masks that mark anomalies and no classes
+    withheld: Mapping[str, str] = field(default_factory=dict)  # split -> why it has no labels here
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -121,23 +96,15 @@ class DatasetEntry:
         return self.anomaly_masks
 
     def label_map(self) -> LabelMap:
-        """The class label map: anomaly classes are ignored, the others numbered without a gap.
-
-        Raises:
-            InputError: the set has no class labels.
-        """
+        """The class label map: anomaly classes are ignored, the others numbered without a gap; InputError where there is none."""
         if self.labels is None:
             given = f"data set {self.name} has no class labels"
             raise InputError(given, "a set with class labels", "choose another set")
         return label_map(self.labels).without(self.anomaly_classes)
 
     def samples(self, root: Path, split: str) -> list[Sample]:
-        """The labelled frames of one split for evaluation, each with all the labels it has.
-
-        Raises:
-            InputError: an unknown split, a missing folder, no image, an image without a label, a label without an
-                image, two images of one name, or an empty split.
-        """
+        """The labelled frames of one split for evaluation, each with all the labels it has; InputError for an unknown split or
+        where :meth:`~segunc.data.layout.Layout.frames` raises it."""
         if split not in self.splits:
             why = f" has no labels: {self.withheld[split]}" if split in self.withheld else ""
             given = f"split '{split}' of data set {self.name}{why}"
@@ -155,10 +122,12 @@ class DatasetEntry:
         ]
 
     def training_samples(self, root: Path, split: str) -> list[Sample]:
-        """The frames of split ``train``, or of ``val`` to select hyper-parameters on.
-
-        Raises:
-            InputError: as :meth:`samples`, or the set has no class labels to train on.
-        """
+        """The frames of split ``train``, or of ``val`` to select hyper-parameters on; InputError as :meth:`samples`, or where the
+        set has no class labels to train on."""
         self.label_map()
         return self.samples(root, split)
+
+
+def encoding_of_masks(entry: DatasetEntry | None) -> AnomalyEncoding:
+    """What the values of anomaly masks mean: as in a data set that has such masks, else :data:`BINARY`."""
+    return (entry and entry.anomaly_encoding) or BINARY

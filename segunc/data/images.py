@@ -54,11 +54,7 @@ def read_image(path: Path) -> Image:
 
 
 def load_image(path: Path) -> Image:
-    """An image file as RGB uint8 ``[H, W, 3]``; see :func:`read_image`.
-
-    Raises:
-        InputError: missing, truncated, or not an image.
-    """
+    """As :func:`read_image`; InputError for a file that is missing, truncated, or not an image."""
     try:
         return read_image(path)
     except OSError as error:
@@ -128,11 +124,8 @@ def _png_damage(data: bytes) -> str | None:
 def read_label_image(path: Path) -> npt.NDArray[np.uint8]:
     """The raw label values of an image file as it stores them, uint8 ``[H, W]``; palette PNGs give their indices.
 
-    Decoders change values without a word: OpenCV turns a palette into its colours, and the one bit of a
-    black-and-white PNG into 0 and 255.
-
-    Raises:
-        InputError: the file cannot be read, is damaged, is no single-channel image, or holds values above 255.
+    Decoders change values without a word: OpenCV turns a palette into its colours, and the one bit of a black-and-white PNG into 0
+    and 255. InputError for a file that cannot be read, is damaged, is no single-channel image, or holds values above 255.
     """
     remedy = "write it again as a lossless single-channel PNG of label ids"
     try:

@@ -26,11 +26,8 @@ COLUMNS = ("id", "name", "train_id", "red", "green", "blue")
 def recode(
     raw: npt.NDArray[np.integer], codes: Mapping[int, int], source: str, expected: str, remedy: str
 ) -> npt.NDArray[np.uint8]:
-    """The codes of label values ``[H, W]`` as uint8; the last three are for the message.
-
-    Raises:
-        InputError: a value outside 0..255, or one that has no code.
-    """
+    """The codes of label values ``[H, W]`` as uint8; the last three are for the InputError of a value that has none, or lies
+    outside 0..255."""
     table = np.full(256, -1, np.int16)
     table[list(codes)] = list(codes.values())
     if raw.dtype == np.uint8:
@@ -46,39 +43,25 @@ def recode(
 
 @dataclass(frozen=True)
 class LabelMap:
-    """Raw label ids and the classes they train.
-
-    Attributes:
-        classes: the C class names in the order of their train ids 0..C-1.
-        palette: C colours as (red, green, blue) in 0..255.
-        raw_to_train: raw id -> train id in 0..C-1 or 255 (ignored).
-    """
+    """Raw label ids and the classes they train."""
 
     name: str
-    classes: tuple[str, ...]
-    palette: tuple[tuple[int, int, int], ...]
-    raw_to_train: dict[int, int]
+    classes: tuple[str, ...]  # the C names in the order of their train ids 0..C-1
+    palette: tuple[tuple[int, int, int], ...]  # C colours as (red, green, blue) in 0..255
+    raw_to_train: dict[int, int]  # raw id -> train id in 0..C-1 or 255 (ignored)
 
     @property
     def num_classes(self) -> int:
         return len(self.classes)
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "label") -> npt.NDArray[np.uint8]:
-        """Train ids (uint8, 255 ignored) of raw label ids ``[H, W]`` in 0..255.
-
-        Raises:
-            InputError: a value that the label map does not know.
-        """
+        """Train ids (uint8, 255 ignored) of raw label ids ``[H, W]`` in 0..255; InputError for one that the map does not know."""
         expected = f"only ids of the label map '{self.name}': {compact_ranges(self.raw_to_train)}"
         remedy = "repair the labels or give the label map that they were drawn with"
         return recode(raw, self.raw_to_train, source, expected, remedy)
 
     def raw_ids(self, names: Iterable[str]) -> frozenset[int]:
-        """The raw ids of some classes.
-
-        Raises:
-            InputError: no class bears one of the names.
-        """
+        """The raw ids of some classes; InputError where no class bears one of the names."""
         wanted = set()
         for name in names:
             if name not in self.classes:
@@ -88,11 +71,8 @@ class LabelMap:
         return frozenset(raw for raw, train in self.raw_to_train.items() if train in wanted)
 
     def without(self, names: Iterable[str]) -> LabelMap:
-        """The same map without some classes: their raw ids are ignored, the others are renumbered in their order.
-
-        Raises:
-            InputError: no class bears one of the names, or fewer than two classes are left.
-        """
+        """The same map without some classes: their raw ids are ignored, the others are renumbered in their order. InputError where
+        no class bears one of the names, or fewer than two classes are left."""
         names = list(names)
         gone = self.raw_ids(names)
         kept = [i for i, name in enumerate(self.classes) if name not in names]

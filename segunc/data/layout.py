@@ -30,11 +30,7 @@ def frame_stem(name: str) -> str:
 
 
 def list_images(folder: Path) -> list[Path]:
-    """All image files below ``folder``, sorted by relative path.
-
-    Raises:
-        InputError: the folder is missing or holds no image.
-    """
+    """All image files below ``folder``, sorted by relative path; InputError where it is missing or holds none."""
     if not folder.is_dir():
         raise InputError(f"folder {folder} does not exist", "a folder of images", "check the path")
     found = image_files(folder)
@@ -53,28 +49,18 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def find_labels(folder: Path, frames: Iterable[str]) -> dict[str, Path]:
-    """The label file of each frame that has one, of all image files below ``folder``; see :func:`match_labels`.
-
-    Raises:
-        InputError: the folder is missing or empty, or two files claim one frame.
-    """
+    """The label file of each frame that has one; :func:`match_labels` of :func:`list_images`."""
     return match_labels(folder, list_images(folder), frames)
 
 
 def match_labels(
     folder: Path, files: Iterable[Path], frames: Iterable[str], label_stem: Callable[[str], str] = frame_stem
 ) -> dict[str, Path]:
-    """The label file of each frame that has one: frame name -> path.
+    """The label file, of ``files`` below ``folder``, of each frame that has one; InputError where two files claim one frame.
 
     A label of frame ``a/b_leftImg8bit`` is ``a/b_leftImg8bit.png``, or ``a/b`` with any known ending, or, where
-    that is unambiguous on both sides, the same name in any other folder below ``folder``.
-
-    Args:
-        files: the label files, below ``folder``.
-        label_stem: a label's path relative to ``folder``, without suffix -> what it shares with its frame's name.
-
-    Raises:
-        InputError: two files claim one frame.
+    that is unambiguous on both sides, the same name in any other folder below ``folder``. ``label_stem`` gives what a
+    label's path relative to ``folder``, without suffix, shares with its frame's name.
     """
     by_path: dict[str, list[Path]] = defaultdict(list)
     by_stem: dict[str, list[Path]] = defaultdict(list)
@@ -111,40 +97,25 @@ def _bare(name: str) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """A folder of images and the folder of their labels, relative to the root; a split has one or more.
-
-    Attributes:
-        prefix: put before the frames' names, where a split has several parts.
-        keep: the rule on a frame's own name (no folders, no suffix) that decides whether it belongs to the split.
-        holds: the rule on the raw values of a frame's label that decides the same; reads every label file.
-    """
+    """A folder of images and the folder of their labels, relative to the root; a split has one or more."""
 
     images: str
     labels: str
-    prefix: str = ""
-    keep: Callable[[str], bool] | None = None
-    holds: Callable[[frozenset[int]], bool] | None = None
+    prefix: str = ""  # of the frames' names, where a split has several parts
+    keep: Callable[[str], bool] | None = None  # whether a frame of this name (no folders, no suffix) is of the split
+    holds: Callable[[frozenset[int]], bool] | None = None  # the same by its label's raw values; reads every label file
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One published way in which a data set lies on disk.
-
-    Attributes:
-        splits: split -> its parts.
-        image_ending: only images whose stem ends so are frames.
-        label_ending: only label files whose stem ends so count.
-        label_stem: see :func:`match_labels`.
-        flat: frames lie in the image folder itself and not deeper.
-        labels_choose: frames are the images that have a label; the folder may hold others.
-    """
+    """One published way in which a data set lies on disk."""
 
     splits: Mapping[str, tuple[Part, ...]]
-    image_ending: str = ""
-    label_ending: str = ""
-    label_stem: Callable[[str], str] = frame_stem
-    flat: bool = False
-    labels_choose: bool = False
+    image_ending: str = ""  # only images whose stem ends so are frames
+    label_ending: str = ""  # only label files whose stem ends so count
+    label_stem: Callable[[str], str] = frame_stem  # see :func:`match_labels`
+    flat: bool = False  # frames lie in the image folder itself and not deeper
+    labels_choose: bool = False  # frames are the images that have a label; the folder may hold others
 
     def folders_in(self, root: Path, split: str) -> int:
         """How many folders of a split are there."""
@@ -153,12 +124,8 @@ class Layout:
     def frames(self, root: Path, split: str, described: str) -> list[tuple[str, Path, Path]]:
         """Name, image and label of each frame of a split, sorted by name within each part.
 
-        Args:
-            described: how the files must lie, for messages.
-
-        Raises:
-            InputError: a folder is missing or holds no file of its kind, an image has no label, a label has no image,
-                two images bear one name, or no frame belongs to the split.
+        InputError, which says how the files must lie as ``described``: a folder is missing or holds no file of its kind, an image
+        has no label, a label has no image, two images bear one name, or no frame belongs to the split.
         """
         found = {frame[0]: frame for part in self.splits[split] for frame in self._frames_of(root, part, described)}
         if not found:

@@ -94,11 +94,8 @@ class SegmentationDataModule(L.LightningDataModule):
         return [sample for sample in self.entry.samples(self.root, split) if sample.label is not None]
 
     def prepare_data(self) -> None:
-        """Nothing is downloaded; missing files are reported before a trainer starts its work.
-
-        Raises:
-            InputError: a split is missing or incomplete, or holds less than a batch of training frames.
-        """
+        """Nothing is downloaded; InputError before a trainer starts its work, where a split is missing or incomplete, or holds less
+        than a batch of training frames."""
         frames, _ = (len(self._samples(split)) for split in ("train", "val"))
         if frames < self.batch_size:
             expected = f"at least a batch of {self.batch_size}"

@@ -38,16 +38,12 @@ _EVALUATED = {
     "segmentation": ("labelled_frames", "labelled_pixels"),
 }
 """Section -> counts that must agree for its numbers to be of the same data; the others are as segmentation."""
-BY_SCORE = ("scores", "selective")
-"""Sections of a result that hold a part for each score."""
-HIDDEN = ("threshold", "per_class", "f1")
-"""Parts of a path that are shown only when they are asked for."""
+BY_SCORE = ("scores", "selective")  # sections of a result that hold a part for each score
+HIDDEN = ("threshold", "per_class", "f1")  # parts of a path that are shown only when they are asked for
 NULL = "—"
 _MINUS = "−"
-_MOST_DECIMALS = 6
-"""What is smaller is rounding: confidences are counted in float32."""
-ARROWS = {True: " ↑", False: " ↓", None: ""}
-"""Behind a number's name: whether higher or lower is better."""
+_MOST_DECIMALS = 6  # what is smaller is rounding: confidences are counted in float32
+ARROWS = {True: " ↑", False: " ↓", None: ""}  # behind a number's name: whether higher or lower is better
 _CSV_COLUMNS = (
     *("number", "result", "value", "low", "high", "better", "best"),
     *("baseline", "difference", "difference_low", "difference_high", "p_value", "reason"),
@@ -85,10 +81,7 @@ class EvaluationResult:
 
 def load_results(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[EvaluationResult]:
     """Read results of ``segunc evaluate`` with their sidecars; names are the files' stems, with their folder where two share one.
-
-    Raises:
-        InputError: a file cannot be read or is no result, or names lack or repeat.
-    """
+    InputError: a file cannot be read or is no result, or names lack or repeat."""
     stems = Counter(path.stem for path in paths)
     found = names or [f"{p.resolve().parent.name}/{p.stem}" if stems[p.stem] > 1 else p.stem for p in paths]
     if len(found) != len(paths):
@@ -176,20 +169,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """One number of every column.
+    """One number of every column."""
 
-    Attributes:
-        label: dotted path; without the score where columns are scores.
-        higher_is_better: None where neither is better.
-        best: the column that is better than every other one by more than chance, None where none is.
-        differences: to the baseline; None for the baseline itself and where a number lacks.
-    """
-
-    label: str
-    higher_is_better: bool | None
+    label: str  # dotted path; without the score where columns are scores
+    higher_is_better: bool | None  # None where neither is better
     cells: tuple[Cell, ...]
-    best: int | None
-    differences: tuple[Difference | None, ...]
+    best: int | None  # the column that is better than every other one by more than chance, None where none is
+    differences: tuple[Difference | None, ...]  # to the baseline; None for itself and where a number lacks
 
 
 @dataclass(frozen=True)
@@ -220,8 +206,7 @@ def compare(
         keys: patterns (as of a shell) of the rows to show; None shows all but HIDDEN.
         baseline: the column that differences refer to, by its heading or its file; None is the first.
 
-    Raises:
-        InputError: an unknown score, baseline or key.
+    InputError for an unknown score, baseline or key.
     """
     columns = _columns(results, scores)
     base = _baseline(columns, baseline)

@@ -23,8 +23,7 @@ from segunc.metrics.components import TRACKS, Mode
 from segunc.metrics.counting import NO_ANOMALY, Counts
 
 State = TypeVar("State")
-Result = dict[str, Any]
-"""The content of ``metrics.json``."""
+Result = dict[str, Any]  # the content of metrics.json
 NO_INTERVALS = Resampling(0)
 _COUNTS = (
     *("anomaly_frames", "anomaly_frames_with_both_classes", "pixels"),
@@ -115,11 +114,7 @@ class Gatherer:
         self._replicates: Replicates | None = None
 
     def add(self, frame: LabelledFrame) -> None:
-        """Count a frame.
-
-        Raises:
-            InputError: a part cannot count it, or a map is stored in another form than before; nothing of it is counted.
-        """
+        """Count a frame; nothing of it where a part cannot count it or a map is stored in another form than before: InputError."""
         counts = [tally.part.count(frame) for tally in self.tallies]
         forms = dict(self.forms)
         for name in frame.stored:
@@ -176,15 +171,9 @@ class Gatherer:
 class Evaluator(Gatherer):
     """Counts frames by all parts there are; :meth:`result` gives the numbers, and names the frames that could not be counted.
 
-    Args:
-        score_names: the scores to evaluate; every frame with an anomaly label must bring all of them.
-        classes: the label map, or the class names by train id; None where no class labels are evaluated.
-        protocols: of the anomaly labels; none where no anomaly labels are evaluated.
-        unit_codes: see :class:`LabelledFrame`.
-        resampling, unit: see :class:`Gatherer`.
-
-    Raises:
-        InputError: a score or a class is named twice, a protocol is unknown, or there is nothing to evaluate.
+    Every frame with an anomaly label must bring all the scores; ``classes`` are the label map or the class names by train id, None
+    where no class labels are evaluated, and ``protocols`` none where no anomaly labels are. ``unit_codes`` as of
+    :class:`LabelledFrame`. InputError: a name comes twice, a protocol is unknown, or there is nothing to evaluate.
     """
 
     def __init__(
@@ -248,12 +237,9 @@ class Evaluator(Gatherer):
         self._left_out.append({"frame": frame, "reason": reason})
 
     def result(self) -> Result:
-        """The numbers of all frames so far, in the form of ``metrics.json``.
+        """The numbers of all frames so far, in the form of ``metrics.json``; InputError where no frame could be counted.
 
         Every number that cannot be made is None, and ``reasons`` says why under its dotted path.
-
-        Raises:
-            InputError: no frame could be counted.
         """
         scored, lost = self._counts["frames_scored"], len(self._left_out)
         if scored == 0:
@@ -286,27 +272,17 @@ class Evaluator(Gatherer):
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What is made of the counts.
+    """What is made of the counts; InputError for an unknown track or mode.
 
-    Attributes:
-        scores: the scores to evaluate; None is every score there is.
-        protocols: of the anomaly labels.
-        tracks: component tracks, which need a second pass; their threshold is that of the protocol ``smiyc``, which is
-            evaluated too.
-        mode: how components are cut, ``smiyc`` (score > threshold) or ``inclusive`` (>=).
-        resampling: of the intervals.
-        resample: the unit that is resampled: ``frame``, ``folder`` or a regular expression over frame names.
-
-    Raises:
-        InputError: an unknown track or mode.
+    Component tracks need a second pass; their threshold is that of the protocol ``smiyc``, which is evaluated too.
     """
 
-    scores: Sequence[str] | None = None
+    scores: Sequence[str] | None = None  # to evaluate; None is every score there is
     protocols: Sequence[AnomalyProtocol] = ("pooled", "per-image")
     tracks: Sequence[str] = ()
-    mode: Mode = "smiyc"
+    mode: Mode = "smiyc"  # how components are cut: score > threshold, or inclusive: >=
     resampling: Resampling = NO_INTERVALS
-    resample: str = "frame"
+    resample: str = "frame"  # the resampled unit: frame, folder or a regular expression over frame names
 
     def __post_init__(self) -> None:
         for name in self.tracks:

@@ -17,36 +17,26 @@ from segunc.metrics.counting import Counts, check_anomaly_labels, count_scores
 from segunc.scores import stored_as_codes
 
 Array = npt.NDArray[Any]
-CONFIDENCE = "msp"
-"""The score whose complement is the confidence of the prediction: msp = 1 - max_c mean p_c."""
+CONFIDENCE = "msp"  # the score whose complement is the confidence of the prediction: msp = 1 - max_c mean p_c
 
 
 @dataclass
 class LabelledFrame:
     """What is known of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
 
-    Attributes:
-        stored: score name -> map in its stored form: uint16 or uint8 codes, or floats (taken as float16).
-        prediction: class ids, uint8.
-        mean_probabilities: ``[C, H, W]`` float32, mean over the draws.
-        labels: train ids, uint8, 255 ignored.
-        anomaly: uint8, 0 normal, 1 anomaly, 255 ignored.
-        unit_codes: scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear, 0..1 over
-            the range of their type. None for the scores of this tool.
-        anomaly_pixels: int64 ``[3]`` normal, anomalous and ignored pixels of the anomaly label; zeros without one.
-
-    Raises:
-        InputError: there is no label, sizes differ, or a label or the prediction holds what it may not hold.
+    ``unit_codes`` are the scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear, 0..1 over the
+    range of their type. None for the scores of this tool. InputError: there is no label, sizes differ, or a label or the prediction
+    holds what it may not hold.
     """
 
     name: str
-    stored: Mapping[str, Array]
-    prediction: Array | None = None
-    mean_probabilities: Array | None = None
-    labels: Array | None = None
-    anomaly: Array | None = None
+    stored: Mapping[str, Array]  # score -> map in its stored form: uint16 or uint8 codes, or floats (taken as float16)
+    prediction: Array | None = None  # class ids, uint8
+    mean_probabilities: Array | None = None  # [C, H, W] float32, mean over the draws
+    labels: Array | None = None  # train ids, uint8, 255 ignored
+    anomaly: Array | None = None  # uint8, 0 normal, 1 anomaly, 255 ignored
     unit_codes: Collection[str] | None = None
-    anomaly_pixels: Counts = field(init=False)
+    anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -84,10 +74,7 @@ class LabelledFrame:
 
     def failure_counts(self, name: str) -> Counts | None:
         """Labelled pixels by key of a score, int64 ``[2, 65536]``, row 1 wrongly predicted; None where one of the three lacks.
-
-        Raises:
-            InputError: a float map of the confidence score leaves 0..1, so that its complement is no probability.
-        """
+        InputError: a float map of the confidence score leaves 0..1, so that its complement is no probability."""
         if self.labels is None or self.prediction is None or name not in self.stored:
             return None
         ignored = self.labels == IGNORE

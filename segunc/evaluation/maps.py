@@ -18,10 +18,8 @@ from segunc.gallery.inputs import ReviewLabels
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader, check_classes
 
-NO_LABEL = "no label carries its name"
-"""Why a frame is left out that nobody has labelled."""
-Labels = Path | Mapping[str, Path]
-"""A folder of label files, found by the frames' names, or the label file of each frame by name."""
+NO_LABEL = "no label carries its name"  # why a frame is left out that nobody has labelled
+Labels = Path | Mapping[str, Path]  # a folder of files found by the frames' names, or the file of each frame by name
 
 
 def evaluate_maps(
@@ -39,15 +37,11 @@ def evaluate_maps(
     Args:
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
         anomaly_labels: anomaly masks; a folder, or frame name -> file where a data set names them its own way.
-        labels: masks of class ids, likewise.
-        label_map: what the values of ``labels`` mean; required with ``labels``.
-        anomaly_encoding: what the values of ``anomaly_labels`` mean.
-        options: scores, protocols, components and intervals.
+        labels: masks of class ids, likewise, whose values ``label_map`` explains.
         on_frame: called after each frame with the number of frames done and their total.
 
-    Raises:
-        InputError: there are no maps or no labels, a score is unknown, the label map does not fit the maps' classes,
-            or not one frame could be counted.
+    InputError: there are no maps or no labels, a score is unknown, the label map does not fit the maps' classes, or not one frame
+    could be counted.
     """
     options = options or EvaluationOptions()
     if anomaly_labels is None and labels is None:
@@ -128,11 +122,7 @@ class _FrameInputs:
         return any(self.reader.has(frame, PREDICTION) for frame in self.reader.frames)
 
     def read(self, frame: str) -> dict[str, Any]:
-        """The arguments of :meth:`Evaluator.update`.
-
-        Raises:
-            InputError: a file of the frame is missing, damaged or of another type, or no label carries its name.
-        """
+        """The arguments of :meth:`Evaluator.update`; InputError where a file is missing or damaged, or no label is there."""
         # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
         anomaly, labels, prediction = self.labels.anomaly(frame), self.labels.classes(frame), None
         needed = set(self.scores if anomaly is not None else ())

@@ -37,16 +37,9 @@ def evaluate_model(
 
     Scores are counted in their stored encoding, so that the numbers equal those from a maps folder. Components need the
     scores of the labelled frames a second time: these lie in a temporary folder meanwhile, two bytes a pixel and score.
-
-    Args:
-        sampler: over the model's network; returns these scores and msp.
-        samples: labelled frames of the entry.
-        options: scores (None for those that need no further sums or statistics), protocols, components, intervals.
-        size: (height, width) the network sees; None for its inference size.
-        corruption: that every image goes through at its own size.
-
-    Raises:
-        InputError: the data set's classes are not the network's, or no frame could be scored.
+    The sampler is over the model's network and returns the scores of the options (None: those that need no further sums or
+    statistics) and msp; ``size`` is the (height, width) that the network sees, None its inference size; every image goes through the
+    corruption at its own size. InputError: the data set's classes are not the network's, or no frame could be scored.
     """
     anomalies = entry.anomaly_encoding if any(sample.anomaly for sample in samples) else None
     classes = entry.label_map() if any(sample.label for sample in samples) else None

@@ -33,8 +33,7 @@ from segunc.metrics.smiyc import SmiycBins
 
 State = TypeVar("State")
 Numbers = dict[NumberPath, float | None]
-Forms = Mapping[str, str]
-"""Score -> how its maps are stored (:meth:`LabelledFrame.form`)."""
+Forms = Mapping[str, str]  # score -> how its maps are stored (:meth:`LabelledFrame.form`)
 AnomalyProtocol = Literal["pooled", "per-image", "smiyc"]
 PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
 
@@ -62,25 +61,15 @@ def fine_keys(coarse: Counts) -> Counts:
 
 
 class Part(ABC, Generic[State]):
-    """One section of a result; ``State`` is the type of its counts.
+    """One section of a result; ``State`` is the type of its counts."""
 
-    Attributes:
-        section: its place in ``metrics.json``.
-        names: of its numbers below the section.
-        needs: the kind of label it needs, ``anomaly`` or ``class``.
-        lacks: why all its numbers are None where :meth:`count` gave no counts of any frame.
-        undefined: why a number is None where the counts define none.
-        point: names of numbers that are given without an interval, thresholds for instance.
-        batch: frames whose counts are kept before they are combined.
-    """
-
-    section: NumberPath
-    names: Sequence[NumberPath]
-    needs: ClassVar[str]
-    lacks: str
-    undefined: ClassVar[str] = "its counts define no number"
-    point: ClassVar[frozenset[NumberPath]] = frozenset()
-    batch: ClassVar[int] = 1
+    section: NumberPath  # its place in metrics.json
+    names: Sequence[NumberPath]  # of its numbers below the section
+    needs: ClassVar[str]  # the kind of label it needs, ``anomaly`` or ``class``
+    lacks: str  # why all its numbers are None where :meth:`count` gave no counts of any frame
+    undefined: ClassVar[str] = "its counts define no number"  # why a number is None where the counts define none
+    point: ClassVar[frozenset[NumberPath]] = frozenset()  # numbers without an interval, thresholds for instance
+    batch: ClassVar[int] = 1  # frames whose counts are kept before they are combined
 
     @abstractmethod
     def count(self, frame: LabelledFrame) -> State | None:
@@ -108,13 +97,9 @@ class Part(ABC, Generic[State]):
 
 
 class ArrayPart(Part[Counts]):
-    """A part whose counts are one int64 array.
+    """A part whose counts are one int64 array."""
 
-    Attributes:
-        coarse: of counts by 16-bit key ``[2, 65536]``, the bins that replicates keep; None keeps counts as they are.
-    """
-
-    coarse: ClassVar[int | None] = None
+    coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key [2, 65536]; None: all as it is
 
     def combine(self, counts: Sequence[Counts]) -> Counts:
         return np.asarray(sum(counts[1:], counts[0]), np.int64)

@@ -23,12 +23,9 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 
 LEVEL = 0.95
-MOST_UNDEFINED = 0.05
-"""Largest share of replicates without a number (no anomaly was drawn, for instance) that leaves an interval."""
-FEWEST = 40
-"""Replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025."""
-NumberPath = tuple[str, ...]
-"""Where a number stands in a result: ``("scores", "entropy", "pooled", "auroc")``; dotted as a key of a file."""
+MOST_UNDEFINED = 0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
+FEWEST = 40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
+NumberPath = tuple[str, ...]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
 
 
 @dataclass(frozen=True)
@@ -54,9 +51,7 @@ def resampled_units(how: str) -> Callable[[str], str]:
     """The function from a frame's name to the unit that is resampled.
 
     That is the ``frame``, its ``folder``, or what a regular expression finds in the name (its first group, where it has one).
-
-    Raises:
-        InputError: not a regular expression; from the function, one that finds nothing.
+    InputError: not a regular expression; from the function, one that finds nothing.
     """
     if how == "frame":
         return lambda name: name
@@ -136,10 +131,7 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDiff
 
     The p-value is 2 min((1 + #{d <= 0}) / (1 + R), (1 + #{d >= 0}) / (1 + R)), at most 1: the percentile interval inverted,
     with the added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11
-    and section 5.3).
-
-    Raises:
-        InputError: the two differ in length, fewer than FEWEST pairs are numbers, or more than MOST_UNDEFINED are not.
+    and section 5.3). InputError: the two differ in length, fewer than FEWEST pairs are numbers, or more than MOST_UNDEFINED are not.
     """
     a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if a.ndim != 1 or a.shape != b.shape:
@@ -185,11 +177,7 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
 
 
 def load_replicates(path: Path) -> Replicates:
-    """Read what :func:`save_replicates` wrote.
-
-    Raises:
-        InputError: the file cannot be read, or its arrays are not those of replicates.
-    """
+    """Read what :func:`save_replicates` wrote; InputError where a file cannot be read or holds something else."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             paths, values, seed, clusters = (arrays[name] for name in ("paths", "values", "seed", "clusters"))

@@ -24,8 +24,7 @@ Array = npt.NDArray[Any]
 RECORD_NAME = "export.json"
 FORMAT = "segunc-export"
 _ENDINGS = (".hdf5", ".npy")
-_GZIP_LEVEL = 9
-"""As the benchmark's own writer; on smooth maps of two megapixels it takes 0.2 s, level 4 a third of it."""
+_GZIP_LEVEL = 9  # as the benchmark's own writer
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,7 @@ def encode_hdf5(values: Array) -> bytes:
 
 
 def narrow(values: Array, dtype: type[np.floating[Any]]) -> Array:
-    """The values in a type, none of them changed by more than its rounding.
-
-    Raises:
-        InputError: a value is NaN, infinite or beyond the type (+-65504 in float16).
-    """
+    """The values in a type, none changed by more than its rounding; InputError for NaN, infinity or what is beyond the type."""
     largest = float(np.finfo(dtype).max)
     if not np.isfinite(values).all():
         raise InputError("the map holds NaN or infinite values", "finite values", "repair the map")
@@ -82,22 +77,14 @@ FORMATS = {
 
 @dataclass
 class ExportSummary:
-    """What an export did.
+    """What an export did."""
 
-    Attributes:
-        folder: where the files are.
-        written, total: numbers of frames.
-        failed: frame -> why it has no file.
-        flushed: pixels other than 0 that became 0, being nearer to it than the stored type can tell.
-        notes: lines for the user.
-    """
-
-    folder: Path
-    written: int = 0
+    folder: Path  # where the files are
+    written: int = 0  # frames
     total: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    flushed: int = 0
-    notes: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)  # frame -> why it has no file
+    flushed: int = 0  # pixels other than 0 that became 0, being nearer to it than the stored type can tell
+    notes: list[str] = field(default_factory=list)  # what a user should know
 
     @contextmanager
     def counting(self, frame: str, on_frame: Callable[[int, int], None] | None) -> Iterator[None]:
@@ -116,9 +103,9 @@ class ExportSummary:
         """One line where frames failed, naming the first; empty where none did."""
         if not self.failed:
             return ""
-        name, reason = next(iter(self.failed.items()))
-        lost = f"{len(self.failed)} of {self.total} frames could not be exported, first {name} ({reason})"
-        return f"{lost}; the others are in {self.folder}"
+        first = "{} ({})".format(*next(iter(self.failed.items())))
+        lost = f"{len(self.failed)} of {self.total} frames could not be exported"
+        return f"{lost}, first {first}; the others are in {self.folder}"
 
 
 def export_maps(
@@ -140,14 +127,11 @@ def export_maps(
 
     Args:
         maps: a maps folder, of this tool or any other.
-        out: the output folder; made if missing.
-        score: the score to export, as it is named in ``maps``.
         to: ``smiyc`` (``anomaly_p/METHOD/DATASET/FRAME.hdf5``, data set ``value``, float16, gzip) or ``fishyscapes``
             (``FRAME_anomaly.npy``, float32).
         method, dataset: names of the method and, as the benchmark's (``AnomalyTrack-all``), of the data set; required for
             ``smiyc``.
         overwrite: remove the files of an earlier export at the same place first.
-        on_frame: called after each frame with the number of frames done and their total.
 
     Raises:
         InputError: nothing to export, an unknown score or format, a name that is no folder name, two frames of one

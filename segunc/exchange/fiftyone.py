@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 INDEX_NAME = "segunc.json"
 FORMAT = "segunc-fiftyone"
 DATA, LABELS, HEATMAPS = "data", "labels", "heatmaps"
-FIRST_CLASS = 1
-"""Mask value of class 0: FiftyOne draws nothing where a mask is 0."""
+FIRST_CLASS = 1  # mask value of class 0: FiftyOne draws nothing where a mask is 0
 
 
 def export_fiftyone(
@@ -40,15 +39,8 @@ def export_fiftyone(
 
     Masks hold the class id plus 1. Heatmaps are uint8, 0..255 over the fixed range of the score, which the index names
     with the classes and the statistics of each frame. A frame without an image has no place in FiftyOne and fails.
-
-    Args:
-        content: what is written.
-        out: the output folder; made if missing.
-        overwrite: remove an earlier export in ``out`` first.
-        on_frame: called after each frame with the number of frames done and their total.
-
-    Raises:
-        InputError: an output folder that holds something else.
+    ``overwrite`` removes an earlier export in ``out`` first; ``on_frame`` is told the frames done and their total.
+    InputError where ``out`` holds something else.
     """
     _prepare(out, overwrite=overwrite)
     samples: list[dict[str, Any]] = []
@@ -77,11 +69,7 @@ def load_fiftyone(folder: str | Path, name: str) -> fiftyone.Dataset:
 
 
 def fiftyone_samples(folder: Path) -> tuple[list[fiftyone.Sample], dict[int, str]]:
-    """The samples of an exported folder, in its order, and mask value -> class name; needs no database.
-
-    Raises:
-        InputError: FiftyOne is not installed, or the folder is no such export.
-    """
+    """The samples of an exported folder, in its order, and mask value -> class name, as :func:`load_fiftyone`; needs no database."""
     os.environ.setdefault("FIFTYONE_DO_NOT_TRACK", "true")
     try:
         import fiftyone

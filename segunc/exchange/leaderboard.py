@@ -63,10 +63,7 @@ def load_board(path: Path, track: Track) -> list[BoardRow]:
     """The methods of one table of a ``leaderboard.json``.
 
     The file is an object of tables (``anomaly_track``, ...), or one table alone: a list of rows with ``method`` and
-    :attr:`Track.fields`, all fractions of 1. A value that is no fraction counts as missing.
-
-    Raises:
-        InputError: the file cannot be read, or is of another form.
+    :attr:`Track.fields`, all fractions of 1. A value that is no fraction counts as missing; another form is an InputError.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -94,11 +91,8 @@ def _fraction(value: Any) -> Cell:
 def place_results(
     board: Sequence[BoardRow], results: Sequence[EvaluationResult], track: Track, scores: Sequence[str] | None = None
 ) -> list[BoardRow]:
-    """The board with a row for each score (or only for ``scores``) of our results among its rows, best AUPR first.
-
-    Raises:
-        InputError: no result has a number of the board's protocol.
-    """
+    """The board with a row for each score (or only for ``scores``) of our results among its rows, best AUPR first; InputError
+    where no result has a number of the board's protocol."""
     ours = []
     for result in results:
         for score in scores or result.content["scores"]:

@@ -46,11 +46,7 @@ class ViewerFrame:
 
 class ViewerMaps:
     """A maps folder, of this tool or any other, as viewers want it: with the scores to carry, None for all, and the source
-    images, None for the input that the manifest records.
-
-    Raises:
-        InputError: no maps, an unknown score, or no such images.
-    """
+    images, None for the input that the manifest records. InputError: no maps, an unknown score, or no such images."""
 
     def __init__(self, maps: Path, scores: Sequence[str] | None = None, images: str | Path | None = None) -> None:
         self.reader: MapsReader = open_maps(maps)
@@ -85,9 +81,7 @@ def export_rerun(
     """Write maps as one ``.rrd`` file, which appears when it is complete; ``on_frame`` is told the frames done and their total.
 
     Scores are float32 in real units, shown in the colours and the fixed ranges of the overlays; their statistics are plots.
-
-    Raises:
-        InputError: the SDK is not installed, another ending, or a file that is there and that nobody asked to overwrite.
+    InputError: the SDK is not installed, another ending, or a file that is there and that nobody asked to overwrite.
     """
     try:
         import rerun

@@ -43,11 +43,8 @@ class DisplayRange:
 
 
 def display_range(score: str, given: tuple[float, float] | None = None) -> DisplayRange:
-    """The range of a score: the one given, or the fixed one; its ends are marked open where values can lie beyond.
-
-    Raises:
-        InputError: no range is given for a score without a fixed one, or of another tool.
-    """
+    """The range of a score: the one given, or the fixed one (InputError where there is none); its ends are marked open where values
+    can lie beyond."""
     known: Score | None = SCORES.get(score)
     shown = given or (known.colours if known else None)
     if shown is None:
@@ -88,10 +85,8 @@ def page_ranges(
     """The range of each score of a maps folder, or of some of them; it is the same for all frames.
 
     A range of the user's own comes first, then the fixed range of the score. Whole numbers of other tools lie in 0..1. An unbounded
-    score gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards.
-
-    Raises:
-        InputError: a range for a score that is not there.
+    score gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards. A range for a score that is
+    not there is an InputError.
     """
     given = given or {}
     unknown = sorted(set(given) - set(reader.scores))

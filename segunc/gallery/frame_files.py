@@ -31,17 +31,15 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
 
 FRAMES, THUMBNAILS = "frames", "thumbnails"
+# Names of what stands beside the scores and `prediction`: source image, anomaly label, class label.
 IMAGE, ANOMALY, TRUTH = "image", "anomaly", "truth"
-"""Names of what stands beside the scores and ``prediction``: source image, anomaly label, class label."""
 OTHER = "other"  # folder of the maps of the second model, within those of the frame
 THUMBNAIL_WIDTH = 320
 STATISTICS = ("mean", "p99", "max")
-"""Statistics of a score over a frame: arithmetic mean, 99th percentile (the smallest value that at least 99 % of
-the pixels do not exceed), largest value."""
+"""Of a score over a frame; p99 is the smallest value that at least 99 % of the pixels do not exceed."""
 SHARES = {"any": 0.0, "tenth": 0.1, "half": 0.5, "most": 0.9}
 """Which share of an object's pixels must reach the threshold for it to be found; ``any`` is one pixel."""
-SMALLEST_OBJECT = 10
-"""Pixels below which a labelled region is taken for a speck of the labelling, unless a frame has no larger one."""
+SMALLEST_OBJECT = 10  # pixels; a smaller labelled region is a speck of the labelling, unless a frame has no larger
 _LEVEL = 1  # of zlib: level 6 takes three times as long for 5 % less
 
 Values = npt.NDArray[np.float32]

@@ -26,11 +26,8 @@ Label = npt.NDArray[np.uint8]
 
 
 def open_maps(folder: Path) -> MapsReader:
-    """The maps of one folder.
-
-    Raises:
-        InputError: there are none, or the folder holds several maps folders, whose codes must not be read as another tool's.
-    """
+    """The maps of one folder; InputError where there are none, or several maps folders, whose codes must not be read as another
+    tool's."""
     if not (folder / MANIFEST_NAME).exists():
         inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
         if inner:
@@ -40,11 +37,7 @@ def open_maps(folder: Path) -> MapsReader:
 
 
 def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
-    """The scores asked for, each once; all where None.
-
-    Raises:
-        InputError: one of them has no maps.
-    """
+    """The scores asked for, each once; all where None. InputError where one of them has no maps."""
     unknown = [score for score in scores or () if score not in reader.scores]
     if unknown:
         known = ", ".join(reader.scores) or "(there is none)"
@@ -144,11 +137,7 @@ def find_review_labels(
     *,
     region: Region | None,
 ) -> ReviewLabels:
-    """Find the labels of frames in the folders given.
-
-    Raises:
-        InputError: a folder is missing or holds no label of any of the frames, or class labels come without a map.
-    """
+    """Find the labels of frames in the folders given; InputError where a folder holds none, or class labels come without a map."""
     if classes is not None and label_map is None:
         raise InputError("class labels are given without a label map", "the label map that explains their values")
     found: list[Mapping[str, Path]] = []

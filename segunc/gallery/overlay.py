@@ -18,8 +18,7 @@ from segunc.gallery.colormap import DisplayRange, colour_table, colourise, level
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Colour = tuple[int, int, int]
-INK, FAINT_INK, PAPER = (236, 236, 240), (168, 168, 178), (22, 22, 26)
-"""Colours of text, of minor text and of the strips that carry it, RGB."""
+INK, FAINT_INK, PAPER = (236, 236, 240), (168, 168, 178), (22, 22, 26)  # RGB of text, minor text and its strips
 MINIMUM_TEXT = 12  # height of capital letters in pixels below which text is not drawn: smaller is not legible in a JPEG
 OUTLINE_NOTE = "outlined: labelled anomaly"
 MINIMUM_WIDTH = 640  # smaller pictures are enlarged by a whole factor, so that their legend can be read
@@ -152,12 +151,8 @@ def draw_overlay(
 
     The image is shown in grey, darkened to 80 %. Colour covers it the more, the higher the score, by a fixed rule: 10 % at the low end
     of the range, 85 % at the high end; the legend's bar is painted by the same rule over mid-grey.
-
-    Args:
-        image: RGB uint8 ``[H, W, 3]``.
-        values: the score in real units ``[h, w]``; taken to the image's size by the nearest value.
-        legend: what it is and how it is shown.
-        anomaly: labelled anomalies ``[H, W]``, outlined.
+    ``image`` is RGB uint8 ``[H, W, 3]``; ``values`` in real units ``[h, w]`` are taken to its size by the nearest value; labelled
+    anomalies ``[H, W]`` are outlined.
     """
     _check_mask(image, anomaly)
     height, width = image.shape[:2]
@@ -204,13 +199,8 @@ def draw_panel(
     """Tiles in rows of three, RGB uint8: image, prediction, class legend, then one tile a score.
 
     Where tiles are smaller than the maps, a tile pixel is the mean colour of those it stands for.
-
-    Args:
-        image: RGB uint8 ``[H, W, 3]``; left out where it is not at hand.
-        prediction: class ids ``[h, w]``; left out without classes.
-        scores: legends and maps in real units ``[h, w]``.
-        classes: names and colours in the order of their ids.
-        anomaly: labelled anomalies ``[H, W]``, outlined in every tile.
+    The image is RGB uint8 ``[H, W, 3]``, left out where it is not at hand; the prediction class ids ``[h, w]``, left out without
+    classes, which are names and colours by id; maps are in real units ``[h, w]``; anomalies ``[H, W]`` are outlined in every tile.
     """
     if image is not None:
         _check_mask(image, anomaly)

@@ -57,9 +57,8 @@ def write_review(
         limit: carry only the frames with the highest mean entropy, as many as this.
         on_frame: called after each frame with the number of frames done and their total.
 
-    Raises:
-        InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics
-            file, or an output folder that holds something else.
+    InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics file, or an output
+    folder that holds something else.
     """
     reader = inputs.open_maps(maps)
     chosen = inputs.choose_scores(reader, scores)

@@ -74,9 +74,8 @@ def write_pictures(
         images: the source images; None is the input that the manifest records.
         on_frame: called after each frame with the number of frames done and their total.
 
-    Raises:
-        InputError: no maps, an unknown score, no frame of the names given, no image for overlays, no label of any frame, or
-            an output that is a maps folder or lies in one.
+    InputError: no maps, an unknown score, no frame of the names given, no image for overlays, no label of any frame, or an output that
+    is a maps folder or lies in one.
     """
     reader = open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):

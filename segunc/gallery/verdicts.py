@@ -15,8 +15,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
 from segunc.gallery.frame_files import write_data
 
+# As they stand in files -> in words.
 VERDICTS = {"true-alarm": "true alarm", "false-alarm": "false alarm", "missed": "missed", "unsure": "unsure"}
-"""The verdicts, as they stand in files and in words."""
 FORMAT = "segunc-verdicts"
 FORMAT_VERSION = 1
 PAGE_NAME = "review.json"
@@ -35,12 +35,8 @@ class Verdict:
 
 
 def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
-    """The verdicts of a file exported by the page, JSON or CSV by its ending, on ``frames`` of the run of this id.
-
-    Raises:
-        InputError: the file is damaged, of another version or of another run, or names a frame twice, a frame that
-            is not there or a verdict that there is not.
-    """
+    """The verdicts of a file exported by the page, JSON or CSV by its ending, on ``frames`` of the run of this id; InputError where
+    it is damaged, of another version or run, or names a frame twice, a frame that is not there or a verdict that there is not."""
     if path.suffix.lower() not in (".json", ".csv"):
         raise InputError(f"verdicts {path}", "a .json or .csv file exported by the review page", "export again")
     rows, known, seen = _verdicts(path, _entries(path, run)), set(frames), set[str]()

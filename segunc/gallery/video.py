@@ -46,11 +46,8 @@ def video_suffix() -> str:
 
 
 def frame_rate(maps: Path, given: float | None = None) -> float:
-    """Frames a second of a video of a maps folder: as given, else that of its source and of the frames that were taken.
-
-    Raises:
-        InputError: it is not given and not recorded, as for images.
-    """
+    """Frames a second of a video of a maps folder: as given, else that of its source and of the frames that were taken; InputError
+    where neither is known, as for images."""
     if given is not None:
         return given
     manifest = (read_manifest(maps) if is_ours(maps) else None) or {}
@@ -65,11 +62,8 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float) -> Path:
 
     The first picture decides the size (even, as both codecs want it); pictures of another shape are fitted into it with dark margins.
     ``out`` ends in ``.webm``, or in ``.mp4`` where there is an encoder (:func:`video_suffix`); ``fps`` is as the source states it (29.97
-    stays 29.97).
-
-    Raises:
-        InputError: no picture, another ending, no frame rate.
-        PartialFailure: the encoder is missing or failed, or a picture cannot be read; no file is left.
+    stays 29.97). InputError: no picture, another ending, no frame rate; PartialFailure, without a file: the encoder is missing or
+    failed, or a picture cannot be read.
     """
     if not pictures:
         raise InputError(f"no picture for the video {out}", "at least one overlay", "predict with overlays first")

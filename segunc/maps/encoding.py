@@ -32,7 +32,11 @@ Floats = npt.NDArray[np.float32]
 
 
 def encode_unit(values: npt.NDArray[np.floating]) -> Codes:
-    """uint16 codes round(65535 sqrt(v)) of values in 0..1, clipped, as rounding may cross the ends; InputError for NaN, inf."""
+    """uint16 codes round(65535 sqrt(v)) of values in 0..1, clipped, as rounding may cross the ends.
+
+    Raises:
+        InputError: a value is NaN or infinite.
+    """
     if not np.isfinite(values).all():
         raise InputError("a map holds NaN or infinite values", "finite values in 0..1", "check the network's weights")
     root = np.sqrt(np.clip(values.astype(np.float32), 0.0, 1.0))

@@ -50,15 +50,17 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def raise_failures(self) -> None:
-        """Raise PartialFailure where a frame failed, naming how many and the first reason."""
-        if self.failed:
-            done = self.finished + self.skipped
-            name, reason = next(iter(self.failed.items()))
-            raise PartialFailure(
-                f"{len(self.failed)} of {len(self.failed) + done} frames failed, first {name} ({reason}); "
-                f"the other {done} are kept, all failures are listed in manifest.json, and the same command tries them again"
-            )
+    @property
+    def failure(self) -> str:
+        """How many frames failed and the first reason, in one line; empty where none did."""
+        if not self.failed:
+            return ""
+        done = self.finished + self.skipped
+        first = "{} ({})".format(*next(iter(self.failed.items())))
+        return (
+            f"{len(self.failed)} of {len(self.failed) + done} frames failed, first {first}; the other {done} are kept, "
+            "all failures are listed in manifest.json, and the same command tries them again"
+        )
 
 
 def run_pipeline(
@@ -71,7 +73,6 @@ def run_pipeline(
     writers: int = 2,
     draw_overlay: DrawOverlay | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    raise_failures: bool = True,
     sequence: Sequential | None = None,
 ) -> Summary:
     """Write the maps of every frame of a source that the writer has not finished, and close the writer.
@@ -88,11 +89,10 @@ def run_pipeline(
             group is written while the next is computed.
         writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
         on_progress: called after each frame, from one thread at a time, not always this one.
-        raise_failures: end with PartialFailure where frames failed; without it look at ``Summary.failed``.
         sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
-    What was finished is kept after a PartialFailure (frames failed, or a file could not be written) and after whatever
-    ``process`` or ``draw_overlay`` raise.
+    What was finished is kept after a PartialFailure (a file could not be written) and after whatever ``process`` or
+    ``draw_overlay`` raise; a frame that fails is in the summary.
     """
     if group < 1:
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
@@ -113,10 +113,7 @@ def run_pipeline(
     if sequence is not None:
         sequence.finish()
     writer.close("finished")
-    summary = Summary(run.written, run.skipped, dict(writer.failed), time.monotonic() - run.started)
-    if raise_failures:
-        summary.raise_failures()
-    return summary
+    return Summary(run.written, run.skipped, dict(writer.failed), time.monotonic() - run.started)
 
 
 @dataclass

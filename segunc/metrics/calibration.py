@@ -93,18 +93,12 @@ def expected_calibration_error(sums: Floats) -> float | None:
 
 @dataclass(frozen=True)
 class Reliability:
-    """A reliability diagram with equal-width bins.
+    """A reliability diagram with B equal-width bins; NaN in an empty one."""
 
-    Attributes:
-        edges: ``[B + 1]`` over 0..1.
-        confidence, accuracy: ``[B]`` mean confidence, and share of rightly predicted pixels, in 0..1; NaN in an empty bin.
-        pixels: int64 ``[B]``.
-    """
-
-    edges: Floats
-    confidence: Floats
-    accuracy: Floats
-    pixels: npt.NDArray[np.int64]
+    edges: Floats  # [B + 1] over 0..1
+    confidence: Floats  # [B] mean, in 0..1
+    accuracy: Floats  # [B] share of rightly predicted pixels, in 0..1
+    pixels: npt.NDArray[np.int64]  # [B]
 
 
 def reliability(sums: Floats) -> Reliability:

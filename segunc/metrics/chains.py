@@ -41,11 +41,8 @@ def rank_normalised_rhat(chains: Array) -> float:
 def effective_sample_size(chains: Array) -> float:
     """Bulk effective sample size of a quantity, at most S log10 S of its S = M N draws ``[M, N]``; NaN where it is constant.
 
-    Autocorrelations of the rank-normalised split chains, summed by Geyer's initial positive and monotone
-    sequence (Geyer 1992); Vehtari et al. 2021, sections 3.2 and 4.3.
-
-    Raises:
-        InputError: as :func:`rank_normalised_rhat`.
+    Autocorrelations of the rank-normalised split chains, summed by Geyer's initial positive and monotone sequence (Geyer 1992);
+    Vehtari et al. 2021, sections 3.2 and 4.3. InputError as :func:`rank_normalised_rhat`.
     """
     halves = _split(chains)
     if not _varies(halves):

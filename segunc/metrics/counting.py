@@ -128,17 +128,11 @@ def _count_rows(labels: npt.NDArray[np.uint8], values: npt.NDArray[np.unsignedin
 @dataclass(frozen=True)
 class DetectionCurve:
     """Cumulated counts at each distinct score, from the highest score down; the numbers of a curve below are in 0..1, and
-    None where it is :attr:`undefined`.
+    None where it is :attr:`undefined`."""
 
-    Attributes:
-        thresholds: ``[T]`` the distinct scores, descending, as keys or as values.
-        true_positives: int64 ``[T]`` anomalous pixels at or above each threshold; the last one is their total.
-        false_positives: int64 ``[T]`` normal pixels, likewise.
-    """
-
-    thresholds: npt.NDArray[np.generic]
-    true_positives: npt.NDArray[np.int64]
-    false_positives: npt.NDArray[np.int64]
+    thresholds: npt.NDArray[np.generic]  # [T] the distinct scores, descending, as keys or as values
+    true_positives: npt.NDArray[np.int64]  # [T] anomalous pixels at or above each threshold; the last is their total
+    false_positives: npt.NDArray[np.int64]  # [T] normal pixels, likewise
 
     @property
     def positives(self) -> int:

@@ -22,11 +22,8 @@ Matrix = npt.NDArray[np.int64]
 
 
 def confusion_matrix(labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int) -> Matrix:
-    """Pixels by true class (train ids in 0..C-1, or 255 ignored) and predicted class, of the same shape.
-
-    Raises:
-        InputError: the shapes differ, or an id is no class (where the label is not ignored).
-    """
+    """Pixels by true class (train ids in 0..C-1, or 255 ignored) and predicted class, of the same shape; InputError where the
+    shapes differ, or an id is no class (where the label is not ignored)."""
     if labels.shape != prediction.shape:
         given = f"labels of shape {labels.shape} and a prediction of shape {prediction.shape}"
         raise InputError(given, "one size for both")

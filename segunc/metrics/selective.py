@@ -59,15 +59,10 @@ _HARMONIC = np.concatenate(([0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))))
 
 @dataclass(frozen=True)
 class RiskCoverage:
-    """Accepted pixels at each distinct score, from the most certain up.
+    """Accepted pixels at each of T distinct scores, from the most certain up."""
 
-    Attributes:
-        accepted: int64 ``[T]`` pixels whose score is at or below each threshold; the last one is their total N.
-        wrong: int64 ``[T]`` the wrongly predicted ones among them.
-    """
-
-    accepted: npt.NDArray[np.int64]
-    wrong: npt.NDArray[np.int64]
+    accepted: npt.NDArray[np.int64]  # [T] pixels with a score at or below each threshold; the last is their total N
+    wrong: npt.NDArray[np.int64]  # [T] the wrongly predicted ones among them
 
     @property
     def total(self) -> int:
@@ -148,17 +143,11 @@ def ause(curve: RiskCoverage) -> float | None:
 
 @dataclass(frozen=True)
 class Sparsification:
-    """Sparsification curves, normalised to 1 with nothing removed.
+    """Sparsification curves of P points, normalised to 1 with nothing removed."""
 
-    Attributes:
-        removed: ``[P]`` share of the pixels that are removed, 0..1 (1 excluded).
-        by_score: ``[P]`` error rate of the rest over that of all pixels, where the least certain are removed first.
-        by_error: ``[P]`` the same where the wrong pixels are removed first, the best that any score can do.
-    """
-
-    removed: Floats
-    by_score: Floats
-    by_error: Floats
+    removed: Floats  # [P] share of the pixels that are removed, 0..1 (1 excluded)
+    by_score: Floats  # [P] error rate of the rest over that of all pixels, where the least certain are removed first
+    by_error: Floats  # [P] the same where the wrong pixels are removed first, the best that any score can do
 
 
 def sparsification(curve: RiskCoverage, points: int) -> Sparsification:

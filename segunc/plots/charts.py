@@ -17,24 +17,19 @@ from matplotlib.figure import Figure
 from segunc.core.files import write_atomically
 from segunc.metrics.counting import Floats
 
-WIDTH = 3.15
-"""Width of a figure in inches: 8 cm, one column of a two-column page."""
-PANEL = 2.35
-"""Height of a panel in inches, without the legend."""
-LEGEND_ROW = 0.155
-"""Height of a row of the legend in inches."""
+WIDTH = 3.15  # of a figure in inches: 8 cm, one column of a two-column page
+PANEL = 2.35  # height of a panel in inches, without the legend
+LEGEND_ROW = 0.155  # height of a row of the legend in inches
 INK, FAINT, GRID = "#1c1d21", "#6b6e78", "#dcdde2"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe & Ito's palette, told apart by colour-blind readers, without its yellow, which vanishes on white."""
 DASHES: tuple[tuple[float, ...] | None, ...] = (None, (4, 1.4), (1, 1.2), (5, 1.2, 1, 1.2), (8, 2))
 """On-off lengths in line widths, None solid: lines are told apart in grey print too. 7 colours and 5 dashes repeat
 together only after 35 lines."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-"""Shapes tell points apart in grey print too; with 7 colours they repeat together only after 56 points."""
-MOST_POINTS = 2000
-"""Points of a drawn line; more only make the files large."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")  # with 7 colours they repeat together only after 56 points
+MOST_POINTS = 2000  # of a drawn line; more only make the files large
+# Dotted lines of reference: chance, base rate, the best possible.
 REFERENCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 1}
-"""Of dotted lines of reference: chance, base rate, the best possible."""
 FORMATS = ("pdf", "svg", "png")
 LOOK: dict[str, Any] = {
     "font.size": 7.5,
@@ -82,15 +77,8 @@ def new_figure(
     share_x: bool = False,
     ratios: Sequence[float] | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of stacked panels with room for a legend below, and its axes from the top.
-
-    Args:
-        labels, title: of the legend.
-        panels: number of panels.
-        height: of all panels in inches.
-        share_x: whether the panels have one x axis.
-        ratios: relative heights of the panels; None is equal ones.
-    """
+    """A figure of stacked panels, ``height`` inches all together, with room for a legend of these labels and this title below, and
+    its axes from the top; ``ratios`` are relative heights of the panels, None for equal ones."""
     rows = -(-len(labels) // _columns(labels)) + bool(title)
     figure = Figure(figsize=(WIDTH, height + LEGEND_ROW * rows), layout="constrained")
     axes = figure.subplots(panels, 1, squeeze=False, sharex=share_x, height_ratios=ratios)[:, 0]
@@ -132,17 +120,14 @@ def save_figure(figure: Figure, path_without_suffix: Path) -> list[Path]:
 class Line:
     """One curve ``x[P], y[P]`` of a figure.
 
-    Attributes:
-        name: what it belongs to, a score or a model.
-        value: the number of the curve, shown beside the name; None shows none.
-        place: its place among what is compared, which decides colour and dashes; None is its place in the list. Give it
-            where figures of one report do not all show the same names.
+    ``place`` among what is compared decides colour and dashes; None is its place in the list. Give it where figures of one report do
+    not all show the same names.
     """
 
-    name: str
+    name: str  # what it belongs to, a score or a model
     x: Floats
     y: Floats
-    value: float | None = None
+    value: float | None = None  # the number of the curve, shown beside the name; None shows none
     place: int | None = None
 
     @property
@@ -170,13 +155,8 @@ def draw_lines(axes: Axes, lines: Sequence[Line], **look: Any) -> list[Any]:
 
 @styled
 def series_figure(panels: Sequence[tuple[str, Sequence[Line]]], x_label: str, marks: Sequence[float] = ()) -> Figure:
-    """Panels of lines over one horizontal axis.
-
-    Args:
-        panels: from the top, the label of the vertical axis and the lines; all with the same names in the same order.
-        x_label: of the common horizontal axis.
-        marks: places on it that are marked by a dotted line.
-    """
+    """Panels of lines over one horizontal axis, which is marked by dotted lines: from the top, the label of the vertical axis and
+    the lines; all with the same names in the same order."""
     names = [line.name for line in panels[0][1]]
     figure, every = new_figure(names, "", len(panels), 0.75 * PANEL * len(panels), share_x=True)
     handles: list[Any] = []
@@ -205,13 +185,8 @@ class Point:
 
 @styled
 def scatter_figure(panels: Sequence[tuple[str, Sequence[Point]]], x_label: str, logarithmic: bool) -> Figure:
-    """Panels of points over one horizontal axis, with their intervals as thin bars.
-
-    Args:
-        panels: from the top, the label of the vertical axis and the points; a point may lack in some of them.
-        x_label: of the common horizontal axis.
-        logarithmic: whether that axis is.
-    """
+    """Panels of points over one horizontal axis, with their intervals as thin bars: from the top, the label of the vertical axis
+    and the points, of which one may lack in some panels."""
     names = {point.name: point.place for _, points in panels for point in points}
     labels = sorted(names, key=lambda name: names[name])
     figure, every = new_figure(labels, "", len(panels), PANEL * len(panels), share_x=True)

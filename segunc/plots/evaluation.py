@@ -39,26 +39,16 @@ from segunc.scores import stored_as_codes
 
 Points = dict[str, dict[str, dict[str, list[float]]]]
 """Figure -> line -> ``x`` and ``y`` (for the reliability diagram also ``pixels``)."""
-BAR = 0.13
-"""Height of a bar in inches."""
-GAP = 0.07
-"""Space between classes in inches."""
-ROW_HEIGHT = 1.25
-"""Height of the histogram of one score in inches."""
+BAR, GAP = 0.13, 0.07  # height of a bar and space between classes in inches
+ROW_HEIGHT = 1.25  # of the histogram of one score in inches
 
 
 def write_plots(gatherer: Gatherer, result: Result, folder: Path, name: str) -> list[Path]:
     """Write the figures that the counts of an evaluation allow into a folder, made if missing: PR, ROC, histograms, reliability,
     risk-coverage, sparsification, patches and class bars; and ``curves.json`` with the points of the curves, as drawn.
 
-    Args:
-        gatherer: the counts.
-        result: the numbers of the same evaluation.
-        folder: of the files that are returned.
-        name: of the model, in the figures that show one.
-
-    Raises:
-        InputError: nothing can be drawn, or the folder is a file.
+    ``result`` holds the numbers of the same evaluation; figures that show one model call it ``name``. InputError where nothing can
+    be drawn, or the folder is a file.
     """
     points: Points = {}
     figures = _anomaly_figures(gatherer, points) | _class_figures(gatherer, result, name, points)

@@ -14,18 +14,25 @@ from torch import Tensor
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, draw_noise, mix_seed
-from segunc.affine.posterior import Prior
-from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from segunc.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.metrics.chains import convergence
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
-from segunc.training.chains import Chain, CyclicalSteps, HamiltonianChain, LangevinChain, run_chains
+from segunc.training.chains import (
+    Chain,
+    ChainConfig,
+    CyclicalSteps,
+    HamiltonianChain,
+    HmcConfig,
+    LangevinChain,
+    run_chains,
+)
 from segunc.training.config import FinetuneConfig
 from segunc.training.data import Batch, Minibatches, load_batches, spaced
 from segunc.training.finetune_run import FinetuneRun
-from segunc.training.resume import CHECKPOINTS, LAST
+from segunc.training.progress import CHECKPOINTS, LAST
 from segunc.training.target import LogPosterior
 
 
@@ -105,35 +112,6 @@ class HMC(ChainStates):
 
 
 @dataclass(frozen=True)
-class ChainConfig(Settings):
-    """What all chains have in common: the posterior that they sample, and where they start.
-
-    Args:
-        scope: norm sites whose affine parameters move: all, encoder, decoder, last:N, every:N or a regular expression.
-        effective_pixels: N_eff, how many independent pixels the training set counts for.
-        prior_scale: s of the Gaussian prior N(theta; theta_base, s^2) on the affine parameters.
-        temperature: T of the posterior; below 1 it is a cold one.
-        frames: training frames that are the data, evenly spaced (0: all).
-        chains: how many, run one after the other.
-        start_spread: standard deviation of the starts around the trained values, in units of the prior's; 0 starts at them.
-        seed: of everything random.
-    """
-
-    scope: str = "all"
-    effective_pixels: PositiveFloat = Prior.effective_pixels
-    prior_scale: PositiveFloat = Prior.scale
-    temperature: PositiveFloat = Prior.temperature
-    frames: NonNegativeInt = 0
-    chains: PositiveInt = 1
-    start_spread: NonNegativeFloat = 0.0
-    seed: NonNegativeInt = 0
-
-    def prior(self) -> Prior:
-        """The prior of these settings."""
-        return Prior(self.prior_scale, self.effective_pixels, temperature=self.temperature)
-
-
-@dataclass(frozen=True)
 class SgldConfig(ChainConfig):
     """How SGLD runs: steps in cycles, each of which ends with the states that are kept.
 
@@ -171,34 +149,6 @@ class SghmcConfig(SgldConfig):
     section = "sghmc"
     lr: PositiveFloat = 0.01
     momentum: NonNegativeFloat = 0.9
-
-
-@dataclass(frozen=True)
-class HmcConfig(ChainConfig):
-    """How HMC runs, on the whole data at every step.
-
-    Args:
-        samples: states kept from each chain, one after each trajectory.
-        warmup: trajectories before them, which adapt the step size.
-        trajectory: length of a trajectory, or none for pi s sqrt(T) / 2 with the prior's s.
-        step_size: of the leapfrog integrator, or none to adapt it.
-        target_acceptance: acceptance probability that it is adapted to, 0..1.
-        jitter: the step size of each trajectory is uniform within this share around it, 0..1.
-        max_steps: leapfrog steps of a trajectory at most; those that need more are cut short and counted.
-        dtype: floating type of the network.
-    """
-
-    section = "hmc"
-    chains: PositiveInt = 2
-    start_spread: NonNegativeFloat = 1.0
-    samples: PositiveInt = 50
-    warmup: NonNegativeInt = 30
-    trajectory: PositiveFloat | None = None
-    step_size: PositiveFloat | None = None
-    target_acceptance: PositiveFloat = 0.8
-    jitter: NonNegativeFloat = 0.1
-    max_steps: PositiveInt = 1000
-    dtype: Literal["float32", "float64"] = "float32"
 
 
 _BATCHES, _START, _NOISE = range(3)
@@ -276,21 +226,10 @@ def finetune_hmc(run: FinetuneRun[HmcConfig]) -> dict[str, Any]:
     target = _target(run, getattr(torch, settings.dtype))
     data = run.data.dataset("train")
     density = target.on(load_batches(data, spaced(len(data), settings.frames), run.data.batch_size))
-    deviation = settings.prior_scale * math.sqrt(settings.temperature)
 
     def chain(number: int) -> Chain:
-        return HamiltonianChain(
-            density,
-            _start(target, settings, number),
-            seed=mix_seed(settings.seed, number, _NOISE),
-            trajectory=settings.trajectory or math.pi * deviation / 2,
-            warmup=settings.warmup,
-            total=settings.warmup + settings.samples,
-            step=settings.step_size,
-            target=settings.target_acceptance,
-            jitter=settings.jitter,
-            max_steps=settings.max_steps,
-        )
+        seed = mix_seed(settings.seed, number, _NOISE)
+        return HamiltonianChain(density, _start(target, settings, number), settings, seed)
 
     return _sample(run, target, HMC, chain)
 
@@ -306,7 +245,6 @@ def _sample(
     run: FinetuneRun[Any], target: LogPosterior, posterior: type[ChainStates], chain: Callable[[int], Chain]
 ) -> dict[str, Any]:
     """Run the chains, look at their convergence and write the model."""
-
     chains, count = run.options.chains, len(target.base)
     run.say(f"{posterior.method}: {chains} chains over {count:,} affine parameters")
     states, records = run_chains(chain, chains, run.out / CHECKPOINTS / LAST, resume=run.resume is not None)

@@ -18,7 +18,7 @@ from segunc.core.files import link_or_copy, write_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR
 from segunc.posteriors.methods import Method
 from segunc.training.config import now
-from segunc.training.progress import Say, is_first_process, say
+from segunc.training.progress import Say, claim_checkpoints, is_first_process, say
 
 if TYPE_CHECKING:
     from segunc.posteriors.files import Model
@@ -61,19 +61,10 @@ def train_members(
 ) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Train one network for each seed, all different, into ``seed-N`` below ``out``; finished ones are skipped.
 
-    Args:
-        config: of ``segunc train``; its own seed plays no part.
-        device: ``auto``, ``cpu`` or ``cuda[:N]``.
-        say: receives a line for each member.
-
-    Yields:
-        the folder and what was measured, after each training.
-
-    Raises:
-        InputError: a seed twice, or a finished member of other settings.
+    ``config`` is that of ``segunc train``; its own seed plays no part. Yields the folder and what was measured, after each training.
+    InputError for a seed twice, or a finished member of other settings.
     """
     from segunc.training.base import train_network
-    from segunc.training.resume import claim_checkpoints
 
     if len(set(seeds)) < len(seeds) or not seeds or min(seeds) < 0:
         raise InputError(f"--seeds {','.join(map(str, seeds))}", "different numbers of at least 0", "e.g. 0,1,2,3")

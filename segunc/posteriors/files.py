@@ -37,27 +37,16 @@ MEMBERS = "members"
 
 @dataclass
 class Model:
-    """A network with its posterior, ready for the sampler.
+    """A network with its posterior, ready for the sampler."""
 
-    Attributes:
-        network: in eval mode; converted when its own posterior is not deterministic. Member 0 of an ensemble.
-        sha256: of the base network's weights.
-        posterior_sha256: of the posterior's tensors and settings (of an ensemble all members' networks too), or None for a
-            deterministic network.
-        report: what the conversion did, None for a deterministic network.
-        record: the content of ``posterior.json``, empty for a deterministic network.
-        calibration: the temperature that was fitted on this model, or None.
-        max_logit_statistics: of the base network on its training set, or None.
-    """
-
-    network: SegmentationNetwork
+    network: SegmentationNetwork  # in eval mode; converted when its own posterior draws; member 0 of an ensemble
     posterior: AnyPosterior
-    sha256: str
-    posterior_sha256: str | None
-    report: ConversionReport | None
-    record: dict[str, Any]
-    calibration: Calibration | None = None
-    max_logit_statistics: MaxLogitStatistics | None = None
+    sha256: str  # of the base network's weights
+    posterior_sha256: str | None  # of tensors, settings and members' networks; None for a deterministic network
+    report: ConversionReport | None  # what the conversion did; None for a deterministic network
+    record: dict[str, Any]  # the content of ``posterior.json``, empty for a deterministic network
+    calibration: Calibration | None = None  # the temperature that was fitted on this model
+    max_logit_statistics: MaxLogitStatistics | None = None  # of the base network on its training set
 
     @property
     def bayesian(self) -> bool:
@@ -91,10 +80,7 @@ def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
 
 def copy_model(source: Path, folder: Path, *, fitted: bool = True) -> None:
     """Link (or copy) all :func:`model_files` into another folder; what is fitted on the model may then be added there.
-
-    Raises:
-        InputError: the model is deterministic and the folder holds a Bayesian one.
-    """
+    InputError where the model is deterministic and the folder holds a Bayesian one."""
     if folder.resolve() == source.resolve():
         return
     if (folder / POSTERIOR).exists() and not (source / POSTERIOR).exists():
@@ -204,11 +190,8 @@ def _load_single(folder: Path, record: dict[str, Any]) -> Model:
 
 
 def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], source: Path) -> Posterior:
-    """The posterior over one network of the content of ``posterior.json``, the file ``source``, and the tensors beside it.
-
-    Raises:
-        InputError: an unknown method or kind, or a record that lacks something.
-    """
+    """The posterior over one network of the content of ``posterior.json``, the file ``source``, and the tensors beside it;
+    InputError for an unknown method or kind, or a record that lacks something."""
     name = str(record.get("method"))
     restore = METHODS[name].restore if name in METHODS else None
     if restore is None:

@@ -85,11 +85,8 @@ class Attachment:
 
     @classmethod
     def content(cls, folder: Path, **hashes: str | None) -> dict[str, Any] | None:
-        """The fields of the record in the folder of a model with these hashes, None where there is none.
-
-        Raises:
-            InputError: fields that lack or are too many, or the record was fitted on another model.
-        """
+        """The fields of the record in the folder of a model with these hashes, None where there is none; InputError where
+        fields lack or are too many, or the record was fitted on another model."""
         path = folder / cls.file
         if not path.exists():
             return None

@@ -45,8 +45,7 @@ from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.finetune_run import FinetuneRun
-from segunc.training.progress import StepProgress, is_first_process
-from segunc.training.resume import CHECKPOINTS
+from segunc.training.progress import CHECKPOINTS, StepProgress, is_first_process
 
 Structure = Literal["diagonal", "block", "full"]
 FULL_LIMIT = 4096

@@ -32,24 +32,18 @@ FEWEST_PIXELS = 100
 
 @dataclass(frozen=True)
 class MaxLogitStatistics(Attachment):
-    """How large the max logit of a pixel is where the base network predicts each class.
+    """How large the max logit of a pixel is where the base network predicts each class; the posterior has no part in it.
 
-    Attributes:
-        mean, std: of the max logit for each class, std above 0. A class that is predicted for too few pixels has those of
-            all pixels together.
-        pixels: how many pixels each class was predicted for.
-        fitted_on: the data set, its split, the size that the network saw, and the date.
-        frames: how many frames.
-        base_sha256: of the base network; the posterior has no part in them.
+    A class that is predicted for too few pixels has the mean and deviation of all pixels together.
     """
 
     file: ClassVar[str] = "max_logit_statistics.json"
     what: ClassVar[str] = "max-logit statistics"
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    pixels: tuple[int, ...]
-    fitted_on: Mapping[str, Any]
+    mean: tuple[float, ...]  # one number a class
+    std: tuple[float, ...]  # above 0
+    pixels: tuple[int, ...]  # for which each class was predicted
+    fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
     base_sha256: str
 
@@ -60,11 +54,8 @@ class MaxLogitStatistics(Attachment):
 
     @classmethod
     def read(cls, folder: Path, base_sha256: str, classes: int) -> Self | None:
-        """The statistics in the folder of a model of ``classes`` classes with this hash, None where there are none.
-
-        Raises:
-            InputError: they are damaged, or were fitted on other weights.
-        """
+        """The statistics in the folder of a model of ``classes`` classes with this hash, None where there are none; InputError
+        where they are damaged, or were fitted on other weights."""
         content = cls.content(folder, base_sha256=base_sha256)
         if content is None:
             return None
@@ -94,11 +85,8 @@ class MaxLogitConfig(Settings):
 
 
 class ClassMoments:
-    """Streaming mean and variance for each class, in float64 (Chan, Golub & LeVeque 1979: parts are merged by their means).
-
-    Attributes:
-        count, mean, squares: ``[C]`` numbers, their mean, and the sum of squared deviations from it.
-    """
+    """Streaming count, mean and sum of squared deviations from it for each class, ``[C]`` float64 (Chan, Golub & LeVeque 1979:
+    parts are merged by their means)."""
 
     def __init__(self, classes: int) -> None:
         self.count, self.mean, self.squares = (torch.zeros(classes, dtype=torch.float64) for _ in range(3))
@@ -142,14 +130,10 @@ def usable_statistics(moments: ClassMoments) -> tuple[list[float], list[float], 
 def standardize_max_logit(
     base: Path, config: FitConfig[MaxLogitConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> MaxLogitStatistics:
-    """Gather the statistics of a model's base network and write the same model with them; a posterior plays no part.
+    """Gather the statistics of a model's base network and write the same model with them; a posterior plays no part, and ``out``
+    may be ``base``.
 
-    Args:
-        base, out: model folders of either kind, or one.
-        config, device, say: see :class:`segunc.posteriors.methods.Method`.
-
-    Raises:
-        InputError: NaN logits, or a max logit that is one number everywhere.
+    See :class:`segunc.posteriors.methods.Method`; InputError for NaN logits, or a max logit that is one number everywhere.
     """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))

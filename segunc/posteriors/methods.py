@@ -25,28 +25,22 @@ if TYPE_CHECKING:  # the command line reads the names, and is to start at once
 
 @dataclass(frozen=True)
 class Method:
-    """One way from a model folder to another.
+    """One way from a model folder to another: ``fit(base, config, out, *, device="auto", say=say)`` writes the model folder ``out``
+    and returns what was measured.
 
-    Attributes:
-        name: on the command line and in records.
-        config: the dataclass of its settings; None where it has none.
-        fit: ``fit(base, config, out, *, device="auto", say=say)``, which writes the model folder ``out`` and returns what was
-            measured. ``base`` is a model folder; ``config`` holds the settings, a
-            :class:`segunc.training.config.FitConfig` where the method is made of a finished model, else a
-            :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say`` receives a
-            line for each step. With ``several`` it is ``fit(bases, out, *, say=say)``. See :func:`segunc.posteriors.fitting.finetuning`.
-        restore: the stored posterior of its tensors and its record (``posterior.json``); None where a folder that it writes
-            holds no posterior over a single network. A KeyError means that the record or the tensors lack something.
-        finished: whether it is made of a finished model of any kind; the others make one from a deterministic base.
-        data: whether it looks at data; without, a configuration need not be given.
+    ``base`` is a model folder; ``config`` holds the settings, a :class:`segunc.training.config.FitConfig` where the method is made of
+    a finished model, else a :class:`segunc.training.config.FinetuneConfig`; ``device`` is ``auto``, ``cpu`` or ``cuda[:N]``; ``say``
+    receives a line for each step. With ``several`` it is ``fit(bases, out, *, say=say)``.
     """
 
-    name: str
-    config: type[Settings] | None
-    fit: Callable[..., Any]
+    name: str  # on the command line and in records
+    config: type[Settings] | None  # the dataclass of its settings
+    fit: Callable[..., Any]  # see :func:`segunc.posteriors.fitting.finetuning`
+    # The stored posterior of its tensors and its record (``posterior.json``), None where a folder that it writes holds no posterior
+    # over a single network. A KeyError means that the record or the tensors lack something.
     restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
-    finished: bool = False
-    data: bool = True
+    finished: bool = False  # made of a finished model of any kind; the others make one from a deterministic base
+    data: bool = True  # looks at data; without, a configuration need not be given
     several: bool = False
 
     @property

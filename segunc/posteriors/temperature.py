@@ -42,39 +42,26 @@ BLOCK_NUMBERS = 1 << 21
 
 @dataclass(frozen=True)
 class Calibration(Attachment):
-    """A temperature, with how it was found.
-
-    Attributes:
-        temperature: T > 0, by which logits are divided before the softmax.
-        fitted_on: the data set, its split, the size that the network saw, and the date.
-        frames, pixels: how many frames, and how many pixels of them all together.
-        nll_before, nll_after: their mean negative log-likelihood in nats at T = 1 and at T.
-        seed: of the draws and of the choice of pixels.
-        draws: S, 1 for a deterministic network.
-        base_sha256, posterior_sha256: of the model; None for the posterior of a deterministic network.
-    """
+    """A temperature, with how it was found."""
 
     file: ClassVar[str] = "calibration.json"
     what: ClassVar[str] = "calibration"
 
-    temperature: float
-    fitted_on: Mapping[str, Any]
+    temperature: float  # T > 0, by which logits are divided before the softmax
+    fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
-    pixels: int
-    nll_before: float
-    nll_after: float
-    seed: int
-    draws: int
+    pixels: int  # of all frames together
+    nll_before: float  # mean negative log-likelihood of these pixels in nats at T = 1
+    nll_after: float  # and at T
+    seed: int  # of the draws and of the choice of pixels
+    draws: int  # S, 1 for a deterministic network
     base_sha256: str
-    posterior_sha256: str | None
+    posterior_sha256: str | None  # None for a deterministic network
 
     @classmethod
     def read(cls, folder: Path, base_sha256: str, posterior_sha256: str | None) -> Self | None:
-        """The calibration in the folder of a model with these hashes, None where there is none.
-
-        Raises:
-            InputError: it is damaged, or was fitted on other weights or another posterior.
-        """
+        """The calibration in the folder of a model with these hashes, None where there is none; InputError where it is damaged,
+        or was fitted on other weights or another posterior."""
         content = cls.content(folder, base_sha256=base_sha256, posterior_sha256=posterior_sha256)
         if content is None:
             return None
@@ -177,12 +164,8 @@ def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = Non
 
     It starts at the best of a coarse grid, because the likelihood of a mean over draws need not have one minimum only.
 
-    Args:
-        logits, labels, weights: see :class:`PixelSample`; None for equal weights.
-
-    Raises:
-        InputError: the NLL is lowest at a bound, as it is where every sampled pixel is right (T towards 0), or where
-            logits say nothing about labels (T towards infinity).
+    The arguments are those of a :class:`PixelSample`, None for equal weights. InputError where the NLL is lowest at a bound: every
+    sampled pixel is right (T towards 0), or logits say nothing about labels (T towards infinity).
     """
     weights = torch.ones(len(labels), dtype=torch.float64) if weights is None else weights
     grid = np.linspace(math.log(LOWEST), math.log(HIGHEST), GRID)
@@ -222,14 +205,10 @@ def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = Non
 def scale_temperature(
     base: Path, config: FitConfig[TemperatureConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> Calibration:
-    """Fit the temperature of a model and write the same model with its calibration, in the place of one that is there already.
+    """Fit the temperature of a model of either kind and write the same model with its calibration, in the place of one that is there
+    already; ``out`` may be ``base``.
 
-    Args:
-        base, out: model folders of either kind, or one.
-        config, device, say: see :class:`segunc.posteriors.methods.Method`.
-
-    Raises:
-        InputError: no labelled pixel, NaN logits, or no temperature within the bounds is best.
+    See :class:`segunc.posteriors.methods.Method`; InputError for no labelled pixel, NaN logits, or a best temperature at a bound.
     """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))

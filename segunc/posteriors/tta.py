@@ -33,7 +33,7 @@ class TestTimeAugmentation(Mixture):
     K have a common divisor, such a member meets only some of the transforms.
 
     Args:
-            scales: factors of both sides of the frame.
+        scales: factors of both sides of the frame.
         flip: also mirror the frame.
     """
 
@@ -88,15 +88,8 @@ class TtaConfig(Settings):
 
 
 def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
-    """Write a model with test-time augmentation over it; what was fitted on the model without is left out.
-
-    Args:
-        base: the model folder of any model that is not augmented already.
-        config, out, say: see :class:`segunc.posteriors.methods.Method`; the device plays no part.
-
-    Raises:
-        InputError: settings out of range, an augmented model, or ``out`` is ``base``.
-    """
+    """Write a model with test-time augmentation over it; what was fitted on the model without is left out. See
+    :class:`segunc.posteriors.methods.Method`; InputError for settings out of range, an augmented model, or ``out`` that is ``base``."""
     from segunc.posteriors.files import copy_model, load_model
 
     model = load_model(base)

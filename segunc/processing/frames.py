@@ -51,23 +51,16 @@ class FrameProcess:
     """Maps of frames of one size; a frame that the network refuses fails alone.
 
     Frames share a batch, except with tiles, smoothing or new draws for each, where they run one after the other.
-
-    Attributes:
-        sampler: over a :class:`SegmentationNetwork`; with tiles or smoothing it must return aleatoric.
-        scores: names of the maps to return.
-        size: (height, width) the network sees; None for its inference size, and with tiles for the frame's own size.
-        tiling: cut frames (after resizing to ``size``) into tiles.
-        smoother: average along the video; frames must then come in order.
-        redraw: new draws for every frame, from the sampler's seed and the frame's name, so that a frame has the same maps
-            in any shard, after any kill and with any selection. Maps of a video flicker then.
+    With ``redraw`` every frame has new draws, from the sampler's seed and its name, so that it has the same maps in any shard, after
+    any kill and with any selection. Maps of a video flicker then.
     """
 
-    sampler: Sampler
-    scores: Sequence[str]
+    sampler: Sampler  # over a :class:`SegmentationNetwork`; with tiles or smoothing it must return aleatoric
+    scores: Sequence[str]  # names of the maps to return
     _: KW_ONLY
-    size: tuple[int, int] | None = None
-    tiling: Tiling | None = None
-    smoother: Smoother | None = None
+    size: tuple[int, int] | None = None  # that the network sees; None: its inference size, with tiles the frame's
+    tiling: Tiling | None = None  # cut frames (after resizing to ``size``) into tiles
+    smoother: Smoother | None = None  # average along the video; frames must then come in order
     redraw: bool = False
 
     def __call__(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:

@@ -46,11 +46,7 @@ class Engine:
 
     In float32 it runs the network itself. In bfloat16 it runs a copy whose weights are bfloat16, so that activations
     are bfloat16 throughout without casts; a network that does not take that runs under autocast instead. Norm sites
-    take their draws in that precision, folded in float32 before.
-
-    Attributes:
-        messages: what a user should know.
-        found: by the self-check, None before it and for a network without draws.
+    take their draws in that precision, folded in float32 before. ``messages`` are what a user should know.
     """
 
     def __init__(self, network: nn.Module, precision: Precision, messages: list[str] | None = None) -> None:
@@ -58,7 +54,7 @@ class Engine:
         self.device = next(network.parameters()).device
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.messages = [] if messages is None else messages
-        self.found: SelfCheck | None = None
+        self.found: SelfCheck | None = None  # stays None for a network without draws
         self._compiled = CompiledPasses(self._pass, self.messages)
         self._autocast = False
         self._run: nn.Module = network

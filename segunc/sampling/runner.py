@@ -27,16 +27,12 @@ class BranchRunner:
         engine: of its network.
         apart: share what is common to these draws alone, not to them and the base network: members with an affine of
             their own before the first site that is drawn.
-
-    Attributes:
-        folded: the draws; None before :meth:`draw`, and for a branch without noise.
-        base: the network's own affine as one draw, likewise.
     """
 
     def __init__(self, branch: Branch, draws: range, engine: Engine, *, apart: bool = False) -> None:
         self.branch, self.draws, self.engine, self.apart = branch, draws, engine, apart
-        self.folded: FoldedDraws | None = None
-        self.base: FoldedDraws | None = None
+        self.folded: FoldedDraws | None = None  # the draws; None before :meth:`draw`, and for a branch without noise
+        self.base: FoldedDraws | None = None  # the network's own affine as one draw, likewise
         self._drawn: tuple[NoiseSource, str | None] | None = None
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
@@ -122,12 +118,8 @@ def draw_logits(
 ) -> Iterator[Tensor]:
     """Logits ``[n, C, H, W]`` of draw 0, 1, ... of one batch of images, one plain pass a draw.
 
-    The draws are those of :class:`segunc.sampling.Sampler` of the same arguments, in its default scheme. It folds them
-    into sums; here the caller sees each, and decides what to keep.
-
-    Raises:
-        InputError: fewer draws than members.
-        NotFiniteError: a draw with NaN or infinite logits.
+    The draws are those of :class:`segunc.sampling.Sampler` of the same arguments, in its default scheme. It folds them into sums; here
+    the caller sees each. InputError for fewer draws than members, NotFiniteError for a draw with NaN or infinite logits.
     """
     branches = branches_of(network, posterior)
     count = draws_of(branches, posterior, draws)

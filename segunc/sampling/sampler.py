@@ -88,8 +88,9 @@ class Sampler:
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
             frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
 
-    InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown score, a
-    score without its statistics, or a temperature that is not positive.
+    Raises:
+        InputError: fewer draws than members, a chunk below 1, an unconverted network with a posterior, an unknown
+            score, a score without its statistics, or a temperature that is not positive.
     """
 
     def __init__(
@@ -163,7 +164,9 @@ class Sampler:
             keep_probabilities: also return the mean probabilities.
             seed: of other draws for these frames alone; None for the sampler's own.
 
-        NotFiniteError for NaN or infinite logits, InputError where the network returns no dense logits.
+        Raises:
+            NotFiniteError: the network returns NaN or infinite logits.
+            InputError: it returns no dense logits.
         """
         images = images.to(self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))

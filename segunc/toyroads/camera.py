@@ -25,22 +25,15 @@ LEFT, RIGHT = -2, -1  # numbers of a solid's sides
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera ``height`` m above the ground at a station of the street, looking along it, for a canvas of some pixels.
-
-    Attributes:
-        field_of_view: horizontal, radians.
-        horizon: row of the horizon as a fraction of the rows, at the middle column.
-        curvature: of the street, 1/m, positive to the right.
-        roll: radians, positive turns the picture clockwise.
-    """
+    """A camera ``height`` m above the ground at a station of the street, looking along it, for a canvas of some pixels."""
 
     rows: int
     columns: int
-    field_of_view: float
-    horizon: float
+    field_of_view: float  # horizontal, radians
+    horizon: float  # row of the horizon as a fraction of the rows, at the middle column
     height: float
-    curvature: float = 0.0
-    roll: float = 0.0
+    curvature: float = 0.0  # of the street, 1/m, positive to the right
+    roll: float = 0.0  # radians, positive turns the picture clockwise
     station: float = 0.0
 
     @cached_property

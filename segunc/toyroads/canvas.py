@@ -208,24 +208,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Thing:
-    """Something that stands on the street; things are drawn from the farthest ``station`` to the nearest.
+    """Something that stands on the street; things are drawn from the farthest ``station`` to the nearest."""
 
-    Attributes:
-        lateral, station: where it stands, metres; of what is long, the far end.
-        reach: points ``[N, 3]`` (right, up, ahead) of foot and top from there, for shadows.
-        recipe: draws it at its place.
-        half_width: of what may stand before an anomaly, metres.
-        yaw: radians; speed: along the street, m/s.
-    """
-
-    lateral: float
-    station: float
+    lateral: float  # where it stands, metres
+    station: float  # likewise; of what is long, the far end
     label: int
-    reach: Points
-    recipe: Callable[[Place], None]
-    half_width: float = 0.0
-    yaw: float = 0.0
-    speed: float = 0.0
+    reach: Points  # [N, 3] (right, up, ahead) of foot and top from there, for shadows
+    recipe: Callable[[Place], None]  # draws it at its place
+    half_width: float = 0.0  # of what may stand before an anomaly, metres
+    yaw: float = 0.0  # radians
+    speed: float = 0.0  # along the street, m/s
 
     def draw(self, stage: Stage) -> None:
         self.recipe(Place(stage, self.lateral, self.station, self.yaw))

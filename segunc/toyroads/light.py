@@ -23,34 +23,23 @@ _WEATHERS = {
 
 @dataclass(frozen=True)
 class Light:
-    """What lights a scene and what lies between it and the sensor.
-
-    Attributes:
-        sun: unit vector towards the sun (right, up, ahead).
-        sun_colour, ambient: RGB factors of direct and of sky light.
-        zenith, skyline: RGB of the sky above and at the horizon; the skyline is the haze's colour too.
-        clouds: cover of the sky, 0..1; extinction: of the air, 1/m.
-        exposure, balance: of the sensor, a factor and one for each of RGB.
-        noise: standard deviation of the sensor noise at middle grey (0..1); blur: of the lens, in final pixels.
-        rain: streaks in the picture, 0..1; wet: how much the ground mirrors, 0..1.
-        offsets: where the noise tiles of the sky begin.
-    """
+    """What lights a scene and what lies between it and the sensor."""
 
     weather: str
-    sun: Points
-    sun_colour: Points
-    ambient: Points
-    zenith: Points
-    skyline: Points
-    clouds: float
-    extinction: float
-    exposure: float
-    balance: Points
-    noise: float
-    blur: float
-    rain: float
-    wet: float
-    offsets: tuple[int, int]
+    sun: Points  # unit vector towards the sun (right, up, ahead)
+    sun_colour: Points  # RGB factors of direct light
+    ambient: Points  # and of sky light
+    zenith: Points  # RGB of the sky above
+    skyline: Points  # and at the horizon; the haze's colour too
+    clouds: float  # cover of the sky, 0..1
+    extinction: float  # of the air, 1/m
+    exposure: float  # of the sensor, a factor
+    balance: Points  # a factor for each of RGB
+    noise: float  # standard deviation of the sensor noise at middle grey (0..1)
+    blur: float  # of the lens, in final pixels
+    rain: float  # streaks in the picture, 0..1
+    wet: float  # how much the ground mirrors, 0..1
+    offsets: tuple[int, int]  # where the noise tiles of the sky begin
 
     def shade(self, normal: tuple[float, float, float] | Points) -> Points:
         """RGB factors of a surface with this unit normal (right, up, ahead)."""

@@ -201,11 +201,8 @@ def _hides(thing: Thing, odd: Thing) -> bool:
 def render_scene(seed: int | Sequence[int] | np.random.SeedSequence, size: tuple[int, int], anomaly: bool) -> Scene:
     """Draw the scene of a seed (of a data set: seed, split and frame), with one to three anomalies or none.
 
-    The street depends on the seed alone; ``size``, (height, width) in pixels, at least 32 each, only changes the
-    resolution (and the sensor noise).
-
-    Raises:
-        InputError: the size is too small.
+    The street depends on the seed alone; ``size``, (height, width) in pixels, only changes the resolution (and the sensor noise).
+    InputError where it is below 32 either way.
     """
     check_size(size)
     rng = np.random.default_rng(seed)

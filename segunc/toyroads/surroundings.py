@@ -17,18 +17,12 @@ from segunc.toyroads.light import Light
 
 @dataclass(frozen=True)
 class Ground:
-    """The cross-section of a street; laterals in metres from the camera's path.
+    """The cross-section of a street; laterals in metres from the camera's path."""
 
-    Attributes:
-        road, sidewalk: left and right kerb, and the outer edges of the sidewalks.
-        lines: of the lanes, the middle first.
-        draw: draws all of it, darkened by shadows (factors, ``[rows, columns]``).
-    """
-
-    road: Corner
-    sidewalk: Corner
-    lines: list[float]
-    draw: Callable[[Stage, Floats], None]
+    road: Corner  # left and right kerb
+    sidewalk: Corner  # the outer edges of both
+    lines: list[float]  # of the lanes, the middle first
+    draw: Callable[[Stage, Floats], None]  # all of it, darkened by shadows (factors, [rows, columns])
 
 
 def sample_ground(rng: np.random.Generator) -> Ground:

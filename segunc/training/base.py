@@ -36,8 +36,7 @@ from segunc.training.losses import (
     require_finite_state,
     segmentation_loss,
 )
-from segunc.training.progress import INTERVAL, interactive, is_first_process, say
-from segunc.training.resume import CHECKPOINTS, claim_checkpoints, fit
+from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, fit, interactive, is_first_process, say
 
 WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
 """Settings of the Trainer that fail late and obscurely when they are of another type."""

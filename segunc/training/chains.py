@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from segunc.affine.noise import draw_noise, draw_uniform, mix_seed
+from segunc.affine.posterior import Prior
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import write_atomically
 from segunc.training.progress import StepProgress
@@ -123,6 +125,35 @@ def _save(held: dict[str, Any], last: Path) -> None:
     buffer = io.BytesIO()
     torch.save(held, buffer)
     write_atomically(last, buffer.getvalue())
+
+
+@dataclass(frozen=True)
+class ChainConfig(Settings):
+    """What all chains have in common: the posterior that they sample, and where they start.
+
+    Args:
+        scope: norm sites whose affine parameters move: all, encoder, decoder, last:N, every:N or a regular expression.
+        effective_pixels: N_eff, how many independent pixels the training set counts for.
+        prior_scale: s of the Gaussian prior N(theta; theta_base, s^2) on the affine parameters.
+        temperature: T of the posterior; below 1 it is a cold one.
+        frames: training frames that are the data, evenly spaced (0: all).
+        chains: how many, run one after the other.
+        start_spread: standard deviation of the starts around the trained values, in units of the prior's; 0 starts at them.
+        seed: of everything random.
+    """
+
+    scope: str = "all"
+    effective_pixels: PositiveFloat = Prior.effective_pixels
+    prior_scale: PositiveFloat = Prior.scale
+    temperature: PositiveFloat = Prior.temperature
+    frames: NonNegativeInt = 0
+    chains: PositiveInt = 1
+    start_spread: NonNegativeFloat = 0.0
+    seed: NonNegativeInt = 0
+
+    def prior(self) -> Prior:
+        """The prior of these settings."""
+        return Prior(self.prior_scale, self.effective_pixels, temperature=self.temperature)
 
 
 @dataclass(frozen=True)
@@ -291,47 +322,58 @@ def leapfrog(
     return theta, momentum, value, gradient
 
 
+@dataclass(frozen=True)
+class HmcConfig(ChainConfig):
+    """How HMC runs, on the whole data at every step.
+
+    Args:
+        samples: states kept from each chain, one after each trajectory.
+        warmup: trajectories before them, which adapt the step size.
+        trajectory: length of a trajectory, or none for pi s sqrt(T) / 2 with the prior's s.
+        step_size: of the leapfrog integrator, or none to adapt it.
+        target_acceptance: acceptance probability that it is adapted to, 0..1.
+        jitter: the step size of each trajectory is uniform within this share around it, 0..1.
+        max_steps: leapfrog steps of a trajectory at most; those that need more are cut short and counted.
+        dtype: floating type of the network.
+    """
+
+    section = "hmc"
+    chains: PositiveInt = 2
+    start_spread: NonNegativeFloat = 1.0
+    samples: PositiveInt = 50
+    warmup: NonNegativeInt = 30
+    trajectory: PositiveFloat | None = None
+    step_size: PositiveFloat | None = None
+    target_acceptance: PositiveFloat = 0.8
+    jitter: NonNegativeFloat = 0.1
+    max_steps: PositiveInt = 1000
+    dtype: Literal["float32", "float64"] = "float32"
+
+
 class HamiltonianChain(Chain):
     """One chain of Hamiltonian Monte Carlo; a step is a trajectory, accepted or not.
 
     Masses are 1. Step sizes vary a little from trajectory to trajectory, so that no mode of the density has a period
     that fits the trajectory exactly (Neal 2011, section 3.2).
 
-    Args:
-        start: ``[D]``.
-        trajectory: length of a trajectory, step size times steps. For a Gaussian of standard deviation s it is independent of
-            its start after pi s / 2, so pi s / 2 with the prior's s is enough for any posterior narrower than the prior
-            (Izmailov et al. 2021, section 3).
-        warmup, total: trajectories that adapt the step size and do not belong to the sample, and trajectories in all.
-        step, target: step size to keep, or None to adapt it to this acceptance probability, in 0..1.
-        jitter, max_steps: see :class:`segunc.posteriors.chains.HmcConfig`.
+    A Gaussian of standard deviation s is independent of its start after a trajectory of pi s / 2, so pi s / 2 with the prior's s is
+    enough for any posterior narrower than the prior (Izmailov et al. 2021, section 3). ``start`` is ``[D]``; of the settings those
+    that make a single chain are read, without the seed.
     """
 
-    def __init__(
-        self,
-        log_density: LogDensity,
-        start: Tensor,
-        *,
-        seed: int,
-        trajectory: float,
-        warmup: int,
-        total: int,
-        step: float | None,
-        target: float,
-        jitter: float,
-        max_steps: int,
-    ) -> None:
-        if not (trajectory > 0 and 0 < target < 1 and 0 <= jitter < 1 and max_steps > 0 and (step is None or step > 0)):
+    def __init__(self, log_density: LogDensity, start: Tensor, settings: HmcConfig, seed: int) -> None:
+        deviation = settings.prior_scale * math.sqrt(settings.temperature)
+        self._trajectory, step = settings.trajectory or math.pi * deviation / 2, settings.step_size
+        target, self._jitter, self._max_steps = settings.target_acceptance, settings.jitter, settings.max_steps
+        if not (target < 1 and self._jitter < 1):
             raise InputError(
-                f"trajectory {trajectory}, step_size {step}, target_acceptance {target}, jitter {jitter}, max_steps {max_steps}",
+                f"trajectory {self._trajectory}, step_size {step}, target_acceptance {target}, jitter {self._jitter}, "
+                f"max_steps {self._max_steps}",
                 "positive numbers, the acceptance and the jitter below 1",
                 "repair the configuration",
             )
-        if not 0 <= warmup < total:
-            raise InputError(f"{warmup} of {total} trajectories to warm up", "some left for the sample", "lower warmup")
         self._density, self._seed = log_density, seed
-        self._trajectory, self._jitter, self._max_steps = trajectory, jitter, max_steps
-        self.warmup, self.total, self.step = warmup, total, 0
+        self.warmup, self.total, self.step = settings.warmup, settings.warmup + settings.samples, 0
         self.theta = start
         self.value, self._gradient = log_density(start)
         if not (math.isfinite(self.value) and bool(torch.isfinite(self._gradient).all())):

@@ -40,7 +40,11 @@ class OwnData:
     val: Iterable[Any] | None = None
 
     def validation(self, frames: int) -> list[dict[str, Tensor]]:
-        """The first images of ``val`` (0: all), each with its label."""
+        """The first images of ``val`` (0: all), each with its label.
+
+        Raises:
+            InputError: there is no ``val``.
+        """
         if self.val is None:
             raise InputError("a selection on loaders without val", "validation batches", "give val, or every value")
         pairs = (pair for batch in self.val for pair in zip(*unpack_batch(batch), strict=True))
@@ -79,11 +83,8 @@ def unpack_batch(batch: Any) -> Batch:
 
 
 def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
-    """A data set of ours from the arguments of its module, for a network of so many classes.
-
-    Raises:
-        InputError: the data set cannot be opened, or has another number of classes.
-    """
+    """A data set of ours from the arguments of its module, for a network of so many classes; InputError where it cannot be
+    opened, or has another number of them."""
     from segunc.data.module import SegmentationDataModule
 
     module = SegmentationDataModule(**data)

@@ -21,8 +21,7 @@ from segunc.sampling.sampler import Sampler
 from segunc.training.config import FinetuneConfig, S, environment, save_config
 from segunc.training.data import Batch, OwnData, open_data, spaced, unpack_batch
 from segunc.training.losses import balanced_weights
-from segunc.training.progress import Say, is_first_process, say
-from segunc.training.resume import claim_checkpoints, fit
+from segunc.training.progress import Say, claim_checkpoints, fit, is_first_process, say
 from segunc.training.selection import CorruptedFrames, Frames, select, validation_nll
 
 if TYPE_CHECKING:

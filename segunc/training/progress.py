@@ -1,19 +1,38 @@
-"""Lines and progress of a run that Lightning may have spread over several processes; Lightning itself is imported only to ask for it."""
+"""Lines and progress of a run that Lightning may have spread over several processes, and continuing it after it was killed: whose
+checkpoints a folder holds, and a fit whose failures are one clear line. Lightning itself is imported only to ask for the process."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tqdm import tqdm
+
+from segunc.core.errors import InputError, PartialFailure
+from segunc.core.files import read_json, write_json
+
+if TYPE_CHECKING:
+    import lightning as L
+
+    from segunc.training.config import Config
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 """Receives a line for each step of a run."""
 INTERVAL = 20.0
 """Seconds between two lines of progress, and between two moments to save at."""
+CHECKPOINTS = "checkpoints"
+LAST = "last.ckpt"
+RECORD = "run.json"
+FREE = {
+    *("data.root", "data.workers", "data.eval_batch_size"),
+    *(f"trainer.{key}" for key in ("accelerator", "devices", "strategy", "num_nodes", "log_every_n_steps")),
+    *(f"trainer.{key}" for key in ("enable_progress_bar", "enable_model_summary", "profiler")),
+}
+"""Settings that may differ when a run is continued: where it runs, not what it makes."""
 
 
 def interactive() -> bool:
@@ -81,3 +100,68 @@ def follow(items: Sequence[T], label: str) -> Iterator[T]:
             last = time.monotonic()
             print(f"{label}: {done}/{len(items)} frames", file=sys.stderr, flush=True)
         yield item
+
+
+def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None = None, **bound: str) -> Path | None:
+    """The checkpoint in an output folder from which a killed run of the same settings continues, or None; notes whose they will be.
+
+    Args:
+        partial: another file beside the checkpoints that is unfinished work of the run.
+        bound: what else the checkpoints depend on, the hash of a base network for instance.
+
+    Raises:
+        InputError: the folder holds checkpoints of a run with other settings. Continuing them would give a network
+            that no configuration describes.
+    """
+    folder = out / CHECKPOINTS
+    # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
+    settings = _flat({"verb": verb, **bound, **config.plain()})
+    last = folder / LAST
+    if not last.exists() and not (partial and (folder / partial).exists()):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / RECORD, settings)
+        return None
+    before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
+    other = [
+        f"{key} {before.get(key)} there, {settings.get(key)} asked for"
+        for key in sorted({*before, *settings} - FREE)
+        if before.get(key) != settings.get(key)
+    ]
+    if other:
+        given = f"{out} holds a run of other settings: {', '.join(other[:4])}"
+        raise InputError(given, "the same settings, to continue it", f"give another --out, or remove {folder}")
+    return last if last.exists() else None
+
+
+def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
+    """``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start.
+
+    Raises:
+        InputError: a frame cannot be read, before the first step.
+        PartialFailure: the same after it; the checkpoints stay.
+    """
+    try:
+        trainer.fit(task, ckpt_path=None if resume is None else str(resume), weights_only=True, **data)
+    except InputError as error:
+        text = worker_message(str(error))
+        if trainer.global_step == 0:
+            raise InputError(text) from error
+        raise PartialFailure(
+            f"stopped at step {trainer.global_step}: {text}; the same command continues from the last finished epoch"
+        ) from error
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+
+
+def worker_message(text: str) -> str:
+    """The message of an error alone; a loader process hands it over with its whole traceback as the message."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].partition("InputError: ")[2] or text if len(lines) > 1 else text
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat |= _flat(inner, f"{prefix}{key}.") if isinstance(inner, dict) else {f"{prefix}{key}": inner}
+    return flat

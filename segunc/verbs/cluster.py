@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from segunc.core.device import resolve_device, threads
-from segunc.core.errors import InputError, PartialFailure, failure_of
+from segunc.core.errors import InputError, PartialFailure
 from segunc.core.locks import HeldError
 from segunc.core.progress import ConsoleProgress, Progress
 from segunc.maps.folder import refuse_foreign
@@ -38,12 +38,8 @@ WRITE_ATTEMPTS = 3  # a shared file system may refuse for a moment
 
 
 def predict_on_cluster(options: PredictOptions) -> local.PredictResult:
-    """:func:`segunc.verbs.predict.predict` by the workers of a cluster.
-
-    Raises:
-        InputError: what was given cannot be predicted, or not on a cluster.
-        PartialFailure: a worker could not start; what others finished is kept.
-    """
+    """:func:`segunc.verbs.predict.predict` by the workers of a cluster; InputError where it cannot be done on one, PartialFailure
+    where a worker could not start, with what others finished kept."""
     require_ray()
     _refuse_unfit(options)
     options = _anywhere(options)
@@ -195,7 +191,7 @@ def _conclude(
             first = f"first {unfinished[0].number}/{unfinished[0].count} ({reasons[unfinished[0]]})"
             count = f"{name}{len(unfinished)} of {len(mine)} shards did not reach their end"
             problems.append(f"{count}, {first}; what was finished is kept and the same command goes on")
-        if failure := failure_of(Summary(finished, skipped, failed).raise_failures):
+        if failure := Summary(finished, skipped, failed).failure:
             problems.append(f"{name}{failure}")
         how = f"{len(mine)} shards on {len({result.host for result in done})} machines"
         video = local.overlay_video(job, place)

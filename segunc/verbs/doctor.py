@@ -28,10 +28,8 @@ from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
 from segunc.verbs.execution import make_sampler
 
-IDENTITY_BOUND = 1e-5
-"""Largest difference of logits at alpha = 0, relative to the largest logit, that is rounding (float32)."""
-DEAD_EPISTEMIC = 1e-6
-"""Mean epistemic (share of ln C) below which the draws are one network: float32 sums alone give about 1e-8."""
+IDENTITY_BOUND = 1e-5  # largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding
+DEAD_EPISTEMIC = 1e-6  # mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8
 DEAD_VARIANCE = 1e-12  # running variance below which a channel gave one constant in training
 
 

@@ -14,7 +14,7 @@ from segunc.core.files import write_json
 from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
-from segunc.data.entry import BINARY, DatasetEntry, Sample
+from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, Labels, evaluate_maps
@@ -115,7 +115,7 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
             anomaly_labels=anomaly_labels,
             labels=labels,
             label_map=entry.label_map() if entry is not None and labels is not None else None,
-            anomaly_encoding=(entry.anomaly_encoding if entry else None) or BINARY,
+            anomaly_encoding=encoding_of_masks(entry),
             options=wanted,
             on_frame=show,
         )

@@ -103,9 +103,7 @@ def choose_execution(
     """What is asked for, else what an earlier run of the same folder recorded, else what suits the whole input.
 
     The source is the whole input, whatever a shard takes of it; ``recorded`` the ``run`` part of the manifest of a run that is continued.
-
-    Raises:
-        InputError: a number of frames below 1, or no frame can be read where one has to be looked at.
+    InputError: a number of frames below 1, or no frame can be read where one has to be looked at.
     """
     known, notes, group = recorded or {}, [], asked.group
     network = sampler.network

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from segunc.core.device import describe_device, flushed_denormals, threads
-from segunc.core.errors import InputError, PartialFailure, failure_of
+from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
@@ -208,7 +208,7 @@ def _run(job: Job, on_input: OnInput | None) -> PredictResult:
             results.append(result)
             if on_input is not None:
                 on_input(result)
-            failure = failure_of(summary.raise_failures)
+            failure = summary.failure
         except (InputError, PartialFailure) as error:
             if len(job.sources) == 1:
                 raise
@@ -261,7 +261,6 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
             writers=writer_threads(sampler.device),
             draw_overlay=overlay,
             on_progress=show,
-            raise_failures=False,
             sequence=smoother,
         )
 

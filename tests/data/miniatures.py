@@ -17,10 +17,7 @@ def write_frame(image: Path, label: Path, values: list[int], *, seed: int = 0, s
     """A noisy picture and a label of vertical stripes of some raw values."""
     rng = np.random.default_rng(seed)
     stripes: npt.NDArray[np.uint8] = np.array(values, np.uint8)[np.arange(size[1]) * len(values) // size[1]]
-    for path, content in (
-        (image, rng.integers(0, 256, (*size, 3), np.uint8)),
-        (label, np.broadcast_to(stripes, size)),
-    ):
+    for path, content in ((image, rng.integers(0, 256, (*size, 3), np.uint8)), (label, np.broadcast_to(stripes, size))):
         path.parent.mkdir(parents=True, exist_ok=True)
         assert cv2.imwrite(str(path), np.ascontiguousarray(content))
 

@@ -73,16 +73,13 @@ def _masks(
     folder: str, suffix: str, *names: str, values: Sequence[int] = BINARY, ending: str = ""
 ) -> list[list[Frame]]:
     """``FOLDER/images`` and ``FOLDER/labels_masks``, and the same two folders without the one above."""
-    return [
-        _frames(
-            f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}{ending}.png", *((name, values) for name in names)
-        )
-        for top in (f"{folder}/", "")
-    ]
+    forms = [(f"{top}images/{{}}.{suffix}", f"{top}labels_masks/{{}}{ending}.png") for top in (f"{folder}/", "")]
+    return [_frames(image, label, *((name, values) for name in names)) for image, label in forms]
 
 
 _TOY = [(split, "elsewhere/elsewhere_000000_000019") for split in ("train", "val", "test", "anomaly")]
 _TOY_IDS = (23, 11, 21, 7, 8, 26, 24, 17, 20, 0)
+_SEMANTIC = "_labels_semantic"
 
 FORMS: dict[str, Sequence[list[Frame]]] = {
     "cityscapes": [
@@ -110,12 +107,8 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
             ("images/{}.jpg", "labels/{}.png"),
         )
     ],
-    "smiyc-anomaly": _masks(
-        "dataset_AnomalyTrack", "jpg", "validation0000", "validation0009", ending="_labels_semantic"
-    ),
-    "smiyc-obstacle": _masks(
-        "dataset_ObstacleTrack", "webp", "validation_1", "validation_18", ending="_labels_semantic"
-    ),
+    "smiyc-anomaly": _masks("dataset_AnomalyTrack", "jpg", "validation0000", "validation0009", ending=_SEMANTIC),
+    "smiyc-obstacle": _masks("dataset_ObstacleTrack", "webp", "validation_1", "validation_18", ending=_SEMANTIC),
     "lost-and-found": [
         _frames(
             "leftImg8bit/{0}/{1}/{1}_{2}_leftImg8bit.png",
@@ -142,9 +135,7 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
             "leftImg8bit/{}/{}_leftImg8bit.png", "gtFine/{}/{}_gtFine_labelIds.png", *((*row, _TOY_IDS) for row in _TOY)
         )
     ],
-    "toy-anomaly": [
-        _frames("leftImg8bit/{}/{}_leftImg8bit.png", "gtAnomaly/{}/{}_anomaly.png", (*_TOY[-1], BINARY)),
-    ],
+    "toy-anomaly": [_frames("leftImg8bit/{}/{}_leftImg8bit.png", "gtAnomaly/{}/{}_anomaly.png", (*_TOY[-1], BINARY))],
     "folder": [
         _masks("test", "jpg", "a", "b")[0],
         _frames("test/images/{}.webp", "test/labels/{}.png", ("a", BINARY), ("b", BINARY)),
@@ -175,12 +166,9 @@ BESIDE = {
         "dataset_AnomalyTrack/labels_masks/validation0000_labels_semantic_color.png",
     ],
     "smiyc-obstacle": ["dataset_ObstacleTrack/images/paving_axe_2.webp"],
-    "road-anomaly": [
-        "frame_list.json",
-        f"frames/{_ROAD_ANOMALY[0]}.labels/labels_semantic_color.png",
-    ],
+    "road-anomaly": ["frame_list.json", f"frames/{_ROAD_ANOMALY[0]}.labels/labels_semantic_color.png"],
     "fishyscapes-laf": [  # Lost and Found has many more frames
-        "leftImg8bit/train/04_Maurener_Weg_8/04_Maurener_Weg_8_000000_000040_leftImg8bit.png",
+        "leftImg8bit/train/04_Maurener_Weg_8/04_Maurener_Weg_8_000000_000040_leftImg8bit.png"
     ],
     "fishyscapes-static": ["fs_val_v3/0003_frankfurt_000001_034047_rgb.npz"],
 }

@@ -44,17 +44,12 @@ def test_each_strength_is_worse_than_the_one_before(scene: npt.NDArray[np.uint8]
         assert all(later < earlier for earlier, later in pairwise(values)), values
 
 
-@pytest.mark.parametrize(
-    "text", ["fog", "fog:", "fog:x", "fog:0", "fog:6", "fog:-1", "rain:3", "fog:3.5", ":3", "fog:³"]
-)
-def test_what_is_no_corruption_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(InputError) as caught:
-        Corruption.parse(text)
-    assert "\n" not in str(caught.value)
-
-
-def test_names_and_strengths_are_read_back() -> None:
+def test_names_and_strengths_are_read_back_and_others_refused_in_one_line() -> None:
     assert [Corruption.parse(str(corruption)) for corruption in EVERY] == EVERY
+    for text in ("fog", "fog:", "fog:x", "fog:0", "fog:6", "fog:-1", "rain:3", "fog:3.5", ":3", "fog:³"):
+        with pytest.raises(InputError) as caught:
+            Corruption.parse(text)
+        assert "\n" not in str(caught.value)
 
 
 def test_noise_has_the_standard_deviation_of_its_table() -> None:

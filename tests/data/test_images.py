@@ -69,21 +69,14 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
 IDS = np.array([[0, 1, 2], [3, 19, 255]], np.uint8)
 
 
-def test_grey_and_16_bit_files(tmp_path: Path) -> None:
-    for values in (IDS, IDS.astype(np.uint16)):
-        cv2.imwrite(str(tmp_path / "a.png"), values)
-        read = read_label_image(tmp_path / "a.png")
-        np.testing.assert_array_equal(read, IDS)
-        assert read.dtype == np.uint8
-
-
-def test_a_palette_file_gives_indices_and_a_one_bit_file_0_and_1(tmp_path: Path) -> None:
+def test_grey_and_16_bit_files_give_values_a_palette_indices_and_one_bit_0_and_1(tmp_path: Path) -> None:
     palette = Image.fromarray(IDS)
     palette.putpalette([7 * i % 256 for i in range(768)])
     assert palette.mode == "P"
-    for drawn, values in ((palette, IDS), (Image.fromarray(IDS > 1), IDS > 1)):
+    grey, deep, bits = (Image.fromarray(values) for values in (IDS, IDS.astype(np.uint16), IDS > 1))
+    for drawn, values in ((grey, IDS), (deep, IDS), (palette, IDS), (bits, (IDS > 1).astype(np.uint8))):
         drawn.save(tmp_path / "a.png")
-        np.testing.assert_array_equal(read_label_image(tmp_path / "a.png"), values)
+        np.testing.assert_array_equal(read_label_image(tmp_path / "a.png"), values, strict=True)
 
 
 def test_files_that_are_no_labels_are_refused(tmp_path: Path) -> None:
@@ -93,10 +86,8 @@ def test_files_that_are_no_labels_are_refused(tmp_path: Path) -> None:
 
     path = tmp_path / "a.png"
     refused("cannot be read")
-    for values, message in (
-        (np.zeros((4, 4, 3), np.uint8), "one channel"),
-        (np.full((4, 4), 300, np.uint16), "up to 300"),
-    ):
+    no_labels = {"one channel": np.zeros((4, 4, 3), np.uint8), "up to 300": np.full((4, 4), 300, np.uint16)}
+    for message, values in no_labels.items():
         cv2.imwrite(str(path), values)
         refused(message)
     cv2.imwrite(str(path), IDS)

@@ -11,29 +11,18 @@ import numpy as np
 
 from segunc.evaluation.resampling import Replicates, save_replicates, sidecar_path
 
-COUNTS = {
-    "anomaly_frames": 60,
-    "anomaly_pixels": 900,
-    "normal_pixels": 9000,
-    "labelled_frames": 5,
-    "labelled_pixels": 7,
-}
+COUNTS = {"anomaly_frames": 60, "anomaly_pixels": 900, "normal_pixels": 9000}
+COUNTS |= {"labelled_frames": 5, "labelled_pixels": 7}
 UNITS = tuple(f"frame_{i}" for i in range(60))
 
 
-def write_result(
-    path: Path,
-    pooled: Mapping[str, Mapping[str, float | None]],
-    *,
-    intervals: Mapping[str, tuple[float, float]] | None = None,
-    **more: Any,
-) -> Path:
+def write_result(path: Path, pooled: Mapping[str, Mapping[str, float | None]], **more: Any) -> Path:
     """A result with the pooled numbers of some scores; further sections by name."""
     content = {
         "scores": {score: {"pooled": dict(numbers)} for score, numbers in pooled.items()},
         "segmentation": {"miou": 0.5, "per_class": {"road": 0.9}},
         "calibration": {"ece": 0.031, "nll": None},
-        "intervals": dict(intervals or {}),
+        "intervals": {},
         "reasons": {"calibration.nll": "maps hold no probabilities"},
         "counts": COUNTS,
         "left_out": [],

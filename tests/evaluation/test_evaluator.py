@@ -87,12 +87,8 @@ def test_segmentation_and_calibration_are_over_the_class_labels(run, result):
     assert result["calibration"]["ece"] == pytest.approx(float(ece), abs=1e-4)
     nll = -np.log(probabilities[counted, labels[counted]].astype(np.float64)).mean()
     assert result["calibration"]["nll"] == pytest.approx(nll, rel=1e-6)
-    assert result["counts"]["labelled_pixels"] == counted.sum()
-    assert result["counts"]["ignored_label_pixels"] == (~counted).sum()
-
-
-def test_counts(run, result):
     counts = result["counts"]
+    assert (counts["labelled_pixels"], counts["ignored_label_pixels"]) == (counted.sum(), (~counted).sum())
     anomaly = np.stack([frame.anomaly for frame in run.values()])
     assert counts["frames"] == counts["frames_scored"] == counts["anomaly_frames"] == counts["labelled_frames"] == 4
     assert counts["anomaly_pixels"] == (anomaly == 1).sum()
@@ -135,27 +131,21 @@ def test_a_class_that_never_occurs_is_null_and_left_out_of_the_mean():
     ids = np.array([[0, 1, 1, 0]], np.uint8)
     evaluator.update("f", {}, prediction=ids, labels=ids)
     result = evaluator.result()
-    assert result["segmentation"] == {
-        "miou": 1.0, "accuracy": 1.0, "per_class": {"road": 1.0, "car": 1.0, "boat": None}
-    }  # fmt: skip
+    per_class = {"road": 1.0, "car": 1.0, "boat": None}
+    assert result["segmentation"] == {"miou": 1.0, "accuracy": 1.0, "per_class": per_class}
     assert "boat" in next(path for path in result["reasons"] if path.startswith("segmentation"))
 
 
 ODD = make_frame(9)
 NAN = np.where(ODD.anomaly == 0, np.float16(np.nan), ODD.stored["energy"])
 NO_EPISTEMIC = {name: values for name, values in ODD.stored.items() if name != "epistemic"}
+ENTROPY = ODD.stored["entropy"]
 FAULTS: list[tuple[dict[str, Any], str]] = [
-    (
-        {"stored": ODD.stored | {"entropy": ODD.stored["entropy"][:-1]}},
-        "odd: the map 'entropy' is 23 x 36; expected 24 x 36",
-    ),
+    ({"stored": ODD.stored | {"entropy": ENTROPY[:-1]}}, "odd: the map 'entropy' is 23 x 36; expected 24 x 36"),
     ({"prediction": ODD.prediction[:, :-1]}, "frame odd: the prediction is 24 x 35"),
     ({"stored": ODD.stored | {"energy": NAN}}, "the map 'energy': a score is NaN"),
     ({"stored": NO_EPISTEMIC}, "there is no map 'epistemic'"),
-    (
-        {"stored": ODD.stored | {"entropy": decode_unit(ODD.stored["entropy"])}},
-        "the map 'entropy' is stored as float; expected unit-code",
-    ),
+    ({"stored": ODD.stored | {"entropy": decode_unit(ENTROPY)}}, "'entropy' is stored as float; expected unit-code"),
     ({"prediction": ODD.prediction + np.uint8(9)}, "the prediction holds the class ids"),
     ({"anomaly": ODD.anomaly * np.uint8(2)}, r"an anomaly label holds the values \[2, 254\]"),
     ({"mean_probabilities": ODD.probabilities * 3}, "do not sum to 1"),

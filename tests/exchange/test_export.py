@@ -56,12 +56,11 @@ def test_smiyc_files_are_what_the_benchmark_reads(tmp_path: Path, score: str) ->
 
 
 def test_fishyscapes_files_are_float32_in_one_folder(tmp_path: Path) -> None:
-    maps = ours(tmp_path / "maps")
-    summary = export_maps(maps, tmp_path / "out", "entropy", "fishyscapes")
-    assert summary.folder == tmp_path / "out"
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    maps, out = ours(tmp_path / "maps"), tmp_path / "out"
+    assert export_maps(maps, out, "entropy", "fishyscapes").folder == out
+    names = sorted(path.name for path in out.iterdir())
     assert names == ["export.json", "one_anomaly.npy", "two_leftImg8bit_anomaly.npy"]
-    values = np.load(tmp_path / "out" / "one_anomaly.npy", allow_pickle=False)
+    values = np.load(out / "one_anomaly.npy", allow_pickle=False)
     assert values.dtype == np.float32
     np.testing.assert_array_equal(values, MapsReader(maps).read(NAMES[0], "entropy"))
 

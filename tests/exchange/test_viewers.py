@@ -21,20 +21,31 @@ from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, manifest, process, write_pictures, write_video
 
 
+def predict(given: Path) -> Path:
+    """Maps beside an input."""
+    source = open_source(given)
+    described = manifest(**source.identity()) | {"source": source.describe()}
+    run_pipeline(source, process, MapsWriter(given.parent / "maps", described))
+    return given.parent / "maps"
+
+
 @pytest.fixture
 def maps(tmp_path: Path) -> Path:
     write_pictures(tmp_path / "in", 3)
-    source = open_source(tmp_path / "in")
-    run_pipeline(source, process, MapsWriter(tmp_path / "maps", manifest(**source.identity())))
-    return tmp_path / "maps"
+    return predict(tmp_path / "in")
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Path:
+    pytest.importorskip("rerun", reason="the Rerun SDK is not installed (extra 'rerun')")
+    write_video(tmp_path / "drive.avi", 4)
+    return predict(tmp_path / "drive.avi")
 
 
 def grey(path: Path) -> np.ndarray:
     found = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-    assert found is not None
-    assert found.dtype == np.uint8
-    assert found.ndim == 2
-    return np.asarray(found)
+    assert (found.dtype, found.ndim) == (np.uint8, 2)
+    return found
 
 
 def test_the_folder_holds_masks_and_heatmaps_of_every_frame(maps: Path, tmp_path: Path) -> None:
@@ -100,15 +111,6 @@ def test_samples_point_at_the_files(maps: Path, tmp_path: Path) -> None:
     assert found == {sample.filepath: sample["prediction"].mask_path for sample in samples}
 
 
-@pytest.fixture
-def drive(tmp_path: Path) -> Path:
-    write_video(tmp_path / "drive.avi", 4)
-    source = open_source(tmp_path / "drive.avi")
-    described = manifest(**source.identity()) | {"source": source.describe()}
-    run_pipeline(source, process, MapsWriter(tmp_path / "maps", described))
-    return tmp_path / "maps"
-
-
 def test_without_a_viewers_library_one_line_says_what_to_install(
     maps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +136,6 @@ def rows_of(recording: Path, entity: str, component: str) -> dict[int, tuple[flo
 
 
 def test_a_recording_holds_the_maps_at_their_times(drive: Path, tmp_path: Path) -> None:
-    pytest.importorskip("rerun", reason="the Rerun SDK is not installed (extra 'rerun')")
     out = tmp_path / "new" / "out.rrd"
     summary = export_rerun(ViewerMaps(drive, ["entropy", "max-logit"]), out)
     assert (summary.written, summary.failed, summary.folder) == (4, {}, out)
@@ -159,7 +160,6 @@ def test_a_recording_holds_the_maps_at_their_times(drive: Path, tmp_path: Path) 
 
 
 def test_bad_recordings(drive: Path, tmp_path: Path) -> None:
-    pytest.importorskip("rerun", reason="the Rerun SDK is not installed (extra 'rerun')")
     out = tmp_path / "out.rrd"
     with pytest.raises(InputError, match=r"a name ending in \.rrd"):
         export_rerun(ViewerMaps(drive), tmp_path / "out")

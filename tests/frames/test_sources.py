@@ -37,7 +37,6 @@ def test_image_is_rgb_and_named_by_its_stem(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "one.png"), bgr)
     (frame,) = open_source(tmp_path / "one.png")
     assert frame.name == "one"
-    assert frame.image is not None
     np.testing.assert_array_equal(frame.image, bgr[..., ::-1])
 
 

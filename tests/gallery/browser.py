@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-@contextlib.contextmanager
-def open_browser() -> Iterator[Browser]:
-    """A Chromium under Playwright's control; skips the test where either is missing."""
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    path = next((found for name in NAMES if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip("no Chromium on this machine")
-    switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=switches)
-        yield browser
-        browser.close()
-
 
 class Visit:
-    """One visitor of a page, with everything that the page said and asked for.
-
-    Attributes:
-        page: Playwright's page.
-        complaints: errors and warnings of the console, uncaught exceptions and failed requests.
-        requests: the addresses of all requests.
-    """
+    """One visitor of a page, with the addresses that it asked for and everything that it complained of."""
 
     def __init__(self, browser: Browser) -> None:
         self._context = browser.new_context(viewport={"width": 1400, "height": 900}, accept_downloads=True)

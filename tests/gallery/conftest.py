@@ -5,16 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from segunc.gallery.page import write_review
-from tests.gallery.browser import Visit, open_browser
+from tests.gallery.browser import Visit
 from tests.gallery.scenes import LABEL_MAP, Scene, write_scene
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="session")
@@ -25,24 +22,26 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 @pytest.fixture(scope="session")
 def full_page(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of the scene with labels and a second model."""
-    return write_review(
-        scene.maps,
-        tmp_path_factory.mktemp("full") / "review",
-        labels=scene.labels,
-        label_map=LABEL_MAP,
-        anomaly_labels=scene.anomaly,
-        compare=scene.other,
-    )
+    given = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly, "compare": scene.other}
+    return write_review(scene.maps, tmp_path_factory.mktemp("full") / "review", **given)
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
+def browser() -> Iterator[Any]:
+    """A Chromium under Playwright's control; skips the test where either is missing."""
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine")
+    switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=switches)
         yield opened
+        opened.close()
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Visit]:
+def visit(browser: Any) -> Iterator[Visit]:
     """A visitor whose console must stay clean and whose requests must stay on this disk."""
     visitor = Visit(browser)
     yield visitor

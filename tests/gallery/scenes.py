@@ -46,16 +46,12 @@ def write_maps(images: Path, out: Path, *, seed: int = 0, shift: float = 0.0, sk
     """Maps of a folder of pictures, of a model that is none."""
     source = open_source(images)
     run = {"input": str(source.path), "draws": 24, "seed": seed, "scope": "decoder"}
-    model = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
-    parameters = {"parameters": {"alpha": 0.05, "noise": "channel"}}
-    provenance = {"provenance": {"settings": {"epochs": 2, "lr": 0.005, "noise": "channel"}, "seconds": 9.0}}
-    manifest = build_manifest(
-        run, SCORES, device="cpu", classes=CLASSES, palette=PALETTE, model=model | parameters | provenance
-    )
-
+    model: dict[str, Any] = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
+    model["parameters"] = {"alpha": 0.05, "noise": "channel"}
+    model["provenance"] = {"settings": {"epochs": 2, "lr": 0.005, "noise": "channel"}, "seconds": 9.0}
+    manifest = build_manifest(run, SCORES, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
     with MapsWriter(out, manifest) as writer:
         for frame in source.frames(lambda _, name: name in skip):
-            assert frame.image is not None
             grey = frame.image.mean(axis=2).astype(np.float32) / 255
             prediction = np.where(grey > 0.5, 2, 0).astype(np.uint8)
             prediction[-6:] = 1
@@ -72,22 +68,19 @@ def write_scene(root: Path) -> Scene:
     for index, name in enumerate(NAMES):
         picture = np.full((*SIZE, 3), 20 + 40 * index, np.uint8)
         label = np.zeros(SIZE, np.uint8)
-        if index == 0:
-            label[OBJECT], picture[OBJECT] = 1, 250
-        elif index == 1:
-            label[OBJECT], picture[OBJECT] = 1, 5
-        elif index == 2:
-            label[OBJECT], picture[OBJECT] = 1, 250
+        if index < 3:
+            label[OBJECT], picture[OBJECT] = 1, 5 if index == 1 else 250
+        if index == 2:
             label[SECOND_OBJECT], picture[SECOND_OBJECT] = 1, 5
         label[0] = 255
         truth = np.zeros(SIZE, np.uint8)
         truth[:, 20:] = 2
         truth[0] = 255
-        for folder, picture_or_label in ((images, picture), (anomaly, label), (labels, truth)):
-            if folder == images or (folder == anomaly and index < 4) or (folder == labels and index < 5):
+        for folder, content, count in ((images, picture, 6), (anomaly, label, 4), (labels, truth, 5)):
+            if index < count:
                 path = folder / f"{name}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                assert cv2.imwrite(str(path), picture_or_label)
+                assert cv2.imwrite(str(path), content)
     maps = write_maps(images, root / "maps")
     other = write_maps(images, root / "other", seed=1, shift=0.1, skip=(NAMES[5],))
     return Scene(images, maps, other, anomaly, labels)
@@ -95,14 +88,8 @@ def write_scene(root: Path) -> Scene:
 
 def write_video_scene(root: Path, count: int = 40, fps: float = 20.0) -> Path:
     """Maps of a video's frames whose entropy has two clear peaks, at frames 10 and 30, and an overlay video."""
-    manifest = build_manifest(
-        {"draws": 8, "seed": 1, "scope": "all"},
-        ("entropy",),
-        device="cpu",
-        classes=CLASSES,
-        palette=PALETTE,
-        source={"kind": "video", "fps": fps, "frames": count},
-    )
+    run, source = {"draws": 8, "seed": 1, "scope": "all"}, {"kind": "video", "fps": fps, "frames": count}
+    manifest = build_manifest(run, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE, source=source)
     maps = root / "video-maps"
     with MapsWriter(maps, manifest) as writer:
         for index in range(count):

@@ -9,9 +9,8 @@ import pytest
 
 from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, SCORES, SIZE, Scene
+from tests.gallery.scenes import NAMES, OBJECT, SCORES, SIZE, Scene
 
-pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 WORST_FIRST = list(reversed(NAMES))
 
 
@@ -20,7 +19,6 @@ def test_values_under_the_pointer_are_those_on_disk(name: str, full_page: Path, 
     visit.open_frame(full_page, name)
     page = visit.page
     box = page.locator("#world").bounding_box()
-    assert box is not None
     reader, other = MapsReader(scene.maps), MapsReader(scene.other)
     for x, y in ((0, 0), (SIZE[1] - 1, SIZE[0] - 1), (7, 12), (26, 21), (13, 29)):
         page.mouse.move(box["x"] + (x + 0.5) * box["width"] / SIZE[1], box["y"] + (y + 0.5) * box["height"] / SIZE[0])
@@ -82,7 +80,7 @@ def test_threshold_shows_what_would_be_flagged(full_page: Path, scene: Scene, vi
     flagged = visit.pixels("#flags-left")[:, 3] > 0
     assert (flagged == over.ravel()).all()
     label = np.zeros(SIZE, bool)
-    label[8:18, 5:17] = True
+    label[OBJECT] = True
     normal = ~label
     normal[0] = False
     visit.shown("#flagged", "of the normal pixels")
@@ -91,7 +89,6 @@ def test_threshold_shows_what_would_be_flagged(full_page: Path, scene: Scene, vi
         f"labelled anomaly, {100 * over[normal].mean():.2f} % of the normal pixels"
     )
     path = page.locator("#outline path").first.get_attribute("d")
-    assert path is not None
     assert sorted(path.replace("M", " M").split(" M")) == sorted(["", "5 8H17", "5 18H17", "5 8V18", "17 8V18"])
 
 
@@ -120,7 +117,6 @@ def test_zoom_and_pan_keep_the_point_under_the_pointer(full_page: Path, visit: V
     visit.open_frame(full_page, NAMES[2])
     page = visit.page
     box = page.locator("#world").bounding_box()
-    assert box is not None
     at = (box["x"] + 12.5 / 40 * box["width"], box["y"] + 11.5 / 30 * box["height"])
     page.mouse.move(*at)
     before = page.inner_text("[data-content=pixel]")

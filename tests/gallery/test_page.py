@@ -28,9 +28,7 @@ def table(index: Path, name: str) -> dict[str, Any]:
     """What a script of data hands to the page."""
     text = (index.parent / "data" / f"{name}.js").read_text(encoding="utf-8")
     found = re.fullmatch(rf'segunc\.receive\("{name}", JSON\.parse\((".*")\)\);\n', text)
-    assert found is not None
-    content: dict[str, Any] = json.loads(json.loads(found[1]))
-    return content
+    return json.loads(json.loads(found[1]))
 
 
 def change_manifest(maps: Path, **parts: Any) -> None:
@@ -87,7 +85,6 @@ def test_a_map_is_carried_bit_by_bit(full_page: Path, scene: Scene) -> None:
     for score in (*SCORES, "prediction"):
         text = (full_page.parent / "frames" / "000001" / f"{score}.js").read_text()
         found = re.fullmatch(r'segunc\.receive\("frames/000001/[\w-]+", (\{.*\}), "([^"]+)"\);\n', text)
-        assert found is not None
         stored = reader.read_stored(NAMES[1], score) if score in SCORES else reader.prediction(NAMES[1])
         head = json.loads(found[1])
         assert (head["dtype"], head["height"], head["width"]) == (stored.dtype.name, *stored.shape)

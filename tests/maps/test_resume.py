@@ -24,11 +24,6 @@ def start(given: Path, out: Path, group: int, moment: str, count: int) -> int:
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
 
 
-def unbroken(given: Path, out: Path, group: int) -> dict[str, bytes]:
-    run_pipeline(open_source(given), process, MapsWriter(out, manifest(group=group)), group=group)
-    return folder_bytes(out)
-
-
 def finish(given: Path, out: Path, group: int) -> MapsWriter:
     writer = MapsWriter(out, manifest(group=group))
     run_pipeline(open_source(given), process, writer, group=group)
@@ -60,7 +55,8 @@ def test_killed_run_continues_to_the_same_bytes(
     pictures: Path, tmp_path: Path, given: str, group: int, kills: list[tuple[str, int]]
 ) -> None:
     source, out = pictures.with_name(given), tmp_path / "killed"
-    expected = unbroken(source, tmp_path / "unbroken", group)
+    finish(source, tmp_path / "unbroken", group)
+    expected = folder_bytes(tmp_path / "unbroken")
     for moment, count in kills:
         assert start(source, out, group, moment, count) == -signal.SIGKILL
         assert json.loads((out / "manifest.json").read_text())["status"] == "running"
@@ -75,7 +71,7 @@ def test_killed_run_continues_to_the_same_bytes(
 
 def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(pictures: Path, tmp_path: Path) -> None:
     out, fewer = tmp_path / "out", tmp_path / "fewer"
-    unbroken(pictures, out, 1)
+    finish(pictures, out, 1)
     write_pictures(fewer, 7)
     (fewer / "a/frame_001.png").unlink()
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}

@@ -18,8 +18,6 @@ from segunc.maps.score_files import SUFFIXES, as_score, decode_stored, is_colour
 from tests.maps.foreign import write_map
 
 RAMP = np.linspace(-3, 900, 12).reshape(3, 4)
-
-
 KINDS = {
     "float16 float32 float64": (".hdf5", ".h5", ".npy"),
     "uint8 uint16": (".hdf5", ".npy", ".png", ".tif"),
@@ -101,12 +99,8 @@ def test_pickles_archives_and_other_kinds_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{"no": "map"}]), allow_pickle=True)
     np.savez(tmp_path / "b.npz", RAMP)
     (tmp_path / "b.npz").rename(tmp_path / "b.npy")
-    for said in (
-        "a.npy cannot be read",
-        "b.npy is an archive of arrays",
-        "c.jpg is of an unknown kind",
-        "d.npy cannot be read (No such file",
-    ):
+    known = ("a.npy cannot be read", "b.npy is an archive of arrays")
+    for said in (*known, "c.jpg is of an unknown kind", "d.npy cannot be read (No such file"):
         with pytest.raises(InputError, match=re.escape(said)):
             read_score_file(tmp_path / said.split()[0])
 
@@ -133,10 +127,8 @@ def test_forms_decode_whole_numbers_and_leave_floats() -> None:
 def test_colour_pictures_are_told_by_their_header(tmp_path: Path) -> None:
     grey, colour = np.zeros((3, 4), np.uint8), np.zeros((3, 4, 3), np.uint8)
     assert all(is_colour_picture(write_map(tmp_path / name, colour)) for name in ("a.png", "a.tif"))
-    assert not any(
-        is_colour_picture(write_map(tmp_path / "b.png", values)) for values in (grey, grey.astype(np.uint16))
-    )
     (tmp_path / "d.png").write_bytes(b"no picture")
-    assert not is_colour_picture(tmp_path / "d.png")
+    others = (write_map(tmp_path / "b.png", grey), write_map(tmp_path / "c.png", grey.astype(np.uint16)))
+    assert not any(map(is_colour_picture, (*others, tmp_path / "d.png")))
     Image.fromarray(grey).convert("P").save(tmp_path / "e.png")
     assert is_colour_picture(tmp_path / "e.png")

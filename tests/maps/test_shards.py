@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import threading
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest
@@ -20,7 +19,7 @@ from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
+from tests.maps.fakes import folder_bytes, manifest, process, write_pictures
 
 
 def run(given: Path, out: Path, shard: Shard = Shard(), group: int = 1) -> Summary:  # noqa: B008
@@ -46,7 +45,7 @@ def test_every_frame_belongs_to_one_shard(count: int, block: int, frames: int) -
     assert max(shares) - min(shares) <= block
 
 
-@pytest.mark.parametrize("text", ["0/2", "3/2", "1/0", "1", "a/b", "1/2/3", "-1/2"])
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1/0", "1", "a/b", "1/2/3", "-1/2", "1/4097"])
 def test_impossible_shards_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="shard"):
         parse_shard(text)
@@ -60,28 +59,13 @@ def test_shards_one_by_one_are_one_run(tmp_path: Path, group: int) -> None:
         summary = run(tmp_path / "in", tmp_path / "three", Shard(number, 3), group)
         assert 0 < summary.finished < 11
     assert maps_of(tmp_path / "three") == maps_of(tmp_path / "one")
+    assert not list((tmp_path / "three").glob(".*"))
     reader = MapsReader(tmp_path / "three")
     assert reader.frames == MapsReader(tmp_path / "one").frames
     assert reader.unfinished is None
     assert reader.manifest is not None
     assert (reader.manifest["status"], reader.manifest["finished"]) == ("finished", 11)
     assert run(tmp_path / "in", tmp_path / "three", Shard(2, 3), group).finished == 0
-
-
-def test_shards_at_once_in_processes_are_one_run(tmp_path: Path) -> None:
-    video = tmp_path / "drive.avi"
-    write_video(video, 12)
-    run(video, tmp_path / "one", group=2)
-    context = multiprocessing.get_context("fork")
-    shards = [Shard(number, 4) for number in range(1, 5)]
-    workers = [context.Process(target=run, args=(video, tmp_path / "four", shard, 2)) for shard in shards]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
-    assert maps_of(tmp_path / "four") == maps_of(tmp_path / "one")
-    assert not list((tmp_path / "four").glob(".*"))
 
 
 def test_an_unfinished_shard_is_named(tmp_path: Path) -> None:
@@ -115,8 +99,7 @@ def test_failures_of_all_shards_are_listed(tmp_path: Path) -> None:
     for name in names[:2]:
         (tmp_path / "in" / f"{name}.png").write_bytes(b"broken")
     for number in (1, 2):
-        with pytest.raises(PartialFailure, match="1 of 2 frames failed"):
-            run(tmp_path / "in", tmp_path / "out", Shard(number, 2))
+        assert "1 of 2 frames failed" in run(tmp_path / "in", tmp_path / "out", Shard(number, 2)).failure
     found = read_manifest(tmp_path / "out") or {}
     assert [failure["name"] for failure in found["failed"]] == names[:2]
 

@@ -47,9 +47,8 @@ def bins_of(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> np.n
 
 def test_ece_equals_torchmetrics_on_probabilities(batch):
     probabilities, labels = batch
-    expected = multiclass_calibration_error(
-        probabilities, labels, num_classes=7, n_bins=15, norm="l1", ignore_index=255
-    )
+    options = {"num_classes": 7, "n_bins": 15, "norm": "l1", "ignore_index": 255}
+    expected = multiclass_calibration_error(probabilities, labels, **options)
     sums = np.zeros((3, 15))
     for frame, label in zip(probabilities.numpy(), labels.numpy(), strict=True):  # streaming, frame by frame
         counted = label != 255

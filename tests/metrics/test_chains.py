@@ -60,13 +60,10 @@ def test_long_chains_have_the_effective_size_of_their_correlation() -> None:
     assert rank_normalised_rhat(x) < 1.01
 
 
-def test_a_single_chain_is_compared_with_itself() -> None:
+def test_a_single_chain_is_compared_with_itself_and_another_scale_is_noticed() -> None:
     drifting = np.arange(100.0)[None] + np.random.default_rng(0).normal(size=(1, 100))
     assert rank_normalised_rhat(drifting) > 1.5
     assert rank_normalised_rhat(np.random.default_rng(0).normal(size=(1, 400))) < 1.05
-
-
-def test_chains_of_another_scale_are_noticed() -> None:
     x = np.random.default_rng(0).normal(size=(2, 400)) * np.array([[1.0], [5.0]])
     assert rank_normalised_rhat(x) > 1.1, "their means agree, their spreads do not"
 

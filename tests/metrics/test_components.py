@@ -148,12 +148,6 @@ def test_ignored_pixels_split_predictions_before_they_are_labelled():
     assert component_counts(scores, label, 0.5, "smiyc-obstacle")[34] == 2
 
 
-def test_diagonal_neighbours_are_one_component():
-    label = np.zeros((20, 20), np.uint8)
-    label[0:4, 0:4] = label[4:8, 4:8] = 1
-    assert component_counts(np.zeros((20, 20), np.float16), label, 0.5, "smiyc-obstacle")[33] == 1
-
-
 def test_a_background_below_the_limit_is_void_as_in_the_original():
     label, scores = np.ones((30, 30), np.uint8), np.ones((30, 30), np.float16)
     label[0, 0:9] = 0

@@ -67,13 +67,11 @@ def test_they_come_back_with_a_copy_of_the_model(kind: str, tmp_path: Path, requ
 
 def test_those_of_another_base_are_refused(base: Path, tmp_path: Path) -> None:
     other = save_base(tmp_path / "other", seed=1)
-    calibration(load_model(base)).write(other)
-    with pytest.raises(InputError, match=r"calibration\.json was fitted on a base network with the hash"):
-        load_model(other)
-    (other / Calibration.file).unlink()
-    statistics(load_model(base)).write(other)
-    with pytest.raises(InputError, match=r"max_logit_statistics\.json was fitted on a base network"):
-        load_model(other)
+    for attachment in (calibration(load_model(base)), statistics(load_model(base))):
+        attachment.write(other)
+        with pytest.raises(InputError, match=rf"{attachment.file} was fitted on a base network with the hash"):
+            load_model(other)
+        (other / attachment.file).unlink()
 
 
 def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_same_base_are_not(

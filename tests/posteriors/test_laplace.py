@@ -26,16 +26,9 @@ from tests.conftest import Job
 def tiny_network() -> nn.Module:
     """Two norm layers of two channels, a batch and a group one, from 3 channels to 3 classes; 8 parameters."""
     torch.manual_seed(0)
-    head = nn.Conv2d(2, 3, 1)
+    head, stem, middle = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1)
     head.weight.data *= 3
-    network = nn.Sequential(
-        nn.Conv2d(3, 2, 3, padding=1),
-        nn.BatchNorm2d(2),
-        nn.Tanh(),
-        nn.Conv2d(2, 2, 3, padding=1),
-        nn.GroupNorm(1, 2),
-        head,
-    )
+    network = nn.Sequential(stem, nn.BatchNorm2d(2), nn.Tanh(), middle, nn.GroupNorm(1, 2), head)
     randomise(network.eval().requires_grad_(False))
     convert(network)
     return network
@@ -114,9 +107,7 @@ def test_a_scope_leaves_the_other_sites_at_zero() -> None:
     assert full.index is not None
     assert full.index.tolist() == [2, 3, 6, 7]
     assert torch.allclose(full.mean().diagonal(), block[:2, 2:].flatten())
-
-
-def test_layers_without_beta_have_no_row() -> None:
+    # Layers without beta have no row.
     network = small_network(nn.LayerNorm([8, 4, 4], bias=False)).requires_grad_(False)
     fisher = FisherSum(network, layout_of(network).affine, "full")
     fisher.add(torch.rand(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64), 0)
@@ -124,13 +115,10 @@ def test_layers_without_beta_have_no_row() -> None:
     assert len(fisher.index) == 8 + 128 + 8  # gammas of both layers, betas of the BatchNorm alone
 
 
-def test_too_many_parameters_for_the_full_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_parameters_for_the_full_form_and_networks_that_blow_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(laplace, "FULL_LIMIT", 7)
     with pytest.raises(InputError, match="full Fisher of 8 parameters; expected at most 7; choose a smaller scope"):
         summed("full", 1)
-
-
-def test_a_network_that_blows_up_is_an_error() -> None:
     network = tiny_network()
     fisher = FisherSum(network, AffineLayout(network).affine * 1e38, "block")
     with pytest.raises(InputError, match="NaN or infinite"):
@@ -161,27 +149,23 @@ def test_an_interrupted_fisher_is_continued_to_the_same_numbers(
     trained: Job, whole: Laplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added: list[int] = []
+    stops = [2]
     add = FisherSum.add
 
-    def interrupted(self: FisherSum, *arguments: Any) -> None:
-        if len(added) == 2:
+    def counted(self: FisherSum, *arguments: Any) -> None:
+        if len(added) in stops:
             raise KeyboardInterrupt
         add(self, *arguments)
         added.append(self.pixels)
 
     monkeypatch.setattr(laplace, "StepProgress", partial(StepProgress, every=0.0))
-    monkeypatch.setattr(FisherSum, "add", interrupted)
+    monkeypatch.setattr(FisherSum, "add", counted)
     with pytest.raises(KeyboardInterrupt):
         run(trained, tmp_path / "stopped")
     assert len(added) == 2
     with pytest.raises(InputError, match=r"laplace.samples 1 there, 3 asked for"):
         run(trained, tmp_path / "stopped", ", samples: 3")
-
-    def counted(self: FisherSum, *arguments: Any) -> None:
-        add(self, *arguments)
-        added.append(self.pixels)
-
-    monkeypatch.setattr(FisherSum, "add", counted)
+    stops.clear()
     continued = run(trained, tmp_path / "stopped")
     assert len(added) == 3, "what was summed before is not summed again"
     assert torch.equal(continued.fisher, whole.fisher)
@@ -189,14 +173,13 @@ def test_an_interrupted_fisher_is_continued_to_the_same_numbers(
     assert len(added) == 3, "nor is anything of a finished run"
 
 
-def test_a_finetuning_before_moves_the_mean(trained: Job, whole: Laplace, tmp_path: Path) -> None:
-    tuned = run(trained, tmp_path / "tuned", ", epochs: 1")
-    assert float((tuned.mean - whole.mean).abs().max()) > 1e-4
-    assert not torch.equal(tuned.fisher, whole.fisher)
-
-
-def test_a_full_fisher_of_the_last_site(trained: Job, tmp_path: Path) -> None:
-    posterior = run(trained, tmp_path / "full", ", structure: full, scope: 'last:1'")
+def test_a_finetuning_before_moves_the_mean_and_a_full_fisher_is_of_its_scope(
+    trained: Job, whole: Laplace, tmp_path: Path
+) -> None:
+    posterior = run(trained, tmp_path / "full", ", epochs: 1, structure: full, scope: 'last:1'")
+    assert float((posterior.mean - whole.mean).abs().max()) > 1e-4
     assert posterior.index is not None
+    before = whole.fisher[:2].flatten()[posterior.index]
+    assert not torch.allclose(posterior.fisher.diagonal(), before, rtol=1e-3), "it is that of the tuned network"
     assert posterior.fisher.shape == (len(posterior.index), len(posterior.index))
     assert float(torch.linalg.eigvalsh(posterior.fisher.double())[-1]) > 0

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise
 from segunc.affine.posterior import Posterior, Prior
 from segunc.core.errors import InputError
@@ -26,13 +25,8 @@ from segunc.posteriors.swag import Swag
 from segunc.posteriors.variational import MeanField
 from tests.affine.networks import layout_of, randomise, small_network
 
-
-def converted(norm: nn.Module | None = None) -> AffineLayout:
-    """A layout of 16 channels, 8 of them under ``encoder``."""
-    return layout_of(small_network(norm))
-
-
-LAYOUT = converted()
+LAYOUT = layout_of(small_network())
+"""16 channels, 8 of them under ``encoder``."""
 MEAN = LAYOUT.affine
 
 
@@ -61,8 +55,6 @@ MAKE: dict[str, Callable[[str], Posterior]] = {
     "laplace": lambda scope: Laplace(MEAN, block_fisher(), prior=Prior(0.1, 50.0, temperature=0.5), scope=scope),
     "mc-dropout": lambda scope: ChannelDropout(MEAN, 0.3, scope),
 }
-
-
 CHAINS: dict[str, Callable[[str], Posterior]] = {
     kind.method: lambda scope, kind=kind: kind(rand(6, 16), rand(6, 16), 3, scope, {"temperature": 0.5})
     for kind in (SGLD, SGHMC, HMC)
@@ -106,26 +98,19 @@ def test_any_draw_can_be_made_alone(name: str, seed: int, draws: list[int]) -> N
 @pytest.mark.parametrize("name", MAKE)
 def test_a_scope_leaves_the_other_sites_alone_and_keeps_the_noise_of_its_own(name: str) -> None:
     everywhere = MAKE[name]("all").affine(LAYOUT, [0, 1], 3)
-    for draws in (
-        MAKE[name]("decoder").affine(LAYOUT, [0, 1], 3),
-        MAKE[name]("all").affine(LAYOUT, [0, 1], 3, "decoder"),
-    ):
+    for made, scope in (("decoder", None), ("all", "decoder")):
+        draws = MAKE[name](made).affine(LAYOUT, [0, 1], 3, scope)
         assert torch.equal(draws.weight[:, :8], LAYOUT.weight[:8].expand(2, -1))
         assert torch.equal(draws.bias[:, :8], LAYOUT.bias[:8].expand(2, -1))
         assert torch.equal(draws.weight[:, 8:], everywhere.weight[:, 8:])
         assert not torch.equal(draws.weight[0, 8:], LAYOUT.weight[8:])
 
 
-def sampled(posterior: Posterior, count: int) -> tuple[Tensor, Tensor]:
-    """Mean ``[32]`` and covariance ``[32, 32]`` over many draws of the flattened gamma and beta."""
-    draws = posterior.affine(LAYOUT, range(count), 0)
-    values = torch.cat([draws.weight, draws.bias], 1).double()
-    return values.mean(0), torch.cov(values.T)
-
-
 def assert_gaussian(posterior: Posterior, expected: Tensor, count: int = 6_000) -> None:
     """The draws have the mean MEAN and this covariance, within five standard errors."""
-    mean, covariance = sampled(posterior, count)
+    draws = posterior.affine(LAYOUT, range(count), 0)
+    values = torch.cat([draws.weight, draws.bias], 1).double()
+    mean, covariance = values.mean(0), torch.cov(values.T)
     variance = expected.diagonal()
     assert bool(((mean - MEAN.flatten()).abs() <= 5 * (variance / count).sqrt() + 1e-6).all())
     error = ((expected.square() + variance[:, None] * variance) / count).sqrt()
@@ -162,18 +147,13 @@ def test_laplace_draws_have_the_inverse_precision_for_covariance(structure: str)
     assert_gaussian(wider, 0.25 * torch.linalg.inv(30.0 * matrix + 0.04 * torch.eye(32, dtype=torch.float64)))
 
 
-def test_a_full_laplace_moves_its_index_alone() -> None:
+def test_a_full_laplace_moves_its_index_alone_and_a_layer_without_beta_keeps_none() -> None:
     index = torch.tensor([9, 30])  # one gamma and one beta of the decoder
     draws = Laplace(MEAN, torch.eye(2), "full", index).affine(LAYOUT, [0], 0)
     values = torch.cat([draws.weight[0], draws.bias[0]])
     assert (values != MEAN.flatten()).nonzero().flatten().tolist() == [9, 30]
-
-
-def test_a_layer_without_beta_keeps_none() -> None:
-    layout = converted(randomise(nn.LayerNorm([8, 8, 8], bias=False)))
-    mean = layout.affine
-    fisher = torch.zeros(3, layout.total)
-    draws = Laplace(mean, fisher).affine(layout, [0], 0)
+    layout = layout_of(small_network(randomise(nn.LayerNorm([8, 8, 8], bias=False))))
+    draws = Laplace(layout.affine, torch.zeros(3, layout.total)).affine(layout, [0], 0)
     assert torch.equal(draws.bias[0, 8:], torch.zeros(512))
     assert not torch.equal(draws.weight[0, 8:], layout.weight[8:])
 

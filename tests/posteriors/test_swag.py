@@ -44,23 +44,17 @@ def test_the_statistics_are_those_of_the_snapshots(tmp_path: Path) -> None:
     assert task.rates == pytest.approx([0.01, 0.015, *[0.02] * 14])
 
 
-def test_fewer_snapshots_than_the_rank_give_their_own_number_of_columns(tmp_path: Path) -> None:
-    task = swag_task(small_network(), burn_in=0, collect_every=4, rank=10)
-    fit(task, tmp_path, 3)
-    assert task.trained.gaussian().deviations.shape == (3, 2, 16)
-
-
-def test_accumulated_gradients_give_one_snapshot_a_step(tmp_path: Path) -> None:
-    task = swag_task(small_network(), burn_in=0, collect_every=1, rank=4)
+def test_accumulated_gradients_give_one_snapshot_a_step_and_each_below_the_rank_a_column(tmp_path: Path) -> None:
+    task = swag_task(small_network(), burn_in=0, collect_every=1, rank=10)
     fit(task, tmp_path, 2, accumulate_grad_batches=2)
     assert int(task.trained.snapshots) == 4
+    assert task.trained.gaussian().deviations.shape == (4, 2, 16)
 
 
 def test_one_snapshot_is_one_clear_line(tmp_path: Path) -> None:
     task = swag_task(small_network(), burn_in=10, collect_every=4)
-    with pytest.raises(
-        InputError, match="SWAG with 1 snapshots: 16 steps, burn_in 10, collect_every 4; expected at least 2"
-    ):
+    said = "SWAG with 1 snapshots: 16 steps, burn_in 10, collect_every 4; expected at least 2"
+    with pytest.raises(InputError, match=said):
         fit(task, tmp_path, 4)
     assert int(task.trained.snapshots) == 0, "said before the first step"
     task.trained.collect(AffineLayout(task.network))

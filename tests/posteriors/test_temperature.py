@@ -75,9 +75,8 @@ def test_weights_are_repeated_pixels_and_blocks_do_not_matter(monkeypatch: pytes
     whole = mean_nll(logits, labels, repeats.double(), torch.tensor(0.3))
     monkeypatch.setattr(module, "BLOCK_NUMBERS", 3 * 5 * 7)
     torch.testing.assert_close(mean_nll(logits, labels, repeats.double(), torch.tensor(0.3)), whole)
-    assert fit_temperature(logits, labels, repeats.double()).temperature == pytest.approx(
-        weighted.temperature, rel=1e-6
-    )
+    again = fit_temperature(logits, labels, repeats.double())
+    assert again.temperature == pytest.approx(weighted.temperature, rel=1e-6)
 
 
 def test_a_temperature_at_a_bound_is_refused() -> None:
@@ -107,8 +106,7 @@ def test_sampled_pixels_have_the_mean_prediction_of_the_sampler(camvid: tuple[Pa
     data = SegmentationDataModule("camvid", str(camvid[1]))
     every = sample_pixels(model, data, TemperatureConfig(frames=0, pixels=10**6, draws=4, seed=5))
     sampler = Sampler(model.network, model.posterior, draws=4, seed=5)
-    expected: list[Tensor] = []
-    labels: list[Tensor] = []
+    expected, labels = [], []
     for _, image, truth in frames_as_seen(model, data, "val", 0, "test"):
         assert tuple(image.shape[-2:]) == (72, 96)
         labelled = torch.from_numpy(truth.astype(np.int64)).flatten()

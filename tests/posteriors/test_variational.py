@@ -66,9 +66,10 @@ def own_labels() -> tuple[torch.Tensor, torch.Tensor]:
     return images, torch.multinomial(probabilities, 1, generator=generator).view(16, 16, 16)
 
 
-def trained_sigma() -> torch.Tensor:
-    """sigma after a training of rho alone on such labels."""
+def test_sigma_converges_to_that_of_laplace() -> None:
+    """Where the posterior is nearly Gaussian the best mean-field sigma is 1 / sqrt(N_eff F_ii + 1 / s^2)."""
     images, labels = own_labels()
+    # A training of rho alone.
     task = variational_task(
         small_network(), initial_sigma=0.02, effective_pixels=EFFECTIVE_PIXELS, draws_per_image=4, prior_scale=0.1
     )
@@ -81,18 +82,12 @@ def trained_sigma() -> torch.Tensor:
         torch.autograd.backward(task.training_step((images, labels), 0))
         optimizer.step()
         schedule.step()
-    return task.posterior().sigma
-
-
-def test_sigma_converges_to_that_of_laplace() -> None:
-    """Where the posterior is nearly Gaussian the best mean-field sigma is 1 / sqrt(N_eff F_ii + 1 / s^2)."""
     network = small_network().requires_grad_(False)
     convert(network)
     fisher = FisherSum(network, LAYOUT.affine, "diagonal")
-    images, labels = own_labels()
     fisher.add(images, labels, 0, samples=40)
     expected = (EFFECTIVE_PIXELS * fisher.mean() + 100.0).rsqrt()
-    error = (trained_sigma() / expected).log().abs()
+    error = (task.posterior().sigma / expected).log().abs()
     # Most parameters of this network are the prior's; what the data say about some narrows them to a seventh. Between
     # the two lie some for which the loss is no parabola over one sigma.
     narrow = expected < 0.03

@@ -98,13 +98,11 @@ def test_sums_have_the_same_bits_in_any_chunk() -> None:
                 setattr(parent, name.rpartition(".")[2], Broadcast(module))
     posteriors: list[AnyPosterior] = [Ensemble(members), TestTimeAugmentation(members[0].posterior, (1.0, 0.75))]
     for posterior in posteriors:
-        results = [
-            Sampler(members[0].network, posterior, draws=9, chunk=c)(IMAGES, keep_probabilities=True)
-            for c in (1, 2, 3, 9)
-        ]
-        for other in results[1:]:
-            assert torch.equal(other.probabilities, results[0].probabilities)  # type: ignore[arg-type]
-            assert all(torch.equal(other.scores[name], results[0].scores[name]) for name in other.scores)
+        samplers = (Sampler(members[0].network, posterior, draws=9, chunk=c) for c in (1, 2, 3, 9))
+        first, *others = (sampler(IMAGES, keep_probabilities=True) for sampler in samplers)
+        for other in others:
+            assert torch.equal(other.probabilities, first.probabilities)  # type: ignore[arg-type]
+            assert all(torch.equal(other.scores[name], first.scores[name]) for name in other.scores)
 
 
 class Broadcast(nn.Module):

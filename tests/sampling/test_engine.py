@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -73,8 +74,7 @@ ENDS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], bool]] = {
 def test_every_ending(end: str, chunk: int) -> None:
     function, taken = ENDS[end]
     network = Headed(function)
-    posterior = posterior_of(network)
-    sampler = Sampler(network, posterior, draws=5, chunk=chunk)
+    sampler = Sampler(network, posterior_of(network), draws=5, chunk=chunk)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert sampler.report.upsampled is taken
     assert sampler.report.shared
@@ -83,8 +83,7 @@ def test_every_ending(end: str, chunk: int) -> None:
 def test_frames_of_several_sizes_end_each_in_its_own_way() -> None:
     # At 32 columns the network needs no upsampling at its end, so that another interpolation is the last one.
     network = Headed(lambda x, z: z if x.shape[3] == 32 else upsampled(x, z))
-    posterior = posterior_of(network)
-    sampler = Sampler(network, posterior, draws=3)
+    sampler = Sampler(network, posterior_of(network), draws=3)
     for columns, taken in ((96, True), (32, False), (96, True)):
         assert_maps_of_a_plain_loop(sampler, IMAGES[..., :columns])
         assert sampler.report.upsampled is taken
@@ -119,8 +118,7 @@ class ConvolutionRows(TorchDispatchMode):
 @pytest.mark.parametrize(("scope", "rows"), [("all", [2, 2, 2] + 3 * [4, 4]), ("deep", [2, 2, 2] + 3 * [4])])
 def test_what_is_common_runs_once(scope: str, rows: list[int]) -> None:
     network = Headed(upsampled)
-    posterior = posterior_of(network)
-    sampler = Sampler(network, posterior, draws=6, chunk=2, scope=scope)
+    sampler = Sampler(network, posterior_of(network), draws=6, chunk=2, scope=scope)
     sampler(IMAGES)
     with ConvolutionRows() as watch:
         sampler(IMAGES)
@@ -177,31 +175,14 @@ class Mutating(nn.Module):
 
 def test_a_network_that_cannot_share_is_noticed() -> None:
     network = randomise(Mutating().eval())
-    posterior = posterior_of(network)
-    sampler = Sampler(network, posterior, draws=3)
+    sampler = Sampler(network, posterior_of(network), draws=3)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert not sampler.report.shared
     assert sampler.report.batched
     assert any("cannot be shared" in message for message in sampler.report.messages)
-
-
-class MutatingDeep(nn.Module):
-    """The same behind a norm that only members change."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.BatchNorm2d(3)
-        self.deep = Mutating()
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.deep(self.first(x))
-        return logits
-
-
-def test_members_of_a_network_that_cannot_share_are_noticed() -> None:
-    network = randomise(MutatingDeep().eval())
-    posterior = members_apart(network, 2)
-    sampler = Sampler(network, posterior, draws=6, chunk=1, scope="deep")
+    # The same behind a norm that only members change.
+    network = randomise(nn.Sequential(OrderedDict(first=nn.BatchNorm2d(3), deep=Mutating())).eval())
+    sampler = Sampler(network, members_apart(network, 2), draws=6, chunk=1, scope="deep")
     assert_maps_of_a_plain_loop(sampler, IMAGES, scope="deep")
     assert any("common to a member's draws cannot be shared" in message for message in sampler.report.messages)
 
@@ -303,22 +284,17 @@ def test_a_bfloat16_copy_computes_in_bfloat16_and_leaves_the_network_alone() -> 
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-class Float32Inside(nn.Module):
-    """Insists on float32 in the middle, which bfloat16 weights do not take."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm2d(3)
-        self.head = nn.Conv2d(3, 4, 1)
+class Float32(nn.Module):
+    """Insists on float32 in the middle of a network, which bfloat16 weights do not take."""
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.norm(x).float())
-        return logits
+        return x.float()
 
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_what_a_copy_cannot_do_runs_under_autocast(replaced: bool) -> None:
-    network = small_network() if replaced else randomise(Float32Inside().eval())
+    inside = nn.Sequential(nn.BatchNorm2d(3), Float32(), nn.Conv2d(3, 4, 1))
+    network = small_network() if replaced else randomise(inside.eval())
     if replaced:
         inner = network.forward
         network.forward = lambda x: inner(x)  # type: ignore[method-assign]
@@ -334,8 +310,7 @@ def test_what_a_copy_cannot_do_runs_under_autocast(replaced: bool) -> None:
 @pytest.mark.skipif(native_tail().library is None, reason="compilation on a CPU needs a C++ compiler")
 def test_compiled_draws_are_the_same_and_the_graph_serves_all() -> None:
     network = Headed(upsampled)
-    posterior = posterior_of(network)
-    sampler = Sampler(network, posterior, draws=5, chunk=2, compiled=True)
+    sampler = Sampler(network, posterior_of(network), draws=5, chunk=2, compiled=True)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert_maps_of_a_plain_loop(sampler, IMAGES.flip(2))
     assert not sampler.report.messages
@@ -347,16 +322,14 @@ def test_what_does_not_compile_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(torch, "compile", fail)
     network = Headed(upsampled)
-    posterior = posterior_of(network)
-    sampler = Sampler(network, posterior, draws=4, compiled=True)
+    sampler = Sampler(network, posterior_of(network), draws=4, compiled=True)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert sampler.report.messages == ["the network could not be compiled and runs as it is (no compiler today)"]
 
 
 def test_out_of_memory_halves_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     network = Headed(upsampled)
-    posterior = posterior_of(network)
-    sampler = Sampler(network, posterior, draws=7, chunk=4)
+    sampler = Sampler(network, posterior_of(network), draws=7, chunk=4)
     plain = Engine.logits
 
     def limited(self: Engine, images: Tensor, draws: object, *rest: object) -> object:
@@ -369,7 +342,5 @@ def test_out_of_memory_halves_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Engine, "logits", limited)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
     assert sampler.chunk == 1
-    assert [m for m in sampler.report.messages if "halved" in m] == [
-        "out of memory: chunk halved to 2",
-        "out of memory: chunk halved to 1",
-    ]
+    halved = [m for m in sampler.report.messages if "halved" in m]
+    assert halved == [f"out of memory: chunk halved to {chunk}" for chunk in (2, 1)]

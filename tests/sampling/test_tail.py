@@ -20,17 +20,10 @@ from torch import Tensor
 
 from segunc.core.device import threads
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.tail import (
-    NATIVE_BASE,
-    Backend,
-    DisagreementSums,
-    DrawAccumulator,
-    base_maps,
-    choose_backend,
-)
+from segunc.sampling.tail import NATIVE_BASE, Backend, DisagreementSums, DrawAccumulator, base_maps, choose_backend
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, MEANS, SCORES
-from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
+from tests.scores.stacked import PURE, decompose_draws, variation_ratio
 
 CPU = torch.device("cpu")
 native = pytest.mark.skipif(native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}")
@@ -93,26 +86,16 @@ def test_layout_and_bfloat16_do_not_matter(name: str, backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_draws_in_any_chunks_give_the_same_bits(backend: Backend) -> None:
+def test_draws_in_any_chunks_and_threads_give_the_same_bits(backend: Backend) -> None:
     logits, upsampling = logits_for("smp", draws=7)
     whole = sums_of(logits, upsampling, backend)
-    for chunk in (1, 3):
+    for chunk, count in ((1, 1), (3, 3)):
         parts = DrawAccumulator(19, upsampling.kept, CPU, backend)
-        for part in logits.split(chunk):
-            parts.add(part, upsampling)
+        with threads(count if backend == "native" else torch.get_num_threads()):
+            for part in logits.split(chunk):
+                parts.add(part, upsampling)
         assert torch.equal(parts.probabilities, whole.probabilities)
         assert torch.equal(parts.entropy, whole.entropy)
-
-
-@native
-def test_threads_do_not_change_a_bit() -> None:
-    logits, upsampling = logits_for("torchvision")
-    found = []
-    for count in (1, 3):
-        with threads(count):
-            found.append(sums_of(logits, upsampling, "native"))
-    assert torch.equal(found[0].probabilities, found[1].probabilities)
-    assert torch.equal(found[0].entropy, found[1].entropy)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -202,9 +185,6 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(monkeypatch: pytest.Monke
     assert native_tail.__wrapped__().library is not None
 
 
-PURE = {"variance": draw_variance, "variation-ratio": variation_ratio, "expected-pairwise-kl": expected_pairwise_kl}
-
-
 def streamed(logits: Tensor, names: tuple[str, ...] = tuple(PURE), temperature: float = 1.0) -> dict[str, Tensor]:
     """The scores of the draws' mean and those named of draws ``[S, C, H, W]``, added one by one."""
     size = (logits.shape[2], logits.shape[3])
@@ -219,11 +199,12 @@ def streamed(logits: Tensor, names: tuple[str, ...] = tuple(PURE), temperature: 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 12), st.floats(0.01, 12), st.floats(0, 4), st.integers(0, 10_000))
 def test_streamed_equals_stacked(draws: int, classes: int, scale: float, spread: float, seed: int) -> None:
+    temperature = (1.0, 2.5)[seed % 2]
     generator = torch.Generator().manual_seed(seed)
     shared = torch.randn(classes, 3, 4, generator=generator) * scale
     logits = shared + torch.randn(draws, classes, 3, 4, generator=generator) * spread
-    found = streamed(logits)
-    stacked = logits.double().softmax(1)[:, None]
+    found = streamed(logits, temperature=temperature)
+    stacked = (logits.double() / temperature).softmax(1)[:, None]
     for name, pure in PURE.items():
         expected = pure(stacked)[0].float()
         torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-7 * max(1.0, scale + spread), msg=name)
@@ -250,6 +231,10 @@ def test_certain_draws_that_exclude_each_other_have_their_finite_divergence() ->
     assert float(found["expected-pairwise-kl"]) == pytest.approx(300)
     assert float(found["variance"]) == pytest.approx(0.25)
     assert float(found["variation-ratio"]) == 0.5
+    # Of equal classes the first has the vote.
+    logits = torch.tensor([[1.0, 3.0, 3.0], [0.0, 3.0, 3.0], [0.0, 0.0, 3.0]]).view(3, 3, 1, 1)
+    assert float(streamed(logits)["variation-ratio"]) == pytest.approx(1 / 3)
+    assert float(variation_ratio(logits.softmax(1)[:, None])) == pytest.approx(1 / 3)
 
 
 def test_a_constant_added_to_a_draw_changes_nothing() -> None:
@@ -258,12 +243,6 @@ def test_a_constant_added_to_a_draw_changes_nothing() -> None:
     before, after = streamed(logits), streamed(shifted)
     for name in PURE:
         torch.testing.assert_close(after[name], before[name], rtol=1e-4, atol=1e-5)
-
-
-def test_of_equal_classes_the_first_has_the_vote() -> None:
-    logits = torch.tensor([[1.0, 3.0, 3.0], [0.0, 3.0, 3.0], [0.0, 0.0, 3.0]]).view(3, 3, 1, 1)
-    assert float(streamed(logits)["variation-ratio"]) == pytest.approx(1 / 3)
-    assert float(variation_ratio(logits.softmax(1)[:, None])) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
@@ -279,14 +258,6 @@ def test_strips_of_rows_and_layouts_do_not_matter(layout: torch.memory_format, w
     expected = {name: getattr(means, name) for name in ("entropy", "aleatoric", "epistemic")}
     for name, values in (expected | {name: pure(stacked) for name, pure in PURE.items()}).items():
         torch.testing.assert_close(found[name].float(), values[0].float(), rtol=1e-4, atol=3e-6)
-
-
-def test_a_temperature_divides_the_logits() -> None:
-    logits = torch.randn(4, 5, 3, 3, generator=torch.Generator().manual_seed(3)) * 3
-    warm, divided, plain = streamed(logits, temperature=2.5), streamed(logits / 2.5), streamed(logits)
-    for name, values in warm.items():
-        torch.testing.assert_close(values, divided[name], rtol=1e-5, atol=1e-6)
-    assert not torch.allclose(warm["entropy"], plain["entropy"], atol=0.01)
 
 
 @pytest.mark.parametrize("name", PURE)

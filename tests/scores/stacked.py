@@ -57,3 +57,6 @@ def expected_pairwise_kl(probabilities: Tensor) -> Tensor:
                 cross = torch.special.xlogy(probabilities[i], probabilities[j])
                 total -= (torch.special.entr(probabilities[i]) + cross).sum(1)
     return total / max(1, draws * (draws - 1))
+
+
+PURE = {"variance": draw_variance, "variation-ratio": variation_ratio, "expected-pairwise-kl": expected_pairwise_kl}

@@ -24,8 +24,7 @@ from tools.study_connectivity import barrier, places_on_line, segments
 
 def test_the_barrier_of_known_curves() -> None:
     t = places_on_line(13)
-    assert float(t[0]) == -0.25
-    assert float(t[-1]) == 1.25
+    assert t[[0, -1]].tolist() == [-0.25, 1.25]
     assert barrier(3 * t + 1, t) == pytest.approx(0, abs=1e-12)
     assert barrier(t**2, t) == pytest.approx(0.125**2 - 0.125)  # below its chord: least so beside the ends
     assert barrier(t * (1 - t) + 5 * t, t) == pytest.approx(0.25)
@@ -37,8 +36,6 @@ def test_the_barrier_of_known_curves() -> None:
 def test_lines_pass_through_members_and_draws(overconfident: Job) -> None:
     model = load_model(overconfident.abnn)
     layout, posterior = AffineLayout(model.network), model.posterior
-    assert isinstance(posterior, ABNN)
-    assert posterior.members == 2
     t = places_on_line(7)
     lines = {line.name: line for line in segments(posterior, layout, 3, 5, t)}
     assert list(lines) == ["members 0 to 1", "draws 0 to 1", "draws 1 to 2", "draws 0 to 2"]  # the last of one member
@@ -64,7 +61,6 @@ def test_the_ends_have_the_loss_of_the_members(
     assert "| members 0 to 1" in capsys.readouterr().out
     model = load_model(finetuned.abnn)
     posterior = model.posterior
-    assert isinstance(posterior, ABNN)
     data = SegmentationDataModule("toy", str(finetuned.data)).dataset("test")
     for member, place in ((0, 1), (1, 5)):
         one = ABNN(posterior.gamma[[member]], posterior.beta[[member]], 0.0)

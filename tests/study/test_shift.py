@@ -34,12 +34,8 @@ def test_cells_are_kept_and_are_those_of_evaluate(
     given = ("evaluate", "--model", trained.base, *asked, "--precision", "float32", "--device", "cpu")
     assert main([*map(str, given), "--out", str(tmp_path / "m.json")]) == 0
     result = json.loads((tmp_path / "m.json").read_text())
-    assert cells["jpeg:3"] == {
-        "miou": result["segmentation"]["miou"],
-        "ece": result["calibration"]["ece"],
-        "nll": result["calibration"]["nll"],
-        "aurc": result["selective"]["msp"]["aurc"],
-    }
+    expected = {"miou": result["segmentation"]["miou"], "aurc": result["selective"]["msp"]["aurc"]}
+    assert cells["jpeg:3"] == expected | {name: result["calibration"][name] for name in ("ece", "nll")}
     # A killed study: what is there is not made again, what lacks is.
     content = json.loads(out.read_text())
     content["cells"]["base"]["noise:1"]["ece"] = 0.123

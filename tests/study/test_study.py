@@ -96,11 +96,8 @@ def made(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study,
 
 def test_every_cell_is_made_once_and_a_missing_base_is_waited_for(made: Any) -> None:
     study, outcomes, text = made
-    nowhere = outcomes.pop(("nowhere", 0))
-    assert nowhere.startswith("waits for ")
-    assert nowhere.endswith("missing-0")
-    assert outcomes == dict.fromkeys(outcomes, "made")
-    assert len(outcomes) == 8
+    assert re.fullmatch(r"waits for .*missing-0", outcomes.pop(("nowhere", 0)))
+    assert list(outcomes.values()) == ["made"] * 8
     times = {path: path.stat().st_mtime_ns for path in study.out.rglob("*") if path.suffix in (".safetensors", ".json")}
     again = run_all(study)
     del again[("nowhere", 0)]
@@ -159,7 +156,6 @@ def test_the_tables_hold_the_numbers_of_the_results(made: Any) -> None:
     assert drawn["base"] == (0.0, None)
     value, interval = drawn["ABNN"]
     assert value == pytest.approx(difference)
-    assert interval is not None
     assert interval[0] < interval[1]
     # Epistemic of the base is 0 by construction, so differences refer to its entropy.
     epistemic = [json.loads(cell.result("anomaly").read_text())["scores"]["epistemic"] for cell in cells]

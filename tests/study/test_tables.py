@@ -11,6 +11,7 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import EvaluationResult, format_number
 from segunc.evaluation.resampling import Replicates, paired_difference
+from tests.evaluation.evaluations import COUNTS
 from tools.study.means import mean_over_seeds, spread_over_seeds
 from tools.study.tables import Chosen, Entry, cost_table, difference_table, number_table
 
@@ -18,13 +19,9 @@ from tools.study.tables import Chosen, Entry, cost_table, difference_table, numb
 def result(name: str, nll: float, replicates: np.ndarray, **numbers: float | None) -> EvaluationResult:
     """A result with one number that has replicates, and others."""
     held = {("calibration", "nll"): nll, **{("calibration", key): value for key, value in numbers.items()}}
-    counts = dict.fromkeys(
-        ("anomaly_frames", "anomaly_pixels", "normal_pixels", "labelled_frames", "labelled_pixels"), 9
-    )
-    content = {"counts": counts, "reasons": {"calibration.ece": "no bins"}}
-    return EvaluationResult(
-        name, Path(name), content, held, Replicates(("calibration.nll",), replicates[None], 0, ("a", "b"))
-    )
+    content = {"counts": COUNTS, "reasons": {"calibration.ece": "no bins"}}
+    drawn = Replicates(("calibration.nll",), replicates[None], 0, ("a", "b"))
+    return EvaluationResult(name, Path(name), content, held, drawn)
 
 
 def test_a_mean_over_seeds_is_the_mean_of_numbers_and_of_replicates() -> None:
@@ -33,9 +30,8 @@ def test_a_mean_over_seeds_is_the_mean_of_numbers_and_of_replicates() -> None:
     results = [result(str(seed), float(row.mean()), row, ece=0.1) for seed, row in enumerate(rows)]
     mean = mean_over_seeds(results, "mean")
     assert mean.numbers["calibration", "nll"] == pytest.approx(rows.mean())
-    assert mean.cell(("calibration", "nll")).interval == pytest.approx(
-        np.percentile(rows.mean(0), [2.5, 97.5]).tolist()
-    )
+    interval = np.percentile(rows.mean(0), [2.5, 97.5]).tolist()
+    assert mean.cell(("calibration", "nll")).interval == pytest.approx(interval)
     assert mean.cell(("calibration", "ece")).interval is None
     spread = spread_over_seeds(results, ("calibration", "nll"))
     assert spread == pytest.approx(rows.mean(1).std(ddof=1))
@@ -47,8 +43,7 @@ def test_a_mean_over_seeds_is_the_mean_of_numbers_and_of_replicates() -> None:
 
 def test_results_of_other_data_have_no_mean() -> None:
     row = np.ones(60)
-    other = result("1", 1.0, row)
-    other = replace(other, content={**other.content, "counts": {**other.content["counts"], "labelled_pixels": 10}})
+    other = replace(result("1", 1.0, row), content={"counts": COUNTS | {"labelled_pixels": 10}})
     with pytest.raises(InputError, match="labelled_pixels"):
         mean_over_seeds([result("0", 1.0, row), other], "mean")
 
@@ -81,14 +76,8 @@ def test_the_best_is_bold_only_among_rows_of_the_same_seeds() -> None:
 
 
 def test_the_cost_of_an_unknown_training_is_a_dash() -> None:
-    record = {
-        "method_seconds": 3.0,
-        "networks": {"a": 10.0, "b": 20.0},
-        "continued": True,
-        "bytes": 2_000_000,
-        "posterior_bytes": 5_000,
-        "evaluations": {"test": {"seconds": 8.0, "frames": 4}},
-    }
+    record = {"method_seconds": 3.0, "networks": {"a": 10.0, "b": 20.0}, "continued": True, "bytes": 2_000_000}
+    record |= {"posterior_bytes": 5_000, "evaluations": {"test": {"seconds": 8.0, "frames": 4}}}
     unknown = {**record, "networks": {"a": None}, "continued": False, "evaluations": {}}
     lines = cost_table({"known": [record], "unknown": [unknown]}).splitlines()
     cells = [cell.strip() for cell in lines[2].strip("|").split("|")]

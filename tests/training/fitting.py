@@ -53,15 +53,7 @@ def fit(
     task: L.LightningModule, folder: Path, epochs: int = 3, *, ckpt_path: Path | None = None, **settings: Any
 ) -> L.Trainer:
     """Train on the CPU without a log; returns the trainer."""
-    trainer = L.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=folder,
-        **settings,
-    )
+    settings |= dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = L.Trainer(max_epochs=epochs, accelerator="cpu", default_root_dir=folder, **settings)
     trainer.fit(task, loader(), ckpt_path=None if ckpt_path is None else str(ckpt_path), weights_only=True)
     return trainer

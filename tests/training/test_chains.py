@@ -24,6 +24,7 @@ from segunc.training.chains import (
     CyclicalSteps,
     EnergyGradient,
     HamiltonianChain,
+    HmcConfig,
     LangevinChain,
     LogDensity,
     leapfrog,
@@ -67,15 +68,14 @@ def sample(chain: Chain, steps: int | None = None) -> Tensor:
     return torch.stack(kept) if kept else chain.theta.new_empty(0, len(chain.theta))
 
 
-def chain_on(density: LogDensity, dimensions: int, **settings: Any) -> HamiltonianChain:
+def chain_on(density: LogDensity, dimensions: int, seed: int = 0, **settings: Any) -> HamiltonianChain:
     """From 0, with the settings that ``segunc finetune`` has."""
-    usual: dict[str, Any] = {"seed": 0, "step": None, "target": 0.8, "jitter": 0.1, "max_steps": 1000}
-    return HamiltonianChain(density, torch.zeros(dimensions, dtype=DOUBLE), **usual | settings)
+    return HamiltonianChain(density, torch.zeros(dimensions, dtype=DOUBLE), HmcConfig(**settings), seed)
 
 
 def gaussian_chain(seed: int = 0, **settings: Any) -> HamiltonianChain:
-    options = {"trajectory": math.pi, "warmup": 100, "total": 1000, **settings}
-    return chain_on(gaussian(covariance(), MEAN), 5, seed=seed, **options)
+    options = {"trajectory": math.pi, "warmup": 100, "samples": 900, **settings}
+    return chain_on(gaussian(covariance(), MEAN), 5, seed, **options)
 
 
 def test_hmc_has_mean_and_covariance_of_a_correlated_gaussian() -> None:
@@ -98,7 +98,7 @@ def test_moments_of_a_curved_density_against_quadrature() -> None:
     p = np.exp(-0.5 * grid_x[:, None] ** 2 - 0.5 * ((grid_y - grid_x[:, None] ** 2) / 0.5) ** 2)
     total = trapezoid(trapezoid(p, grid_y), grid_x)
     expected = trapezoid(trapezoid(p * grid_y, grid_y), grid_x) / total
-    chain = chain_on(banana, 2, seed=1, trajectory=1.5, warmup=150, total=2650, target=0.9)
+    chain = chain_on(banana, 2, seed=1, trajectory=1.5, warmup=150, samples=2500, target_acceptance=0.9)
     x = sample(chain).numpy()
     size = effective_sample_size(x[None, :, 1])
     assert size > 150
@@ -141,7 +141,7 @@ def test_leapfrog_is_reversible() -> None:
 def test_large_steps_are_corrected() -> None:
     """Steps near the limit of stability: without the Metropolis correction the variance would be far too large."""
     density = gaussian(torch.eye(1, dtype=DOUBLE), torch.zeros(1, dtype=DOUBLE))
-    chain = chain_on(density, 1, trajectory=1.7, warmup=0, total=2500, step=1.7, jitter=0.05)
+    chain = chain_on(density, 1, trajectory=1.7, warmup=0, samples=2500, step_size=1.7, jitter=0.05)
     x = sample(chain)
     assert chain.record()["accepted"] < 0.95
     squares = x.square().numpy().T
@@ -155,7 +155,7 @@ def test_the_step_size_is_adapted_to_the_target() -> None:
     for target in (0.65, 0.95):
         # Many dimensions: with few, the acceptance jumps near the limit of stability.
         density = gaussian(torch.eye(60, dtype=DOUBLE), torch.zeros(60, dtype=DOUBLE))
-        chain = chain_on(density, 60, trajectory=1.5, warmup=300, total=700, target=target)
+        chain = chain_on(density, 60, trajectory=1.5, warmup=300, samples=400, target_acceptance=target)
         sample(chain)
         record = chain.record()
         assert record["acceptance"] == pytest.approx(target, abs=0.06)
@@ -169,7 +169,7 @@ def test_divergent_trajectories_are_rejected_and_counted() -> None:
         value, gradient = gaussian(torch.eye(1, dtype=DOUBLE), torch.zeros(1, dtype=DOUBLE))(theta)
         return (math.nan, gradient) if float(theta[0]) > 1 else (value, gradient)
 
-    chain = chain_on(cliff, 1, trajectory=1.5, warmup=20, total=1020, step=0.2)
+    chain = chain_on(cliff, 1, trajectory=1.5, warmup=20, samples=1000, step_size=0.2)
     x = sample(chain)
     record = chain.record()
     assert float(x.max()) <= 1
@@ -179,33 +179,16 @@ def test_divergent_trajectories_are_rejected_and_counted() -> None:
     assert float(x.mean()) == pytest.approx(-0.2876, abs=0.12)
 
 
-def test_a_chain_that_only_diverges_ends_with_the_remedy() -> None:
-    chain = gaussian_chain(step=50.0)
+def test_a_chain_that_only_diverges_ends_with_the_remedy_and_long_trajectories_are_cut_short() -> None:
+    chain = gaussian_chain(step_size=50.0)
     with pytest.raises(ChainFailure, match=r"lower hmc\.step_size"):
         sample(chain)
     assert torch.equal(chain.theta, torch.zeros(5, dtype=DOUBLE)), "it never left its start"
-    assert torch.isfinite(chain.theta).all()
-
-
-def test_long_trajectories_are_cut_short_and_counted() -> None:
-    chain = gaussian_chain(step=0.01, warmup=1, total=5, max_steps=20)
+    # Long trajectories are cut short and counted.
+    chain = gaussian_chain(step_size=0.01, warmup=1, samples=4, max_steps=20)
     sample(chain)
     assert chain.record()["shortened"] == 4
     assert chain.record()["leapfrog_steps"] == 20
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"trajectory": 0.0}, {"target": 1.0}, {"jitter": 1.0}, {"step": -1.0}, {"warmup": 1000}, {"max_steps": 0}],
-)
-def test_bad_settings_of_hmc(settings: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        gaussian_chain(**settings)
-
-
-def test_a_start_without_a_density_is_an_error() -> None:
-    with pytest.raises(InputError, match="log density is nan"):
-        chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, total=1)
 
 
 PRECISION = torch.tensor([[2.0, 0.8], [0.8, 1.0]], dtype=torch.float64)
@@ -225,20 +208,9 @@ def cosine(cycles: int, length: int, exploration: float, states: int, peak: floa
     return CyclicalSteps(peak, cycles, length, exploration, states, "cosine")
 
 
-def chain_of(
-    gradient: EnergyGradient,
-    steps: CyclicalSteps,
-    start: Tensor = CENTRE,
-    *,
-    seed: int = 0,
-    momentum: float = 0.0,
-    temperature: float = 1.0,
-) -> LangevinChain:
-    return LangevinChain(gradient, start, steps, seed=seed, momentum=momentum, temperature=temperature)
-
-
-def sampled(gradient: EnergyGradient, steps: CyclicalSteps, start: Tensor = CENTRE, **settings: Any) -> Tensor:
-    return sample(chain_of(gradient, steps, start, **settings))
+def chain_of(gradient: EnergyGradient, steps: CyclicalSteps, start: Tensor = CENTRE, **settings: Any) -> LangevinChain:
+    usual: dict[str, Any] = {"seed": 0, "momentum": 0.0, "temperature": 1.0}
+    return LangevinChain(gradient, start, steps, **usual | settings)
 
 
 def stationary(size: float, momentum: float, temperature: float) -> np.ndarray[Any, Any]:
@@ -253,7 +225,8 @@ def stationary(size: float, momentum: float, temperature: float) -> np.ndarray[A
 @pytest.mark.parametrize(("size", "momentum", "temperature"), [(0.1, 0.0, 1.0), (0.02, 0.8, 0.25)])
 def test_langevin_has_mean_and_covariance_of_its_recursion(size: float, momentum: float, temperature: float) -> None:
     steps = 8_000
-    x = sampled(exact, constant(size, steps, 200), momentum=momentum, temperature=temperature).numpy()
+    chain = chain_of(exact, constant(size, steps, 200), momentum=momentum, temperature=temperature)
+    x = sample(chain).numpy()
     expected = stationary(size, momentum, temperature)
     # Autocorrelation time of the slowest direction, in steps.
     slowest = float(np.linalg.eigvalsh(PRECISION.numpy())[0])
@@ -270,13 +243,13 @@ def test_noise_of_the_gradient_adds_to_the_temperature_as_computed() -> None:
     size, spread = 0.1, 3.0
     steps = constant(size, 8_000, 100)
     zero = torch.zeros(1, dtype=torch.float64)
-    x = sampled(lambda theta, step: theta + spread * float(noise[step]), steps, zero)
+    x = sample(chain_of(lambda theta, step: theta + spread * float(noise[step]), steps, zero))
     expected = (2 * size + (size * spread) ** 2) / (1 - (1 - size) ** 2)
     assert float(x.var()) == pytest.approx(expected, rel=4 * math.sqrt(2 / (8_000 * size / 2)))
 
 
 def test_temperature_zero_and_exploration_have_no_noise() -> None:
-    x = sampled(exact, constant(0.1, 400, 0), CENTRE + 1, temperature=0.0)
+    x = sample(chain_of(exact, constant(0.1, 400, 0), CENTRE + 1, temperature=0.0))
     torch.testing.assert_close(x[-1], CENTRE, atol=1e-6, rtol=0)
     chain = chain_of(exact, cosine(2, 10, 0.5, 2))
     states = []
@@ -325,13 +298,19 @@ def test_a_chain_that_breaks_stays_in_its_last_good_state() -> None:
     assert chain.step == 7
     assert torch.isfinite(chain.theta).all()
     with pytest.raises(ChainFailure, match="state became NaN or infinite; lower the learning rate"):
-        sampled(exact, constant(1e6, 200, 0))
+        sample(chain_of(exact, constant(1e6, 200, 0)))
 
 
-@pytest.mark.parametrize("settings", [{"momentum": 1.0}, {"momentum": -0.1}, {"temperature": -1.0}])
-def test_bad_settings_of_langevin(settings: dict[str, float]) -> None:
-    with pytest.raises(InputError):
-        chain_of(exact, constant(0.1, 10, 0), **settings)
+def test_bad_settings() -> None:
+    hmc = {"trajectory": 0.0, "target_acceptance": 1.0, "jitter": 1.0, "step_size": -1.0, "max_steps": 0}
+    for name, value in hmc.items():
+        with pytest.raises(InputError):
+            gaussian_chain(**{name: value})
+    for name, value in (("momentum", 1.0), ("momentum", -0.1), ("temperature", -1.0)):
+        with pytest.raises(InputError):
+            chain_of(exact, constant(0.1, 10, 0), **{name: value})
+    with pytest.raises(InputError, match="log density is nan"):
+        chain_on(lambda theta: (math.nan, theta), 2, trajectory=1.0, warmup=0, samples=1)
 
 
 @pytest.mark.parametrize(("kind", "stop"), [("hmc", 3), ("hmc", 17), (0.0, 24), (0.9, 24)])
@@ -340,7 +319,7 @@ def test_a_continued_chain_is_the_same_chain(kind: Any, stop: int) -> None:
 
     def make(seed: int = 3) -> Chain:
         if kind == "hmc":
-            return gaussian_chain(seed, warmup=10, total=30)
+            return gaussian_chain(seed, warmup=10, samples=20)
         return chain_of(exact, cosine(2, 20, 0.3, 5, peak=0.05), seed=seed, momentum=kind)
 
     chain, continued = make(), make()
@@ -394,9 +373,7 @@ def run(tmp_path: Path, **ending: Any) -> Tensor:
 def test_the_states_of_all_chains_in_their_order(tmp_path: Path) -> None:
     states = run(tmp_path)
     assert states.shape == (3, 6, 4)
-    chain = Mortal(1)
-    kept = [chain.theta.float() for _ in range(chain.total) if chain.advance()]
-    assert torch.equal(states[1], torch.stack(kept))
+    assert torch.equal(states[1], sample(Mortal(1)).float())
 
 
 @pytest.mark.parametrize("moment", [(0, 1), (0, 4), (0, 19), (1, 0), (1, 13), (2, 19)])
@@ -411,12 +388,9 @@ def test_killed_between_checkpoints_it_repeats_what_was_not_saved(tmp_path: Path
     with pytest.raises(Killed):
         run(tmp_path, die=(1, 15))
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["state"]["step"] == 1
-    assert torch.equal(run(tmp_path), run(tmp_path / "whole"))
-
-
-def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
-    first = run(tmp_path)
-    assert torch.equal(run(tmp_path, die=(0, 0)), first)
+    whole = run(tmp_path / "whole")
+    assert torch.equal(run(tmp_path), whole)
+    assert torch.equal(run(tmp_path, die=(0, 0)), whole), "a finished run is not run again"
 
 
 def test_a_failure_says_where_and_keeps_the_last_good_state(tmp_path: Path) -> None:

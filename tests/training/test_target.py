@@ -15,7 +15,7 @@ from segunc.affine.convert import convert
 from segunc.affine.posterior import Prior, PriorMean
 from segunc.core.errors import InputError
 from segunc.metrics.chains import effective_sample_size
-from segunc.training.chains import HamiltonianChain
+from segunc.training.chains import HamiltonianChain, HmcConfig
 from segunc.training.target import LogPosterior
 from tests.affine.networks import randomise, small_network, with_affine
 
@@ -155,9 +155,8 @@ def test_hmc_samples_the_posterior_of_a_network_of_one_channel() -> None:
     assert p_grid[border].sum() < 1e-6, "the grid holds the posterior"
     assert (np.abs(mean) > 0.3 * deviation).any(), "the data move it"
     assert (deviation < 0.8 * S).any(), "and narrow it"
-    length = math.pi * S * math.sqrt(temperature) / 2
-    settings = {"trajectory": length, "warmup": 60, "total": 560, "step": None, "target": 0.8, "jitter": 0.1}
-    chain = HamiltonianChain(density, posterior.base, seed=0, max_steps=1000, **settings)  # type: ignore[arg-type]
+    settings = HmcConfig(prior_scale=S, temperature=temperature, warmup=60, samples=500)
+    chain = HamiltonianChain(density, posterior.base, settings, seed=0)
     x = torch.stack([chain.theta for _ in range(chain.total) if chain.advance()]).numpy() - posterior.base.numpy()
     for i in range(2):
         # Each moment by the effective size of its own series: trajectories of half a period mix means, not spreads.

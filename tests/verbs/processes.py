@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -16,16 +17,16 @@ from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+from segunc import _HOMES
 from segunc.cli.main import VERBS, main
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")
 _LATE = ("evaluation.models", "training.base", "training.finetune_run", "posteriors.abnn_task")
 """Modules that a verb imports when it runs."""
-_CONTEXT.set_forkserver_preload(
-    [*_LIBRARIES, *(f"segunc.verbs.{verb}" for verb in VERBS), *(f"segunc.{name}" for name in _LATE)]
-)
+_CONTEXT.set_forkserver_preload([*_LIBRARIES, *{_HOMES[verb] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)])
 FAST = "--precision float32 --device cpu"
+PROGRESS = re.compile(r" frames/s| frames$|^(train|finetune): epoch|^finetune: (Fisher|chain)")
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
 
@@ -40,15 +41,7 @@ class Finished:
     @property
     def error_lines(self) -> list[str]:
         """What stands on standard error beside progress lines."""
-        return [line for line in self.stderr.splitlines() if line.strip() and not _is_progress(line)]
-
-
-def _is_progress(line: str) -> bool:
-    return (
-        " frames/s" in line
-        or line.startswith(("train: epoch", "finetune: epoch", "finetune: Fisher", "finetune: chain"))
-        or line.endswith(" frames")
-    )
+        return [line for line in self.stderr.splitlines() if line.strip() and not PROGRESS.search(line)]
 
 
 class Command:
@@ -77,14 +70,10 @@ class Command:
         return self._finish()
 
     def _finish(self) -> Finished:
-        assert self.process.exitcode is not None
-        done = Finished(self.process.exitcode, self._read(0), self._read(1))
+        texts = (path.read_text("utf-8", "replace") if path.exists() else "" for path in self._streams)
+        done = Finished(self.process.exitcode, *texts)
         shutil.rmtree(self._streams[0].parent)
         return done
-
-    def _read(self, which: int) -> str:
-        path = self._streams[which]
-        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def segunc(*words: object) -> Finished:

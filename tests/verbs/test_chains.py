@@ -23,6 +23,7 @@ SECTIONS = {
     "hmc": "{scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003}",
 }
 CONFIG = "data: {{dataset: toy, root: {root}, crop: [64, 64], batch_size: 4}}\n{method}: {section}\n"
+FRAME = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
 OWN_PARAMETER = {"sgld": ("temperature", 0.01), "sghmc": ("momentum", 0.3), "hmc": ("effective_pixels", 30)}
 
 
@@ -35,14 +36,12 @@ def words(job: Job, method: str, out: Path, *more: object) -> list[object]:
 
 
 def record(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "posterior.json").read_text(encoding="utf-8"))
-    return content
+    return json.loads((folder / "posterior.json").read_text(encoding="utf-8"))
 
 
-def epistemic(folder: Path) -> torch.Tensor:
+def epistemic_map(folder: Path) -> torch.Tensor:
     model = load_model(folder)
-    image = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
-    return Sampler(model.network, model.posterior, draws=8)(image).scores["epistemic"]
+    return Sampler(model.network, model.posterior, draws=8)(FRAME).scores["epistemic"]
 
 
 @pytest.mark.parametrize("method", SECTIONS)
@@ -58,11 +57,10 @@ def test_a_chain_leaves_the_base_and_its_own_parameter_changes_the_maps(
     assert held["provenance"]["convergence"]["rhat_max"] > 0
     assert isinstance(load_model(tmp_path / "one").posterior, ChainStates)
     assert not load_model(trained.base).bayesian
-    assert float(epistemic(tmp_path / "one").mean()) > 1e-6
+    assert float(epistemic_map(tmp_path / "one").mean()) > 1e-6
     key, value = OWN_PARAMETER[method]
     succeed(*words(trained, method, tmp_path / "other", f"--{method}.{key}", value))
-    difference = (epistemic(tmp_path / "one") - epistemic(tmp_path / "other")).abs().mean()
-    assert float(difference) > 1e-6
+    assert float((epistemic_map(tmp_path / "one") - epistemic_map(tmp_path / "other")).abs().mean()) > 1e-6
     if method == "hmc":
         chains = held["provenance"]["chain_records"]
         assert len(chains) == 2

@@ -35,8 +35,7 @@ def model(folder: Path, name: str, *anomaly_classes: str) -> Path:
 def evaluate(out: Path, *words: object) -> dict[str, Any]:
     scoring = ("--scores", "entropy") if "--model" in words else ()
     assert main([str(word) for word in ("evaluate", *words, *scoring, "--out", out)]) == 0
-    result: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-    return result
+    return json.loads(out.read_text(encoding="utf-8"))
 
 
 def of_model(folder: Path, name: str, root: Path, split: str, *more: object) -> dict[str, Any]:
@@ -82,9 +81,7 @@ def test_maps_are_scored_by_the_files_of_the_data_set(tmp_path: Path, capsys: py
     root, maps = draw_miniature("camvid", tmp_path / "data"), tmp_path / "maps"
     entry = dataset_entry("camvid", anomaly_classes=["bicyclist"])
     for sample in entry.samples(root, "test"):
-        path = sample.anomaly or sample.label
-        assert path is not None
-        raw = read_label_image(path)
+        raw = read_label_image(sample.anomaly or sample.label)
         truth = entry.label_map().encode(raw)
         score = np.where(raw == 10, 0.9, 0.1).astype(np.float32)
         write_map(maps / "entropy" / f"{sample.name}.png", encode_unit(score))
@@ -103,9 +100,8 @@ def test_maps_are_scored_by_the_files_of_the_data_set(tmp_path: Path, capsys: py
 def test_a_configuration_declares_anomalies(tmp_path: Path, value: str) -> None:
     config = Path(__file__).resolve().parents[2] / "configs" / "camvid.yaml"
     overrides = ["--data.root", str(tmp_path), "--data.anomaly_class", value, "--data.holdout", "7"]
-    data = SegmentationDataModule(**parse_config(TrainConfig, config, overrides).data)
-    assert data.label_map.num_classes == 9
-    assert data.entry.anomaly_classes == ("bicyclist", "fence")
+    entry = SegmentationDataModule(**parse_config(TrainConfig, config, overrides).data).entry
+    assert entry.anomaly_classes == ("bicyclist", "fence")
 
 
 @pytest.mark.parametrize(("name", "form"), EVERY_FORM)

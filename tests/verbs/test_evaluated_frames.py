@@ -25,8 +25,7 @@ FAST = ("--draws", 2, "--replicates", 0, "--precision", "float32", "--device", "
 def evaluate(folder: Path, network: Path, *words: object) -> dict[str, Any]:
     out = folder / "metrics.json"
     assert main([str(word) for word in ("evaluate", "--model", network, *words, *FAST, "--out", out)]) == 0
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+    return json.loads(out.read_text())
 
 
 def test_a_corruption_is_that_of_the_images_themselves(trained: Job, tmp_path: Path) -> None:

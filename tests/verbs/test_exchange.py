@@ -62,22 +62,15 @@ def test_compare_writes_both_csv_tables(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("export --maps MAPS --score entropy --to kitti --out OUT", "invalid choice: 'kitti'"),
-        ("export --maps MAPS --score entropy --to smiyc --out OUT", "--to smiyc without --method"),
-        ("export --maps MAPS --score entropie --to fishyscapes --out OUT", "score 'entropie' has no maps"),
         ("export --maps nowhere --score entropy --to fishyscapes --out OUT", "nowhere does not exist"),
-        ("export --maps MAPS --score entropy --to fishyscapes --out MAPS/out", "lies inside"),
         ("export --maps MAPS --score entropy --to fishyscapes --out FILE", "cannot be made (File exists)"),
         ("compare", "required: JSON"),
         ("compare nowhere.json", "nowhere.json cannot be read"),
         ("compare FILE --out table.txt", ".md or .csv"),
-        ("compare FILE --names a,b", "2 names for 1 results"),
-        ("compare FILE --scores entropy", "score 'entropy' is in no result"),
-        ("compare FILE --baseline other", "baseline other is no column"),
         ("compare FILE --leaderboard FILE", "has no table 'anomaly_track'"),
     ],
 )
 def test_bad_usage_is_one_line(maps: Path, tmp_path: Path, line: str, said: str) -> None:
     places = {"MAPS": str(maps), "OUT": str(tmp_path / "out"), "FILE": str(write_result(tmp_path / "a.json", {}))}
-    words = [part if "/" not in part else part.replace("MAPS", places["MAPS"]) for part in line.split()]
-    assert said in refuse(*(places.get(word, word) for word in words))
+    assert said in refuse(*(places.get(word, word) for word in line.split()))
     assert not (tmp_path / "out").exists()

@@ -7,38 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from segunc.affine.convert import convert
-from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
-from segunc.networks import NetworkDescription, SegmentationNetwork
+from segunc.networks import NetworkDescription
 from segunc.options import PredictOptions
-from segunc.posteriors.abnn import ABNN
 from segunc.processing.means import Tiling
-from segunc.sampling import Sampler
 from segunc.sampling.compilation import Decision, Workload
 from segunc.verbs import execution
 from segunc.verbs.execution import Asked, choose_compilation, choose_execution, input_sizes
 from segunc.verbs.predict import read_options
 from tests.conftest import Job
 from tests.maps.fakes import write_pictures, write_video
+from tests.processing.test_frames import sampler
 from tests.verbs.processes import SMALL, refuse, succeed
-from tests.verbs.test_interrupted import kill_after_three, tree
+from tests.verbs.test_interrupted import kill_after_three, tree, write_mask
 from tests.verbs.test_job import assert_codes_agree
-
-DESCRIPTION = NetworkDescription("body", "none", ("road", "car", "sky"))
-
-
-def sampler(draws: int = 4) -> Sampler:
-    body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1))
-    network = SegmentationNetwork(body, DESCRIPTION, stride=1).eval()
-    convert(network)
-    return Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=draws)
 
 
 @pytest.fixture
@@ -116,9 +102,10 @@ def test_bad_numbers_and_unreadable_inputs(tmp_path: Path) -> None:
 
 
 def test_inputs_of_the_network() -> None:
-    assert input_sizes(DESCRIPTION, (100, 200), None, None) == [(100, 200)]
-    assert input_sizes(DESCRIPTION, (100, 200), (64, 96), None) == [(64, 96)]
-    tiles = input_sizes(DESCRIPTION, (100, 200), None, Tiling((64, 128), 32))
+    description = NetworkDescription("body", "none", ("road", "car", "sky"))
+    assert input_sizes(description, (100, 200), None, None) == [(100, 200)]
+    assert input_sizes(description, (100, 200), (64, 96), None) == [(64, 96)]
+    tiles = input_sizes(description, (100, 200), None, Tiling((64, 128), 32))
     assert tiles == [(height, width) for height in (64, 64, 36) for width in (128, 104)]
 
 
@@ -134,10 +121,7 @@ def test_compilation_of_an_evaluation_is_asked_for_or_decided(asked: list[Worklo
 
 
 def test_grouped_frames_killed_and_continued_give_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
-    mask = np.full((64, 128), 255, np.uint8)
-    mask[48:] = 0
-    cv2.imwrite(str(tmp_path / "mask.png"), mask)
-    base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, "--mask", tmp_path / "mask.png")
+    base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, "--mask", write_mask(tmp_path))
     command = (*base, "--frames-at-once 5")
     whole, killed, alone = (tmp_path / name for name in ("whole", "killed", "alone"))
     succeed(*command, "--out", whole)

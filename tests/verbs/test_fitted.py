@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
-from segunc.maps.encoding import decode_unit
 from segunc.posteriors.files import load_model
 from segunc.scores import SCORES
 from tests.conftest import Job
@@ -56,12 +54,10 @@ def test_the_model_is_the_same_with_what_was_fitted_beside_it(overconfident: Job
     assert (after.sha256, after.posterior_sha256) == (before.sha256, before.posterior_sha256)
     assert before.calibration is None
     found = after.calibration
-    assert found is not None
     assert found.temperature == pytest.approx(CONFIDENCE, rel=0.3)
     assert found.nll_after < found.nll_before
     assert (found.frames, found.pixels, found.draws) == (4, 800, 4)
     assert found.fitted_on["dataset"] == "toy"
-    assert after.max_logit_statistics is not None
     assert sum(after.max_logit_statistics.pixels) == 4 * 64 * 128
     assert {path.name for path in fitted.glob("*.yaml")} == {"temperature.yaml", "standardized-max-logit.yaml"}
 
@@ -72,7 +68,6 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     fit("temperature", overconfident.base, tmp_path / "model", configs)
     model = load_model(tmp_path / "model")
     assert not model.bayesian
-    assert model.calibration is not None
     assert model.calibration.draws == 1
     measured = []
     for folder in (overconfident.base, tmp_path / "model"):
@@ -85,24 +80,6 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     assert (measured[0][2], measured[1][2]) == (1.0, model.temperature)
 
 
-def test_every_score_is_written_in_its_form(maps: Path) -> None:
-    manifest = json.loads((maps / "manifest.json").read_text())
-    assert set(manifest["maps"]) == {"prediction", *SCORES}
-    described = manifest["maps"]
-    assert all(described[name]["dtype"] == "uint16" for name in ("variance", "variation-ratio"))
-    assert all(described[name]["dtype"] == "float16" for name in ("expected-pairwise-kl", "standardized-max-logit"))
-    assert manifest["run"]["temperature"] == manifest["model"]["calibration"]["temperature"] != 1.0
-    (ratio, *_), (divergence, *_) = (
-        sorted(maps.glob(f"{n}/**/*.???")) for n in ("variation-ratio", "expected-pairwise-kl")
-    )
-    codes = cv2.imread(str(ratio), cv2.IMREAD_UNCHANGED)
-    assert codes is not None
-    # Four draws at the frames' own size: no vote lies between quarters but for the 16-bit code.
-    quarters = decode_unit(np.asarray(codes, np.uint16)) * 4
-    np.testing.assert_allclose(quarters, np.rint(quarters), atol=1e-3)
-    assert np.load(divergence).min() >= 0
-
-
 def test_maps_and_model_give_the_same_numbers_for_every_score(
     overconfident: Job, fitted: Path, maps: Path, tmp_path: Path
 ) -> None:
@@ -110,7 +87,9 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     succeed("evaluate --maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps)
     words = ("--scores", ",".join(SCORES), "--draws 4 --root", overconfident.data, "--out", one_pass, FAST)
     succeed("evaluate --dataset toy-anomaly --split anomaly --model", fitted, *words)
-    first, second = (json.loads(path.read_text()) for path in (from_maps, one_pass))
+    manifest, first, second = (json.loads(p.read_text()) for p in (maps / "manifest.json", from_maps, one_pass))
+    assert manifest["run"]["temperature"] == manifest["model"]["calibration"]["temperature"] != 1.0
+    assert set(manifest["maps"]) == {"prediction", *SCORES}
     assert set(first["scores"]) == set(SCORES)
     assert first["scores"] == second["scores"]
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
@@ -122,10 +101,8 @@ def test_another_set_of_scores_or_temperature_does_not_continue_a_folder(
     out = ("--input", overconfident.frames, "--out", tmp_path / "maps", "--draws 2", FAST)
     succeed("predict --scores variance,energy --model", fitted, *out)
     assert "maps = ['variance', 'energy']" in refuse("predict --scores variance --model", fitted, *out)
-    assert "draws = 2 (now 8)" in refuse("predict --scores variance,energy --model", fitted, *out, "--draws 8")
     message = refuse("predict --scores variance,energy --model", overconfident.abnn, *out)
-    assert "temperature = " in message
-    assert "(now 1.0)" in message
+    assert re.search(r"temperature = .*\(now 1\.0\)", message)
     done = succeed("predict --scores variance,energy --model", fitted, *out)
     assert "4 were finished before" in done.stdout
 

@@ -102,20 +102,6 @@ def test_a_deterministic_network_has_no_epistemic_uncertainty(trained: Job, tmp_
         assert_codes_agree(*(tmp_path / line["files"][name] for name in ("entropy", "deterministic-entropy")))
 
 
-def test_the_chunk_size_does_not_change_the_maps(predicted: Job, tmp_path: Path) -> None:
-    """Draws 1, 3 and all at a time: within one code of the 16-bit maps, as libraries may sum in another order."""
-    for chunk in (1, 3, 4):
-        out = tmp_path / str(chunk)
-        words = ("--draws 4 --chunk", chunk, FAST, "--input", predicted.frames, "--out", out)
-        succeed("predict --model", predicted.abnn, *words)
-        assert json.loads((out / "manifest.json").read_text())["run"]["chunk"] == chunk
-        for score in ("msp", "entropy", "aleatoric"):
-            paths = list((predicted.maps / score).rglob("*.png"))
-            assert len(paths) == 4
-            for path in paths:
-                assert_codes_agree(out / path.relative_to(predicted.maps), path)
-
-
 def test_the_doctor_prints_every_check(finetuned: Job) -> None:
     words = ("--draws 4 --size 64x128 --dataset toy --frames 2 --root", finetuned.data, FAST)
     done = succeed("doctor --model", finetuned.abnn, *words)

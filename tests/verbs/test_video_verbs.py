@@ -7,8 +7,6 @@ import json
 import shutil
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
 from segunc.gallery.video import count_frames, video_suffix
@@ -16,7 +14,7 @@ from segunc.maps.reader import MapsReader
 from tests.conftest import Job
 from tests.maps.fakes import write_timed_video
 from tests.verbs.processes import FAST, SMALL, Command, refuse, succeed
-from tests.verbs.test_interrupted import kill_after_three, tree
+from tests.verbs.test_interrupted import kill_after_three, tree, write_mask
 
 
 def names(out: Path) -> list[str]:
@@ -81,10 +79,7 @@ def test_a_failing_input_does_not_stop_the_others(finetuned: Job, tmp_path: Path
 
 
 def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: Job, tmp_path: Path) -> None:
-    mask = np.full((64, 128), 255, np.uint8)
-    mask[48:] = 0
-    cv2.imwrite(str(tmp_path / "mask.png"), mask)
-    words = ("--tile 64x64 --overlap 32 --smooth 0.2 --overlay", "--mask", tmp_path / "mask.png")
+    words = ("--tile 64x64 --overlap 32 --smooth 0.2 --overlay", "--mask", write_mask(tmp_path))
     base = ("predict --model", finetuned.abnn, "--input", finetuned.video, SMALL, *words)
     command = (*base, "--redraw --component-threshold entropy=0.2")
     succeed(*command, "--out", tmp_path / "whole")
@@ -103,33 +98,20 @@ def test_everything_at_once_is_killed_and_goes_on_to_the_same_bytes(finetuned: J
     assert "redraw = True (now False)" in without
 
 
-@pytest.fixture
-def maps(finetuned: Job, tmp_path: Path) -> Path:
-    words = ("--input", finetuned.video, "--out", tmp_path / "maps", "--scores entropy,epistemic --every 3", FAST)
+def test_panels_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Path) -> None:
+    maps, out = tmp_path / "maps", tmp_path / "out"
+    words = ("--input", finetuned.video, "--out", maps, "--scores entropy,epistemic --every 3", FAST)
     succeed("predict --draws 2 --model", finetuned.abnn, *words)
-    return tmp_path / "maps"
-
-
-def test_panels_and_their_video(maps: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    done = succeed("overlay --panel --video --range epistemic=0:0.02 --maps", maps, "--out", out)
+    command = ("overlay", "--maps", maps, "--out", out)
+    assert "--video with --format pdf" in refuse(*command, "--video --format pdf")
+    assert "--fps 5 without --video" in refuse(*command, "--fps 5")
+    assert "'entropy=1' is not SCORE=LOW:HIGH" in refuse(*command, "--range entropy=1")
+    done = succeed(*command, "--panel --video --range epistemic=0:0.02")
     assert f"4 pictures in {out / 'panel'}" in done.stdout
     video = out / f"panel{video_suffix()}"
     assert f"video: {video}" in done.stdout
     assert count_frames(video) == 4
     assert sorted(path.name for path in (out / "panel").iterdir()) == [f"{n:06d}.png" for n in (0, 3, 6, 9)]
-
-
-def test_one_frame_for_print(maps: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    succeed("overlay --frames 000003 --format pdf --score entropy,epistemic --maps", maps, "--out", out)
+    succeed(*command, "--frames 000003 --format pdf --score entropy,epistemic")
     made = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.pdf"))
     assert made == ["overlay-entropy/000003.pdf", "overlay-epistemic/000003.pdf"]
-
-
-def test_bad_usage_of_overlay(maps: Path, tmp_path: Path) -> None:
-    command = ("overlay", "--maps", maps, "--out", tmp_path / "out")
-    assert "--video with --format pdf" in refuse(*command, "--video", "--format", "pdf")
-    assert "--fps 5 without --video" in refuse(*command, "--fps", 5)
-    assert "'entropy=1' is not SCORE=LOW:HIGH" in refuse(*command, "--range", "entropy=1")
-    assert "score 'x' has no maps" in refuse(*command, "--score", "x")

@@ -18,9 +18,9 @@ from segunc.networks.files import DESCRIPTION, WEIGHTS
 from segunc.options import FinetuneOptions
 from segunc.posteriors.files import model_files
 from segunc.posteriors.methods import METHODS
-from segunc.training.resume import CHECKPOINTS, LAST
+from segunc.training.progress import CHECKPOINTS, LAST
 from segunc.verbs.evaluate import evaluate
-from segunc.verbs.finetune import finetune
+from segunc.verbs.training import finetune
 from tools.measuring import provenance
 from tools.study.plan import Plan, Row
 from tools.study.words import check_settings, evaluate_options, evaluation_words, expand, fingerprint

@@ -1,0 +1,250 @@
+"""The verbs on maps and results on disk, which load no network: ``compare``, ``export``, ``overlay``, ``review``, ``summary``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from segunc.core.errors import InputError
+from segunc.core.files import write_file
+from segunc.core.progress import count_frames
+from segunc.data.datasets import dataset_entry
+from segunc.data.entry import encoding_of_masks
+from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
+from segunc.evaluation.compare import compare as compare_results
+from segunc.exchange.export import ExportSummary, export_maps
+from segunc.exchange.fiftyone import export_fiftyone
+from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
+from segunc.exchange.viewers import ViewerMaps, export_rerun
+from segunc.gallery.description import run_id
+from segunc.gallery.inputs import open_maps
+from segunc.gallery.page import write_review
+from segunc.gallery.pictures import write_pictures
+from segunc.gallery.verdicts import VERDICTS_NAME, page_of, read_verdicts, summary_table, write_verdicts
+from segunc.gallery.video import frame_rate, video_suffix, write_video
+from segunc.maps.manifest import read_manifest
+from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
+from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions
+
+VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}  # the other formats of export are benchmarks
+
+
+@dataclass(frozen=True)
+class CompareResult:
+    """Results side by side."""
+
+    comparison: Comparison
+    text: str  # its tables, with the places on the leaderboard, as Markdown
+    paths: tuple[Path, ...] = ()  # of the files that were written
+
+
+def compare(options: CompareOptions) -> CompareResult:
+    """Compare results of evaluate, and write the tables.
+
+    Raises:
+        InputError: a result cannot be read, or holds nothing that is asked for.
+
+    >>> compared = compare(CompareOptions(results=[metrics], scores=["entropy", "epistemic"], keys=["pooled.auroc"]))
+    >>> compared.comparison.columns
+    ('entropy', 'epistemic')
+    """
+    out = _path(options.out)
+    if out is not None and (out.suffix.lower() not in (".md", ".csv") or out.is_dir()):
+        raise InputError(f"--out {out}", "the path of a .md or .csv file", "e.g. table.md")
+    results = load_results([Path(path) for path in options.results], options.names)
+    comparison = compare_results(results, scores=options.scores, keys=options.keys, baseline=options.baseline)
+    text = format_comparison(comparison)
+    tables = {out: csv_table(comparison)} if out is not None else {}
+    if options.leaderboard:
+        track = TRACKS[options.track]
+        rows = place_results(load_board(Path(options.leaderboard), track), results, track, options.scores)
+        text += "\n\n" + format_board(rows, results, track)
+        if out is not None:
+            tables[out.with_suffix(".leaderboard.csv")] = board_csv(rows, track)
+    if out is not None and out.suffix.lower() == ".md":
+        tables = {out: f"{text}\n"}
+    for path, content in tables.items():
+        write_file(path, content.encode())
+    return CompareResult(comparison, text, tuple(tables))
+
+
+def export(options: ExportOptions) -> ExportSummary:
+    """Write maps in the files of a benchmark or a viewer.
+
+    Raises:
+        InputError: the maps, the score or the place of the export do not fit.
+
+    >>> result = export(ExportOptions(maps=maps, score="entropy", to="fishyscapes", out=folder / "export"))
+    >>> result.written == result.total, len(list(result.folder.rglob("*_anomaly.npy")))
+    (True, 4)
+    """
+    maps, out, to, anew = Path(options.maps), Path(options.out), options.to, options.overwrite
+    with count_frames() as show:
+        if export_to := VIEWERS.get(to):
+            scores = [part.strip() for part in options.score.split(",")] if options.score else None
+            return export_to(ViewerMaps(maps, scores, options.images), out, overwrite=anew, on_frame=show)
+        if not options.score:
+            raise InputError(f"--to {to} without --score", "the score to hand in", "e.g. --score entropy")
+        if options.images:
+            raise InputError(f"--images with --to {to}", "a viewer", "leave --images out")
+        names = {"method": options.method, "dataset": options.dataset}
+        return export_maps(maps, out, options.score, to, **names, overwrite=anew, on_frame=show)
+
+
+@dataclass(frozen=True)
+class OverlayResult:
+    """What was drawn."""
+
+    pictures: Mapping[Path, Sequence[Path]]  # by their folder, in the order of the frames
+    videos: Mapping[Path, Path] = field(default_factory=dict)  # of these pictures, where one was asked for
+    notes: tuple[str, ...] = ()  # what a user should know
+    failure: str = ""  # which frames failed, in one line; empty where none did
+
+
+def overlay(options: OverlayOptions) -> OverlayResult:
+    """Draw the pictures, then the video from them.
+
+    Raises:
+        InputError: the maps cannot be drawn as asked for.
+
+    >>> result = overlay(OverlayOptions(maps=maps, out=folder / "figures", score=["epistemic"], format="png"))
+    >>> [(place.name, len(pictures)) for place, pictures in result.pictures.items()]
+    [('overlay-epistemic', 4)]
+    """
+    if options.video and options.format == "pdf":
+        raise InputError("--video with --format pdf", "--format png or jpg", "a video is made from the pictures")
+    if options.fps is not None and not options.video:
+        raise InputError(f"--fps {options.fps:g} without --video", "both", "add --video")
+    entry = dataset_entry(options.dataset) if options.dataset else None
+    maps, out = Path(options.maps), Path(options.out)
+    rate = frame_rate(maps, options.fps) if options.video else None
+    with count_frames() as show:
+        written = write_pictures(
+            maps,
+            out,
+            scores=options.score,
+            panel=options.panel,
+            frames=options.frames,
+            suffix=options.format,
+            ranges=options.ranges,
+            images=options.images,
+            anomaly_labels=_path(options.anomaly_labels),
+            anomaly_encoding=encoding_of_masks(entry),
+            on_frame=show,
+        )
+    pictures = {out / name: paths for name, paths in written.pictures.items()}
+    videos = {
+        folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate)
+        for folder, paths in pictures.items()
+        if rate is not None and paths
+    }
+    return OverlayResult(pictures, videos, tuple(written.notes), written.failure)
+
+
+@dataclass(frozen=True)
+class ReviewResult:
+    """A page, or verdicts that were read back."""
+
+    page: Path | None = None  # to open in a browser
+    verdicts: str = ""  # how many of which kind, as a table
+    path: Path | None = None  # of the file through which the page shows these verdicts
+
+
+def review(options: ReviewOptions) -> ReviewResult:
+    """Write the page, or import verdicts.
+
+    Raises:
+        InputError: the maps, the labels or the verdicts do not fit.
+
+    >>> review(ReviewOptions(maps=maps, out=folder / "review")).page.name
+    'index.html'
+    """
+    if options.verdicts:
+        return _import(Path(options.verdicts), options)
+    if not options.out:
+        raise InputError("no --out is given", "a folder for the page", "e.g. --out review")
+    entry = dataset_entry(options.dataset) if options.dataset else None
+    if options.labels and (entry is None or entry.labels is None):
+        raise InputError(
+            "--labels without the data set they belong to", "--dataset with class labels", "e.g. --dataset cityscapes"
+        )
+    with count_frames() as show:
+        page = write_review(
+            Path(options.maps),
+            Path(options.out),
+            labels=_path(options.labels),
+            label_map=entry.label_map() if options.labels and entry else None,
+            anomaly_labels=_path(options.anomaly_labels),
+            anomaly_encoding=encoding_of_masks(entry),
+            compare=_path(options.compare),
+            images=options.images,
+            metrics=_path(options.metrics),
+            scores=options.scores,
+            limit=options.limit,
+            on_frame=show,
+        )
+    return ReviewResult(page.resolve())
+
+
+def _import(given: Path, options: ReviewOptions) -> ReviewResult:
+    reader = open_maps(Path(options.maps))
+    verdicts = read_verdicts(given, run_id(reader), reader.frames)
+    table = summary_table(verdicts, len(reader.frames))
+    if not options.out:
+        return ReviewResult(verdicts=table)
+    out = Path(options.out)
+    page = page_of(out)
+    if page is None or page.get("run") != run_id(reader):
+        raise InputError(f"{out} is no review page of these maps", "the --out of that page", "check the path")
+    write_verdicts(out, run_id(reader), verdicts)
+    return ReviewResult(verdicts=table, path=out / VERDICTS_NAME)
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return Path(given) if given else None
+
+
+@dataclass(frozen=True)
+class SummaryResult:
+    """Moments, the worst first."""
+
+    moments: tuple[Moment, ...]  # by ``statistic``
+    statistic: str  # SCORE.STATISTIC
+    label: tuple[Moment, ...]  # the frames that are worth a label, by ``label_statistic``
+    label_statistic: str  # SCORE.mean
+    notes: tuple[str, ...] = ()  # what a user should know
+    path: Path | None = None  # of the table
+
+
+def summary(options: SummaryOptions) -> SummaryResult:
+    """The worst moments of one or several maps folders, and the frames to label first.
+
+    Raises:
+        InputError: there are no such maps or statistics.
+
+    >>> len(summary(SummaryOptions(maps=maps, top=3)).moments)
+    3
+    """
+    folders = maps_folders(Path(options.maps))
+    notes = []
+    for folder in folders:
+        manifest = read_manifest(folder) or {}
+        if manifest.get("status") != "finished":
+            status = manifest.get("status", "unknown")
+            notes.append(f"{folder} is not finished (status {status}); the list is of what is there")
+        if manifest.get("run", {}).get("smooth") is not None:
+            also = "its epistemic also holds how much successive frames disagree"
+            notes.append(f"{folder} is smoothed along the video; {also}")
+        if manifest.get("failed"):
+            notes.append(f"{len(manifest['failed'])} frames of {folder} failed and are in no list")
+    moments = worst_moments(folders, options.score, options.statistic, count=options.top, apart=options.apart)
+    label = worst_moments(folders, options.label_score, "mean", count=options.top, apart=options.apart)
+    if not moments:
+        given = f"{options.maps} holds no finished frame"
+        raise InputError(given, "at least one", "let the prediction finish one first")
+    by, label_by = f"{options.score}.{options.statistic}", f"{options.label_score}.mean"
+    out = _path(options.out)
+    if out is not None:
+        write_moments(out, {"moments": (by, moments), "label": (label_by, label)})
+    return SummaryResult(tuple(moments), by, tuple(label), label_by, tuple(notes), out)
