@@ -122,6 +122,17 @@ class DeviceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """What the values of class labels mean."""
+
+    label_map: str | None = option(
+        "what class labels mean, in place of the data set's own: cityscapes, camvid, ... or a CSV",
+        None,
+        metavar="NAME|CSV",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplingOptions(DeviceOptions):
     """Draws, their noise and the network's size and precision."""
 
@@ -163,7 +174,7 @@ Settings = Mapping[str, Any] | Sequence[str]
 
 
 @dataclass(frozen=True)
-class TrainOptions(DeviceOptions):
+class TrainOptions(DeviceOptions, LabelOptions):
     """A deterministic network; ``settings`` overrule keys of the configuration."""
 
     config: PathLike = option("see configs/; any key can be overruled as --key.subkey VALUE", metavar="YAML")
@@ -191,6 +202,7 @@ class ImportOptions:
     classes: str | None = option(
         "a label map (cityscapes, ...), a CSV of one, or the names of the classes in the order of the logits",
         None,
+        flags=("--classes", "--label-map"),
         metavar="NAME|CSV|A,B,...",
     )
     mean: tuple[float, float, float] | None = option(
@@ -207,7 +219,7 @@ class ImportOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(DeviceOptions):
+class FinetuneOptions(DeviceOptions, LabelOptions):
     """A posterior over a trained network; ``settings`` overrule keys of the configuration, or stand for it."""
 
     base: PathLike | Sequence[PathLike] = option(
@@ -303,7 +315,7 @@ class PredictOptions(SamplingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(SamplingOptions):
+class EvaluateOptions(SamplingOptions, LabelOptions):
     """Metrics from maps on disk, or from a model in one pass."""
 
     maps: PathLike | None = option(
@@ -360,7 +372,7 @@ class EvaluateOptions(SamplingOptions):
 
 
 @dataclass(frozen=True)
-class ReviewOptions(DeviceOptions):
+class ReviewOptions(DeviceOptions, LabelOptions):
     """A page on which people look at the maps and judge them; reads their verdicts back."""
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
@@ -476,7 +488,7 @@ class CompareOptions(DeviceOptions):
 
 
 @dataclass(frozen=True)
-class DoctorOptions(SamplingOptions):
+class DoctorOptions(SamplingOptions, LabelOptions):
     """Is the uncertainty of a model alive, and its conversion sound?"""
 
     model: PathLike = option("model folder", metavar="DIR")

@@ -102,3 +102,8 @@ def dataset_entry(
     declared = AnomalyClassEntry(**own, holdout=holdout, own_anomalies=bool(entry.anomaly_classes))
     declared.label_map()  # unknown names are an error here and not after an hour
     return declared
+
+
+def entry_of_labels(name: str | None, labels: str | None, anomaly_classes: Iterable[str] = ()) -> DatasetEntry | None:
+    """The data set of the name, or of that name with other ``labels``, or these alone, for folders of labels; None of neither."""
+    return dataset_entry(name or "folder", labels=labels, anomaly_classes=anomaly_classes) if name or labels else None

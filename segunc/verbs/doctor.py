@@ -206,7 +206,7 @@ def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sa
 
     if not options.root:
         raise InputError("--dataset without --root", "the folder of the data set", "")
-    entry = dataset_entry(dataset)
+    entry = dataset_entry(dataset, labels=options.label_map)
     samples = entry.samples(Path(options.root), options.split)
     chosen = [samples[i] for i in spaced(len(samples), options.frames)]
     wanted = EvaluationOptions(scores=("msp",))

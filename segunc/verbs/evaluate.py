@@ -13,7 +13,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
-from segunc.data.datasets import dataset_entry
+from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE
@@ -52,9 +52,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if out.is_dir():
         raise InputError(f"--out {options.out} is a folder", "the path of a JSON file", "e.g. metrics.json in it")
     anomaly_classes = list(options.anomaly_class)
-    if anomaly_classes and not options.dataset:
+    entry = entry_of_labels(options.dataset, options.label_map, anomaly_classes)
+    if anomaly_classes and entry is None:
         raise InputError("--anomaly-class without the data set it belongs to", "--dataset", "e.g. --dataset camvid")
-    entry = dataset_entry(options.dataset, anomaly_classes=anomaly_classes) if options.dataset else None
     wanted = EvaluationOptions(
         scores=options.scores,
         protocols=options.protocols,
@@ -108,7 +108,7 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
     labels, anomaly_labels = _labels_of_maps(options, entry)
     if labels is not None and (entry is None or entry.labels is None):
         given, expected = "--labels without the data set they belong to", "--dataset with class labels"
-        raise InputError(given, expected, "e.g. --dataset cityscapes")
+        raise InputError(given, expected, "e.g. --dataset cityscapes, or --label-map CSV")
     with count_frames() as show:
         evaluation = evaluate_maps(
             maps,

@@ -9,7 +9,7 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
 from segunc.core.progress import count_frames
-from segunc.data.datasets import dataset_entry
+from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entry import encoding_of_masks
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
@@ -164,10 +164,12 @@ def review(options: ReviewOptions) -> ReviewResult:
         return _import(Path(options.verdicts), options)
     if not options.out:
         raise InputError("no --out is given", "a folder for the page", "e.g. --out review")
-    entry = dataset_entry(options.dataset) if options.dataset else None
+    entry = entry_of_labels(options.dataset, options.label_map)
     if options.labels and (entry is None or entry.labels is None):
         raise InputError(
-            "--labels without the data set they belong to", "--dataset with class labels", "e.g. --dataset cityscapes"
+            "--labels without the data set they belong to",
+            "--dataset with class labels",
+            "e.g. --dataset cityscapes, or --label-map CSV",
         )
     with count_frames() as show:
         page = write_review(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.options import FinetuneOptions, Settings, TrainOptions, several
+from segunc.options import FinetuneOptions, TrainOptions, several
 from segunc.posteriors.methods import METHODS
 
 
@@ -51,7 +51,7 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     quiet_lightning()
     out = Path(options.out)
     resolve_device(options.device)
-    config = parse_config(TrainConfig, Path(options.config), _words(options.settings))
+    config = parse_config(TrainConfig, Path(options.config), _words(options))
     networks = []
     trained = (
         [(out, train_network(config, out, device=options.device)[1])]
@@ -91,7 +91,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
-    method, out, overrides = METHODS[options.method], Path(options.out), _words(options.settings)
+    method, out, overrides = METHODS[options.method], Path(options.out), _words(options)
     bases = [Path(base) for base in several(options.base)]
     given, own, asked = Path(options.config) if options.config else None, options.data, f"--method {method.name}"
     if method.several:
@@ -116,8 +116,9 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
 
 
-def _words(settings: Settings) -> list[str]:
+def _words(options: TrainOptions | FinetuneOptions) -> list[str]:
     """Settings as a configuration's parser takes them: ``--key.subkey=VALUE``."""
-    if not isinstance(settings, Mapping):
-        return list(settings)
-    return [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+    given = options.settings
+    if isinstance(given, Mapping):
+        given = [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()]
+    return [*([f"--data.labels={options.label_map}"] if options.label_map else []), *given]
