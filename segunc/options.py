@@ -122,6 +122,15 @@ class DeviceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoggerOptions:
+    """Where numbers are written beside the folder of a run."""
+
+    logger: Literal["tensorboard", "wandb", "mlflow"] | None = option(
+        "also log the numbers there; its own environment variables say where to, and whether offline", None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelOptions:
     """What the values of class labels mean."""
 
@@ -174,7 +183,7 @@ Settings = Mapping[str, Any] | Sequence[str]
 
 
 @dataclass(frozen=True)
-class TrainOptions(DeviceOptions, LabelOptions):
+class TrainOptions(DeviceOptions, LabelOptions, LoggerOptions):
     """A deterministic network; ``settings`` overrule keys of the configuration."""
 
     config: PathLike = option("see configs/; any key can be overruled as --key.subkey VALUE", metavar="YAML")
@@ -219,7 +228,7 @@ class ImportOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(DeviceOptions, LabelOptions):
+class FinetuneOptions(DeviceOptions, LabelOptions, LoggerOptions):
     """A posterior over a trained network; ``settings`` overrule keys of the configuration, or stand for it."""
 
     base: PathLike | Sequence[PathLike] = option(
@@ -315,7 +324,7 @@ class PredictOptions(SamplingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(SamplingOptions, LabelOptions):
+class EvaluateOptions(SamplingOptions, LabelOptions, LoggerOptions):
     """Metrics from maps on disk, or from a model in one pass."""
 
     maps: PathLike | None = option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassConfusionMatrix
@@ -28,6 +26,7 @@ from segunc.networks import NetworkDescription, SegmentationNetwork, build_netwo
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_weights
 from segunc.training.config import OptimisationConfig, TrainConfig, environment, save_config
+from segunc.training.loggers import instance, run_loggers
 from segunc.training.losses import (
     balanced_weights,
     diverged,
@@ -36,7 +35,7 @@ from segunc.training.losses import (
     require_finite_state,
     segmentation_loss,
 )
-from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, fit, interactive, is_first_process, say
+from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, fit, interactive, say
 
 WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
@@ -64,28 +63,19 @@ def trainer_settings(config: dict[str, Any], out: Path, device: str) -> dict[str
 
 def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
     """A Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; a setting it does not know is an
-    input error."""
+    input error. ``callbacks`` and ``logger`` of the settings come beside ours."""
+    theirs = [instance(one, "lightning.pytorch.callbacks", Callback) for one in settings.get("callbacks") or []]
+    loggers = run_loggers(out, settings.get("logger", True))
+    settings = {key: value for key, value in settings.items() if key not in ("callbacks", "logger")}
     last = ModelCheckpoint(
         out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
     )
     progress = TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress(label)
     try:
-        return L.Trainer(**settings, callbacks=[*callbacks, last, progress], logger=_loggers(out))
+        return L.Trainer(**settings, callbacks=[*callbacks, last, progress, *theirs], logger=loggers)
     except (TypeError, ValueError, MisconfigurationException) as error:
         given = f"trainer settings: {error}"
         raise InputError(given, "settings of lightning.Trainer", "check the key `trainer`") from error
-
-
-def _loggers(out: Path) -> list[Logger]:
-    """A CSV log always, TensorBoard where it is installed; the log of a run that is continued gets a number."""
-    log = out / "logs" / "metrics.csv"
-    if is_first_process() and log.exists():  # Lightning would delete it
-        number = 1 + len(list(log.parent.glob("metrics-*.csv")))
-        log.rename(log.with_name(f"metrics-{number}.csv"))
-    loggers: list[Logger] = [CSVLogger(out, name="logs", version="")]
-    with contextlib.suppress(ModuleNotFoundError):
-        loggers.append(TensorBoardLogger(out, name="tensorboard", version=""))
-    return loggers
 
 
 class LineProgress(Callback):

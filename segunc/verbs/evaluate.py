@@ -15,6 +15,7 @@ from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
+from segunc.evaluation.compare import ABOUT
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, Labels, evaluate_maps
@@ -79,6 +80,10 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         save_replicates(sidecar_path(out), evaluation.replicates)
     else:
         sidecar_path(out).unlink(missing_ok=True)  # those of an earlier result would pass for this one's
+    if options.logger:
+        from segunc.training.loggers import log_numbers
+
+        log_numbers(options.logger, out.parent, {key: value for key, value in result.items() if key not in ABOUT})
     figures: Sequence[Path] = ()
     if options.plots:
         from segunc.plots.evaluation import write_plots

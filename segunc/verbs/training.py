@@ -121,4 +121,5 @@ def _words(options: TrainOptions | FinetuneOptions) -> list[str]:
     given = options.settings
     if isinstance(given, Mapping):
         given = [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()]
-    return [*([f"--data.labels={options.label_map}"] if options.label_map else []), *given]
+    further = {"data.labels": options.label_map, "trainer.logger": options.logger}
+    return [*(f"--{key}={value}" for key, value in further.items() if value), *given]
