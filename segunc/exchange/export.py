@@ -76,7 +76,7 @@ FORMATS = {
 
 
 @dataclass
-class ExportSummary:
+class ExportResult:
     """What an export did."""
 
     folder: Path  # where the files are
@@ -118,7 +118,7 @@ def export_maps(
     dataset: str = "",
     overwrite: bool = False,
     on_frame: Callable[[int, int], None] | None = None,
-) -> ExportSummary:
+) -> ExportResult:
     """Write a score's maps, in real units, as a benchmark takes them.
 
     Every file appears whole, by atomic rename, and has the same bytes whenever it is written, so the same call after a
@@ -159,7 +159,7 @@ def export_maps(
     entry: dict[str, Any] = {"tool": tool, "settings": settings, "files": sorted(names.values()), "status": "running"}
     record["exports"][place] = entry
     write_json(out / RECORD_NAME, record)
-    summary = ExportSummary(folder, total=len(names))
+    summary = ExportResult(folder, total=len(names))
     for frame, name in names.items():
         with summary.counting(frame, on_frame):
             stored = reader.read_stored(frame, score)

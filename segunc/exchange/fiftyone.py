@@ -16,7 +16,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import inside, read_json, write_file, write_json
-from segunc.exchange.export import ExportSummary
+from segunc.exchange.export import ExportResult
 from segunc.exchange.viewers import ViewerFrame, ViewerMaps
 from segunc.gallery.colormap import DisplayRange, levels
 from segunc.gallery.description import describe_classes
@@ -34,7 +34,7 @@ FIRST_CLASS = 1  # mask value of class 0: FiftyOne draws nothing where a mask is
 
 def export_fiftyone(
     content: ViewerMaps, out: Path, *, overwrite: bool = False, on_frame: Callable[[int, int], None] | None = None
-) -> ExportSummary:
+) -> ExportResult:
     """Write maps as ``data/F.jpg``, ``labels/F.png``, ``heatmaps/SCORE/F.png`` and ``segunc.json``.
 
     Masks hold the class id plus 1. Heatmaps are uint8, 0..255 over the fixed range of the score, which the index names

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import partial_of
 from segunc.data.images import Image
-from segunc.exchange.export import ExportSummary
+from segunc.exchange.export import ExportResult
 from segunc.gallery.colormap import COLOUR_MAP, DisplayRange, page_ranges
 from segunc.gallery.description import describe_classes, run_id
 from segunc.gallery.inputs import choose_scores, frame_times, open_images, open_maps, with_images
@@ -61,10 +61,10 @@ class ViewerMaps:
 
     def export(
         self, out: Path, write: Callable[[ViewerFrame], None], on_frame: Callable[[int, int], None] | None
-    ) -> ExportSummary:
+    ) -> ExportResult:
         """Hand every frame to ``write``; one whose maps cannot be read, or that is refused, does not stop the others."""
         reader, names = self.reader, self.reader.frames
-        summary = ExportSummary(out, total=len(names), notes=list(self._notes))
+        summary = ExportResult(out, total=len(names), notes=list(self._notes))
         times = frame_times(reader, names)
         for place, (name, image, _) in enumerate(with_images(names, self._source)):
             with summary.counting(name, on_frame):
@@ -77,7 +77,7 @@ class ViewerMaps:
 
 def export_rerun(
     content: ViewerMaps, out: Path, *, overwrite: bool = False, on_frame: Callable[[int, int], None] | None = None
-) -> ExportSummary:
+) -> ExportResult:
     """Write maps as one ``.rrd`` file, which appears when it is complete; ``on_frame`` is told the frames done and their total.
 
     Scores are float32 in real units, shown in the colours and the fixed ranges of the overlays; their statistics are plots.

@@ -13,7 +13,7 @@ from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entry import encoding_of_masks
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
-from segunc.exchange.export import ExportSummary, export_maps
+from segunc.exchange.export import ExportResult, export_maps
 from segunc.exchange.fiftyone import export_fiftyone
 from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
 from segunc.exchange.viewers import ViewerMaps, export_rerun
@@ -69,7 +69,7 @@ def compare(options: CompareOptions) -> CompareResult:
     return CompareResult(comparison, text, tuple(tables))
 
 
-def export(options: ExportOptions) -> ExportSummary:
+def export(options: ExportOptions) -> ExportResult:
     """Write maps in the files of a benchmark or a viewer.
 
     Raises:

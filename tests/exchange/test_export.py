@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from segunc.core.errors import InputError
-from segunc.exchange.export import FORMATS, ExportSummary, export_maps, narrow
+from segunc.exchange.export import FORMATS, ExportResult, export_maps, narrow
 from segunc.maps.encoding import score_keys
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import read_score_file
@@ -35,7 +35,7 @@ def ours(out: Path, **run: int) -> Path:
     return out
 
 
-def smiyc(maps: Path, out: Path, score: str = "entropy", *, overwrite: bool = False) -> ExportSummary:
+def smiyc(maps: Path, out: Path, score: str = "entropy", *, overwrite: bool = False) -> ExportResult:
     return export_maps(maps, out, score, "smiyc", method="Mine", dataset="AnomalyTrack-all", overwrite=overwrite)
 
 
