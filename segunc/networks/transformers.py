@@ -29,6 +29,8 @@ MASK_SIZES = {"Mask2FormerForUniversalSegmentation": (384, 384)}
 """To what masks are resized before they become scores, in transformers' post-processing; those of EoMT to the size of its input."""
 QUERIES = (("class_queries_logits", "masks_queries_logits"), ("logits", "pred_masks"))
 """Names under which networks return what they say of their queries: ``[N, Q, C + 1]`` and ``[N, Q, h, w]``."""
+FOREIGN = ("attn_implementation", "quantization_config", "auto_map", "use_kernels")
+"""Keys of configurations, by their endings, that name code or kernels of the hub."""
 TASK = "the task is semantic"
 """What OneFormer is told."""
 
@@ -93,8 +95,9 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """
     cls = _class(description.architecture)
     options = description.options
+    content = _offline(options.get("config"))
     try:
-        config = cls.config_class.from_dict(_offline(options["config"]))
+        config = cls.config_class.from_dict(content)
         config.num_labels = description.num_classes
         network = cls._from_config(config)
     except Exception as error:  # what configurations and constructors raise has no common type
@@ -159,10 +162,19 @@ def _class(name: str) -> Any:
 
 
 def _offline(config: Any) -> Any:
-    """The configuration without what makes a constructor download weights of a backbone."""
-    if isinstance(config, dict):
-        return {k: False if k == "use_pretrained_backbone" else _offline(v) for k, v in config.items()}
-    return config
+    """The configuration without what makes a constructor open a connection or run code that is not transformers' own.
+
+    Raises:
+        InputError: a backbone that is named by its place on the hub.
+    """
+    if not isinstance(config, dict):
+        return config
+    backbone = config.get("backbone")
+    if isinstance(backbone, str) and set(backbone) & set(":/"):
+        given = f"a network with the backbone '{backbone}'"
+        raise InputError(given, "the name of an architecture, which opens no connection", "name it alone")
+    kept = {key: _offline(value) for key, value in config.items() if not str(key).endswith(FOREIGN)}
+    return kept | {key: False for key in kept if key == "use_pretrained_backbone"}
 
 
 def _stride(config: Any) -> int:

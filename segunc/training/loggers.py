@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,9 @@ def _flat(content: Any, name: str) -> Iterator[tuple[str, float]]:
 
 
 def _mlflow(out: Path) -> Logger:
-    return MLFlowLogger(experiment_name="segunc", run_name=out.name, tracking_uri=f"file:{(out / 'mlruns').resolve()}")
+    # MLflow's store in plain files takes no new runs; a data base in the folder of the run does, where no server is named.
+    place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(out / 'mlflow.db').resolve()}"
+    return MLFlowLogger(experiment_name="segunc", run_name=out.name, tracking_uri=place)
 
 
 NAMED = {

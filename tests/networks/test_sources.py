@@ -230,6 +230,22 @@ def test_transformers_without_a_processor_asks_for_the_normalisation(tmp_path: P
         imported(tmp_path, f"transformers:{tmp_path / 'theirs'}", mean=None)
 
 
+def test_a_stranger_s_configuration_opens_no_connection_and_runs_no_code(tmp_path: Path) -> None:
+    segformer(tmp_path / "theirs")
+    imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
+    place = tmp_path / "imported" / "network.json"
+    content = json.loads(place.read_text())
+    config = content["options"]["config"]
+    config |= {"_attn_implementation": "hub/kernels", "auto_map": {"AutoConfig": "hub/code--x.Y"}}
+    place.write_text(json.dumps(content))
+    load_network(tmp_path / "imported")
+    for backbone in ("hf_hub:them/theirs", "them/theirs"):
+        config["backbone_config"] = {"model_type": "timm_backbone", "backbone": backbone}
+        place.write_text(json.dumps(content))
+        with pytest.raises(InputError, match="opens no connection"):
+            load_network(tmp_path / "imported")
+
+
 def test_a_folder_of_a_network_that_does_not_segment_is_refused(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.SegformerConfig(depths=[1] * 4, hidden_sizes=[8] * 4, num_attention_heads=[1] * 4)

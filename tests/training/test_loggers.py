@@ -72,7 +72,7 @@ def test_what_is_no_callback_is_one_line(wanted: Any) -> None:
     [
         ("tensorboard", "tensorboard", "events.out*"),
         ("wandb", "wandb", "*.wandb"),
-        ("mlflow", "mlflow", "scores.entropy.auroc"),
+        ("mlflow", "mlflow", "mlflow.db"),
     ],
 )
 def test_numbers_are_logged_without_a_connection(name: str, package: str, pattern: str, tmp_path: Path) -> None:

@@ -18,13 +18,15 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from segunc import _HOMES
-from segunc.cli.main import VERBS, main
+from segunc.cli.main import FUNCTIONS, VERBS, main
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")
 _LATE = ("evaluation.models", "training.base", "training.finetune_run", "posteriors.abnn_task")
 """Modules that a verb imports when it runs."""
-_CONTEXT.set_forkserver_preload([*_LIBRARIES, *{_HOMES[verb] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)])
+_CONTEXT.set_forkserver_preload(
+    [*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)]
+)
 FAST = "--precision float32 --device cpu"
 PROGRESS = re.compile(r" frames/s| frames$|^(train|finetune): epoch|^finetune: (Fisher|chain)")
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
