@@ -43,7 +43,11 @@ class Registry(Mapping[str, T], Generic[T]):
         entry = self._entries[name]
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
-            entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
+            try:
+                entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
+            except ModuleNotFoundError as error:
+                given = f"{self.kind} '{name}' ({error})"
+                raise InputError(given, "the package that it needs", f"pip install {error.name}") from error
         return entry  # type: ignore[no-any-return]
 
     def get(self, name: str, default: Any = None) -> Any:

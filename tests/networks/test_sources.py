@@ -15,6 +15,7 @@ from torch import nn
 
 from segunc import ImportOptions, InputError, Sampler, import_network, load_network
 from segunc.networks.python import TRUST
+from segunc.networks.sources import SOURCES
 
 SIZE = (64, 96)
 IMAGES = torch.rand(2, 3, *SIZE, generator=torch.Generator().manual_seed(0))
@@ -276,6 +277,14 @@ def test_queries_become_scores_as_transformers_makes_them(tmp_path: Path) -> Non
     assert torch.allclose(maps["max-logit"], -expected.amax(1), atol=1e-4)
     assert torch.allclose(maps["energy"], -expected.exp().sum(1).log(), atol=1e-4)
     assert torch.allclose(maps["deterministic-msp"], 1 - share.amax(1), atol=1e-4)
+
+
+def test_a_source_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.delitem(sys.modules, "segunc.networks.transformers", raising=False)
+    monkeypatch.setitem(SOURCES._entries, "transformers", "segunc.networks.transformers:read")
+    with pytest.raises(InputError, match=r"source of networks 'transformers'.*pip install transformers"):
+        imported(tmp_path, "transformers:theirs")
 
 
 def test_the_command_line_says_what_it_took(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
