@@ -25,8 +25,8 @@ FLOORS = (
     {"__init__", "__main__"},
 )
 """From the ground up. A room imports rooms of lower floors and, where these import nothing of it, of its own."""
-MOST_LINES, MOST_FILES = 24_850, 170
-"""23,700 after the house was rebuilt; networks of four sources, their weights and loggers: 1,130. A feature pays for its lines."""
+MOST_LINES, MOST_FILES = 24_900, 170
+"""23,700 after the house was rebuilt; networks of four sources, their weights and loggers: 1,150. A feature pays for its lines."""
 
 
 @cache

@@ -149,7 +149,8 @@ def test_scores_of_the_base_network(name: str, backend: Backend) -> None:
     scores = [SCORES[name] for name in NATIVE_BASE]
     for temperature in (1.0, 1.7):
         found = base_maps(scores, logits[0], upsampling, backend, temperature)
-        evidence = {"base logits": upsampling.apply(logits), "temperature": temperature}
+        full = upsampling.apply(logits)
+        evidence = {"base logits": full, "base scores": full, "temperature": temperature}
         for score in scores:
             torch.testing.assert_close(found[score.name], score(evidence)[0], atol=2e-5, rtol=1e-5)
 
