@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.progress import quiet_stderr
 
 
@@ -151,12 +151,6 @@ class _Actor:
             return replace(result, notes=(*result.notes, *([died] if begun > 1 else []))).to_row()
         except Exception as error:
             return ShardResult(task, error=one_line(error), host=host).to_row()
-
-
-def one_line(error: Exception) -> str:
-    """An error in one line, with its type unless it is one of our own clear lines."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, InputError | PartialFailure) else f"{type(error).__name__}: {text}"
 
 
 @contextlib.contextmanager

@@ -26,3 +26,9 @@ class NotFiniteError(InputError):
 
 class PartialFailure(RuntimeError):
     """Work under way failed in places; everything that was finished is kept and named in the output."""
+
+
+def one_line(error: Exception) -> str:
+    """An error in one line; those that are not our own clear lines with their type, and cut where they ramble."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, InputError | PartialFailure) else f"{type(error).__name__}: {text[:200]}"

@@ -9,7 +9,7 @@ import segmentation_models_pytorch as smp
 import timm
 from torch import nn
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.weights import COUNTER, flat_name, load_state, match_names, read_state
 
@@ -28,11 +28,11 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
     Raises:
         InputError: no such weights, no connection, or a file of another encoder.
     """
-    if not Path(weights).suffix:
+    if not Path(weights).suffix and not Path(weights).exists():
         encoder.load_state_dict(_downloaded(name, weights).state_dict())
         return []
     own = encoder.state_dict()
-    found, others = match_names(read_state(Path(weights)), own)
+    found, others, fit = match_names(read_state(Path(weights)), own)
     # A deeper encoder's file has more blocks in the stages of this one; a classifier is a part that this one has not at all.
     wrapper = "model." if all(key.startswith("model.") for key in own) else ""
     left = set()
@@ -42,7 +42,7 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
             left.add(part)
         elif not key.endswith(COUNTER):
             found[key] = tensor
-    load_state(encoder, found, weights)
+    load_state(encoder, found, weights, fit)
     notes = [f"{weights}: left out {', '.join(sorted(left))}, which the encoder {name} has not"] if left else []
     if name.startswith("timm-") and timm.is_model(name[5:]) and type(encoder) is not type(_built(f"tu-{name[5:]}")):
         notes.append(
@@ -81,9 +81,8 @@ def _downloaded(name: str, weights: str) -> nn.Module:
             f"encoder weights '{weights}' ({error.args[0]})", "weights that smp knows, or a file"
         ) from error
     except Exception as error:  # the hub's client, its HTTP library and timm have no common exception
-        reason = next(iter(str(error).splitlines()), type(error).__name__)[:150]
         raise InputError(
-            f"encoder weights '{weights}' of {name} cannot be downloaded ({reason})",
+            f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})",
             "a connection to the hub, or a file",
             "--network.encoder_weights FILE, of smp, timm or torchvision",
         ) from error

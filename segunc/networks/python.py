@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_json, write_json
 from segunc.networks.description import NetworkDescription
 from segunc.networks.sources import Found, Wishes
@@ -79,10 +79,8 @@ def run(name: str, arguments: dict[str, Any]) -> nn.Module:
             factory: Callable[..., Any] | None = getattr(importlib.import_module(module), attribute, None)
             made = factory(**arguments) if callable(factory) else None
     except Exception as error:  # whatever the user's code raises
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"{name} raises {type(error).__name__}: {reason}", "a function that makes the network", "repair it"
-        ) from error
+        given = f"{name} raises {one_line(error)}"
+        raise InputError(given, "a function that makes the network", "repair it") from error
     if not isinstance(made, nn.Module):
         what = f"makes {type(made).__name__}" if callable(factory) else "is no function of its module"
         raise InputError(f"{name} {what}", "a function that returns a torch module", "package.module:function")

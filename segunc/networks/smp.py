@@ -9,7 +9,7 @@ import segmentation_models_pytorch as smp
 from huggingface_hub import snapshot_download
 from torch import nn
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_json
 from segunc.networks.description import SMP, NetworkDescription
 from segunc.networks.encoders import encoder_normalisation
@@ -92,9 +92,8 @@ def read(name: str, wishes: Wishes) -> Found:
         try:
             folder = Path(snapshot_download(name, allow_patterns=["config.json", "model.safetensors"]))
         except Exception as error:  # the hub's client and its HTTP library have no common exception
-            reason = next(iter(str(error).splitlines()), type(error).__name__)[:150]
             raise InputError(
-                f"'{name}' is no folder, and cannot be downloaded ({reason})",
+                f"'{name}' is no folder, and cannot be downloaded ({one_line(error)})",
                 "a folder that smp's save_pretrained wrote, or the hub's name of a network and a connection",
                 "check the path",
             ) from error

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork
@@ -77,10 +77,11 @@ class Wishes:
 
 
 class Found(NamedTuple):
-    """A network as its source describes it; ``state`` is None where the source holds no weights."""
+    """A network as its source describes it."""
 
     description: NetworkDescription
-    state: Mapping[str, Tensor] | None = None
+    state: Mapping[str, Tensor] | None = None  # None where the source holds no weights
+    shorter_side: int | None = None  # to which the source resizes frames, whatever their shape
 
 
 Source = Callable[[str, Wishes], Found]
@@ -114,9 +115,8 @@ def check_network(network: SegmentationNetwork) -> None:
     except InputError:
         raise
     except Exception as error:  # whatever somebody else's forward raises
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"the network fails on two frames of {size[0]} x {size[1]} ({reason})",
+            f"the network fails on two frames of {size[0]} x {size[1]} ({one_line(error)})",
             "a forward pass on this machine, without kernels that are not there",
             "give the size it was made for as --size HxW, or repair the network",
         ) from error

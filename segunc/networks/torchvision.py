@@ -68,7 +68,7 @@ def read(name: str, wishes: Wishes) -> Found:
     found = {"mean": tuple(transform.mean), "std": tuple(transform.std), "options": options}
     if len(categories) == _classes(wishes.state):
         found["classes"] = categories
-    return Found(wishes.description(KIND, name, **found))
+    return Found(wishes.description(KIND, name, **found), shorter_side=min(transform.resize_size))
 
 
 def _classes(state: Mapping[str, Tensor]) -> int:

@@ -18,7 +18,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.auto import modeling_auto
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.networks.description import NetworkDescription
 from segunc.networks.sources import Found, Wishes
 
@@ -101,9 +101,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
         config.num_labels = description.num_classes
         network = cls._from_config(config)
     except Exception as error:  # what configurations and constructors raise has no common type
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"transformers {transformers.__version__} cannot build {description.architecture} ({reason})",
+            f"transformers {transformers.__version__} cannot build {description.architecture} ({one_line(error)})",
             "a configuration of this version",
             "import the network with this version again",
         ) from error
@@ -121,9 +120,8 @@ def read(name: str, wishes: Wishes) -> Found:
     except InputError:
         raise
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
         raise InputError(
-            f"transformers cannot read '{name}' ({reason})",
+            f"transformers cannot read '{name}' ({one_line(error)})",
             "a folder that save_pretrained wrote, or the hub's name of a network and a connection",
             "check the path; a network that needs code of its own is imported as python:",
         ) from error
@@ -148,7 +146,8 @@ def read(name: str, wishes: Wishes) -> Found:
         options["mask_size"] = options["size"]
     state = {f"network.{key}": value for key, value in network.state_dict().items()}
     found["options"] = options
-    return Found(wishes.description(KIND, architecture, **found), state)
+    shorter_side = ((processor and processor.size) or {}).get("shortest_edge")
+    return Found(wishes.description(KIND, architecture, **found), state, shorter_side)
 
 
 def _class(name: str) -> Any:

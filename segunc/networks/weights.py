@@ -6,13 +6,13 @@ import pickle
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 
 COUNTER = "num_batches_tracked"
 
@@ -50,9 +50,8 @@ def read_state(path: Path) -> dict[str, Tensor]:
             "save its state_dict again, as .safetensors for instance",
         ) from error
     except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(
-            f"checkpoint {path} is damaged ({reason})", "a whole file of tensors", "copy or save it again"
+            f"checkpoint {path} is damaged ({one_line(error)})", "a whole file of tensors", "copy or save it again"
         ) from error
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
@@ -64,13 +63,14 @@ def read_state(path: Path) -> dict[str, Tensor]:
     return content
 
 
-def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str, fit: str = "") -> None:
     """Load a state dict whose names are the module's; every name and shape must match.
 
     Args:
         module: receives the weights; half-precision weights are widened to its own type.
         state: by name; counters of batches may be missing, as nothing reads them in eval mode.
         source: of the weights, for messages.
+        fit: how the names were matched, likewise.
 
     Raises:
         InputError: another architecture (names or shapes differ), or NaN weights.
@@ -79,16 +79,17 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
     optional = {name for name in own if name.endswith(COUNTER)}
     missing = [name for name in own if name not in state and name not in optional]
     unknown = [name for name in state if name not in own]
-    shapes = [
-        f"{name}: {tuple(state[name].shape)} instead of {tuple(own[name].shape)}"
-        for name in own
-        if name in state and own[name].shape != state[name].shape
-    ]
-    if missing or unknown or shapes:
+    differing = [name for name in own if name in state and own[name].shape != state[name].shape]
+    if missing or unknown or differing:
+        shapes = [f"{name}: {tuple(state[name].shape)} instead of {tuple(own[name].shape)}" for name in differing]
         parts = (("of another shape", shapes), ("missing", missing), ("unknown", unknown))
         detail = [f"{len(names)} {what} (e.g. {', '.join(names[:3])})" for what, names in parts if names]
+        alike = all(state[name].shape[1:] == own[name].shape[1:] for name in differing)
+        outputs = {(state[name].shape[:1].numel(), own[name].shape[:1].numel()) for name in differing}
+        if alike and len(outputs) == 1 and not missing:
+            detail.append("it has {} outputs instead of {}: other classes".format(*outputs.pop()))
         raise InputError(
-            f"weights in {source} do not fit the network: {', '.join(detail)}",
+            f"weights in {source} do not fit the network: {', '.join(filter(None, [*detail, fit]))}",
             "weights of the same architecture, encoder, options and number of classes",
             "check the configuration",
         )
@@ -96,25 +97,33 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str) -> N
     module.load_state_dict({**{name: own[name] for name in optional}, **state})
 
 
-def match_names(state: Mapping[str, Tensor], own: Iterable[str]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+class Match(NamedTuple):
+    """A foreign state dict in the names of a module."""
+
+    found: dict[str, Tensor]  # the tensors that the module has
+    others: dict[str, Tensor]  # further ones under the same prefix, renamed
+    fit: str = ""  # what was done to the names, in words
+
+
+def match_names(state: Mapping[str, Tensor], own: Iterable[str]) -> Match:
     """A foreign state dict in the names of ``own``, by the one change of prefixes after which most names agree.
 
     Training frameworks put ``module.``, ``model.`` or more before every name, wrappers do the same to the names of ``own``, and
-    timm's encoders join the first parts of a name by an underscore. Names alone decide, never the order of the tensors.
-
-    Returns:
-        the tensors that ``own`` has, and the others that stand under the same prefix, renamed. What lies outside it (a
-        criterion's class weights, the decoder of a whole network whose encoder is wanted) is no part of it.
+    timm's encoders join the first parts of a name by an underscore. Names alone decide, never the order of the tensors. What
+    lies outside the prefix (a criterion's class weights, the decoder of a whole network whose encoder is wanted) is left out.
     """
     targets = {flat_name(name): name for name in own}
-    best: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, dict(state)
+    best = Match({}, dict(state), "no name fits under any prefix")
     for taken in _prefixes(state, 2):
         inside = {name.removeprefix(taken): tensor for name, tensor in state.items() if name.startswith(taken)}
         for put in _prefixes(targets.values(), 1):
             renamed = {targets.get(flat_name(put + name), put + name): tensor for name, tensor in inside.items()}
             found = {name: tensor for name, tensor in renamed.items() if flat_name(name) in targets}
-            if len(found) > len(best[0]):
-                best = found, {name: tensor for name, tensor in renamed.items() if name not in found}
+            if len(found) > len(best.found):
+                others = {name: tensor for name, tensor in renamed.items() if name not in found}
+                change = " and ".join([f"without '{taken}'"] * bool(taken) + [f"with '{put}' before them"] * bool(put))
+                fit = f"most names fit {change or 'as they are'}, {len(found)} of the network's {len(targets)}"
+                best = Match(found, others, fit)
     return best
 
 
@@ -131,8 +140,9 @@ def _prefixes(names: Iterable[str], depth: int) -> list[str]:
 
 def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
     """:func:`load_state` of names with other prefixes."""
-    found, others = match_names(state, module.state_dict())
-    load_state(module, {**found, **{name: t for name, t in others.items() if not name.endswith(COUNTER)}}, source)
+    found, others, fit = match_names(state, module.state_dict())
+    kept = {name: tensor for name, tensor in others.items() if not name.endswith(COUNTER)}
+    load_state(module, found | kept, source, fit)
 
 
 def load_weights(module: nn.Module, path: Path) -> None:

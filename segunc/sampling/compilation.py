@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from segunc.affine.draws import FoldedDraws
 from segunc.affine.sites import FRAMES
+from segunc.core.errors import one_line
 from segunc.sampling.ending import Ending
 from segunc.sampling.prefix import Prefix, mark
 from segunc.sampling.tail_native import native_tail
@@ -115,8 +116,7 @@ class CompiledPasses:
             raise
         except Exception as error:  # the compilers have no common exception
             self._graphs[key] = None
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            self._say(f"the network could not be compiled and runs as it is ({reason})")
+            self._say(f"the network could not be compiled and runs as it is ({one_line(error)})")
             return None
 
     def _say(self, message: str) -> None:

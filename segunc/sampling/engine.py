@@ -29,7 +29,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.sites import DRAWS, FRAMES, StochasticSite
 from segunc.core.device import Precision
-from segunc.core.errors import InputError, NotFiniteError
+from segunc.core.errors import InputError, NotFiniteError, one_line
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.compilation import CompiledPasses
 from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch, Upsampling
@@ -159,8 +159,9 @@ class Engine:
     def _use_autocast(self, error: Exception) -> None:
         self._run, self._autocast = self.network, True
         self.__dict__.pop("layout", None)
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        self.messages.append(f"the network does not run with bfloat16 weights ({reason}); it runs under autocast")
+        self.messages.append(
+            f"the network does not run with bfloat16 weights ({one_line(error)}); it runs under autocast"
+        )
 
 
 def bfloat16_copy(network: nn.Module) -> nn.Module:

@@ -17,19 +17,12 @@ from segunc.options import ImportOptions
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What was imported.
+    """What was imported."""
 
-    Attributes:
-        out: the model folder.
-        description: of the network.
-        sites: which normalisation layers a posterior can draw, or why none.
-        notes: what a user should know.
-    """
-
-    out: Path
+    out: Path  # the model folder
     description: NetworkDescription
-    sites: str
-    notes: tuple[str, ...]
+    sites: str  # which normalisation layers a posterior can draw, or why none
+    notes: tuple[str, ...]  # what a user should know
 
 
 def import_network(options: ImportOptions) -> ImportResult:
@@ -72,7 +65,9 @@ def import_network(options: ImportOptions) -> ImportResult:
     save_network(network, out)
     notes: tuple[str, ...] = ()
     if description.inference_size is None:
-        notes = ("the source names no size: frames keep their own; --size HxW sets one",)
+        side = found.shorter_side
+        says = f"resizes the shorter side of frames to {side}" if side else "names no size"
+        notes = (f"the source {says}: frames keep their own size here; --size HxW sets one",)
     try:
         sites = str(convert(network))
     except InputError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import segmentation_models_pytorch as smp
 import timm
 import torch
@@ -15,6 +17,9 @@ from segunc.core.errors import InputError
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 
 IMAGES = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+
+
+LITE = Path(os.environ.get("SEGUNC_DATA", "")) / "bases" / "tf_efficientnet_lite0_imagenet.safetensors"
 
 
 def encoder(name: str) -> nn.Module:
@@ -92,7 +97,9 @@ def test_names_of_smp_need_a_connection_and_are_checked(monkeypatch: pytest.Monk
         raise OSError("We couldn't connect to the hub\nand so on")
 
     monkeypatch.setattr("segmentation_models_pytorch.encoders.hf_hub_download", no_connection)
-    with pytest.raises(InputError, match=r"cannot be downloaded \(We couldn't connect to the hub\).*FILE"):
+    with pytest.raises(
+        InputError, match=r"cannot be downloaded \(OSError: We couldn't connect to the hub and so on\).*FILE"
+    ):
         load_encoder_weights(encoder("resnet18"), "resnet18", "imagenet")
 
 
@@ -102,3 +109,15 @@ def test_each_encoder_has_the_normalisation_of_its_weights() -> None:
     assert encoder_normalisation("timm-tf_efficientnet_lite0") == (half, half)
     assert encoder_normalisation("resnet50") == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert encoder_normalisation("mit_b0") == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@pytest.mark.skipif(not LITE.exists(), reason=f"{LITE.name} is not in SEGUNC_DATA")
+def test_the_weights_of_imagenet_give_timm_s_features() -> None:
+    theirs = timm.create_model("tf_efficientnet_lite0", pretrained=False, features_only=True).eval()
+    theirs.load_state_dict(safetensors.torch.load_file(LITE), strict=False)
+    ours = encoder("tu-tf_efficientnet_lite0")
+    load_encoder_weights(ours, "tu-tf_efficientnet_lite0", str(LITE))
+    with torch.inference_mode():
+        features = ours(IMAGES)[-5:]
+        assert all(map(torch.equal, features, theirs(IMAGES)))
+        assert all(level.std() > 0.01 for level in features)

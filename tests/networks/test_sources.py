@@ -125,6 +125,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+TORCHVISION = "torchvision:lraspp_mobilenet_v3_large"
 PYTHON = "python:their_networks.one:build"
 
 
@@ -155,6 +156,11 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
         ({"source": "hub:resnet50"}, "source of networks 'hub'"),
         ({"source": "torchvision:resnet50"}, "torchvision network 'resnet50'.*deeplabv3_resnet50"),
         ({"source": "torchvision:fcn_resnet50", "weights": None}, "without weights.*--weights FILE"),
+        ({"source": TORCHVISION, "classes": "road,car"}, "it has 3 outputs instead of 2: other classes"),
+        (
+            {"source": TORCHVISION, "wrapper": "student.net."},
+            r"missing.*most names fit without 'student\.net\.' and with",
+        ),
         ({"source": "smp:nowhere"}, "'nowhere' is no folder"),
         ({"source": "transformers:nowhere"}, "transformers cannot read 'nowhere'"),
         ({"source": "python:their_networks.one"}, r"package\.module:function"),
@@ -176,7 +182,11 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
 def test_bad_input_is_one_line_and_writes_nothing(theirs: Path, change: dict[str, Any], said: str) -> None:
     module = {name: change.pop(name) for name in ("result", "before") if name in change}
     write_module(theirs, **module)
-    resnet_file(theirs / "weights.pth")
+    if wrapper := change.pop("wrapper", ""):
+        state = {f"{wrapper}{name}": v for name, v in resnet_file(theirs / "weights.pth").state_dict().items()}
+        torch.save({name: v for name, v in state.items() if "backbone.1" not in name}, theirs / "weights.pth")
+    else:
+        resnet_file(theirs / "weights.pth")
     change = {"source": PYTHON} | change
     if change["source"].startswith("torchvision"):
         change.setdefault("weights", theirs / "weights.pth")
@@ -295,7 +305,7 @@ def test_the_command_line_says_what_it_took(theirs: Path, capsys: pytest.Capture
     said = capsys.readouterr().out
     assert "python:their_networks.one:build, 3 classes: road, car, sky" in said
     assert "1 norm sites with 6 channels" in said
-    assert "frames keep their own" in said
+    assert "frames keep their own size" in said
     with pytest.raises(SystemExit, match="2"):
         main(["import", PYTHON, "--mean", "x", "--out", "other"])
     assert "'x' is not R,G,B" in capsys.readouterr().err

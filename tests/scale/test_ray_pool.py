@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segunc import scale
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
-from segunc.scale import Pool, ShardResult, ShardTask, one_line, require_ray, run_shards
+from segunc.scale import Pool, ShardResult, ShardTask, require_ray, run_shards
 from tests.maps.fakes import write_pictures
 from tests.maps.test_shards import maps_of, run
 from tests.scale.fake_work import FakeWork, no_work
