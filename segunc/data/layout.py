@@ -16,7 +16,7 @@ FRAME_ENDINGS = ("_leftImg8bit", "_rgb_anon", "_image", "_rgb")
 """Endings of frame names that label names do not carry."""
 LABEL_ENDINGS = (
     *("_gtFine_labelIds", "_gtCoarse_labelIds", "_gt_labelTrainIds", "_labelIds", "_leftLabel", "_train_id"),
-    *("_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
+    *("_gtFine_labellevel3Ids", "_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
 )
 """Endings of label names that frame names do not carry."""
 
@@ -185,6 +185,10 @@ def _by_name(folder: Path, files: Iterable[Path]) -> dict[str, Path]:
     return named
 
 
-def same_folders(images: str, labels: str, splits: Iterable[str]) -> dict[str, tuple[Part, ...]]:
-    """Splits that differ by a word in their folders' names, ``{}`` in ``images`` and ``labels``."""
-    return {split: (Part(images.format(split), labels.format(split)),) for split in splits}
+def same_folders(
+    images: str, labels: str, splits: Iterable[str] | Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[Part, ...]]:
+    """Splits that differ by words in their folders' names, ``{}`` in ``images`` and ``labels``: the words that a mapping gives, or
+    else the split's own name."""
+    words = splits if isinstance(splits, Mapping) else {split: (split,) for split in splits}
+    return {split: (Part(images.format(*each), labels.format(*each)),) for split, each in words.items()}

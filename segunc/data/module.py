@@ -14,7 +14,7 @@ from segunc.core.errors import InputError
 from segunc.data.datasets import HOLDOUT, dataset_entry
 from segunc.data.entry import Sample
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform
+from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform, collate
 
 
 class SegmentationDataModule(L.LightningDataModule):
@@ -113,10 +113,8 @@ class SegmentationDataModule(L.LightningDataModule):
         return self._loader(self.dataset("test"), self.eval_batch_size)
 
     def _loader(self, data: SegmentationDataset, batch_size: int, **more: Any) -> DataLoader[dict[str, Any]]:
-        kept, pinned = self.workers > 0, torch.cuda.is_available()
-        return DataLoader(
-            data, batch_size, num_workers=self.workers, persistent_workers=kept, pin_memory=pinned, **more
-        )
+        more |= {"persistent_workers": self.workers > 0, "pin_memory": torch.cuda.is_available()}
+        return DataLoader(data, batch_size, num_workers=self.workers, collate_fn=collate, **more)
 
     def class_frequencies(self, limit: int = 400) -> list[float]:
         """Share of the labelled training pixels of each class, from at most ``limit`` evenly spaced frames."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 from segunc.core.errors import InputError
 from segunc.data.entry import Sample
@@ -59,6 +59,15 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {**self.transform(*self.read(index)), "name": self.samples[index].name}
+
+
+def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A batch of frames; InputError where they differ in size."""
+    shapes = sorted({tuple(item["image"].shape[1:]) for item in items})
+    if len(shapes) > 1:
+        remedy = "give data.size, or data.eval_batch_size 1 where they are those of a validation"
+        raise InputError(f"frames of the sizes {shapes}", "frames of one size", remedy)
+    return dict(default_collate(list(items)))
 
 
 def to_tensors(image: Image, label: Labels) -> dict[str, Tensor]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset
 
 from segunc.affine.noise import mix_seed
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
+from segunc.data.samples import collate
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
@@ -161,8 +162,5 @@ class _Keyed(Dataset[dict[str, Any]]):
 
 
 def _stack(items: Sequence[dict[str, Any]]) -> Batch:
-    shapes = sorted({tuple(item["image"].shape[1:]) for item in items})
-    if len(shapes) > 1:
-        raise InputError(f"frames of the sizes {shapes}", "frames of one size", "give data.size")
-    batch = default_collate([{"image": item["image"], "label": item["label"]} for item in items])
+    batch = collate(items)
     return batch["image"], batch["label"]

@@ -21,8 +21,13 @@ COUNTS: dict[str, dict[str, int]] = {
     "cityscapes": {"train": 2, "val": 1},
     "acdc": {"train": 4, "val": 4, "train-fog": 1, "val-night": 1, "val-rain": 1, "val-snow": 1},
     "camvid": {"train": 6, "val": 1, "test": 2},
-    "bdd100k": {"train": 2, "val": 2},
-    "bdd-anomaly": {"train": 1, "val": 1, "test": 2},
+    "bdd100k": {"train": 3, "val": 2},
+    "bdd-anomaly": {"train": 1, "val": 1, "test": 3},
+    "bdd-anomaly-two-class": {"train": 2, "val": 1, "test": 2},
+    "kitti-semantics": {"train": 2, "val": 1, "all": 3},
+    "idd": {"train": 2, "val": 1},
+    "mapillary": {"train": 2, "val": 1},
+    "mapillary-v2": {"train": 2, "val": 1},
     "muad": {"train": 1, "val": 1, "test_id": 1, "test_ood": 2},
     "streethazards": {"train": 2, "val": 1, "test": 2},
     "road-anomaly": {"test": 2, "all": 2},
@@ -43,7 +48,8 @@ COUNTS: dict[str, dict[str, int]] = {
 """Frames of each split that the miniatures have."""
 CLASSES = {
     **{"cityscapes": 19, "acdc": 19, "camvid": 11, "bdd100k": 19, "toy": 9},
-    **{"bdd-anomaly": 16, "muad": 15, "streethazards": 13},
+    **{"kitti-semantics": 19, "idd": 26, "mapillary": 65, "mapillary-v2": 123},
+    **{"bdd-anomaly": 16, "bdd-anomaly-two-class": 17, "muad": 15, "streethazards": 13},
 }
 EVERY_FORM = [(name, form) for name, forms in FORMS.items() for form in range(len(forms))]
 Drawn = dict[tuple[str, int], Path]
@@ -109,6 +115,7 @@ def check_labels(entry: DatasetEntry, sample: Sample, raw: npt.NDArray[np.uint8]
         ("lost-and-found", [0, 1, 2, 31, 43, 200, 201, 255], [255, 0, 1, 1, 1, 1, 255, 255]),
         ("streethazards", [0, 1, 13, 14, 255], [255, 0, 0, 1, 255]),
         ("bdd-anomaly", [0, 15, 16, 17, 18, 255], [0, 0, 1, 1, 1, 255]),
+        ("bdd-anomaly-two-class", [0, 15, 16, 17, 18, 255], [0, 0, 1, 1, 0, 255]),
         ("muad", [0, 11, 12, 13, 15, 16, 18, 19, 20, 21, 255], [0, 0, 1, 0, 0, 1, 1, 1, 1, 255, 255]),
         ("folder", [0, 1, 255], [0, 1, 255]),
     ],
@@ -223,7 +230,28 @@ def test_a_label_that_cannot_be_read_costs_no_other_frame(tmp_path: Path) -> Non
     # Whether it belongs to val or test cannot be told: it is kept for the reader to name.
     entry = dataset_entry("bdd-anomaly")
     assert [s.name for s in entry.samples(root, "val")] == ["7d128593-0ccfea4c"]
-    assert len(entry.samples(root, "test")) == 3
+    assert len(entry.samples(root, "test")) == 4
+
+
+def test_the_two_forms_of_bdd_anomaly_differ_by_the_frames_whose_one_anomaly_is_a_bicycle(drawn: Drawn) -> None:
+    three, two = (dataset_entry(name) for name in ("bdd-anomaly", "bdd-anomaly-two-class"))
+    trained, tested = (
+        [{sample.image.stem for sample in entry.samples(drawn["bdd-anomaly", 0], split)} for entry in (three, two)]
+        for split in ("train", "test")
+    )
+    assert tested[0] - tested[1] == trained[1] - trained[0] == {"00067cfb-e535423e"}
+    assert tested[1] <= tested[0]
+    assert set(two.label_map().classes) - set(three.label_map().classes) == {"bicycle"}
+
+
+def test_idd_in_another_form_of_ids_is_refused_with_the_way_to_make_the_right_one(tmp_path: Path) -> None:
+    root = draw_miniature("idd", tmp_path)
+    for label in root.rglob("*level3Ids.png"):
+        label.rename(label.with_name(label.name.replace("level3Ids", "csTrainIds")))
+    with pytest.raises(
+        InputError, match=r"train holds no label \(\*_gtFine_labellevel3Ids.png\); .*--id-type level3Id"
+    ):
+        dataset_entry("idd").samples(root, "train")
 
 
 def test_a_label_map_makes_class_labels_of_a_folder_and_unknown_names_list_the_known_ones(tmp_path: Path) -> None:
@@ -241,4 +269,4 @@ def test_label_files_are_looked_into_again_when_they_change(tmp_path: Path) -> N
     assert len(entry.samples(root, "train")) == 1
     cv2.imwrite(str(label), np.full((48, 64), 13, np.uint8))
     assert len(entry.samples(root, "train")) == 2
-    assert len(entry.samples(root, "test")) == 1
+    assert len(entry.samples(root, "test")) == 2

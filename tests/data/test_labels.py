@@ -48,8 +48,49 @@ def test_cityscapes_has_the_official_ids_names_and_colours() -> None:
     assert train_ids.raw_to_train == {**{i: i for i in range(19)}, 255: IGNORE}
 
 
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        # AutoNUE/public-code, helpers/anue_labels.py: level3Id of a name that it shares with nobody, and its colour.
+        (
+            "idd",
+            {
+                **{0: ("road", (128, 64, 128)), 2: ("sidewalk", (244, 35, 232)), 8: ("autorickshaw", (255, 204, 54))},
+                **{11: ("bus", (0, 60, 100)), 18: ("traffic sign", (220, 220, 0)), 24: ("vegetation", (107, 142, 35))},
+            },
+        ),
+        # facebookresearch/Mask2Former, register_mapillary_vistas.py.
+        (
+            "mapillary",
+            {
+                **{0: ("Bird", (165, 42, 42)), 13: ("Road", (128, 64, 128)), 27: ("Sky", (70, 130, 180))},
+                **{35: ("Billboard", (220, 220, 220)), 55: ("Car", (0, 0, 142)), 64: ("Ego Vehicle", (120, 10, 10))},
+            },
+        ),
+        # open-mmlab/mmsegmentation, mmseg/datasets/mapillary.py.
+        (
+            "mapillary-v2",
+            {
+                **{0: ("Bird", (165, 42, 42)), 21: ("Road", (128, 64, 128)), 61: ("Sky", (70, 130, 180))},
+                **{75: ("Parking Meter", (20, 20, 255)), 90: ("Traffic Light - General (Single)", (250, 170, 30))},
+                **{108: ("Car", (0, 0, 142)), 110: ("Motorcycle", (0, 0, 230)), 122: ("Static", (111, 111, 0))},
+            },
+        ),
+    ],
+)
+def test_published_ids_have_their_names_and_colours(
+    name: str, rows: dict[int, tuple[str, tuple[int, int, int]]]
+) -> None:
+    found = label_map(name)
+    for raw, (label, colour) in rows.items():
+        train = found.raw_to_train[raw]
+        assert (found.classes[train], found.palette[train]) == (label, colour)
+    assert [raw for raw, train in found.raw_to_train.items() if train == IGNORE] == [max(found.raw_to_train)]
+    assert len(set(found.classes)) == found.num_classes
+
+
 def test_the_built_in_maps_number_their_classes_without_a_gap() -> None:
-    names = [("cityscapes", 19), ("camvid", 11), ("toy", 9)]
+    names = [("cityscapes", 19), ("camvid", 11), ("toy", 9), ("idd", 26), ("mapillary", 65), ("mapillary-v2", 123)]
     for name, classes in [*names, ("cityscapes-train-ids", 19), ("muad", 21), ("streethazards", 14)]:
         found = label_map(name)
         assert found.num_classes == len(found.palette) == classes

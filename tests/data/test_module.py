@@ -51,6 +51,16 @@ def test_the_seed_decides_order_and_crops(root: Path) -> None:
     assert [names for names, _ in first] != [names for names, _ in other]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_frames_of_several_sizes_need_a_size_or_a_validation_one_by_one(root: Path, workers: int) -> None:
+    paths = root / "val" / "0001TP_000000.png", root / "valannot" / "0001TP_000000.png"
+    miniatures.write_frame(*paths, [0, 1], size=(40, 64))
+    with pytest.raises(InputError, match=r"sizes \[\(40, 64\), \(48, 64\)\]; .*data.size, or data.eval_batch_size 1"):
+        list(module(root, eval_batch_size=2, workers=workers).val_dataloader())
+    assert len(list(module(root, eval_batch_size=1, workers=workers).val_dataloader())) == 3
+    assert len(list(module(root, eval_batch_size=3, size=(24, 32), crop=(16, 16)).val_dataloader())) == 1
+
+
 def test_class_frequencies_are_shares_of_the_labelled_pixels(root: Path) -> None:
     frequencies = module(root).class_frequencies()
     assert len(frequencies) == 11
