@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_LOGIT_STATISTICS = "max-logit statistics"
+FEATURE_DISTANCE = "feature distance"
 EVIDENCE = {
     "probabilities": "[n, C, H, W] mean over the draws of p",
     "total entropy": "[n, H, W] entropy of the mean p, share of ln C",
@@ -29,6 +30,7 @@ EVIDENCE = {
     "base scores": "[n, C, H, W] the same, but of mask classification the scores whose logarithms its logits are",
     "temperature": "T > 0 of the model, a number",
     MAX_LOGIT_STATISTICS: "of the training set, see segunc.uncertainty.ClassMaxLogits",
+    FEATURE_DISTANCE: "[n, H, W] of features to the nearest of the training set, 0..2, see segunc.sampling.density",
 }
 """What formulas are given, at the size of the network's output."""
 MEANS = frozenset({"probabilities", "total entropy", "expected entropy"})
@@ -129,6 +131,8 @@ _TABLE = (
     Score("rba", "how little any class claims a pixel", "Nayal et al. 2023, arXiv 2211.14293",
           "negative sum over the classes of tanh of their scores", None, None, "float16",
           ("base scores",), "segunc.uncertainty:rejected_by_all"),
+    Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
+          "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8)),
     Score("standardized-max-logit", "how low the largest logit is for its class", "Jung et al. 2021, arXiv 2107.11264",
           "negative max logit in standard deviations of its class", None, None, "float16",
           ("base logits", MAX_LOGIT_STATISTICS), "segunc.uncertainty:standardized_max_logit"),

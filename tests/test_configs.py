@@ -128,4 +128,5 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
     if method == "tta":
         assert model.posterior.members == 6
         return
-    assert (model.calibration if method == "temperature" else model.max_logit_statistics) is not None
+    made = {"temperature": model.calibration, "features": model.features}.get(str(method), model.max_logit_statistics)
+    assert made is not None

@@ -25,6 +25,8 @@ from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network,
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite
 from segunc.posteriors.ensemble import Ensemble
+from segunc.posteriors.features import TENSORS as BANKS
+from segunc.posteriors.features import FeatureBank, StoredFeatures, read_features
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
@@ -47,6 +49,7 @@ class Model:
     record: dict[str, Any]  # the content of ``posterior.json``, empty for a deterministic network
     calibration: Calibration | None = None  # the temperature that was fitted on this model
     max_logit_statistics: MaxLogitStatistics | None = None  # of the base network on its training set
+    features: StoredFeatures | None = None  # of the training set, by the base network or a second encoder
 
     @property
     def bayesian(self) -> bool:
@@ -72,7 +75,8 @@ class Model:
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
     """The files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
     ``fitted``, what was fitted on the model as a whole."""
-    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *([Calibration.file, MaxLogitStatistics.file] if fitted else [])]
+    of_whole = [Calibration.file, MaxLogitStatistics.file, FeatureBank.file, BANKS] if fitted else []
+    names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
     own = [folder / name for name in names if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
     return own + [path for member in members for path in model_files(member, fitted=False)]
@@ -104,6 +108,7 @@ def load_model(folder: Path | str) -> Model:
     classes = model.network.description.num_classes
     model.calibration = Calibration.read(folder, model.sha256, model.posterior_sha256)
     model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256, classes)
+    model.features = read_features(folder, model.sha256)
     return model
 
 

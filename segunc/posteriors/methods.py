@@ -66,6 +66,7 @@ METHODS: Registry[Method] = Registry(
         "variational": "segunc.posteriors.variational:METHOD",
         "temperature": "segunc.posteriors.temperature:METHOD",
         "standardized-max-logit": "segunc.posteriors.max_logit:METHOD",
+        "features": "segunc.posteriors.features:METHOD",
     },
 )
 """What ``--method`` can name."""

@@ -20,11 +20,12 @@ from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.posterior import Deterministic
 from segunc.core.device import Precision
 from segunc.core.errors import InputError
+from segunc.sampling.density import FeatureDensity
 from segunc.sampling.engine import Engine, is_rounding, require_finite
 from segunc.sampling.frames import Prediction, finish_frame
 from segunc.sampling.runner import BranchRunner, Pass
 from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
-from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, MAX_LOGIT_STATISTICS, SCORES, check_scores
+from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, FEATURE_DISTANCE, MAX_LOGIT_STATISTICS, SCORES, check_scores
 from segunc.uncertainty import ClassMaxLogits
 
 CHUNK_PIXELS = 1 << 19
@@ -85,6 +86,7 @@ class Sampler:
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
         max_logit_statistics: of the training set, for standardized-max-logit.
+        density: of features, for knn; it runs once for each frame, whatever the draws.
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
             frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
 
@@ -107,6 +109,7 @@ class Sampler:
         scores: Sequence[str] = DEFAULT_SCORES,
         temperature: float = 1.0,
         max_logit_statistics: ClassMaxLogits | None = None,
+        density: FeatureDensity | None = None,
         compiled: bool = False,
     ) -> None:
         self.network = network.eval()
@@ -127,6 +130,9 @@ class Sampler:
                 given = f"score {score.name} of a model without statistics of its training set"
                 remedy = "make one: segunc finetune --method standardized-max-logit"
                 raise InputError(given, "a model with them", remedy)
+            if FEATURE_DISTANCE in score.needs and density is None:
+                given = f"score {score.name} of a model without features of its training set"
+                raise InputError(given, "a model with them", "make one: segunc finetune --method features")
             if lacking := [name for name in score.needs if name not in EVIDENCE]:
                 raise InputError(f"score {score.name} needs '{lacking[0]}'", f"some of {', '.join(EVIDENCE)}")
         self._of_base = [score for score in table if BASE.issuperset(score.needs)]
@@ -135,6 +141,7 @@ class Sampler:
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature {temperature}", "a positive number", "1 changes nothing")
         self.temperature, self.max_logit_statistics = temperature, max_logit_statistics
+        self.density = density
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
         self.noise = NoiseSource(seed, scheme, self.draws)
         self.compiled = compiled
@@ -181,6 +188,9 @@ class Sampler:
         # Volumes at full resolution, which only a score of both draws and base network needs.
         both = [base_evidence(z, upsampling, *fitted) if BASE & self._needs else {} for z in base]
         shape = (base.shape[1], upsampling.kept, base.device, self._backend)
+        if self.density is not None and FEATURE_DISTANCE in self._needs:
+            distances = self.density(images, self.precision)
+            both = [extra | {FEATURE_DISTANCE: one[None]} for extra, one in zip(both, distances, strict=True)]
         sums = [DrawAccumulator(*shape, needs=self._needs, temperature=self.temperature) for _ in images]
         pending = PendingDraws(sums)
         left = [runner.draws for runner in self._runners]

@@ -19,7 +19,7 @@ from segunc.maps.manifest import build_manifest
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail import DrawAccumulator
-from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, MEANS, SCORES, check_scores
+from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, FEATURE_DISTANCE, MEANS, SCORES, check_scores
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 T = 1.4
@@ -33,7 +33,8 @@ def evidence() -> dict[str, object]:
     sums.add(LOGITS, Upsampling.none((9, 11)))
     found = sums.finish()[1]
     base = {"base logits": LOGITS[:1], "base scores": LOGITS[:1]}
-    return found | base | {"temperature": T, "max-logit statistics": STATISTICS}
+    distances = LOGITS[:1].sigmoid().mean(1)
+    return found | base | {"temperature": T, "max-logit statistics": STATISTICS, FEATURE_DISTANCE: distances}
 
 
 def closed_forms() -> dict[str, Tensor]:
@@ -59,7 +60,9 @@ def closed_forms() -> dict[str, Tensor]:
 def test_evidence_is_all_that_the_table_asks_for() -> None:
     assert set(evidence()) == set(EVIDENCE) == {need for score in SCORES.values() for need in score.needs}
     assert EVIDENCE.keys() >= MEANS | BASE
-    assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit"}, "closed forms in test_standardized.py"
+    assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit", "knn"}, (
+        "in test_standardized.py and test_features.py"
+    )
 
 
 @pytest.mark.parametrize("name", SCORES)

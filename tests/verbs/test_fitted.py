@@ -19,7 +19,11 @@ from tests.verbs.processes import FAST, refuse, succeed
 @pytest.fixture(scope="module")
 def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("configs")
-    groups = {"temperature": "temperature: {pixels: 200, draws: 4}", "standardized-max-logit": "max_logit: {frames: 4}"}
+    groups = {
+        "temperature": "temperature: {pixels: 200, draws: 4}",
+        "standardized-max-logit": "max_logit: {frames: 4}",
+        "features": "features: {frames: 4}",
+    }
     for method, group in groups.items():
         data = f"data: {{dataset: toy, root: {overconfident.data}}}"
         (folder / method).write_text(f"{data}\n{group}\n", encoding="utf-8")
@@ -33,10 +37,11 @@ def fit(method: str, base: Path, out: Path, configs: dict[str, Path]) -> str:
 
 @pytest.fixture(scope="module")
 def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ABNN with both, the second fitted in place."""
+    """The ABNN with all of them, the second and the third fitted in place."""
     out = tmp_path_factory.mktemp("fitted") / "model"
     assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
     assert "max-logit statistics" in fit("standardized-max-logit", out, out, configs)
+    assert "features of 4 frames" in fit("features", out, out, configs)
     return out
 
 
@@ -49,7 +54,9 @@ def maps(overconfident: Job, fitted: Path, tmp_path_factory: pytest.TempPathFact
     return out
 
 
-def test_the_model_is_the_same_with_what_was_fitted_beside_it(overconfident: Job, fitted: Path) -> None:
+def test_the_model_is_the_same_with_what_was_fitted_beside_it(
+    overconfident: Job, fitted: Path, configs: dict[str, Path]
+) -> None:
     before, after = load_model(overconfident.abnn), load_model(fitted)
     assert (after.sha256, after.posterior_sha256) == (before.sha256, before.posterior_sha256)
     assert before.calibration is None
@@ -59,7 +66,8 @@ def test_the_model_is_the_same_with_what_was_fitted_beside_it(overconfident: Job
     assert (found.frames, found.pixels, found.draws) == (4, 800, 4)
     assert found.fitted_on["dataset"] == "toy"
     assert sum(after.max_logit_statistics.pixels) == 4 * 64 * 128
-    assert {path.name for path in fitted.glob("*.yaml")} == {"temperature.yaml", "standardized-max-logit.yaml"}
+    assert (after.features.bank.encoder, after.features.bank.frames) == ("own", 4)
+    assert {path.name for path in fitted.glob("*.yaml")} == {f"{method}.yaml" for method in configs}
 
 
 def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
@@ -113,6 +121,7 @@ def test_what_does_not_fit_is_one_clear_line(
     predict = ("predict --input", overconfident.frames, "--out", tmp_path / "maps", FAST)
     message = refuse(*predict, "--scores standardized-max-logit --model", overconfident.abnn)
     assert "finetune --method standardized-max-logit" in message
+    assert "finetune --method features" in refuse(*predict, "--scores knn --model", overconfident.abnn)
     other = Path(shutil.copytree(overconfident.base, tmp_path / "other"))
     shutil.copy(fitted / "calibration.json", other)
     assert "was fitted on a posterior" in refuse(*predict, "--model", other)

@@ -1,0 +1,144 @@
+"""Features of named modules of a network, for scores that ask how near a frame is to the training frames."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import timm
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segunc.core.errors import InputError, one_line
+
+
+class Witness(nn.Module):
+    """An encoder of timm beside the network, of images ``[n, 3, H, W]`` in 0..1; it is never trained.
+
+    Args:
+        name: timm's for it, of an architecture alone.
+        mean, std: of its input normalisation.
+        pretrained: let timm download its weights; else they are random, and nothing is downloaded.
+    """
+
+    def __init__(self, name: str, mean: Sequence[float], std: Sequence[float], *, pretrained: bool = False) -> None:
+        super().__init__()
+        if not timm.is_model(name) or ":" in name or "/" in name:
+            near = difflib.get_close_matches(name, timm.list_models(), cutoff=0.3)
+            raise InputError(f"encoder '{name}'", "own, or timm's name of one", f"{', '.join(near)}, for instance")
+        try:
+            try:
+                self.encoder = timm.create_model(name, pretrained, num_classes=0, dynamic_img_size=True)
+            except TypeError:  # of transformers alone
+                self.encoder = timm.create_model(name, pretrained, num_classes=0)
+        except Exception as error:  # the hub's client and its HTTP library have no common exception
+            given = f"weights of {name} cannot be downloaded ({one_line(error)})"
+            raise InputError(given, "a connection to the hub, or a file", "--features.weights FILE") from error
+        self.mean, self.std = (nn.Buffer(torch.tensor(v).view(3, 1, 1), persistent=False) for v in (mean, std))
+        patch = getattr(getattr(self.encoder, "patch_embed", None), "patch_size", (1, 1))
+        self._patch = (patch, patch) if isinstance(patch, int) else patch
+
+    @property
+    def deepest(self) -> str:
+        """The module that makes the last map."""
+        return f"encoder.{self.encoder.feature_info[-1]['module']}"
+
+    def forward(self, images: Tensor) -> Any:
+        whole = [side // patch * patch for side, patch in zip(images.shape[-2:], self._patch, strict=True)]
+        if whole != list(images.shape[-2:]):
+            images = F.interpolate(images, whole, mode="bilinear")
+        return self.encoder.forward_features((images - self.mean) / self.std)
+
+
+class FeatureExtractor(nn.Module):
+    """Feature maps ``[n, D, h, w]`` of modules of a network, which is run no further than the last of them.
+
+    Args:
+        network: of images ``[n, 3, H, W]`` in 0..1.
+        layers: names of modules whose outputs are maps ``[n, D, h, w]``, or tokens ``[n, T, D]`` of patches.
+        sizes: factors by which images are resized (bilinearly) before the network.
+
+    Raises:
+        InputError: no module of that name, or, when it is called, outputs that are no features of places.
+    """
+
+    def __init__(self, network: nn.Module, layers: Sequence[str], sizes: Sequence[float] = (1.0,)) -> None:
+        super().__init__()
+        self.network, self.layers, self.sizes = network.eval(), tuple(layers), tuple(sizes)
+        modules = dict(network.named_modules())
+        for layer in self.layers:
+            if layer not in modules or not layer:
+                near = difflib.get_close_matches(layer, modules, cutoff=0.3) or list(modules)[-3:]
+                raise InputError(f"layer '{layer}'", "a module of the network", f"{', '.join(near)}, for instance")
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """The maps of each layer at the first size, then at the second, and so on."""
+        found = []
+        for size in self.sizes:
+            target = [max(1, round(side * size)) for side in images.shape[-2:]]
+            seen = images if size == 1 else F.interpolate(images, target, mode="bilinear", antialias=size < 1)
+            found += self._maps(seen)
+        return found
+
+    def _maps(self, images: Tensor) -> list[Tensor]:
+        outputs: dict[str, Any] = {}
+
+        def keep(name: str, output: Any) -> None:
+            outputs.setdefault(name, output)
+            if len(outputs) == len(set(self.layers)):
+                raise _Complete
+
+        modules = dict(self.network.named_modules())
+        handles = [
+            modules[name].register_forward_hook(lambda _, __, output, name=name: keep(name, output))
+            for name in set(self.layers)
+        ]
+        try:
+            self.network(images)
+        except _Complete:
+            pass
+        finally:
+            for handle in handles:
+                handle.remove()
+        if lacking := [name for name in self.layers if name not in outputs]:
+            raise InputError(f"layer '{lacking[0]}', which the network never calls", "a module that it calls")
+        return [self._map(name, outputs[name], images) for name in self.layers]
+
+    def _map(self, name: str, output: Any, images: Tensor) -> Tensor:
+        if isinstance(output, tuple) and output:
+            output = output[0]
+        shape = tuple(getattr(output, "shape", ()))
+        if len(shape) == 4:
+            return output
+        if len(shape) == 3:  # class and register tokens stand before those of the patches
+            height, width = images.shape[-2:]
+            for side in range(4, 65):
+                rows, columns = height // side, width // side
+                if 0 <= shape[1] - rows * columns <= 5:
+                    return output[:, shape[1] - rows * columns :].transpose(1, 2).unflatten(2, (rows, columns))
+        given = f"layer '{name}' gives {shape or type(output).__name__} for images of {tuple(images.shape)}"
+        raise InputError(given, "maps [n, D, h, w] or tokens [n, T, D]", "name another layer")
+
+
+class _Complete(Exception):
+    """All features are there."""
+
+
+def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
+    """The name in ``network`` of the module that makes the last and deepest map of an encoder of smp."""
+    names = {module: name for name, module in network.named_modules()}
+    made: list[tuple[str, Any]] = []
+    handles = [m.register_forward_hook(lambda m, _, output: made.append((names[m], output))) for m in encoder.modules()]
+    device = next(encoder.parameters()).device
+    try:
+        with torch.inference_mode():
+            last = encoder.eval()(torch.zeros(1, 3, 64, 64, device=device))[-1]
+    finally:
+        for handle in handles:
+            handle.remove()
+    same = [name for name, output in made if output is last]
+    if not same:
+        raise InputError(f"an encoder of type {type(encoder).__name__} of unknown layers", "names", "--features.layers")
+    return min(same, key=len)

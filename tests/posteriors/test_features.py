@@ -1,0 +1,186 @@
+"""Feature density: distances against scikit-learn, features of any layer, and a bank that knows its own frames."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.neighbors import NearestNeighbors
+from torch import nn
+
+from segunc.core.errors import InputError
+from segunc.data.images import load_image
+from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
+from segunc.posteriors.features import FeatureBank, FeaturesConfig, Sample, fit_features
+from segunc.posteriors.files import copy_model, load_model
+from segunc.sampling.density import FeatureDensity, nearest_distances, unit_features
+from segunc.sampling.frames import network_input
+from segunc.training.config import FitConfig
+from tests.conftest import Job
+
+HALF = (0.5, 0.5, 0.5)
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("chunk", [1, 1 << 10, 1 << 26])
+def test_distances_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr("segunc.sampling.density.CHUNK_BYTES", chunk)
+    queries, bank = random(50, 12), random(80, 12, seed=1)
+    expected = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank).kneighbors(queries)[0][:, 0]
+    unit = [nn.functional.normalize(rows, dim=1) for rows in (queries, bank)]
+    np.testing.assert_allclose(nearest_distances(*unit).numpy(), expected, atol=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(1, 60), st.integers(0, 99))
+def test_a_sample_does_not_depend_on_how_the_stream_is_cut(parts: list[int], size: int, seed: int) -> None:
+    stream = torch.arange(float(sum(parts)))[:, None]
+    whole, cut = Sample(size, seed), Sample(size, seed)
+    whole.add(stream)
+    for part in stream.split(parts):
+        cut.add(part)
+    assert torch.equal(whole.rows.sort(0).values, cut.rows.sort(0).values)
+    assert len(whole.rows.unique()) == min(size, len(stream))
+
+
+def test_a_sample_is_uniform() -> None:
+    counts = torch.zeros(20)
+    for seed in range(400):
+        sample = Sample(5, seed)
+        sample.add(torch.arange(20.0)[:, None])
+        counts[sample.rows.long().flatten()] += 1
+    assert counts.min() > 60  # 100 expected, standard deviation below 9
+    assert counts.max() < 140
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3, 2, 1), nn.Conv2d(4, 6, 3, 2, 1)
+        self.unused, self.runs = nn.Conv2d(1, 1, 1), 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        images = self.second(self.first(images))
+        self.runs += 1
+        return images
+
+
+def test_features_are_the_outputs_of_the_layers_and_nothing_runs_behind_the_last() -> None:
+    network, images = Small(), random(2, 3, 16, 24)
+    with torch.no_grad():
+        first, second = FeatureExtractor(network, ["first", "second"])(images)
+        assert torch.equal(first, network.first(images))
+        assert torch.equal(second, network.second(first))
+        assert network.runs == 0
+        both = FeatureExtractor(network, ["second"], [1.0, 0.5])(images)
+    assert [tuple(maps.shape) for maps in both] == [(2, 6, 4, 6), (2, 6, 2, 3)]
+    with pytest.raises(InputError, match="layer 'thrid'.*a module of the network"):
+        FeatureExtractor(network, ["thrid"])
+    with pytest.raises(InputError, match="'unused', which the network never calls"):
+        FeatureExtractor(network, ["unused"])(images)
+
+
+def test_tokens_of_patches_are_maps_too() -> None:
+    torch.manual_seed(0)
+    witness = Witness("vit_tiny_patch16_224", HALF, HALF).eval()
+    assert witness.deepest == "encoder.blocks.11"
+    with torch.no_grad():
+        (maps,) = FeatureExtractor(witness, [witness.deepest])(torch.rand(1, 3, 70, 100))
+    assert maps.shape == (1, 192, 4, 6)
+
+
+def test_the_deepest_layer_of_encoders() -> None:
+    import segmentation_models_pytorch as smp
+
+    for name, expected in (("resnet18", "layer4"), ("tu-test_efficientnet", "model.blocks.")):
+        network = smp.FPN(name, encoder_weights=None)
+        assert deepest_layer(network, network.encoder).startswith(f"encoder.{expected}")
+    with pytest.raises(InputError, match="encoder 'hf_hub:them/theirs'"):
+        Witness("hf_hub:them/theirs", HALF, HALF)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "encoder.pth"
+    torch.save(timm.create_model("test_efficientnet", pretrained=False).state_dict(), path)
+    return path
+
+
+def fitted(trained: Job, out: Path, **options: Any) -> Any:
+    config = FitConfig(FeaturesConfig(frames=3, **options), {"dataset": "toy", "root": str(trained.data)})
+    fit_features(trained.base, config, out, device="cpu")
+    return load_model(out)
+
+
+@pytest.mark.parametrize("encoder", ["own", "test_efficientnet"])
+def test_what_was_seen_is_near_and_noise_is_far(trained: Job, weights: Path, tmp_path: Path, encoder: str) -> None:
+    given = {} if encoder == "own" else {"encoder": encoder, "weights": str(weights), "sizes": [1.0, 0.5]}
+    model = fitted(trained, tmp_path / "model", bank=10_000, **given)
+    density = model.features.density(model.network)
+    first = sorted(trained.data.glob("leftImg8bit/train/*/*.png"))[0]
+    seen = network_input([load_image(first)], (64, 128))
+    assert density(seen).shape == (1, 64, 128)
+    assert float(density(seen).max()) < 2e-3  # the bank is stored in half precision
+    assert float(density(torch.rand(seen.shape, generator=torch.Generator().manual_seed(0))).median()) > 0.02
+
+
+def test_damage_is_one_line(trained: Job, weights: Path, tmp_path: Path) -> None:
+    model = fitted(trained, tmp_path / "model", bank=50)
+    place = tmp_path / "model" / "features.safetensors"
+    place.write_bytes(place.read_bytes()[:-4] + b"abcd")
+    with pytest.raises(InputError, match=r"has changed since features\.json was written"):
+        model.features.density(model.network)
+    place.unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        model.features.density(model.network)
+    record = tmp_path / "model" / "features.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"base_sha256": "0" * 64}))
+    with pytest.raises(InputError, match="was fitted on a base network with the hash 000000000000"):
+        load_model(tmp_path / "model")
+
+
+def test_a_copy_of_the_model_has_its_bank(trained: Job, tmp_path: Path) -> None:
+    first = fitted(trained, tmp_path / "model", bank=50)
+    copy_model(tmp_path / "model", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "model")
+    again = load_model(tmp_path / "copy")
+    assert again.features.bank == first.features.bank
+    assert isinstance(again.features.density(again.network), FeatureDensity)
+    assert FeatureBank.file in {path.name for path in (tmp_path / "copy").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"layers": ["body.nothing"]}, "layer 'body.nothing'"),
+        ({"weights": "imagenet"}, "for the network's own features"),
+        ({"encoder": "test_efficientnet"}, r"without features\.weights"),
+        ({"encoder": "efficientnet_lite_zero", "weights": "x.pth"}, "encoder 'efficientnet_lite_zero'"),
+        ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
+        ({"layers": ["body.segmentation_head.2"], "sizes": [0.0]}, "sizes 0"),
+    ],
+)
+def test_bad_input_is_one_line(trained: Job, weights: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    options = {name: str(weights) if value == "WEIGHTS" else value for name, value in options.items()}
+    with pytest.raises(InputError, match=said) as caught:
+        fitted(trained, tmp_path / "model", **options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "model").exists()
+
+
+def test_unit_features_are_rows_of_length_1() -> None:
+    rows = unit_features(random(2, 5, 3, 4))
+    assert rows.shape == (24, 5)
+    torch.testing.assert_close(rows.norm(dim=1), torch.ones(24))
