@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 import torchvision
 import yaml
@@ -123,6 +124,9 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
     method = method_of(path)
     words = ["--base", overconfident.abnn, "--config", path, "--out", tmp_path / "out"]
     words += ["--data.dataset", "toy", "--data.root", overconfident.data] if METHODS[str(method)].data else []
+    if method == "features":  # its weights, which come from the hub, are random here
+        torch.save(timm.create_model("tf_efficientnet_lite0").state_dict(), tmp_path / "encoder.pth")
+        words += ["--features.weights", tmp_path / "encoder.pth"]
     succeed("finetune", "--method", method, *words, "--device", "cpu")
     model = load_model(tmp_path / "out")
     if method == "tta":
