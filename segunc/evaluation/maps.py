@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
+from segunc.data.class_mapping import ClassMapping
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
 from segunc.data.layout import find_labels, list_images
@@ -50,7 +51,12 @@ def evaluate_maps(
         raise InputError("class labels are given without a label map", "the label map that explains their values")
     classes = label_map if labels is not None else None
     reader = MapsReader(maps)
-    if classes is not None:
+    if classes is not None and options.map_classes:
+        if reader.classes is None:
+            remedy = "renumber the predictions by the label map and leave --map-classes out"
+            raise InputError(f"{maps} does not name the network's classes", "maps with a manifest of segunc", remedy)
+        classes = ClassMapping.of(classes, reader.classes, options.map_classes)
+    elif classes is not None:
         check_classes(reader, classes)
     anomaly_files = _label_files(anomaly_labels, reader.frames)
     label_files = _label_files(labels, reader.frames)

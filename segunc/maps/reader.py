@@ -52,6 +52,7 @@ class MapsReader:
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
         frames: names of all frames.
         scores: names of the score maps, in the manifest's order or sorted.
+        classes: names of the network's classes by id; None where the maps do not tell.
         skipped: folder -> why it is not taken for a score; empty with a manifest.
         region: the pixels that count; None where all do.
         unfinished: one line on a run that has not (or not yet) reached its end; None where it has, and for other tools.
@@ -82,6 +83,7 @@ class MapsReader:
         so_far = f"(status {status}, {len(self.records)} frames so far)"
         self.unfinished = None if status == "finished" else f"the run that writes {folder} has not finished {so_far}"
         self.scores = [score for score in self._files if score != PREDICTION]
+        self.classes: list[str] | None = (self.manifest or {}).get("classes", {}).get("names")
         named = {name for files in self._files.values() for name in files}
         self.frames = sorted(named) if self.manifest is None else list(self.records)
         if not self.frames:
@@ -133,7 +135,7 @@ class MapsReader:
 
 def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
     """Refuse a label map that numbers the classes otherwise than the network did; other words for them may pass."""
-    names = (reader.manifest or {}).get("classes", {}).get("names")
+    names = reader.classes
     if names is None:
         return
     moved = [name for i, name in enumerate(names) if name in label_map.classes and label_map.classes.index(name) != i]
@@ -141,7 +143,8 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
         detail = f"class '{moved[0]}' has another number" if moved else f"it has {label_map.num_classes} classes"
         given = f"label map '{label_map.name}' does not fit the maps in {reader.folder}: {detail}"
         expected = f"the {len(names)} classes {', '.join(names)}"
-        raise InputError(given, expected, "give the label map that the network was trained with")
+        remedy = "give the label map that the network was trained with; evaluate takes others with --map-classes"
+        raise InputError(given, expected, remedy)
 
 
 def find_maps(folder: Path) -> tuple[Files, dict[str, str]]:

@@ -63,6 +63,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         mode=options.component_mode,
         resampling=Resampling(options.replicates),
         resample=options.resample,
+        map_classes=options.map_classes,
     )
     if options.maps and not options.model:
         evaluation, notes = _from_maps(Path(options.maps), options, entry, wanted)
@@ -73,6 +74,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     result = evaluation.result
     if anomaly_classes:
         result.setdefault("run", {})["anomaly_classes"] = anomaly_classes
+    if mapping := evaluation.evaluator.mapping:
+        result.setdefault("run", {})["map_classes"] = mapping.about()
+        notes = [*notes, *mapping.notes()]
     result["bootstrap"] = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
     out.parent.mkdir(parents=True, exist_ok=True)
     write_json(out, result)
