@@ -493,7 +493,7 @@ class OverlayOptions(DeviceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(DeviceOptions):
+class ExportOptions(DeviceOptions, LabelOptions):
     """Score maps in the files of a public benchmark, or all maps for a viewer."""
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
@@ -501,13 +501,26 @@ class ExportOptions(DeviceOptions):
         "the score to export, e.g. entropy; viewers take several, A,B (default: all)", None, metavar="SCORE"
     )
     to: Literal["smiyc", "fishyscapes", "rerun", "fiftyone"] = option(
-        "smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: FRAME_anomaly.npy, float32; rerun: a "
-        "recording (.rrd, extra 'rerun'); fiftyone: a data set folder to import (extra 'fiftyone')"
+        "smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: DDDD_anomaly.npy, float32, and "
+        "DDDD_segmentation.npy, int32 Cityscapes train ids; rerun: a recording (.rrd, extra 'rerun'); fiftyone: a data set "
+        "folder to import (extra 'fiftyone')"
     )
     method: str = option("name of the method (smiyc needs it)", "", metavar="NAME")
-    dataset: str = option("the benchmark's name of the data set (smiyc needs it)", "", metavar="NAME")
+    anomaly_only: bool = option("fishyscapes without DDDD_segmentation.npy, which its mIoU is computed from", False)
+    dataset: str = option(
+        "smiyc (needs it): the benchmark's name of the data set; fiftyone: data set whose label values the labels and masks have",
+        "",
+        metavar="NAME",
+    )
     images: str | None = option(
         "the source images for a viewer, where they are no longer at their place", None, metavar="PATH"
+    )
+    labels: PathLike | None = option("fiftyone: class labels, as ground truth (needs --dataset)", None, metavar="DIR")
+    anomaly_labels: PathLike | None = option("fiftyone: anomaly masks, as ground truth", None, metavar="DIR")
+    root: PathLike | None = option("fiftyone: where the data set lies, instead of label folders", None, metavar="DIR")
+    split: str = option("of the data set in --root (default test)", "test")
+    anomaly_class: Sequence[str] = listed(
+        "classes of the data set that are anomalies (may be repeated)", [], action="extend"
     )
     out: PathLike = option(
         "output folder, or the .rrd file; the same command after a kill loses nothing", metavar="PATH"

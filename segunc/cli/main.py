@@ -67,7 +67,8 @@ VERBS = {
         "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
         "  segunc export --maps maps --score entropy --to fishyscapes --out outputs\n"
         "  segunc export --maps maps --to rerun --out drive.rrd\n"
-        "  segunc export --maps maps --to fiftyone --score entropy,epistemic --out dataset",
+        "  segunc export --maps maps --to fiftyone --score entropy,epistemic --out dataset\n"
+        "  segunc export --maps maps --to fiftyone --dataset cityscapes --root data/cityscapes --split val --out dataset",
     ),
     "compare": (
         "results side by side, with intervals and paired tests; their place on a public leaderboard",
