@@ -5,9 +5,10 @@ Nothing here imports more than the standard library.
 
 from __future__ import annotations
 
+import csv
 import json
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -68,11 +69,13 @@ def image_size(text: str) -> Size:
     return height, width
 
 
-def by_name(text: str, read: Callable[[str], Value], form: str) -> dict[str, Value]:
-    """``a=X,b=Y`` as a dictionary; ``form`` is for the message."""
-    found = {}
-    for part in comma_list(text):
+def by_name(parts: str | Iterable[str], read: Callable[[str], Value], form: str) -> dict[str, Value]:
+    """``a=X,b=Y``, or its parts, as a dictionary; ``form`` is for the message."""
+    found: dict[str, Value] = {}
+    for part in comma_list(parts) if isinstance(parts, str) else parts:
         name, _, value = part.partition("=")
+        if name.strip() in found:
+            raise ArgumentTypeError(f"'{name.strip()}' is given twice")
         try:
             found[name.strip()] = read(value)
         except ValueError:
@@ -114,6 +117,30 @@ def score_ranges(text: str) -> dict[str, tuple[float, float]]:
     return by_name(text, ends, "SCORE=LOW:HIGH, e.g. epistemic=0:0.05")
 
 
+def class_pairs(text: str) -> dict[str, str]:
+    """``road=road,sidewalk=pavement`` as a dictionary, or the same of a CSV file with the columns ``network,dataset``."""
+
+    def class_name(value: str) -> str:
+        if not value.strip():
+            raise ValueError
+        return value.strip()
+
+    parts: str | list[str] = text
+    if text.endswith(".csv"):
+        try:
+            with open(text, newline="", encoding="utf-8") as file:
+                header, *rows = [*csv.reader(file)] or [[]]
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise ArgumentTypeError(f"{text} cannot be read as CSV ({error})") from None
+        if header != ["network", "dataset"]:
+            raise ArgumentTypeError(f"the first line of {text} is '{','.join(header)}'; expected network,dataset")
+        parts = ["=".join(row) for row in rows if row]
+    pairs = by_name(parts, class_name, "NETWORK_CLASS=DATASET_CLASS, e.g. sidewalk=pavement")
+    if not pairs:
+        raise ArgumentTypeError(f"'{text}' names no class")
+    return pairs
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions:
     """Where a verb computes."""
@@ -138,6 +165,20 @@ class LabelOptions:
         "what class labels mean, in place of the data set's own: cityscapes, camvid, ... or a CSV",
         None,
         metavar="NAME|CSV",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappedLabelOptions(LabelOptions):
+    """What the values of class labels mean to a network that knows other classes."""
+
+    map_classes: Mapping[str, str] = option(
+        "classes of the network that are classes of the data set, where the two differ: pairs, or a CSV with the columns "
+        "network,dataset. Several may be one. The data set's other classes are ignored; the network's others are errors "
+        "where they are predicted",
+        {},
+        metavar="A=B,C=D|CSV",
+        type=class_pairs,
     )
 
 
@@ -324,7 +365,7 @@ class PredictOptions(SamplingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(SamplingOptions, LabelOptions, LoggerOptions):
+class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
     """Metrics from maps on disk, or from a model in one pass."""
 
     maps: PathLike | None = option(
@@ -452,7 +493,7 @@ class OverlayOptions(DeviceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(DeviceOptions):
+class ExportOptions(DeviceOptions, LabelOptions):
     """Score maps in the files of a public benchmark, or all maps for a viewer."""
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
@@ -460,13 +501,26 @@ class ExportOptions(DeviceOptions):
         "the score to export, e.g. entropy; viewers take several, A,B (default: all)", None, metavar="SCORE"
     )
     to: Literal["smiyc", "fishyscapes", "rerun", "fiftyone"] = option(
-        "smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: FRAME_anomaly.npy, float32; rerun: a "
-        "recording (.rrd, extra 'rerun'); fiftyone: a data set folder to import (extra 'fiftyone')"
+        "smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: DDDD_anomaly.npy, float32, and "
+        "DDDD_segmentation.npy, int32 Cityscapes train ids; rerun: a recording (.rrd, extra 'rerun'); fiftyone: a data set "
+        "folder to import (extra 'fiftyone')"
     )
     method: str = option("name of the method (smiyc needs it)", "", metavar="NAME")
-    dataset: str = option("the benchmark's name of the data set (smiyc needs it)", "", metavar="NAME")
+    anomaly_only: bool = option("fishyscapes without DDDD_segmentation.npy, which its mIoU is computed from", False)
+    dataset: str = option(
+        "smiyc (needs it): the benchmark's name of the data set; fiftyone: data set whose label values the labels and masks have",
+        "",
+        metavar="NAME",
+    )
     images: str | None = option(
         "the source images for a viewer, where they are no longer at their place", None, metavar="PATH"
+    )
+    labels: PathLike | None = option("fiftyone: class labels, as ground truth (needs --dataset)", None, metavar="DIR")
+    anomaly_labels: PathLike | None = option("fiftyone: anomaly masks, as ground truth", None, metavar="DIR")
+    root: PathLike | None = option("fiftyone: where the data set lies, instead of label folders", None, metavar="DIR")
+    split: str = option("of the data set in --root (default test)", "test")
+    anomaly_class: Sequence[str] = listed(
+        "classes of the data set that are anomalies (may be repeated)", [], action="extend"
     )
     out: PathLike = option(
         "output folder, or the .rrd file; the same command after a kill loses nothing", metavar="PATH"
@@ -497,7 +551,7 @@ class CompareOptions(DeviceOptions):
 
 
 @dataclass(frozen=True)
-class DoctorOptions(SamplingOptions, LabelOptions):
+class DoctorOptions(SamplingOptions, MappedLabelOptions):
     """Is the uncertainty of a model alive, and its conversion sound?"""
 
     model: PathLike = option("model folder", metavar="DIR")

@@ -42,7 +42,9 @@ VERBS = {
     "evaluate": (
         "metrics from maps on disk, or from a model in one pass",
         "segunc evaluate --maps maps --anomaly-labels labels --out metrics.json\n"
-        "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --out metrics.json",
+        "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --out metrics.json\n"
+        "  segunc evaluate --model runs/cityscapes --dataset camvid --root data/camvid "
+        "--map-classes road=road,sidewalk=pavement,car=car,truck=car --out metrics.json",
     ),
     "review": (
         "a static HTML page on which people look at the maps and judge them; reads their verdicts back",
@@ -65,7 +67,8 @@ VERBS = {
         "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
         "  segunc export --maps maps --score entropy --to fishyscapes --out outputs\n"
         "  segunc export --maps maps --to rerun --out drive.rrd\n"
-        "  segunc export --maps maps --to fiftyone --score entropy,epistemic --out dataset",
+        "  segunc export --maps maps --to fiftyone --score entropy,epistemic --out dataset\n"
+        "  segunc export --maps maps --to fiftyone --dataset cityscapes --root data/cityscapes --split val --out dataset",
     ),
     "compare": (
         "results side by side, with intervals and paired tests; their place on a public leaderboard",

@@ -6,7 +6,7 @@ ignoring the pixels alone would show the network their surroundings, and what a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -104,6 +104,9 @@ def dataset_entry(
     return declared
 
 
-def entry_of_labels(name: str | None, labels: str | None, anomaly_classes: Iterable[str] = ()) -> DatasetEntry | None:
-    """The data set of the name, or of that name with other ``labels``, or these alone, for folders of labels; None of neither."""
+def entry_of_labels(name: str | None, labels: str | None, anomaly_classes: Collection[str] = ()) -> DatasetEntry | None:
+    """The data set of the name, or of that name with other ``labels``, or these alone, for folders of labels; None of neither.
+    InputError where only anomaly classes are given, or as of :func:`dataset_entry`."""
+    if anomaly_classes and not (name or labels):
+        raise InputError("--anomaly-class without the data set it belongs to", "--dataset", "e.g. --dataset camvid")
     return dataset_entry(name or "folder", labels=labels, anomaly_classes=anomaly_classes) if name or labels else None

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.labelled_frame import CONFIDENCE, Array, LabelledFrame
 from segunc.evaluation.parts import PARTS, PROTOCOLS, AnomalyProtocol, Components, Forms, Part
@@ -171,9 +172,10 @@ class Gatherer:
 class Evaluator(Gatherer):
     """Counts frames by all parts there are; :meth:`result` gives the numbers, and names the frames that could not be counted.
 
-    Every frame with an anomaly label must bring all the scores; ``classes`` are the label map or the class names by train id, None
-    where no class labels are evaluated, and ``protocols`` none where no anomaly labels are. ``unit_codes`` as of
-    :class:`LabelledFrame`. InputError: a name comes twice, a protocol is unknown, or there is nothing to evaluate.
+    Every frame with an anomaly label must bring all the scores; ``classes`` are the label map (a mapping where the network has other
+    classes) or the class names by train id, None where no class labels are evaluated, and ``protocols`` none where no anomaly labels
+    are. ``unit_codes`` as of :class:`LabelledFrame`. InputError: a name comes twice, a protocol is unknown, or there is nothing to
+    evaluate.
     """
 
     def __init__(
@@ -188,6 +190,7 @@ class Evaluator(Gatherer):
     ) -> None:
         self.score_names = tuple(score_names)
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
+        self.mapping = classes if isinstance(classes, ClassMapping) else None
         for kind, names in (("score", self.score_names), ("class", self.classes)):
             if len(set(names)) != len(names):
                 raise InputError(f"the {kind} names {', '.join(names)}", "each name once", "rename one of them")
@@ -215,7 +218,8 @@ class Evaluator(Gatherer):
         labels = labels if self.classes else None
         used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
         try:
-            maps = LabelledFrame(frame, used, prediction, mean_probabilities, labels, anomaly, self.unit_codes)
+            given = (prediction, mean_probabilities, labels, anomaly, self.unit_codes, self.mapping)
+            maps = LabelledFrame(frame, used, *given)
             self.add(maps)
         except InputError as error:
             self.leave_out(frame, str(error))
@@ -283,6 +287,7 @@ class EvaluationOptions:
     mode: Mode = "smiyc"  # how components are cut: score > threshold, or inclusive: >=
     resampling: Resampling = NO_INTERVALS
     resample: str = "frame"  # the resampled unit: frame, folder or a regular expression over frame names
+    map_classes: Mapping[str, str] | None = None  # class of the network -> of the data set; None: they are the same
 
     def __post_init__(self) -> None:
         for name in self.tracks:
@@ -296,6 +301,8 @@ class EvaluationOptions:
     ) -> Evaluator:
         """An evaluator with these options, and further arguments of it; every name of the ``frames`` to come is checked to belong
         to a resampled unit."""
+        if self.map_classes and classes is None:
+            raise InputError("--map-classes without class labels", "frames with class labels", "leave it out")
         unit = resampled_units(self.resample)
         for name in frames:
             unit(name)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE
 from segunc.maps.encoding import decode_unit, keys_to_half
 from segunc.maps.score_files import decode_stored
@@ -25,8 +26,9 @@ class LabelledFrame:
     """What is known of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
 
     ``unit_codes`` are the scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear, 0..1 over the
-    range of their type. None for the scores of this tool. InputError: there is no label, sizes differ, or a label or the prediction
-    holds what it may not hold.
+    range of their type. None for the scores of this tool. With a ``mapping`` prediction and probabilities are given in the network's
+    classes and held, beside class labels, in those of the labels. InputError: there is no label, sizes differ, or a label or the
+    prediction holds what it may not hold.
     """
 
     name: str
@@ -36,6 +38,7 @@ class LabelledFrame:
     labels: Array | None = None  # train ids, uint8, 255 ignored
     anomaly: Array | None = None  # uint8, 0 normal, 1 anomaly, 255 ignored
     unit_codes: Collection[str] | None = None
+    mapping: ClassMapping | None = None
     anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
 
@@ -47,6 +50,16 @@ class LabelledFrame:
             self.anomaly_pixels = np.bincount(self.anomaly.ravel(), minlength=256)[[0, 1, IGNORE]].astype(np.int64)
         if self.prediction is not None and self.prediction.dtype != np.uint8:
             raise InputError(f"the prediction is {self.prediction.dtype}", "uint8 class ids", "convert it")
+        if self.mapping is not None and self.labels is not None:
+            if self.prediction is not None:
+                self.prediction = self.mapping.predicted(self.prediction, self.labels)
+            if self.mean_probabilities is not None:
+                self.mean_probabilities = self.mapping.merged(self.mean_probabilities)
+
+    @property
+    def others(self) -> bool:
+        """Whether a prediction may be C, none of the C classes of the labels, and the probabilities of these sum to less than 1."""
+        return self.mapping is not None and self.mapping.others
 
     def score(self, name: str) -> Array:
         """The stored map of a score; InputError where the frame has none."""

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
+from segunc.data.class_mapping import ClassMapping
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
-from segunc.data.layout import find_labels, list_images
+from segunc.data.layout import list_images
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
-from segunc.gallery.inputs import ReviewLabels
+from segunc.gallery.inputs import Labels, ReviewLabels, label_files
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader, check_classes
 
 NO_LABEL = "no label carries its name"  # why a frame is left out that nobody has labelled
-Labels = Path | Mapping[str, Path]  # a folder of files found by the frames' names, or the file of each frame by name
 
 
 def evaluate_maps(
@@ -50,10 +50,15 @@ def evaluate_maps(
         raise InputError("class labels are given without a label map", "the label map that explains their values")
     classes = label_map if labels is not None else None
     reader = MapsReader(maps)
-    if classes is not None:
+    if classes is not None and options.map_classes:
+        if reader.class_names is None:
+            remedy = "renumber the predictions by the label map and leave --map-classes out"
+            raise InputError(f"{maps} does not name the network's classes", "maps with a manifest of segunc", remedy)
+        classes = ClassMapping.of(classes, reader.class_names, options.map_classes)
+    elif classes is not None:
         check_classes(reader, classes)
-    anomaly_files = _label_files(anomaly_labels, reader.frames)
-    label_files = _label_files(labels, reader.frames)
+    anomaly_files = label_files(anomaly_labels, reader.frames)
+    class_files = label_files(labels, reader.frames)
     chosen = reader.scores if options.scores is None else options.scores
     for name in chosen:
         if name not in reader.scores:
@@ -64,7 +69,7 @@ def evaluate_maps(
     evaluator = options.evaluator(
         chosen, classes, reader.frames, anomalies=anomaly_labels is not None, unit_codes=codes
     )
-    found = ReviewLabels(anomaly_files, label_files, anomaly_encoding, classes, reader.region)
+    found = ReviewLabels(anomaly_files, class_files, anomaly_encoding, classes, reader.region)
     inputs = _FrameInputs(reader, chosen, found)
     total = len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
     show = on_frame or (lambda done, total: None)
@@ -83,7 +88,7 @@ def evaluate_maps(
         if failure["name"] not in known:
             evaluator.leave_out(failure["name"], f"failed when it was predicted: {failure['reason']}")
     result = evaluator.result()
-    for kind, given_labels, files in (("anomaly", anomaly_labels, anomaly_files), ("class", labels, label_files)):
+    for kind, given_labels, files in (("anomaly", anomaly_labels, anomaly_files), ("class", labels, class_files)):
         if given_labels is not None:
             result["counts"][f"frames_without_{kind}_label"] = len(known - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
@@ -99,14 +104,6 @@ def evaluate_maps(
             show(done, total)
 
     return finish(evaluator, result, options, again)
-
-
-def _label_files(given: Labels | None, frames: Sequence[str]) -> Mapping[str, Path]:
-    if given is None:
-        return {}
-    if isinstance(given, Path):
-        return find_labels(given, frames)
-    return {frame: given[frame] for frame in frames if frame in given}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.progress import count_frames
+from segunc.data.class_mapping import ClassMapping
 from segunc.data.corruptions import Corruption
 from segunc.data.entry import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
@@ -39,14 +40,18 @@ def evaluate_model(
     scores of the labelled frames a second time: these lie in a temporary folder meanwhile, two bytes a pixel and score.
     The sampler is over the model's network and returns the scores of the options (None: those that need no further sums or
     statistics) and msp; ``size`` is the (height, width) that the network sees, None its inference size; every image goes through the
-    corruption at its own size. InputError: the data set's classes are not the network's, or no frame could be scored.
+    corruption at its own size. InputError: the data set's classes are not the network's and the options map none to them, or no frame
+    could be scored.
     """
     anomalies = entry.anomaly_encoding if any(sample.anomaly for sample in samples) else None
     classes = entry.label_map() if any(sample.label for sample in samples) else None
-    if classes is not None and classes.classes != model.network.description.classes:
+    own = model.network.description.classes
+    if classes is not None and options.map_classes:
+        classes = ClassMapping.of(classes, own, options.map_classes)
+    elif classes is not None and classes.classes != own:
         given = f"data set {entry.name} has the classes {', '.join(classes.classes[:4])}, ..."
-        expected = f"those of the network: {', '.join(model.network.description.classes[:4])}, ..."
-        raise InputError(given, expected, "evaluate on the data set that the network was trained for")
+        remedy = "evaluate on the data set that the network was trained for, or give --map-classes"
+        raise InputError(given, f"those of the network: {', '.join(own[:4])}, ...", remedy)
     chosen = list(check_scores(options.scores or DEFAULT_SCORES))
     names = [sample.name for sample in samples]
     evaluator = options.evaluator(chosen, classes, names, anomalies=anomalies is not None)

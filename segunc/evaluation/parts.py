@@ -202,7 +202,7 @@ class Segmentation(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None:
             return None
-        return segmentation.confusion_matrix(frame.labels, frame.prediction, len(self.classes))
+        return segmentation.confusion_matrix(frame.labels, frame.prediction, len(self.classes), others=frame.others)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         iou = [None if np.isnan(value) else float(value) for value in segmentation.class_iou(counts)]
@@ -248,8 +248,9 @@ class ProbabilityCalibration(ArrayPart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.mean_probabilities is None or frame.labels is None or frame.prediction is None:
             return None
-        sums = calibration.probability_scores(frame.mean_probabilities, frame.labels)
-        return np.append(sums, calibration.classwise_bins(frame.mean_probabilities, frame.labels))
+        given = frame.mean_probabilities, frame.labels
+        sums = calibration.probability_scores(*given, others=frame.others)
+        return np.append(sums, calibration.classwise_bins(*given, others=frame.others))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         classwise = calibration.classwise_calibration_error(counts[3:].reshape(-1, calibration.BINS, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from segunc.core.errors import InputError
 from segunc.data.entry import AnomalyEncoding
 from segunc.data.images import Image, read_label_image
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.data.layout import find_labels
+from segunc.data.layout import find_labels, list_images
 from segunc.frames.sources import VIDEO_SUFFIXES, FrameSource, open_source, recorded_images
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
@@ -23,6 +24,8 @@ from segunc.maps.shards import MANIFEST_NAME
 from segunc.maps.statistics import Region
 
 Label = npt.NDArray[np.uint8]
+Labels = Path | Mapping[str, Path]  # a folder of files found by the frames' names, or the file of each frame by name
+_NUMBERED = re.compile(r"(\d{4})_.*_labels")  # of the label files of Fishyscapes
 
 
 def open_maps(folder: Path) -> MapsReader:
@@ -119,6 +122,12 @@ class ReviewLabels:
         """Train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels."""
         return self._read(self.class_files.get(name), self.label_map, "label")
 
+    def gaps(self, frames: int) -> Iterator[str]:
+        """What a user should know where only some of the frames, of this number, have labels."""
+        for kind, labelled in (("an anomaly label", self.anomaly_files), ("a class label", self.class_files)):
+            if labelled and len(labelled) < frames:
+                yield f"{len(labelled)} of {frames} frames have {kind}; the others show none."
+
     def _read(self, path: Path | None, meaning: AnomalyEncoding | LabelMap | None, kind: str) -> Label | None:
         if path is None or meaning is None:
             return None
@@ -128,22 +137,43 @@ class ReviewLabels:
         return np.where(self.region.at(label.shape[0], label.shape[1]), label, np.uint8(IGNORE))
 
 
+def label_files(given: Labels | None, frames: Sequence[str]) -> Mapping[str, Path]:
+    """The label file of each frame that has one. Frames that bear nothing but the numbers of Fishyscapes (``0003``), as a submission's
+    do, get the labels of these numbers (``0003_..._labels.png``). InputError where two labels claim one frame."""
+    if given is None:
+        return {}
+    if isinstance(given, Path):
+        found = find_labels(given, frames)
+    else:
+        found = {name: given[name] for name in frames if name in given}
+    bare = [name for name in frames if name not in found and re.fullmatch(r"\d{4}", name)]
+    if not bare:
+        return found
+    numbered: dict[str, Path] = {}
+    for path in list_images(given) if isinstance(given, Path) else given.values():
+        if match := _NUMBERED.fullmatch(path.stem):
+            other = numbered.setdefault(match[1], path)
+            if other != path:
+                raise InputError(f"{other} and {path} have one number", "the labels of one set", "give its folder")
+    return found | {name: numbered[name] for name in bare if name in numbered}
+
+
 def find_review_labels(
     frames: Sequence[str],
-    anomaly: Path | None,
+    anomaly: Labels | None,
     anomaly_encoding: AnomalyEncoding,
-    classes: Path | None = None,
+    classes: Labels | None = None,
     label_map: LabelMap | None = None,
     *,
     region: Region | None,
 ) -> ReviewLabels:
-    """Find the labels of frames in the folders given; InputError where a folder holds none, or class labels come without a map."""
+    """Find the labels of frames; InputError where none is among those given, or class labels come without a map."""
     if classes is not None and label_map is None:
         raise InputError("class labels are given without a label map", "the label map that explains their values")
     found: list[Mapping[str, Path]] = []
-    for folder in (anomaly, classes):
-        found.append(find_labels(folder, frames) if folder is not None else {})
-        if folder is not None and not found[-1]:
-            given = f"no label in {folder} belongs to a frame"
-            raise InputError(given, "labels named like the frames", "check the path")
+    for given in (anomaly, classes):
+        found.append(label_files(given, frames))
+        if given is not None and not found[-1]:
+            where = f"in {given}" if isinstance(given, Path) else "of the data set"
+            raise InputError(f"no label {where} belongs to a frame", "labels named like the frames", "check the path")
     return ReviewLabels(found[0], found[1], anomaly_encoding, label_map, region)

@@ -143,9 +143,7 @@ def _notices(
         yield f"A mask was left out of these maps: {ignored}."
     for folder, why in reader.skipped.items():
         yield f"The folder {folder} is not shown: {why}."
-    for kind, labelled in (("an anomaly label", labels.anomaly_files), ("a class label", labels.class_files)):
-        if labelled and len(labelled) < len(names):
-            yield f"{len(labelled)} of {len(names)} frames have {kind}; the others show none."
+    yield from labels.gaps(len(names))
     if other is None:
         return
     both = set(names) & set(other.frames)

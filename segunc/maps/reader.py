@@ -6,8 +6,8 @@ Of other tools, where no manifest says which file is which, four layouts are kno
   method; with several data sets the frames are named ``DATASET/FRAME``.
   https://github.com/SegmentMeIfYouCan/road-anomaly-benchmark (``road_anomaly_benchmark/evaluation.py``)
 * ``SCORE/FRAME.ext``, folders inside SCORE being part of the frame's name; ``prediction/FRAME.ext`` holds class ids.
-* Fishyscapes, ``FRAME_anomaly.npy`` in one flat folder; the score is the folder's name.
-  https://github.com/hermannsblum/fishyscapes (``eval.py``)
+* Fishyscapes, ``FRAME_anomaly.npy`` in one flat folder, with ``FRAME_segmentation.npy`` for the prediction; the score is the
+  folder's name. https://github.com/hermannsblum/fishyscapes (``submission.md``, ``eval.py``)
 * ``FRAME.ext`` in one flat folder, likewise.
 """
 
@@ -31,7 +31,7 @@ from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, FrameRecords, Record,
 from segunc.maps.statistics import MASK_NAME, Region
 
 BENCHMARK_FOLDER = "anomaly_p"
-FISHYSCAPES_ENDING = "_anomaly"
+FISHYSCAPES_ENDING, FISHYSCAPES_CLASSES = "_anomaly", "_segmentation"
 NOT_SCORES = (OVERLAY, "overlays", "image", "images", "label", "labels", "labels_masks", "masks")
 """Folders that stand beside score folders and hold none."""
 _PEEKS = 16
@@ -51,6 +51,7 @@ class MapsReader:
         manifest: None where there is none.
         records: frame name -> line of ``frames.jsonl`` (of all shards); empty where there is none.
         frames: names of all frames.
+        class_names: of the class ids 0, 1, ...; None where the maps do not say.
         scores: names of the score maps, in the manifest's order or sorted.
         skipped: folder -> why it is not taken for a score; empty with a manifest.
         region: the pixels that count; None where all do.
@@ -65,6 +66,7 @@ class MapsReader:
             raise InputError(f"maps folder {folder} does not exist", "a folder of maps", "check the path")
         self.folder = folder
         self.manifest = read_manifest(folder) if is_ours(folder) else None
+        self.class_names: list[str] | None = (self.manifest or {}).get("classes", {}).get("names")
         self.records: Mapping[str, Record] = {}
         self.skipped: dict[str, str] = {}
         if self.manifest is not None:
@@ -133,7 +135,7 @@ class MapsReader:
 
 def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
     """Refuse a label map that numbers the classes otherwise than the network did; other words for them may pass."""
-    names = (reader.manifest or {}).get("classes", {}).get("names")
+    names = reader.class_names
     if names is None:
         return
     moved = [name for i, name in enumerate(names) if name in label_map.classes and label_map.classes.index(name) != i]
@@ -141,7 +143,8 @@ def check_classes(reader: MapsReader, label_map: LabelMap) -> None:
         detail = f"class '{moved[0]}' has another number" if moved else f"it has {label_map.num_classes} classes"
         given = f"label map '{label_map.name}' does not fit the maps in {reader.folder}: {detail}"
         expected = f"the {len(names)} classes {', '.join(names)}"
-        raise InputError(given, expected, "give the label map that the network was trained with")
+        remedy = "give the label map that the network was trained with; evaluate takes others with --map-classes"
+        raise InputError(given, expected, remedy)
 
 
 def find_maps(folder: Path) -> tuple[Files, dict[str, str]]:
@@ -163,9 +166,10 @@ def find_maps(folder: Path) -> tuple[Files, dict[str, str]]:
     if _all_colour(flat):
         skipped[folder.resolve().name] = "it holds colour pictures"
     elif flat:
-        marked = [path for path in flat if path.suffix == ".npy" and path.stem.endswith(FISHYSCAPES_ENDING)]
-        named = {path.stem.removesuffix(FISHYSCAPES_ENDING): path for path in marked}
-        files[folder.resolve().name] = named or _frames(folder, flat)
+        marked = _marked(flat, FISHYSCAPES_ENDING)
+        files[folder.resolve().name] = marked or _frames(folder, flat)
+        if marked and (predictions := _marked(flat, FISHYSCAPES_CLASSES)):
+            files[PREDICTION] = predictions
     return files, skipped
 
 
@@ -207,6 +211,11 @@ def _frames(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:
             raise InputError(f"{frames[name]} and {path} are both frame '{name}'", "one file", "remove one")
         frames[name] = path
     return frames
+
+
+def _marked(paths: Iterable[Path], ending: str) -> dict[str, Path]:
+    """The ``.npy`` files whose stem has the ending, by their frames."""
+    return {p.stem.removesuffix(ending): p for p in paths if p.suffix == ".npy" and p.stem.endswith(ending)}
 
 
 def _all_colour(paths: list[Path]) -> bool:

@@ -111,7 +111,7 @@ def reliability(sums: Floats) -> Reliability:
 
 
 def _labelled_strips(
-    probabilities: Probabilities, labels: npt.NDArray[np.integer]
+    probabilities: Probabilities, labels: npt.NDArray[np.integer], others: bool
 ) -> Iterator[tuple[Probabilities, npt.NDArray[np.int64]]]:
     """The labelled pixels of a frame, strip by strip and checked: probabilities ``[C, n]`` and class ids ``[n]``."""
     if probabilities.shape[1:] != labels.shape:
@@ -125,17 +125,21 @@ def _labelled_strips(
         if truth.size and (truth.min() < 0 or truth.max() >= len(flat)):
             raise InputError(f"labels holds the class id {truth.max()}", f"ids in 0..{len(flat) - 1}")
         selected = flat[:, start : start + STRIP].take(counted, axis=1)
-        if not (np.abs(selected.sum(axis=0) - 1.0) <= 1e-2).all() or selected.min(initial=0.0) < 0.0:
+        total = selected.sum(axis=0)
+        if not ((np.abs(total - 1.0) <= 1e-2) | (others & (total < 1.0))).all() or selected.min(initial=0.0) < 0.0:
             raise InputError("class probabilities are negative or do not sum to 1", "the output of a softmax")
         yield selected, truth
 
 
-def probability_scores(probabilities: Probabilities, labels: npt.NDArray[np.integer]) -> Counts:
+def probability_scores(
+    probabilities: Probabilities, labels: npt.NDArray[np.integer], *, others: bool = False
+) -> Counts:
     """Sum the log loss and the Brier score over the labelled pixels of a frame.
 
     Args:
         probabilities: ``[C, ...]`` class probabilities in 0..1 that sum to 1 over the first axis.
         labels: train ids in 0..C-1, or 255 ignored; ``[...]``.
+        others: there are classes beside these: sums below 1 are right, and what they lack is in neither sum.
 
     Returns:
         int64 ``[3]``: pixels, then in steps of 2^-18 the sum of -ln p_y in nats and the sum of sum_c (p_c - 1[y = c])^2.
@@ -145,7 +149,7 @@ def probability_scores(probabilities: Probabilities, labels: npt.NDArray[np.inte
         InputError: the shapes differ, an id is no class, or the values are no probabilities.
     """
     pixels, loss, brier = 0, 0.0, 0.0
-    for selected, truth in _labelled_strips(probabilities, labels):
+    for selected, truth in _labelled_strips(probabilities, labels, others):
         chosen = np.take_along_axis(selected, truth[None], axis=0)[0].astype(np.float64)
         # (1 - p_y)^2 plus the squares of the others, so that a sure and right pixel does not cancel to noise.
         squares = np.einsum("cp,cp->p", selected, selected).astype(np.float64) - np.square(chosen)
@@ -163,11 +167,13 @@ def mean_scores(sums: Counts) -> tuple[float | None, float | None]:
     return float(loss), float(brier)
 
 
-def classwise_bins(probabilities: Probabilities, labels: npt.NDArray[np.integer], bins: int = BINS) -> Counts:
+def classwise_bins(
+    probabilities: Probabilities, labels: npt.NDArray[np.integer], bins: int = BINS, *, others: bool = False
+) -> Counts:
     """Sum the labelled pixels of a frame into equal-width bins of the probability of each class.
 
     Args:
-        probabilities, labels: as of :func:`probability_scores`, which also says when they are refused.
+        probabilities, labels, others: as of :func:`probability_scores`, which also says when they are refused.
         bins: B; bin b holds b/B <= p < (b+1)/B and the last one also p = 1.
 
     Returns:
@@ -179,7 +185,7 @@ def classwise_bins(probabilities: Probabilities, labels: npt.NDArray[np.integer]
     first = inner[0] if bins > 1 else np.inf
     counts = np.zeros((2, classes, bins), np.int64)
     sums = np.zeros((classes, bins))
-    for selected, truth in _labelled_strips(probabilities, labels):
+    for selected, truth in _labelled_strips(probabilities, labels, others):
         # At most B probabilities of a pixel reach 1/B, mostly one or two, so nearly all values lie in the first bin:
         # only the others are placed, and the first bin is the rest.
         high = selected >= first

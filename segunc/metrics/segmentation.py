@@ -18,29 +18,32 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Matrix = npt.NDArray[np.int64]
-"""int64 ``[C, C]``: pixels by true class (row) and predicted class (column)."""
+"""int64 ``[C, C]``: pixels by true class (row) and predicted class (column); ``[C, C + 1]`` where the last is none of them."""
 
 
-def confusion_matrix(labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int) -> Matrix:
-    """Pixels by true class (train ids in 0..C-1, or 255 ignored) and predicted class, of the same shape; InputError where the
-    shapes differ, or an id is no class (where the label is not ignored)."""
+def confusion_matrix(
+    labels: npt.NDArray[np.integer], prediction: npt.NDArray[np.integer], classes: int, *, others: bool = False
+) -> Matrix:
+    """Pixels by true class (train ids in 0..C-1, or 255 ignored) and predicted class, of the same shape; with ``others`` a prediction
+    may be C, none of the classes. InputError where the shapes differ, or an id is no class (where the label is not ignored)."""
     if labels.shape != prediction.shape:
         given = f"labels of shape {labels.shape} and a prediction of shape {prediction.shape}"
         raise InputError(given, "one size for both")
     counted = labels != IGNORE
     truth, predicted = labels[counted].astype(np.int64), prediction[counted].astype(np.int64)
-    for name, ids in (("labels", truth), ("the prediction", predicted)):
-        if ids.size and (ids.min() < 0 or ids.max() >= classes):
-            unknown = np.unique(ids[(ids < 0) | (ids >= classes)])[:8].tolist()
+    columns = classes + others
+    for name, ids, number in (("labels", truth, classes), ("the prediction", predicted, columns)):
+        if ids.size and (ids.min() < 0 or ids.max() >= number):
+            unknown = np.unique(ids[(ids < 0) | (ids >= number)])[:8].tolist()
             remedy = "give the label map that the network was trained with"
-            raise InputError(f"{name} holds the class ids {unknown}", f"ids in 0..{classes - 1}", remedy)
-    return np.bincount(truth * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+            raise InputError(f"{name} holds the class ids {unknown}", f"ids in 0..{number - 1}", remedy)
+    return np.bincount(truth * columns + predicted, minlength=classes * columns).reshape(classes, columns)
 
 
 def class_iou(matrix: Matrix) -> npt.NDArray[np.float64]:
     """Intersection over union of each class in 0..1, ``[C]``; NaN for a class in neither labels nor predictions."""
     intersection = matrix.diagonal()
-    union = matrix.sum(axis=0) + matrix.sum(axis=1) - intersection
+    union = matrix.sum(axis=0)[: len(matrix)] + matrix.sum(axis=1) - intersection
     with np.errstate(invalid="ignore"):
         return np.asarray(intersection / union, np.float64)
 

@@ -209,8 +209,10 @@ def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sa
     entry = dataset_entry(dataset, labels=options.label_map)
     samples = entry.samples(Path(options.root), options.split)
     chosen = [samples[i] for i in spaced(len(samples), options.frames)]
-    wanted = EvaluationOptions(scores=("msp",))
+    wanted = EvaluationOptions(scores=("msp",), map_classes=options.map_classes)
     result = evaluate_model(sampler, model, entry, chosen, wanted, size=options.size).result
     ece, nll, miou = result["calibration"]["ece"], result["calibration"]["nll"], result["segmentation"]["miou"]
+    if ece is None:
+        return Finding("calibration", "warn", result["reasons"]["calibration.ece"])
     text = f"ECE {ece:.4f}, NLL {nll:.4f}, mIoU {miou:.4f} on {len(chosen)} frames of {entry.name} {options.split}"
     return Finding.of("calibration", ece < 0.1, text)

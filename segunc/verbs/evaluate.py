@@ -14,16 +14,14 @@ from segunc.core.files import write_json
 from segunc.core.progress import count_frames
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import entry_of_labels
-from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
+from segunc.data.entry import DatasetEntry, Sample
 from segunc.evaluation.compare import ABOUT
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE
-from segunc.evaluation.maps import NO_LABEL, Labels, evaluate_maps
+from segunc.evaluation.maps import NO_LABEL, evaluate_maps
 from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
 from segunc.options import EvaluateOptions
-
-SELECTION = "selection"
-"""A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
+from segunc.verbs.labels import label_arguments, split_samples
 
 Found = tuple[Evaluation, Sequence[str]]  # with lines for the user
 
@@ -54,8 +52,6 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         raise InputError(f"--out {options.out} is a folder", "the path of a JSON file", "e.g. metrics.json in it")
     anomaly_classes = list(options.anomaly_class)
     entry = entry_of_labels(options.dataset, options.label_map, anomaly_classes)
-    if anomaly_classes and entry is None:
-        raise InputError("--anomaly-class without the data set it belongs to", "--dataset", "e.g. --dataset camvid")
     wanted = EvaluationOptions(
         scores=options.scores,
         protocols=options.protocols,
@@ -63,6 +59,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         mode=options.component_mode,
         resampling=Resampling(options.replicates),
         resample=options.resample,
+        map_classes=options.map_classes,
     )
     if options.maps and not options.model:
         evaluation, notes = _from_maps(Path(options.maps), options, entry, wanted)
@@ -73,6 +70,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     result = evaluation.result
     if anomaly_classes:
         result.setdefault("run", {})["anomaly_classes"] = anomaly_classes
+    if mapping := evaluation.evaluator.mapping:
+        result.setdefault("run", {})["map_classes"] = mapping.about()
+        notes = [*notes, *mapping.notes()]
     result["bootstrap"] = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
     out.parent.mkdir(parents=True, exist_ok=True)
     write_json(out, result)
@@ -110,46 +110,21 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
     if options.root is None and _chosen_frames(options):
         given = "--frames or --every with --maps alone"
         raise InputError(given, "--dataset with --root", "or a folder with fewer labels")
-    labels, anomaly_labels = _labels_of_maps(options, entry)
-    if labels is not None and (entry is None or entry.labels is None):
-        given, expected = "--labels without the data set they belong to", "--dataset with class labels"
-        raise InputError(given, expected, "e.g. --dataset cityscapes, or --label-map CSV")
+    if not (options.root or options.labels or options.anomaly_labels):
+        expected = "--labels, --anomaly-labels, or --dataset with --root"
+        raise InputError("--maps without labels", expected, "say where they are")
+    labels = label_arguments(options, entry, options.root, lambda entry, root: _samples(entry, root, options))
     with count_frames() as show:
-        evaluation = evaluate_maps(
-            maps,
-            anomaly_labels=anomaly_labels,
-            labels=labels,
-            label_map=entry.label_map() if entry is not None and labels is not None else None,
-            anomaly_encoding=encoding_of_masks(entry),
-            options=wanted,
-            on_frame=show,
-        )
+        evaluation = evaluate_maps(maps, **labels, options=wanted, on_frame=show)
     if entry is not None:
         asked = {"split": options.split, **_chosen_frames(options)} if options.root else {}
         evaluation.result["run"] = {"dataset": entry.name, **asked}
     return evaluation, []
 
 
-def _labels_of_maps(options: EvaluateOptions, entry: DatasetEntry | None) -> tuple[Labels | None, Labels | None]:
-    """Class labels and anomaly labels: the folders given, or those of a data set's frames."""
-    folders = [Path(folder) if folder else None for folder in (options.labels, options.anomaly_labels)]
-    if options.root is None:
-        if not any(folders):
-            expected = "--labels, --anomaly-labels, or --dataset with --root"
-            raise InputError("--maps without labels", expected, "say where they are")
-        return folders[0], folders[1]
-    if entry is None or any(folders):
-        raise InputError("--maps with --root", "--dataset beside it, and no label folders", "give one or the other")
-    samples = _samples(entry, Path(options.root), options)
-    labels = {sample.name: sample.label for sample in samples if sample.label is not None}
-    anomalies = {sample.name: sample.anomaly for sample in samples if sample.anomaly is not None}
-    return labels or None, anomalies or None
-
-
 def _samples(entry: DatasetEntry, root: Path, options: EvaluateOptions) -> list[Sample]:
-    """The frames of ``--split`` that are asked for; ``selection`` are those that every selection of a fine-tuning looks at."""
-    selecting = options.split == SELECTION
-    samples = entry.training_samples(root, "val") if selecting else entry.samples(root, options.split)
+    """The frames of ``--split`` that are asked for."""
+    samples = split_samples(entry, root, options.split)
     if options.every < 1:
         raise InputError(f"--every {options.every}", "at least 1", "1 takes every frame")
     try:

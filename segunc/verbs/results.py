@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
@@ -26,6 +27,7 @@ from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions
+from segunc.verbs.labels import label_arguments, split_samples
 
 VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}  # the other formats of export are benchmarks
 
@@ -76,20 +78,41 @@ def export(options: ExportOptions) -> ExportResult:
         InputError: the maps, the score or the place of the export do not fit.
 
     >>> result = export(ExportOptions(maps=maps, score="entropy", to="fishyscapes", out=folder / "export"))
-    >>> result.written == result.total, len(list(result.folder.rglob("*_anomaly.npy")))
-    (True, 4)
+    >>> result.written == result.total, *(len(list(result.folder.glob(f"*_{part}.npy"))) for part in ("anomaly", "segmentation"))
+    (True, 4, 4)
     """
     maps, out, to, anew = Path(options.maps), Path(options.out), options.to, options.overwrite
+    truth = options.labels or options.anomaly_labels or options.root
+    for name, given, takers in (
+        ("--images", options.images, tuple(VIEWERS)),
+        ("--labels, --anomaly-labels or --root", truth, ("fiftyone",)),
+        ("--anomaly-only", options.anomaly_only, ("fishyscapes",)),
+    ):
+        if given and to not in takers:
+            raise InputError(f"{name} with --to {to}", f"--to {' or '.join(takers)}", f"leave out {name}")
     with count_frames() as show:
         if export_to := VIEWERS.get(to):
             scores = [part.strip() for part in options.score.split(",")] if options.score else None
-            return export_to(ViewerMaps(maps, scores, options.images), out, overwrite=anew, on_frame=show)
+            labels = _truth(options) if truth else {}
+            return export_to(ViewerMaps(maps, scores, options.images, **labels), out, overwrite=anew, on_frame=show)
         if not options.score:
             raise InputError(f"--to {to} without --score", "the score to hand in", "e.g. --score entropy")
-        if options.images:
-            raise InputError(f"--images with --to {to}", "a viewer", "leave --images out")
-        names = {"method": options.method, "dataset": options.dataset}
-        return export_maps(maps, out, options.score, to, **names, overwrite=anew, on_frame=show)
+        return export_maps(
+            maps,
+            out,
+            options.score,
+            to,
+            method=options.method,
+            dataset=options.dataset,
+            anomaly_only=options.anomaly_only,
+            overwrite=anew,
+            on_frame=show,
+        )
+
+
+def _truth(options: ExportOptions) -> dict[str, Any]:
+    entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
+    return label_arguments(options, entry, options.root, lambda entry, root: split_samples(entry, root, options.split))
 
 
 @dataclass(frozen=True)
@@ -164,21 +187,12 @@ def review(options: ReviewOptions) -> ReviewResult:
         return _import(Path(options.verdicts), options)
     if not options.out:
         raise InputError("no --out is given", "a folder for the page", "e.g. --out review")
-    entry = entry_of_labels(options.dataset, options.label_map)
-    if options.labels and (entry is None or entry.labels is None):
-        raise InputError(
-            "--labels without the data set they belong to",
-            "--dataset with class labels",
-            "e.g. --dataset cityscapes, or --label-map CSV",
-        )
+    labels = label_arguments(options, entry_of_labels(options.dataset, options.label_map))
     with count_frames() as show:
         page = write_review(
             Path(options.maps),
             Path(options.out),
-            labels=_path(options.labels),
-            label_map=entry.label_map() if options.labels and entry else None,
-            anomaly_labels=_path(options.anomaly_labels),
-            anomaly_encoding=encoding_of_masks(entry),
+            **labels,
             compare=_path(options.compare),
             images=options.images,
             metrics=_path(options.metrics),

@@ -13,24 +13,27 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from segunc.core.errors import InputError
+from segunc.evaluation.evaluator import EvaluationOptions
+from segunc.evaluation.maps import evaluate_maps
+from segunc.evaluation.resampling import Resampling
 from segunc.exchange.export import FORMATS, ExportResult, export_maps, narrow
 from segunc.maps.encoding import score_keys
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import read_score_file
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import manifest
+from tests.maps.fakes import CLASSES, manifest
 from tests.maps.foreign import write_map
 
 NAMES = ("a/one", "b/two_leftImg8bit")
 
 
-def ours(out: Path, **run: int) -> Path:
+def ours(out: Path, names: tuple[str, ...] = NAMES, **run: int) -> Path:
     with MapsWriter(out, manifest(**run)) as writer:
-        for seed, name in enumerate(NAMES):
+        for seed, name in enumerate(names):
             generator = np.random.default_rng(seed)
             unit = generator.random((2, 6, 8), np.float32)
             logits = -20 * generator.random((6, 8), np.float32)
-            ids = np.zeros((6, 8), np.uint8)
+            ids = generator.integers(0, len(CLASSES), (6, 8), np.uint8)
             writer.write(name, {"prediction": ids, "entropy": unit[0], "epistemic": unit[1], "max-logit": logits})
     return out
 
@@ -55,14 +58,86 @@ def test_smiyc_files_are_what_the_benchmark_reads(tmp_path: Path, score: str) ->
             np.testing.assert_array_equal(value[:], MapsReader(maps).read(name, score).astype(np.float16))
 
 
-def test_fishyscapes_files_are_float32_in_one_folder(tmp_path: Path) -> None:
-    maps, out = ours(tmp_path / "maps"), tmp_path / "out"
-    assert export_maps(maps, out, "entropy", "fishyscapes").folder == out
-    names = sorted(path.name for path in out.iterdir())
-    assert names == ["export.json", "one_anomaly.npy", "two_leftImg8bit_anomaly.npy"]
-    values = np.load(out / "one_anomaly.npy", allow_pickle=False)
-    assert values.dtype == np.float32
-    np.testing.assert_array_equal(values, MapsReader(maps).read(NAMES[0], "entropy"))
+BOARD = (
+    "0003_frankfurt_000001_034047_rgb",
+    "sub/0012_04_Maurener_Weg_8_000000_000030_rgb",
+)  # as Fishyscapes names its images
+TRAIN_IDS = np.array([0, 13, 10])  # road, car and sky among the classes of Cityscapes
+
+
+def test_fishyscapes_files_are_a_score_and_train_ids_under_the_number_of_their_image(tmp_path: Path) -> None:
+    maps, out = ours(tmp_path / "maps", BOARD), tmp_path / "out"
+    summary = export_maps(maps, out, "entropy", "fishyscapes")
+    assert (summary.folder, summary.written, summary.notes) == (out, 2, [])
+    names = [f"{number}_{kind}.npy" for number in ("0003", "0012") for kind in ("anomaly", "segmentation")]
+    assert sorted(path.name for path in out.iterdir()) == [*names, "export.json"]
+    reader, back = MapsReader(maps), MapsReader(out)
+    assert (back.frames, back.scores) == (["0003", "0012"], ["out"])
+    for frame, number in zip(BOARD, back.frames, strict=True):
+        values = np.load(out / f"{number}_anomaly.npy", allow_pickle=False)
+        assert values.dtype == np.float32
+        np.testing.assert_array_equal(values, reader.read(frame, "entropy"))
+        ids = np.load(out / f"{number}_segmentation.npy", allow_pickle=False)
+        assert (ids.dtype, ids.shape) == (np.int32, values.shape)
+        np.testing.assert_array_equal(ids, TRAIN_IDS[reader.prediction(frame)])
+        np.testing.assert_array_equal(back.prediction(number), ids)
+    # The same frames without the ids are another export.
+    with pytest.raises(InputError, match=r"segmentation = True \(now None\)"):
+        export_maps(maps, out, "entropy", "fishyscapes", anomaly_only=True)
+    export_maps(maps, out, "entropy", "fishyscapes", anomaly_only=True, overwrite=True)
+    assert sorted(path.name for path in out.glob("*.npy")) == ["0003_anomaly.npy", "0012_anomaly.npy"]
+
+
+def test_an_export_to_fishyscapes_is_evaluated_to_the_numbers_of_its_maps(tmp_path: Path) -> None:
+    maps, out, labels = ours(tmp_path / "maps", BOARD), tmp_path / "max-logit", tmp_path / "labels"
+    export_maps(maps, out, "max-logit", "fishyscapes")
+    for seed, name in enumerate(BOARD):
+        mask = np.random.default_rng(9 + seed).integers(0, 2, (6, 8), np.uint8)
+        write_map(labels / f"{Path(name).name.removesuffix('_rgb')}_labels.png", mask)
+    files = {path.stem: path for path in labels.iterdir()}  # as a data set names them its own way
+    options = EvaluationOptions(scores=["max-logit"], protocols=["pooled"], resampling=Resampling(0))
+    results = [
+        evaluate_maps(folder, anomaly_labels=given, options=options).result
+        for folder, given in ((maps, labels), (out, labels), (out, files))
+    ]
+    assert results[0]["counts"]["anomaly_frames"] == 2
+    assert results[0]["scores"] == results[1]["scores"] == results[2]["scores"]
+    write_map(labels / "more" / "0003_frankfurt_other_labels.png", mask)
+    with pytest.raises(InputError, match="have one number"):
+        evaluate_maps(out, anomaly_labels=labels, options=options)
+
+
+def test_classes_that_the_board_does_not_know_are_refused_or_left_out(tmp_path: Path) -> None:
+    maps = ours(tmp_path / "maps")
+    content = json.loads((maps / "manifest.json").read_text())
+    content["classes"]["names"][1] = "cone"
+    (maps / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"class 'cone' of the maps is none of them; .*--anomaly-only leaves"):
+        export_maps(maps, tmp_path / "out", "entropy", "fishyscapes")
+    assert not (tmp_path / "out").exists()
+    (note,) = export_maps(maps, tmp_path / "out", "entropy", "fishyscapes", anomaly_only=True).notes
+    assert note.startswith("2 frames have no number, one for instance")
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.npy")) == [
+        "one_anomaly.npy",
+        "two_leftImg8bit_anomaly.npy",
+    ]
+
+
+def test_predictions_of_other_tools_are_train_ids_or_missing(tmp_path: Path) -> None:
+    for number, ids in (("0001", [[0, 18]]), ("0002", [[0, 19]]), ("0003", [[0, 1, 2]]), ("0004", None)):
+        write_map(tmp_path / "maps" / "s" / f"{number}.npy", np.zeros((1, 2), np.float32))
+        if ids is not None:
+            write_map(tmp_path / "maps" / "prediction" / f"{number}.png", np.array(ids, np.uint8))
+    summary = export_maps(tmp_path / "maps", tmp_path / "out", "s", "fishyscapes")
+    assert (summary.written, list(summary.failed)) == (1, ["0002", "0003", "0004"])
+    assert "holds class 19; expected class ids below 19" in summary.failed["0002"]
+    assert "are (1, 3) and (1, 2)" in summary.failed["0003"]
+    assert [note.split(";")[0] for note in summary.notes] == ["the maps do not name their classes"]
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "0001_segmentation.npy"), [[0, 18]])
+    assert not (tmp_path / "out" / "0002_anomaly.npy").exists()
+    write_map(tmp_path / "scores" / "s" / "0001.npy", np.zeros((1, 2)))
+    with pytest.raises(InputError, match=r"holds no predictions.*--anomaly-only leaves"):
+        export_maps(tmp_path / "scores", tmp_path / "new", "s", "fishyscapes")
 
 
 @pytest.mark.parametrize("to", ["smiyc", "fishyscapes"])
@@ -181,6 +256,10 @@ def test_frames_that_would_share_a_file_are_both_named(tmp_path: Path) -> None:
         smiyc(tmp_path / "maps", tmp_path / "maps" / "out", "s")
     with pytest.raises(InputError, match=r"frames a/1 and b/1 would both be 1\.hdf5"):
         smiyc(tmp_path / "maps", tmp_path / "out", "s")
+    for name in ("0001_a", "0001_b"):
+        write_map(tmp_path / "numbers" / "s" / f"{name}.npy", np.zeros((2, 2)))
+    with pytest.raises(InputError, match=r"0001_a and 0001_b would both be 0001_anomaly\.npy"):
+        export_maps(tmp_path / "numbers", tmp_path / "out", "s", "fishyscapes", anomaly_only=True)
     assert not (tmp_path / "out").exists()
 
 
@@ -188,7 +267,8 @@ def test_what_becomes_zero_and_what_is_unfinished_is_said(tmp_path: Path) -> Non
     write_map(tmp_path / "maps" / "s" / "a.npy", np.array([[0.0, 1e-9, 2e-9, 1.0]]))
     (note,) = smiyc(tmp_path / "maps", tmp_path / "out", "s").notes
     assert note.startswith("2 pixels became 0")
-    assert export_maps(tmp_path / "maps", tmp_path / "fs", "s", "fishyscapes").notes == []
+    fishyscapes = export_maps(tmp_path / "maps", tmp_path / "fs", "s", "fishyscapes", anomaly_only=True)
+    assert not any("became 0" in note for note in fishyscapes.notes)
     maps = ours(tmp_path / "ours")
     content = json.loads((maps / "manifest.json").read_text())
     (maps / "manifest.json").write_text(json.dumps(content | {"status": "running"}))

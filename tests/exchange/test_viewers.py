@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
+from segunc.data.entry import ROAD_ANOMALY
 from segunc.data.images import read_image
-from segunc.exchange.fiftyone import export_fiftyone, fiftyone_samples
+from segunc.data.labels import LabelMap
+from segunc.exchange.fiftyone import ANOMALY_TARGETS, export_fiftyone, fiftyone_samples
 from segunc.exchange.viewers import ViewerMaps, export_rerun
 from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import CLASSES, manifest, process, write_pictures, write_video
+from tests.maps.fakes import CLASSES, PALETTE, manifest, process, write_pictures, write_video
+from tests.maps.foreign import write_map
 
 
 def predict(given: Path) -> Path:
@@ -70,6 +73,65 @@ def test_the_folder_holds_masks_and_heatmaps_of_every_frame(maps: Path, tmp_path
         assert entry["statistics"]["entropy"]["mean"] == reader.records[name]["mean"]["entropy"]
 
 
+def write_truth(folder: Path, names: list[str], values: list[int], size: tuple[int, int] = (24, 32)) -> Path:
+    """Random label files of the values for the frames."""
+    generator = np.random.default_rng(5)
+    for name in names:
+        write_map(folder / f"{name}.png", generator.choice(np.array(values, np.uint8), size))
+    return folder
+
+
+def test_ground_truth_is_in_masks_of_the_frames_that_have_it(maps: Path, tmp_path: Path) -> None:
+    frames, out = MapsReader(maps).frames, tmp_path / "out"
+    labels = write_truth(tmp_path / "labels", frames[:2], [10, 11, 12, 255])
+    masks = write_truth(tmp_path / "masks", frames[1:], [0, 2])
+    # Raw ids that are no train ids, and masks of another encoding.
+    meaning = LabelMap("three", CLASSES, PALETTE, {10: 2, 11: 0, 12: 1, 255: 255})
+    content = ViewerMaps(
+        maps, ["entropy"], labels=labels, label_map=meaning, anomaly_labels=masks, anomaly_encoding=ROAD_ANOMALY
+    )
+    summary = export_fiftyone(content, out)
+    assert (summary.written, summary.failed) == (3, {})
+    assert summary.notes[:2] == [
+        f"2 of 3 frames have {kind} label; the others show none." for kind in ("an anomaly", "a class")
+    ]
+    index = json.loads((out / "segunc.json").read_text())
+    for entry, of_classes, of_anomalies in zip(index["samples"], (1, 1, 0), (0, 1, 1), strict=True):
+        name = entry["frame"]
+        assert ("ground_truth" in entry, "anomaly_truth" in entry) == (of_classes, of_anomalies)
+        if of_classes:
+            shown, raw = grey(out / entry["ground_truth"]), grey(labels / f"{name}.png")
+            # As the prediction, class id plus 1; what is ignored is FiftyOne's background.
+            assert {value: set(np.unique(shown[raw == value])) for value in (10, 11, 12, 255)} == {
+                10: {3},
+                11: {1},
+                12: {2},
+                255: {0},
+            }
+        if of_anomalies:
+            shown, raw = grey(out / entry["anomaly_truth"]), grey(masks / f"{name}.png")
+            np.testing.assert_array_equal(shown, raw == 2)
+    # Without labels, a new export of the same place keeps none of it.
+    export_fiftyone(ViewerMaps(maps, ["entropy"]), out, overwrite=True)
+    assert not list(out.glob("*_truth"))
+
+
+def test_labels_that_do_not_fit_are_refused_or_cost_their_frame(maps: Path, tmp_path: Path) -> None:
+    frames = MapsReader(maps).frames
+    masks = write_truth(tmp_path / "masks", frames, [0, 1, 255])
+    write_truth(tmp_path / "masks", frames[:1], [0, 7])
+    write_truth(tmp_path / "masks", frames[1:2], [0, 1], size=(12, 32))
+    summary = export_fiftyone(ViewerMaps(maps, anomaly_labels=masks), tmp_path / "out")
+    assert (summary.written, list(summary.failed)) == (1, frames[:2])
+    assert "holds the values [7]" in summary.failed[frames[0]]
+    assert "is 32 x 12 and the image 32 x 24" in summary.failed[frames[1]]
+    other = LabelMap("two", ("car", "road"), PALETTE[:2], {0: 0, 1: 1, 255: 255})
+    with pytest.raises(InputError, match="does not fit the maps"):
+        ViewerMaps(maps, labels=masks, label_map=other)
+    with pytest.raises(InputError, match=r"no label in .*nothing belongs to a frame"):
+        ViewerMaps(maps, anomaly_labels=write_truth(tmp_path / "nothing", ["else"], [0]))
+
+
 def test_an_export_is_replaced_on_request_only_and_files_of_others_never(maps: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export_fiftyone(ViewerMaps(maps), out)
@@ -93,7 +155,8 @@ def test_a_frame_without_its_image_fails_alone(maps: Path, tmp_path: Path) -> No
 
 def test_samples_point_at_the_files(maps: Path, tmp_path: Path) -> None:
     pytest.importorskip("fiftyone", reason="FiftyOne is not installed (extra 'fiftyone')")
-    export_fiftyone(ViewerMaps(maps), tmp_path / "out")
+    masks = write_truth(tmp_path / "masks", MapsReader(maps).frames[:1], [0, 1, 255])
+    export_fiftyone(ViewerMaps(maps, anomaly_labels=masks), tmp_path / "out")
     samples, targets = fiftyone_samples(tmp_path / "out")
     assert targets == {i + 1: name for i, name in enumerate(CLASSES)}
     assert [sample["frame"] for sample in samples] == MapsReader(maps).frames
@@ -102,6 +165,8 @@ def test_samples_point_at_the_files(maps: Path, tmp_path: Path) -> None:
         assert sample["prediction"].get_mask().max() <= len(CLASSES)
         assert sample["max_logit"].get_map().shape == (24, 32)
         assert 0 < sample["entropy_mean"] < 1
+    assert [sample.has_field("anomaly_truth") for sample in samples] == [True, False, False]
+    assert set(np.unique(samples[0]["anomaly_truth"].get_mask())) == {0, *ANOMALY_TARGETS}
     # Its own importer of the documented layout reads the segmentation, without our index.
     from fiftyone.utils.data.importers import ImageSegmentationDirectoryImporter
 

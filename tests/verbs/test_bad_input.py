@@ -80,6 +80,10 @@ TUNE = "finetune --base BASE --config TUNE --out OUT --device cpu "
         (PREDICT + "--component-threshold enthalpy=1", "a threshold of 'enthalpy'"),
         ("doctor --model ABNN --image nowhere.png", "nowhere.png cannot be read"),
         ("doctor --model ABNN --size 64x128 --draws 2 --dataset toy", "--dataset without --root"),
+        (
+            "doctor --model ABNN --draws 2 --dataset toy --root DATA --map-classes rod=road",
+            "network has no class 'rod'",
+        ),
         ("train --config nowhere.yaml --out OUT", "nowhere.yaml does not exist"),
         (TRAIN + "--datta.root x", "--datta.root"),
         (TRAIN + "--data.batch_size many", "data.batch_size"),
