@@ -162,6 +162,7 @@ class ABNNCallback(L.Callback):
         self._after.enter_context(self._network.register_forward_pre_hook(enter, with_kwargs=True))
         leave = self._network.register_forward_hook(lambda *_: self._draws.close(), always_call=True)
         self._after.enter_context(leave)
+        self._after.callback(self._network.eval)
         self._tuner, self._start, self._steps, self._batches = tuner, start, 0, 0
         self._precision = trainer.precision
         return tuner.trained

@@ -125,6 +125,7 @@ def test_the_module_stays_as_it_was_and_validation_meets_member_0(tmp_path: Path
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert all(parameter.requires_grad for parameter in module.parameters())
     network, images = module.wrapped["net"], next(iter(loader(16)))[0]
+    assert not any(part.training for part in network.modules())
     layout = AffineLayout(network)
     with torch.no_grad(), layout.active(posterior.with_alpha(0.0).affine(layout, [0], 0)):
         member = network(images)
@@ -163,19 +164,28 @@ def test_the_rate_is_logged_and_a_second_fit_begins_anew(tmp_path: Path) -> None
         assert float((posterior.gamma - AffineLayout(module.wrapped["net"]).weight).abs().max()) > 1e-3
 
 
+class Larger(Script):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        images, labels = (F.interpolate(t.float(), size=(64, 64)) for t in (batch[0], batch[1][:, None]))
+        return super().training_step((images, labels[:, 0].long()), batch_idx)
+
+
 @pytest.mark.parametrize("bare", [False, True], ids=["a network of ours", "a module with base"])
 def test_the_model_folder_gives_the_maps_of_the_script(bare: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    network = build_network(NetworkDescription("Unet", "resnet18", ("a", "b", "c", "d"), mean=(0, 0, 0), std=(1, 1, 1)))
+    small = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
+    network = build_network(
+        NetworkDescription("FPN", "mobilenet_v2", ("a", "b", "c", "d"), (), small, (0, 0, 0), (1, 1, 1))
+    )
     save_network(network, tmp_path / "base")
-    script = Script(network.body if bare else network)
+    script = Larger(network.body if bare else network)
     callback = ours(members=2, epochs=1, out=tmp_path / "out", base=tmp_path / "base" if bare else None)
     posterior = tune(script, 3, callback, default_root_dir=tmp_path, limit_train_batches=2, limit_val_batches=0)
-    model = load_model(tmp_path / "out")
+    model, images = load_model(tmp_path / "out"), torch.rand(1, 3, 64, 64)
     assert isinstance(model.network, SegmentationNetwork)
     assert model.record["provenance"]["steps"] == 4
     expected, actual = (
-        Sampler(one, draws, draws=4)(torch.full((1, 3, 32, 32), 0.3)).scores["epistemic"]
+        Sampler(one, draws, draws=4)(images).scores["epistemic"]
         for one, draws in ((script.wrapped["net"], posterior), (model.network, model.posterior))
     )
     torch.testing.assert_close(actual, expected)
