@@ -13,7 +13,9 @@ from segunc.cli.main import FUNCTIONS, VERBS, options_of
 
 LIBRARY = [
     "ABNN",
+    "ABNNCallback",
     "ABNNTask",
+    "ABNNTuner",
     "AffineLayout",
     "ConversionReport",
     "InputError",

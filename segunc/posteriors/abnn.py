@@ -27,6 +27,7 @@ from segunc.core.errors import InputError
 from segunc.networks.files import POSTERIOR, save_network
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
+from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
@@ -186,6 +187,48 @@ class Members(Trainable[ABNN]):
 
     def others(self, member: int) -> list[nn.Parameter]:
         return [p for m in range(self.members) if m != member for p in (self.gamma[m], self.beta[m])]
+
+
+class ABNNTuner(AffineTuner[ABNN]):
+    """Fine-tunes M members on one shared, frozen network in a plain loop of torch; only their gamma and beta have gradients.
+
+    Member m = step mod M trains at each step, with independent noise for each image of the batch::
+
+        tuner = segunc.ABNNTuner(network, num_classes=19)
+        optimizer, schedule = tuner.optimizer(len(loader))  # or one of your own over tuner.parameters()
+        for step, (images, labels) in enumerate(loader):
+            tuner.loss(images, labels, step).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+        posterior = tuner.posterior()
+
+    Args:
+        network, num_classes, class_weights: see :class:`segunc.training.affine_tuner.AffineTuner`; class weights are multiplied
+            with the random ones.
+        members: M.
+        alpha: noise scale in training.
+        settings: more of :class:`segunc.posteriors.abnn.AbnnConfig`: ``scope``, ``lr``, ``optimizer``, ``schedule``,
+            ``prior_scale``, ``prior_mean``, ``effective_pixels``, ``random_classes``, ``random_class_weight``, ``dice``, ``seed``.
+
+    Raises:
+        InputError: settings out of range.
+        PartialFailure: in training, when the loss becomes NaN or infinite.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        num_classes: int,
+        members: int = 3,
+        alpha: float = 0.1,
+        *,
+        class_weights: Sequence[float] | None = None,
+        **settings: Any,
+    ) -> None:
+        config = AbnnConfig(members=members, alpha=alpha, **settings)
+        make = lambda layout: Members(layout, num_classes, config, alpha)  # noqa: E731
+        super().__init__(network, num_classes, make, config, class_weights=class_weights)
 
 
 class Point(Trainable[ABNN]):

@@ -52,7 +52,7 @@ def test_the_images_of_a_batch_meet_independent_draws_of_one_member() -> None:
     with torch.no_grad():
         task.trained.gamma[1].fill_(7.0)
     noise = draw_noise(mix_seed(0, 0, 0), range(4), 16)
-    torch.testing.assert_close(task.training_draws(4).weight, task.layout.weight * (1 + 0.2 * noise))
+    torch.testing.assert_close(task.training_draws(4, 0).weight, task.layout.weight * (1 + 0.2 * noise))
     assert not torch.allclose(noise[0], noise[1])
 
 

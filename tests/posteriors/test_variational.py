@@ -45,13 +45,13 @@ def test_it_starts_at_the_trained_values_with_the_given_sigma(sigma: float) -> N
 
 def test_draws_in_training_are_independent_for_images_and_seeds_and_gamma_and_beta() -> None:
     task = variational_task(small_network(), initial_sigma=0.1)
-    draws = task.training_draws(3)
+    draws = task.training_draws(3, 0)
     noise = (torch.cat([draws.weight, draws.bias], 1) - task.trained.mean.flatten()) / 0.1
     assert float(torch.corrcoef(noise.detach()).triu(1).abs().max()) < 0.5
     assert float(noise.detach().abs().max()) < 5
     assert not torch.allclose(noise[:, :16], noise[:, 16:])
     task.seed = 1
-    assert not torch.allclose(draws.weight, task.training_draws(3).weight)
+    assert not torch.allclose(draws.weight, task.training_draws(3, 0).weight)
 
 
 EFFECTIVE_PIXELS = 3e5

@@ -1,0 +1,143 @@
+"""The fine-tuning of affine parameters over a frozen network, without a trainer and knowing no method: draws, loss, optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, Self
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from segunc.affine.convert import convert, is_converted
+from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws, in_scope
+from segunc.affine.noise import TrainingNoise, mix_seed
+from segunc.affine.posterior import P, Trainable
+from segunc.core.errors import InputError
+from segunc.training.config import AffineTrainingConfig
+from segunc.training.losses import (
+    OptimizerName,
+    Schedule,
+    diverged,
+    make_optimizer,
+    make_schedule,
+    segmentation_loss,
+)
+
+
+class AffineTuner(nn.Module, Generic[P]):
+    """Trains a posterior's parameters over one frozen network, in a loop of one's own.
+
+    Each row of a batch meets one draw of the posterior as it is, made by its own ``affine()``. The loss is the negative log
+    posterior of this package divided by N_eff: mean-pixel cross-entropy plus the regulariser. The network stays in eval mode:
+    running statistics are frozen and its own dropout is off. Steps are counted from 0.
+
+    Args:
+        network: any module to logits ``[N, C, H, W]``; converted here unless it is already.
+        num_classes: C.
+        make: what is trained, over the layout of the converted network.
+        config: of which ``lr``, ``dice`` and the ``seed`` of the noise are read, and, where the method has them, ``optimizer``
+            (else SGD), ``schedule`` (else poly) and ``draws_per_image``, independent draws that each image of a batch meets (else 1).
+        class_weights: C weights of the classes in the cross-entropy; None for 1.
+
+    Raises:
+        InputError: a scope without a site, or another number of class weights than classes.
+        PartialFailure: in training, when the loss becomes NaN or infinite.
+    """
+
+    class_weights: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        num_classes: int,
+        make: Callable[[AffineLayout], Trainable[P]],
+        config: AffineTrainingConfig,
+        *,
+        class_weights: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        if class_weights is not None and len(class_weights) != num_classes:
+            raise InputError(f"{len(class_weights)} class weights for {num_classes} classes", "one for each class")
+        if not is_converted(network):
+            convert(network)
+        self.network = network.eval().requires_grad_(False)
+        self._layout = AffineLayout(network)
+        self.trained = make(self._layout)
+        self._chosen = in_scope(self.trained.scope, self._layout.names)
+        self.seed, self.lr, self.dice = config.seed, config.lr, config.dice
+        self.optimizer_name: OptimizerName = getattr(config, "optimizer", "sgd")
+        self.schedule: Schedule = getattr(config, "schedule", "poly")
+        self.draws_per_image: int = getattr(config, "draws_per_image", 1)
+        weights = torch.ones(num_classes) if class_weights is None else torch.tensor(class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)
+
+    @property
+    def layout(self) -> AffineLayout:
+        """The network's layout, on the device it lies on now."""
+        if self._layout.device != self.class_weights.device:
+            self._layout = AffineLayout(self.network)
+        return self._layout
+
+    @torch.no_grad()
+    def posterior(self) -> P:
+        """The posterior as it is trained, on the CPU."""
+        made = self.trained.posterior(self.layout)
+        tensors = {name: tensor.cpu().clone() for name, tensor in made.tensors().items()}
+        return type(made).from_tensors(tensors, made.settings())
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)  # Lightning toggles the mode around validation
+        self.network.eval()
+        return self
+
+    def member(self, step: int) -> int:
+        """The member that trains at a step."""
+        return step % self.trained.members
+
+    def training_draws(self, rows: int, step: int, process: int = 0) -> AffineDraws:
+        """One independent draw of the step's member for each row of the batch of a process, with gradients."""
+        noise = TrainingNoise(mix_seed(self.seed, step, process))
+        draws = [row * self.trained.members + self.member(step) for row in range(rows)]
+        return self.trained.posterior(self.layout).affine(self.layout, draws, noise)
+
+    def folded_draws(self, rows: int, step: int, process: int = 0) -> FoldedDraws:
+        """:meth:`training_draws` for ``layout.active``, without gradients where nothing is trained."""
+        return self.layout.fold(self.training_draws(rows, step, process)).frozen_outside(self._chosen)
+
+    def terms(self, images: Tensor, labels: Tensor, step: int, process: int = 0) -> tuple[Tensor, Tensor]:
+        """The two terms of a step's loss: that of the pixels, and the regulariser.
+
+        Args:
+            images: ``[N, 3, H, W]``, which go to the network as they are.
+            labels: ``[N, H, W]`` int64 class ids, 255 ignored.
+            step, process: optimiser steps before this one, and the number of the process in a distributed run.
+        """
+        if self.draws_per_image > 1:
+            images, labels = (t.repeat_interleave(self.draws_per_image, 0) for t in (images, labels))
+        images = images.contiguous(memory_format=torch.channels_last)
+        with self.layout.active(self.folded_draws(len(images), step, process)):
+            logits: Tensor = self.network(images)
+        member = self.member(step)
+        loss = segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, member), self.dice)
+        added = self.trained.regulariser(self.layout, member)
+        if not bool(torch.isfinite(loss + added)):
+            raise diverged("the loss", step)
+        return loss, added
+
+    def loss(self, images: Tensor, labels: Tensor, step: int) -> Tensor:
+        """The loss of a step, a scalar; arguments as in :meth:`terms`. Its gradients are those of one member's parameters, and
+        the others have none, so that no momentum moves them."""
+        others = set(self.trained.others(self.member(step)))
+        for parameter in self.trained.parameters():
+            parameter.requires_grad_(parameter not in others)
+        loss, added = self.terms(images, labels.long(), step)
+        return loss + added
+
+    def optimizer(self, steps: int) -> tuple[Optimizer, LRScheduler]:
+        """The optimiser that the settings name, and its schedule over so many steps, which steps with it."""
+        optimizer = make_optimizer(self.optimizer_name, self.trained.parameter_groups(), self.lr)
+        rates = [group["lr"] for group in optimizer.param_groups]
+        schedule = self.trained.schedule(optimizer)
+        return optimizer, schedule or make_schedule(optimizer, self.schedule, steps, rates)
