@@ -23,6 +23,8 @@ class Witness(nn.Module):
         pretrained: let timm download its weights; else they are random, and nothing is downloaded.
     """
 
+    encoder: Any  # timm's networks have more than a Module
+
     def __init__(self, name: str, mean: Sequence[float], std: Sequence[float], *, pretrained: bool = False) -> None:
         super().__init__()
         if not timm.is_model(name) or ":" in name or "/" in name:
@@ -110,14 +112,16 @@ class FeatureExtractor(nn.Module):
         if isinstance(output, tuple) and output:
             output = output[0]
         shape = tuple(getattr(output, "shape", ()))
+        found: Tensor = output
         if len(shape) == 4:
-            return output
+            return found
         if len(shape) == 3:  # class and register tokens stand before those of the patches
             height, width = images.shape[-2:]
             for side in range(4, 65):
                 rows, columns = height // side, width // side
                 if 0 <= shape[1] - rows * columns <= 5:
-                    return output[:, shape[1] - rows * columns :].transpose(1, 2).unflatten(2, (rows, columns))
+                    patches = found[:, shape[1] - rows * columns :].transpose(1, 2)
+                    return patches.reshape(*patches.shape[:2], rows, columns)
         given = f"layer '{name}' gives {shape or type(output).__name__} for images of {tuple(images.shape)}"
         raise InputError(given, "maps [n, D, h, w] or tokens [n, T, D]", "name another layer")
 

@@ -142,7 +142,7 @@ def _opened(network: SegmentationNetwork, settings: FeaturesConfig) -> tuple[nn.
             given = f"a network of type {type(network.body).__name__} without features.layers"
             names = [name for name, _ in network.named_modules()][-3:]
             raise InputError(given, "names of its modules", f"{', '.join(names)}, for instance")
-        return network, "" if settings.layers else deepest_layer(network, encoder)
+        return network, deepest_layer(network, encoder) if isinstance(encoder, nn.Module) else ""
     if settings.weights is None:
         given = f"features.encoder {settings.encoder} without features.weights"
         raise InputError(given, "pretrained weights: a file, or imagenet", "random features know nothing")

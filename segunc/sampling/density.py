@@ -60,5 +60,5 @@ def unit_features(maps: Tensor) -> Tensor:
 def nearest_distances(features: Tensor, bank: Tensor) -> Tensor:
     """``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` to the nearest of a bank ``[N, D]`` of such."""
     rows = max(1, CHUNK_BYTES // (bank.element_size() * len(bank)))
-    parts = [1.0 - (part.to(bank.dtype) @ bank.T).amax(1).float() for part in features.split(rows)]
+    parts = [1.0 - (part.to(bank.dtype) @ bank.T).amax(1).float() for part in torch.split(features, rows)]
     return torch.cat(parts).clamp_(0.0, 2.0)
