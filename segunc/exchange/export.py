@@ -145,7 +145,7 @@ def export_maps(
     if reader.manifest is None and out.resolve().is_relative_to(maps.resolve()):
         # Its files would be maps of the folder that they were made of.
         raise InputError(f"output {out} lies inside {maps}", "a folder outside the maps", "give another --out")
-    choose_scores(reader, [score])
+    (score,) = choose_scores(reader, [score])
     names = _file_names(reader.frames, target)
     place = PurePosixPath(target.folder.format(method=method, dataset=dataset)).as_posix()
     folder = out / place

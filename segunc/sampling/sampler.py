@@ -181,7 +181,10 @@ class Sampler:
         # Volumes at full resolution, which only a score of both draws and base network needs.
         both = [base_evidence(z, upsampling, *fitted) if BASE & self._needs else {} for z in base]
         shape = (base.shape[1], upsampling.kept, base.device, self._backend)
-        sums = [DrawAccumulator(*shape, needs=self._needs, temperature=self.temperature) for _ in images]
+        sums = [
+            DrawAccumulator(*shape, needs=self._needs, temperature=self.temperature, logarithms=fitted[2])
+            for _ in images
+        ]
         pending = PendingDraws(sums)
         left = [runner.draws for runner in self._runners]
         if plain is first and first.folded is None:

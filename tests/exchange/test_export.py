@@ -31,7 +31,9 @@ def ours(out: Path, **run: int) -> Path:
             unit = generator.random((2, 6, 8), np.float32)
             logits = -20 * generator.random((6, 8), np.float32)
             ids = np.zeros((6, 8), np.uint8)
-            writer.write(name, {"prediction": ids, "entropy": unit[0], "epistemic": unit[1], "max-logit": logits})
+            writer.write(
+                name, {"prediction": ids, "entropy": unit[0], "epistemic": unit[1], "deterministic-max-logit": logits}
+            )
     return out
 
 
@@ -39,7 +41,7 @@ def smiyc(maps: Path, out: Path, score: str = "entropy", *, overwrite: bool = Fa
     return export_maps(maps, out, score, "smiyc", method="Mine", dataset="AnomalyTrack-all", overwrite=overwrite)
 
 
-@pytest.mark.parametrize("score", ["entropy", "max-logit"])
+@pytest.mark.parametrize("score", ["entropy", "deterministic-max-logit"])
 def test_smiyc_files_are_what_the_benchmark_reads(tmp_path: Path, score: str) -> None:
     maps = ours(tmp_path / "maps")
     summary = smiyc(maps, tmp_path / "out", score)
@@ -68,11 +70,11 @@ def test_fishyscapes_files_are_float32_in_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("to", ["smiyc", "fishyscapes"])
 def test_an_export_is_read_back_as_a_foreign_folder(tmp_path: Path, to: str) -> None:
     maps = ours(tmp_path / "maps")
-    export_maps(maps, tmp_path / "out", "max-logit", to, method="Mine", dataset="Set")
+    export_maps(maps, tmp_path / "out", "deterministic-max-logit", to, method="Mine", dataset="Set")
     back = MapsReader(tmp_path / "out")
     (score,) = back.scores
     assert score == ("Mine" if to == "smiyc" else "out")
-    keys = score_keys(MapsReader(maps).read_stored("a/one", "max-logit"))
+    keys = score_keys(MapsReader(maps).read_stored("a/one", "deterministic-max-logit"))
     np.testing.assert_array_equal(score_keys(back.read_stored("one", score)), keys)
 
 
@@ -200,7 +202,10 @@ def test_what_becomes_zero_and_what_is_unfinished_is_said(tmp_path: Path) -> Non
     ("changes", "said"),
     [
         ({"to": "kitti"}, "the format 'kitti'; expected one of smiyc, fishyscapes"),
-        ({"score": "entropie"}, r"score 'entropie' has no maps in .* one of entropy, epistemic, max-logit"),
+        (
+            {"score": "entropie"},
+            r"score 'entropie' has no maps in .* one of entropy, epistemic, deterministic-max-logit",
+        ),
         ({"score": "prediction"}, "score 'prediction' has no maps"),
         ({"method": ""}, "--to smiyc without --method"),
         ({"dataset": ""}, "--to smiyc without --dataset"),
