@@ -7,11 +7,12 @@ for need. Nothing here imports torch: formulas are named by where they stand, an
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from segunc.core.errors import InputError
+from segunc.core.errors import FormerNameWarning, InputError
 from segunc.core.registry import Registry
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ EVIDENCE = {
     "expected entropy": "[n, H, W] mean over the draws of the entropy of p, share of ln C",
     "variance": "[n, H, W] variance of p_c over the draws, mean over the classes",
     "votes": "[n, C, H, W] share of the draws whose most probable class it is",
+    "mean max logit": "[n, H, W] mean over the draws of the negative maximum of their scores (see base scores)",
+    "mean energy": "[n, H, W] mean over the draws of -T log-sum-exp of their scores / T",
+    "energy spread": "[n, H, W] standard deviation of that energy over the draws, divisor S",
+    "logit variance": "[n, H, W] variance of the scores over the draws, divisor S, mean over the classes",
     "covariance": "[n, H, W] sum over the classes of cov(p_c, ln p_c) over the draws, divisor S - 1, in nats",
     "base logits": "[n, C, H, W] of the base network, float32",
     "base scores": "[n, C, H, W] the same, but of mask classification the scores whose logarithms its logits are",
@@ -117,9 +122,9 @@ _TABLE = (
            "1 - max probability", _PASS, "max_softmax_of_logits"),
     _share("deterministic-entropy", "entropy of the base network's probabilities", "Shannon 1948",
            _LN_C, _PASS, "entropy_share_of_logits"),
-    Score("max-logit", "how low the largest logit of the base network is", "Hendrycks et al. 2022, arXiv 1911.11132",
+    Score("deterministic-max-logit", "how low the largest logit of the base network is", "Hendrycks et al. 2022, arXiv 1911.11132",
           "negative max logit", None, None, "float16", ("base scores",), "segunc.uncertainty:max_logit"),
-    Score("energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
+    Score("deterministic-energy", "free energy of the base network's logits", "Liu et al. 2020, arXiv 2010.03759",
           "-T log-sum-exp of the logits / T", None, None, "float16", ("base scores", "temperature"), "segunc.uncertainty:energy"),
     # Draws split evenly between two of 19 classes have a variance of 0.026.
     _share("variance", "how much the probabilities vary over the draws", "Kendall et al. 2015, arXiv 1511.02680",
@@ -128,6 +133,15 @@ _TABLE = (
            "share of the draws that do not vote for the modal class", ("votes",), "outvoted_share"),
     Score("expected-pairwise-kl", "mean divergence of two draws", "Malinin & Gales 2021, arXiv 2002.07650",
           "nats", 0, None, "float16", ("covariance",)),
+    Score("mean-max-logit", "how low the largest logit of a draw is, in the mean", "Hendrycks et al. 2022, arXiv 1911.11132",
+          "negative max logit, mean over the draws", None, None, "float16", ("mean max logit",)),
+    Score("mean-energy", "free energy of the logits of a draw, in the mean", "Liu et al. 2020, arXiv 2010.03759",
+          "-T log-sum-exp of the logits / T, mean over the draws", None, None, "float16", ("mean energy",)),
+    # The one direction that the softmax takes out of the logits, a constant added to all of them, moves these two alone.
+    Score("energy-spread", "how much the free energy varies over the draws", "standard deviation of Liu et al.'s energy",
+          "standard deviation over the draws (divisor S) of the energy", 0, None, "float16", ("energy spread",)),
+    Score("logit-variance", "how much the logits vary over the draws", "Gal 2016, thesis, section 3.3",
+          "variance over the draws (divisor S) of the logits, mean over the classes", 0, None, "float16", ("logit variance",)),
     Score("rba", "how little any class claims a pixel", "Nayal et al. 2023, arXiv 2211.14293",
           "negative sum over the classes of tanh of their scores", None, None, "float16",
           ("base scores",), "segunc.uncertainty:rejected_by_all"),
@@ -143,9 +157,27 @@ DEFAULT_SCORES = tuple(score.name for score in _TABLE[:8])
 """Written where nobody names any: those that need no further sum and no further statistics."""
 
 
+RENAMED = {"max-logit": "deterministic-max-logit", "energy": "deterministic-energy"}
+"""Former names of scores, which users and files of earlier versions may still give; see :func:`present_name`."""
+
+
+def former_names() -> dict[str, str]:
+    """:data:`RENAMED` without those that another score, of another package, has taken since."""
+    return {former: present for former, present in RENAMED.items() if former not in SCORES}
+
+
+def present_name(name: str, among: Container[str] = ()) -> str:
+    """What a score is called now, if this is a former name and not one ``among`` those that are there; a warning says so."""
+    if name in among or name not in RENAMED or name not in (former := former_names()):
+        return name
+    warnings.warn(f"score '{name}' is named '{former[name]}' now", FormerNameWarning, stacklevel=1)
+    return former[name]
+
+
 def check_scores(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, each once, in the order given; InputError for a name that is no score, or none at all."""
-    chosen = tuple(dict.fromkeys(names))
+    """The names, each once, in the order given, former ones as they are now; InputError for a name that is no score, or none at
+    all."""
+    chosen = tuple(dict.fromkeys(map(present_name, names)))
     if not chosen:
         raise InputError("no score is named", f"some of {', '.join(SCORES)}", "name at least one")
     for name in chosen:

@@ -112,7 +112,7 @@ PLACES = {
     "MASKS": "toy/gtAnomaly/anomaly",
     "CLASSES": "toy/gtFine/anomaly",
     "VIDEO": "toy/video/crossing.webm",
-    "ALL": "msp,entropy,aleatoric,epistemic,max-logit,energy,deterministic-msp,deterministic-entropy,variance,"
+    "ALL": "msp,entropy,aleatoric,epistemic,deterministic-max-logit,deterministic-energy,deterministic-msp,deterministic-entropy,variance,"
     "variation-ratio,expected-pairwise-kl,standardized-max-logit",
     "ON_ABNN": "predict --model abnn --input toy/leftImg8bit/anomaly",
     "TUNE": "finetune --device cpu --base base --out",
@@ -160,7 +160,7 @@ ON_ABNN --out maps/redraw FAST --redraw --scheme independent --mask mask.png --c
 ON_ABNN --out maps/shards FAST --shard 1/2
 ON_ABNN --out maps/shards FAST --shard 2/2
 ON_ABNN --out maps/batch FAST --frames-at-once 2 --overlay --overlay-score epistemic --scores entropy,epistemic
-predict --model abnn --input VIDEO --out maps/video FAST --overlay --scores entropy,epistemic,max-logit
+predict --model abnn --input VIDEO --out maps/video FAST --overlay --scores entropy,epistemic,deterministic-max-logit
 predict --model abnn --input VIDEO --out maps/smooth FAST --smooth 0.2 --every 2
 predict --model abnn --input VIDEO FRAMES --out maps/several FAST --end 0.2 --scores entropy
 predict --model abnn --input VIDEO toy/leftImg8bit/test --out maps/several FAST --every 2 --scores entropy,epistemic
@@ -187,7 +187,7 @@ export --maps maps/all --to rerun --out exports/drive.rrd
 evaluate --maps exports/smiyc --anomaly-labels MASKS --replicates 0 --out metrics/exported.json
 summary --maps maps/video --top 2 --apart 0.1 --out tables/summary.csv
 summary --maps maps/several --statistic p99 --score epistemic
-overlay --maps maps/all --out overlays/jpg --score entropy,max-logit --format jpg --range max-logit=0:4
+overlay --maps maps/all --out overlays/jpg --score entropy,deterministic-max-logit --format jpg --range deterministic-max-logit=0:4
 overlay --maps maps/all --out overlays/panel --panel --anomaly-labels MASKS --dataset toy-anomaly
 overlay --maps maps/video --out overlays/video --panel --video --fps 5 --score entropy
 overlay --maps maps/video --out overlays/pdf --frames 000001,00000[34] --format pdf
@@ -221,7 +221,7 @@ BAD --scope nothing_like_it
 BAD --maps entropie
 BAD --scores standardized-max-logit
 BAD --mask nowhere.png
-BAD --overlay --overlay-score energy
+BAD --overlay --overlay-score deterministic-energy
 BAD --draw 3
 predict --device gpu --model abnn --input FRAMES --out bad
 ON_ABNN --out maps/abnn FAST --draws 6

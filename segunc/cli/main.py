@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from segunc import options
 from segunc.cli import run
 from segunc.cli.parser import Parser, add_options, parsed
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import FormerNameWarning, InputError, PartialFailure
 
 VERBS = {
     "demo": (
@@ -129,7 +130,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     try:
-        getattr(run, FUNCTIONS.get(arguments.verb, arguments.verb))(asked)
+        with warnings.catch_warnings():
+            shown = warnings.showwarning
+
+            def show(message: Warning | str, category: type[Warning], *place: Any, **further: Any) -> None:
+                """A former name is worth a note, not a warning with its place in our code."""
+                if issubclass(category, FormerNameWarning):
+                    print(f"note: {message}")
+                else:
+                    shown(message, category, *place, **further)
+
+            warnings.showwarning = show
+            warnings.simplefilter("default", FormerNameWarning)
+            getattr(run, FUNCTIONS.get(arguments.verb, arguments.verb))(asked)
     except InputError as error:
         return _fail(arguments, error, 2)
     except PartialFailure as error:

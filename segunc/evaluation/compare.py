@@ -7,7 +7,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from segunc.evaluation.resampling import (
     sidecar_path,
     why_not_paired,
 )
+from segunc.scores import present_name
 
 ABOUT = ("intervals", "reasons", "counts", "left_out", "run", "bootstrap", "unfinished", "component_mode")
 """What a result says of its numbers; every other key is a section that holds numbers."""
@@ -39,6 +40,7 @@ _EVALUATED = {
 }
 """Section -> counts that must agree for its numbers to be of the same data; the others are as segmentation."""
 BY_SCORE = ("scores", "selective")  # sections of a result that hold a part for each score
+BY_PATH = ("intervals", "reasons")  # parts that hold something for each number, by its dotted path
 HIDDEN = ("threshold", "per_class", "f1")  # parts of a path that are shown only when they are asked for
 NULL = "—"
 _MINUS = "−"
@@ -129,11 +131,24 @@ def _load(path: Path, name: str) -> EvaluationResult:
     content = read_json(path, "a result of segunc evaluate")
     if not all(isinstance(content.get(key), dict) for key in ("scores", "counts")):
         raise InputError(f"{path} holds no scores and counts", "a result of segunc evaluate", "give another file")
+    for key in (*BY_SCORE, *BY_PATH):
+        if isinstance(content.get(key), dict):
+            present = present_name if key in BY_SCORE else present_number
+            content[key] = {present(name): part for name, part in content[key].items()}
     sidecar = sidecar_path(path)
     replicates = load_replicates(sidecar) if sidecar.is_file() else None
+    if replicates is not None:
+        replicates = replace(replicates, paths=tuple(map(present_number, replicates.paths)))
     sections = [section for section in content if section not in ABOUT]
     numbers = {where: value for section in sections for where, value in _numbers(content[section], (section,))}
     return EvaluationResult(name, path, content, numbers, replicates)
+
+
+def present_number(where: str) -> str:
+    """The dotted path of a number with the present name of its score."""
+    section, _, rest = where.partition(".")
+    score, dot, rest = rest.partition(".")
+    return f"{section}.{present_name(score)}{dot}{rest}" if section in BY_SCORE else where
 
 
 def _numbers(content: Any, prefix: NumberPath) -> Iterator[tuple[NumberPath, float | None]]:
@@ -218,7 +233,7 @@ def _columns(results: Sequence[EvaluationResult], scores: Sequence[str] | None) 
     if scores is None:
         return [Column(r.name, r, {".".join(path): path for path in r.numbers}) for r in results]
     columns = []
-    for score in dict.fromkeys(scores):
+    for score in dict.fromkeys(map(present_name, scores)):
         found = [(result, _paths_of(result, score)) for result in results]
         if not any(paths for _, paths in found):
             known = ", ".join(dict.fromkeys(name for result in results for name in result.content["scores"]))
@@ -252,6 +267,7 @@ def _labels(columns: Sequence[Column], keys: Sequence[str] | None) -> list[str]:
     every = {label: path for column in columns for label, path in column.paths.items()}
     if keys is None:
         return [label for label, path in every.items() if not set(HIDDEN).intersection(path)]
+    keys = [present_number(key) for key in keys]
     for key in keys:
         if not any(fnmatchcase(label, key) for label in every):
             some = ", ".join(list(every)[:3])

@@ -15,7 +15,7 @@ from segunc.data.labels import LabelMap
 from segunc.data.layout import list_images
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
-from segunc.gallery.inputs import Labels, ReviewLabels, label_files
+from segunc.gallery.inputs import Labels, ReviewLabels, choose_scores, label_files
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader, check_classes
 
@@ -59,12 +59,7 @@ def evaluate_maps(
         check_classes(reader, classes)
     anomaly_files = label_files(anomaly_labels, reader.frames)
     class_files = label_files(labels, reader.frames)
-    chosen = reader.scores if options.scores is None else options.scores
-    for name in chosen:
-        if name not in reader.scores:
-            expected = f"one of {', '.join(reader.scores) or '(there is none)'}"
-            remedy = "check the name, or predict with that score"
-            raise InputError(f"score '{name}' has no maps in {reader.folder}", expected, remedy)
+    chosen = choose_scores(reader, options.scores)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
     evaluator = options.evaluator(
         chosen, classes, reader.frames, anomalies=anomaly_labels is not None, unit_codes=codes

@@ -167,7 +167,7 @@ def export_maps(
     if reader.manifest is None and out.resolve().is_relative_to(maps.resolve()):
         # Its files would be maps of the folder that they were made of.
         raise InputError(f"output {out} lies inside {maps}", "a folder outside the maps", "give another --out")
-    choose_scores(reader, [score])
+    (score,) = choose_scores(reader, [score])
     train_ids = _train_ids(reader) if target.classes and not anomaly_only else None
     stems = _stems(reader.frames, target)
     endings = [target.ending] if train_ids is None else [target.ending, target.classes]

@@ -11,6 +11,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import NULL, Cell, EvaluationResult, csv_text, format_cell, format_number, markdown_table
 from segunc.evaluation.resampling import NumberPath
+from segunc.scores import present_name
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def place_results(
     where no result has a number of the board's protocol."""
     ours = []
     for result in results:
-        for score in scores or result.content["scores"]:
+        for score in map(present_name, scores or result.content["scores"]):
             cells = {name: result.cell(track.number_path(name, score)) for name in track.fields}
             places = {n: _place(board, n, cell.value) for n, cell in cells.items() if cell.value is not None}
             if places:

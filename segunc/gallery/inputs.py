@@ -22,6 +22,7 @@ from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.maps.statistics import Region
+from segunc.scores import present_name
 
 Label = npt.NDArray[np.uint8]
 Labels = Path | Mapping[str, Path]  # a folder of files found by the frames' names, or the file of each frame by name
@@ -41,11 +42,12 @@ def open_maps(folder: Path) -> MapsReader:
 
 def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
     """The scores asked for, each once; all where None. InputError where one of them has no maps."""
-    unknown = [score for score in scores or () if score not in reader.scores]
+    chosen = dict.fromkeys(reader.scores if scores is None else (present_name(name, reader.scores) for name in scores))
+    unknown = [score for score in chosen if score not in reader.scores]
     if unknown:
-        known = ", ".join(reader.scores) or "(there is none)"
-        raise InputError(f"score '{unknown[0]}' has no maps in {reader.folder}", f"one of {known}", "check the name")
-    return list(reader.scores if scores is None else dict.fromkeys(scores))
+        known, remedy = ", ".join(reader.scores) or "(there is none)", "check the name, or predict with that score"
+        raise InputError(f"score '{unknown[0]}' has no maps in {reader.folder}", f"one of {known}", remedy)
+    return list(chosen)
 
 
 def open_images(

@@ -70,7 +70,7 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
     states = {MANIFEST_NAME, *(shard.file(MANIFEST_NAME) for shard in shards)}
     fixed = {TABLE_NAME, MASK_NAME, f"{OVERLAY}.webm", START_LOCK, LOCK_STEM, *locks, *states, *logs}
     records = FrameRecords(out, shards)
-    maps = {*manifest.get("maps", {}), PREDICTION}
+    maps = {described.get("folder", name) for name, described in manifest.get("maps", {}).items()} | {PREDICTION}
 
     def is_ours(file: str) -> bool:
         folder, _, rest = file.partition("/")

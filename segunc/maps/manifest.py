@@ -19,7 +19,7 @@ import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
 from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, Shard, all_shards, joined_state
-from segunc.scores import SCORES
+from segunc.scores import SCORES, former_names, present_name
 
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
@@ -118,6 +118,7 @@ def tool_commit() -> str | None:
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
+    Scores have their present names in ``maps``; where the folder of one has another name, its ``folder`` says so.
     InputError: the file is there but is no manifest of this tool, or of another version of the format, or it names a
     score or a form of values that nothing here knows."""
     path = inside(folder, MANIFEST_NAME)
@@ -141,6 +142,7 @@ def read_manifest(folder: Path) -> Manifest | None:
         if not isinstance(manifest.get(part, {}), dict):
             given = f"{path} holds {part} of type {type(manifest[part]).__name__}"
             raise InputError(given, "an object", "predict again")
+    maps = {}
     for name, described in manifest.get("maps", {}).items():
         safe_name(name, f"{path}: a map", single=True)
         if not isinstance(described, dict):
@@ -148,9 +150,13 @@ def read_manifest(folder: Path) -> Manifest | None:
         if (value := described.get("value")) not in (None, UNIT_VALUE):
             given = f"{path}: the values of '{name}' are {value}"
             raise InputError(given, f"{UNIT_VALUE}, or none", "use the segunc that wrote it")
-        if name != "prediction" and name not in SCORES:
+        present = present_name(name)
+        if present != "prediction" and present not in SCORES:
             remedy = "install the package that the score comes from"
             raise InputError(f"{path}: score '{name}'", f"one of {', '.join(SCORES)}", remedy)
+        safe_name(described.get("folder", name), f"{path}: the folder of {name}", single=True)
+        maps[present] = described if present == name else {**described, "folder": name}
+    manifest["maps"] = maps
     all_shards(manifest)
     if manifest.get("run", {}).get("store") == "hdf5":
         given = f"{path.parent} was written as HDF5 by an earlier version"
@@ -197,7 +203,8 @@ def continued_manifest(folder: Path, before: Manifest | None, manifest: Mapping[
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """The dotted keys in which two ``run`` parts differ, with both values (None where a key is absent)."""
+    """The dotted keys in which two ``run`` parts differ, with both values (None where a key is absent); former names of
+    scores are their present ones."""
 
     def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -206,7 +213,13 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple
             found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
         return found
 
-    before, after = flat(json.loads(json.dumps(old))), flat(json.loads(json.dumps(new)))
+    def present(values: Mapping[str, Any]) -> dict[str, Any]:
+        text = json.dumps(values)
+        for former, name in former_names().items():
+            text = text.replace(json.dumps(former), json.dumps(name))
+        return flat(json.loads(text))
+
+    before, after = present(old), present(new)
     keys = [key for key in before | after if before.get(key) != after.get(key) or (key in before) != (key in after)]
     return [(key, before.get(key), after.get(key)) for key in sorted(keys)]
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name
+from segunc.scores import former_names
 
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
 MOST_SHARDS = 4096
@@ -84,7 +85,10 @@ def all_shards(manifest: dict[str, Any] | None) -> list[Shard]:
 
 
 def parse_record(line: bytes, where: str) -> Record:
-    """The record of a line, else InputError; its name and those of its scores and files are safe, its place is a number."""
+    """The record of a line, else InputError; its name and those of its scores and files are safe, its place is a number.
+    Scores have their present names."""
+    for former, present in former_names().items():  # as keys, so that frames may have any name
+        line = line.replace(f'"{former}":'.encode(), f'"{present}":'.encode())
     try:
         record: Record = json.loads(line)
         name, files, place = record["name"], record["files"].items(), record.get("index", 0)

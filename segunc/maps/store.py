@@ -151,7 +151,8 @@ class MapsWriter:
         files = record["files"] = {}
         for score, values in stored.items():
             floats = values.dtype == np.float16
-            files[score] = f"{score}/{name}.{'npy' if floats else 'png'}"
+            folder = self.manifest["maps"][score].get("folder", score)
+            files[score] = f"{folder}/{name}.{'npy' if floats else 'png'}"
             write_map(self.out, files[score], encode_npy(values) if floats else encode_png(values))
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"

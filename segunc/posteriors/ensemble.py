@@ -31,7 +31,7 @@ TRAIN_MORE = "train more: segunc train --seeds 0,1,2,3"
 class Ensemble(Mixture):
     """Draw s is draw s // M of the posterior of member s mod M, with noise of the member's own.
 
-    Networks give logits of the same classes. Base scores (deterministic-msp, max-logit and so on) are those of member 0.
+    Networks give logits of the same classes. Base scores (deterministic-msp and so on) are those of member 0.
     """
 
     method: ClassVar[str] = "ensemble"

@@ -191,7 +191,10 @@ class Sampler:
         if self.density is not None and FEATURE_DISTANCE in self._needs:
             distances = self.density(images, self.precision)
             both = [extra | {FEATURE_DISTANCE: one[None]} for extra, one in zip(both, distances, strict=True)]
-        sums = [DrawAccumulator(*shape, needs=self._needs, temperature=self.temperature) for _ in images]
+        sums = [
+            DrawAccumulator(*shape, needs=self._needs, temperature=self.temperature, logarithms=fitted[2])
+            for _ in images
+        ]
         pending = PendingDraws(sums)
         left = [runner.draws for runner in self._runners]
         if plain is first and first.folded is None:

@@ -23,6 +23,7 @@ from torch import Tensor
 from segunc.affine.branches import InputTransform
 from segunc.core.errors import InputError
 from segunc.sampling.ending import Upsampling
+from segunc.sampling.logit_sums import OF_LOGITS, LogitSums
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import MAX_LOGIT_STATISTICS, Score
 from segunc.uncertainty import ClassMaxLogits, entropy_share, per_ln
@@ -30,7 +31,7 @@ from segunc.uncertainty import ClassMaxLogits, entropy_share, per_ln
 Backend = Literal["reference", "native", "triton"]
 DISAGREEMENT = ("variance", "votes", "covariance")
 """Evidence of :data:`segunc.scores.EVIDENCE` that needs sums of its own, and each draw's probabilities."""
-NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "max-logit", "energy")
+NATIVE_BASE = ("deterministic-msp", "deterministic-entropy", "deterministic-max-logit", "deterministic-energy")
 """Scores that the compiled tail makes of low-resolution logits in one pass, as their formulas do but for rounding."""
 STRIP_BYTES = 1 << 20
 """Working memory of one strip: it should stay in the cache while the passes of the softmax go over it."""
@@ -52,7 +53,8 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
 
 class DrawAccumulator:
     """Sums over the draws of one frame of (height, width) ``size``, the logits of each divided by the temperature. Sums
-    of how much the draws disagree are kept only where that evidence ``needs`` them, and made by the reference."""
+    of how much the draws disagree, or of their logits, are kept only where that evidence ``needs`` them; the former are
+    made by the reference, and so are the latter where logits are the ``logarithms`` of the scores that count as such."""
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class DrawAccumulator:
         *,
         needs: Collection[str] = (),
         temperature: float = 1.0,
+        logarithms: bool = False,
     ) -> None:
         self.probabilities = torch.zeros(classes, *size, device=device)
         self.entropy = torch.zeros(size, device=device, dtype=torch.float64)
@@ -70,29 +73,35 @@ class DrawAccumulator:
         self.temperature, self.backend = temperature, backend
         further = [name for name in DISAGREEMENT if name in needs]
         self.disagreement = DisagreementSums(further, classes, size, device) if further else None
+        self.logit_sums = None if set(OF_LOGITS).isdisjoint(needs) else LogitSums(needs, classes, size, device)
+        self._logarithms = logarithms and self.logit_sums is not None
         rows = max(1, STRIP_BYTES // (4 * classes * size[1])) if device.type == "cpu" else size[0]
         self._strips = [slice(top, top + rows) for top in range(0, size[0], rows)]
 
     def add(self, logits: Tensor, upsampling: Upsampling) -> None:
         """Add draws ``[S, C, h, w]`` of any floating type, (h, w) what is upsampled to the frame."""
-        if self.backend == "reference" or self.disagreement is not None:
+        if self.backend == "reference" or self.disagreement is not None or self._logarithms:
             for draw in logits:
                 self._add_one(upsampling.apply(draw[None].float())[0])
             return
         if self.backend == "triton":
-            from segunc.sampling.tail_triton import add_draws_triton
-
-            add_draws_triton(logits, upsampling, self.probabilities, self.entropy, self.temperature)
+            from segunc.sampling.tail_triton import add_draws_triton as add_draws
         else:
-            native_tail().add_draws(logits, upsampling, self.entropy, self.probabilities, temperature=self.temperature)
+            add_draws = native_tail().add_draws
+        sums = (self.entropy, self.probabilities, self.logit_sums)
+        add_draws(logits, upsampling, *sums, self.temperature, self.draws)
         self.draws += len(logits)
 
     def _add_one(self, logits: Tensor) -> None:
         for rows in self._strips:
             # One contiguous float32 copy: the passes below then run along rows whatever the layout was.
             z = logits[:, rows].to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+            if self._logarithms and self.logit_sums is not None:
+                self.logit_sums.add(rows, z.exp().div_(self.temperature), self.draws)
             if self.temperature != 1.0:
                 z /= self.temperature
+            if not self._logarithms and self.logit_sums is not None:
+                self.logit_sums.add(rows, z, self.draws)
             z -= z.amax(0)
             p = z.exp()
             total = p.sum(0)
@@ -120,7 +129,11 @@ class DrawAccumulator:
         if len(p) == 1:
             p.fill_(1.0)  # but for rounding, which the stored code would show
         found = {"probabilities": p[None], "total entropy": total[None], "expected entropy": expected[None]}
-        return prediction, found if self.disagreement is None else found | self.disagreement.evidence(self.draws)
+        if self.disagreement is not None:
+            found |= self.disagreement.evidence(self.draws)
+        if self.logit_sums is not None:
+            found |= self.logit_sums.evidence(self.draws, self.temperature)
+        return prediction, found
 
 
 class DisagreementSums:
@@ -215,14 +228,15 @@ def base_maps(
         evidence = base_evidence(logits, upsampling, temperature, statistics, logarithms)
         return {score.name: score(evidence)[0].float() for score in scores}
     entropy = torch.zeros(upsampling.kept, dtype=torch.float64)
-    extremes = maximum, normaliser = torch.empty(upsampling.kept), torch.empty(upsampling.kept)
-    native_tail().add_draws(logits[None], upsampling, entropy, extremes=extremes, temperature=temperature)
+    sums = LogitSums(("mean energy",), len(logits), upsampling.kept, logits.device)
+    native_tail().add_draws(logits[None], upsampling, entropy, logit_sums=sums, temperature=temperature)
+    maximum, normaliser = (plane.float() for plane in sums.planes[:2] if plane is not None)
     found = {
         # The largest probability is exp(max z - logsumexp z), of the logits divided by T.
         "deterministic-msp": -torch.expm1(-normaliser),
         "deterministic-entropy": entropy.mul_(per_ln(logits.shape[0])).float(),
-        "max-logit": maximum * -temperature,
-        "energy": (maximum + normaliser) * -temperature,
+        "deterministic-max-logit": maximum * -temperature,
+        "deterministic-energy": (maximum + normaliser) * -temperature,
     }
     return {score.name: found[score.name] for score in scores}
 

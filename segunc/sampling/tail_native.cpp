@@ -1,5 +1,6 @@
 // The tail of the sampler on a CPU: upsample low-resolution logits of several draws, take the softmax, and add each
-// draw's probabilities and entropy to running sums. Full-resolution logits exist only for one row of a block of columns.
+// draw's probabilities and entropy, and where asked for what its logits are like, to running sums. Full-resolution logits
+// exist only for one row of a block of columns.
 //
 // Nothing here is written for one instruction set: the inner loops run along columns and are left to the compiler's
 // vectoriser. Draws are added one after the other, so that it does not matter in how many calls they come.
@@ -115,14 +116,18 @@ void widen_row(const T* row, const int64_t* strides, int64_t classes, const int3
 struct Planes {
     float* probabilities;  // [C, H, W] sums, or null
     double* entropy;       // [H, W] sums
-    float* maximum;        // [H, W] largest logit, or null
-    float* normaliser;     // [H, W] ln sum exp of the logits minus their maximum, or null
+    double* maximum;       // [H, W] sums of the largest logit, or null
+    double* normaliser;    // [H, W] sums of ln sum exp of the logits minus their maximum; null with maximum
+    double* squares;       // [H, W] squared deviations of maximum + normaliser from its mean, or null; needs both
+    float* means;          // [C, H, W] mean logits, or null
+    double* deviations;    // [H, W] squared deviations from these, summed over the classes; null with means
     int64_t height, width;
 };
 
-// One row of one draw: `upper` and `lower` are the two widened rows [C][BLOCK].
+// One row of one draw, behind `earlier` others: `upper` and `lower` are the two widened rows [C][BLOCK]. A sum of squared
+// deviations from the mean grows by n / (n + 1) times the square of the next one, n the draws before it (Welford 1962).
 void add_row(const float* __restrict upper, const float* __restrict lower, float weight, int64_t classes, int64_t y,
-             int64_t left, int64_t width, const Planes& planes, float* __restrict z) {
+             int64_t left, int64_t width, int64_t earlier, const Planes& planes, float* __restrict z) {
     float maximum[BLOCK], total[BLOCK], dot[BLOCK], inverse[BLOCK];
     for (int64_t x = 0; x < BLOCK; ++x) {
         maximum[x] = -INFINITY;
@@ -136,6 +141,21 @@ void add_row(const float* __restrict upper, const float* __restrict lower, float
             maximum[x] = row[x] > maximum[x] ? row[x] : maximum[x];
         }
     }
+    const int64_t at = y * planes.width + left;
+    if (planes.means != nullptr) {
+        const float step = 1.0f / static_cast<float>(earlier + 1), share = static_cast<float>(earlier) * step;
+        float sum[BLOCK] = {};
+        for (int64_t c = 0; c < classes; ++c) {
+            const float* row = z + c * BLOCK;
+            float* mean = planes.means + c * planes.height * planes.width + at;
+            for (int64_t x = 0; x < width; ++x) {
+                const float deviation = row[x] - mean[x];
+                mean[x] += deviation * step;
+                sum[x] += deviation * deviation;
+            }
+        }
+        for (int64_t x = 0; x < width; ++x) planes.deviations[at + x] += static_cast<double>(sum[x] * share);
+    }
     for (int64_t c = 0; c < classes; ++c) {
         float* row = z + c * BLOCK;
         for (int64_t x = 0; x < BLOCK; ++x) {
@@ -147,7 +167,6 @@ void add_row(const float* __restrict upper, const float* __restrict lower, float
         }
     }
     for (int64_t x = 0; x < BLOCK; ++x) inverse[x] = 1.0f / total[x];
-    const int64_t at = y * planes.width + left;
     if (planes.probabilities != nullptr)
         for (int64_t c = 0; c < classes; ++c) {
             const float* row = z + c * BLOCK;
@@ -159,17 +178,24 @@ void add_row(const float* __restrict upper, const float* __restrict lower, float
         const double h = logarithm(total[x]) - static_cast<double>(dot[x] * inverse[x]);
         planes.entropy[at + x] += h > 0.0 ? h : 0.0;
     }
-    if (planes.maximum != nullptr)
-        for (int64_t x = 0; x < width; ++x) {
-            planes.maximum[at + x] = maximum[x];
-            planes.normaliser[at + x] = static_cast<float>(logarithm(total[x]));
+    if (planes.maximum == nullptr) return;
+    const double draws = static_cast<double>(earlier), share = draws / (draws + 1.0);
+    for (int64_t x = 0; x < width; ++x) {
+        const double largest = maximum[x], normaliser = logarithm(total[x]);
+        double &largests = planes.maximum[at + x], &normalisers = planes.normaliser[at + x];
+        if (planes.squares != nullptr && earlier > 0) {
+            const double deviation = largest + normaliser - (largests + normalisers) / draws;
+            planes.squares[at + x] += deviation * deviation * share;
         }
+        largests += largest;
+        normalisers += normaliser;
+    }
 }
 
 template <typename T>
 void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes, float scale, const int32_t* above,
          const int32_t* below, const float* down, const int32_t* left, const int32_t* right, const float* across,
-         int64_t top, int64_t bottom, const Planes& planes) {
+         int64_t top, int64_t bottom, int64_t earlier, const Planes& planes) {
     std::vector<float> narrow(classes * (BLOCK + 2)), upper(classes * BLOCK), lower(classes * BLOCK), z(classes * BLOCK);
     for (int64_t first = top; first < bottom;) {
         int64_t last = first + 1;  // output rows between the same two low-resolution rows
@@ -186,7 +212,7 @@ void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes
                               width, scale, narrow.data(), lower.data());
                 const float* second = below[first] != above[first] ? lower.data() : upper.data();
                 for (int64_t y = first; y < last; ++y)
-                    add_row(upper.data(), second, down[y], classes, y, x, width, planes, z.data());
+                    add_row(upper.data(), second, down[y], classes, y, x, width, earlier + s, planes, z.data());
             }
         }
         first = last;
@@ -197,18 +223,20 @@ void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes
 
 extern "C" {
 
-// Adds `draws` draws to the sums for output rows top..bottom-1. Strides are in elements, of draw, class, row and column.
+// Adds `draws` draws, behind `earlier` others, to the sums for output rows top..bottom-1. Strides are in elements, of draw,
+// class, row and column.
 void segunc_add_draws(const void* logits, int32_t bfloat16, const int64_t* strides, int64_t draws, int64_t classes,
                       float scale, const int32_t* above, const int32_t* below, const float* down, const int32_t* left,
                       const int32_t* right, const float* across, int64_t top, int64_t bottom, int64_t height,
-                      int64_t width, float* probabilities, double* entropy, float* maximum, float* normaliser) {
-    const Planes planes{probabilities, entropy, maximum, normaliser, height, width};
+                      int64_t width, int64_t earlier, float* probabilities, double* entropy, double* maximum,
+                      double* normaliser, double* squares, float* means, double* deviations) {
+    const Planes planes{probabilities, entropy, maximum, normaliser, squares, means, deviations, height, width};
     if (bfloat16 != 0)
         add(static_cast<const uint16_t*>(logits), strides, draws, classes, scale, above, below, down, left, right,
-            across, top, bottom, planes);
+            across, top, bottom, earlier, planes);
     else
         add(static_cast<const float*>(logits), strides, draws, classes, scale, above, below, down, left, right, across,
-            top, bottom, planes);
+            top, bottom, earlier, planes);
 }
 
 // Maps of pixels first..last-1 from the sums over draws: class, and the two entropies times `scale`, in float64: epistemic

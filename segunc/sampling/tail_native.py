@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from segunc.sampling.ending import Upsampling
+from segunc.sampling.logit_sums import LogitSums
 from segunc.uncertainty import per_ln
 
 SOURCE = Path(__file__).with_name("tail_native.cpp")
@@ -47,16 +48,17 @@ class NativeTail:
         upsampling: Upsampling,
         entropy: Tensor,
         probabilities: Tensor | None = None,
-        extremes: tuple[Tensor, Tensor] | None = None,
+        logit_sums: LogitSums | None = None,
         temperature: float = 1.0,
+        earlier: int = 0,
     ) -> None:
-        """Add draws ``[S, C, h, w]`` of any floating type and strides to sums, in their order.
+        """Add draws ``[S, C, h, w]`` of any floating type and strides to sums of ``earlier`` ones, in their order.
 
         Args:
             logits: that are upsampled to (H, W), the ``kept`` size of the upsampling, and divided by the temperature.
             entropy: ``[H, W]`` float64 contiguous, gains sum H(p) in nats.
             probabilities: ``[C, H, W]`` float32 contiguous, gains sum p; or None.
-            extremes: two ``[H, W]`` float32, set to the last draw's max z and ``ln sum exp(z - max z)``; or None.
+            logit_sums: of the logits; or None.
         """
         assert self.library is not None
         if logits.dtype not in (torch.float32, torch.bfloat16):
@@ -65,12 +67,12 @@ class NativeTail:
         given = (logits.data_ptr(), logits.dtype == torch.bfloat16, (ctypes.c_int64 * 4)(*logits.stride()))
         taps = [line for axis in (0, 1) for line in upsampling.taps(axis)]  # held while their memory is read
         sources = [line.data_ptr() for line in taps]
-        sums = (probabilities, entropy, *(extremes or (None, None)))
+        sums = (probabilities, entropy, *(logit_sums.planes if logit_sums else [None] * 5))
         targets = [None if one is None else one.data_ptr() for one in sums]
         add = self.library.segunc_add_draws
 
         def rows(first: int, last: int) -> None:
-            add(*given, draws, classes, 1.0 / temperature, *sources, first, last, height, width, *targets)
+            add(*given, draws, classes, 1.0 / temperature, *sources, first, last, height, width, earlier, *targets)
 
         _in_threads(rows, height)
 
@@ -122,7 +124,7 @@ def _build(compiler: str, path: Path) -> None:
 
 def _load(path: Path) -> ctypes.CDLL:
     library, p, n = ctypes.CDLL(str(path)), ctypes.c_void_p, ctypes.c_int64
-    library.segunc_add_draws.argtypes = [p, ctypes.c_int32, p, n, n, ctypes.c_float, *[p] * 6, *[n] * 4, *[p] * 4]
+    library.segunc_add_draws.argtypes = [p, ctypes.c_int32, p, n, n, ctypes.c_float, *[p] * 6, *[n] * 5, *[p] * 7]
     library.segunc_finish.argtypes = [p, p, n, n, n, ctypes.c_double, n, n, p, p, p]
     return library
 

@@ -6,25 +6,25 @@ once for all draws of a call. It was checked in Triton's interpreter; nothing wa
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from segunc.sampling.ending import Upsampling
+from segunc.sampling.logit_sums import LogitSums
 
 TILE = 4096
 """Classes times columns that one program holds; probabilities and logits of a tile fill about its registers."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _add_draws(
-    logits: Any, probabilities: Any, entropy: Any, above: Any, below: Any, down: Any, left: Any, right: Any, across: Any,
-    stride_draw: Any, stride_class: Any, stride_row: Any, stride_column: Any, draws: Any, classes: Any, height: Any,
-    width: Any, factor: Any, CLASSES: tl.constexpr, COLUMNS: tl.constexpr,
-) -> None:  # fmt: skip
+def _add_draws(  # type: ignore[no-untyped-def]  # Triton cannot read annotations of its arguments but constexpr
+    logits, probabilities, entropy, above, below, down, left, right, across,
+    maxima, normalisers, squares, means, deviations, stride_draw, stride_class,
+    stride_row, stride_column, draws, earlier, classes, height, width, factor,
+    ENERGY: tl.constexpr, SPREAD: tl.constexpr, VARIANCE: tl.constexpr, CLASSES: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
     y = tl.program_id(1)
     x = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     c = tl.arange(0, CLASSES)
@@ -37,8 +37,18 @@ def _add_draws(
     at = (c * stride_class)[:, None]
     plane = c.to(tl.int64)[:, None] * height * width + (y * width + x)[None, :]
     p_sum = tl.load(probabilities + plane, held, 0.0)
-    h_sum = tl.load(entropy + y * width + x, inside, 0.0)
-    for _ in range(draws):
+    pixel = y * width + x
+    h_sum = tl.load(entropy + pixel, inside, 0.0)
+    # Sums that nobody asked for are compiled away, with their pointers.
+    if ENERGY:
+        largest_sum = tl.load(maxima + pixel, inside, 0.0)
+        normaliser_sum = tl.load(normalisers + pixel, inside, 0.0)
+    if SPREAD:
+        squares_sum = tl.load(squares + pixel, inside, 0.0)
+    if VARIANCE:
+        mean = tl.load(means + plane, held, 0.0)
+        deviations_sum = tl.load(deviations + pixel, inside, 0.0)
+    for n in range(earlier, earlier + draws):
         upper = logits + y0 * stride_row + at
         lower = logits + y1 * stride_row + at
         a = tl.load(upper + column0, held, 0.0).to(tl.float32) * factor
@@ -48,7 +58,12 @@ def _add_draws(
         b = tl.load(lower + column1, held, 0.0).to(tl.float32) * factor
         second = a + wx * (b - a)
         z = tl.where((c < classes)[:, None], first + wy * (second - first), float("-inf"))
-        z = z - tl.max(z, 0)[None, :]
+        if VARIANCE:
+            deviation = tl.where((c < classes)[:, None], z - mean, 0.0)
+            mean += deviation / (n + 1.0)
+            deviations_sum += (tl.sum(deviation * deviation, 0) * (n / (n + 1.0))).to(tl.float64)
+        largest = tl.max(z, 0)
+        z = z - largest[None, :]
         e = tl.exp(z)
         total = tl.sum(e, 0)
         # Absent classes are -inf here and must not make 0 x inf.
@@ -56,21 +71,48 @@ def _add_draws(
         p_sum += e / total[None, :]
         h = tl.log(total) - dot / total
         h_sum += tl.where(h > 0, h, 0.0).to(tl.float64)
+        if ENERGY:
+            wide, normaliser = largest.to(tl.float64), tl.log(total.to(tl.float64))
+            if SPREAD:
+                apart = wide + normaliser - (largest_sum + normaliser_sum) / tl.maximum(n, 1)
+                squares_sum += apart * apart * (n / (n + 1.0))
+            largest_sum += wide
+            normaliser_sum += normaliser
         logits += stride_draw
     tl.store(probabilities + plane, p_sum, held)
-    tl.store(entropy + y * width + x, h_sum, inside)
+    tl.store(entropy + pixel, h_sum, inside)
+    if ENERGY:
+        tl.store(maxima + pixel, largest_sum, inside)
+        tl.store(normalisers + pixel, normaliser_sum, inside)
+    if SPREAD:
+        tl.store(squares + pixel, squares_sum, inside)
+    if VARIANCE:
+        tl.store(means + plane, mean, held)
+        tl.store(deviations + pixel, deviations_sum, inside)
 
 
 def add_draws_triton(
-    logits: Tensor, upsampling: Upsampling, probabilities: Tensor, entropy: Tensor, temperature: float = 1.0
+    logits: Tensor,
+    upsampling: Upsampling,
+    entropy: Tensor,
+    probabilities: Tensor,
+    logit_sums: LogitSums | None = None,
+    temperature: float = 1.0,
+    earlier: int = 0,
 ) -> None:
-    """Add draws ``[S, C, h, w]`` to the contiguous sums of p ``[C, H, W]`` float32 and of H(p) ``[H, W]`` float64."""
+    """Add draws ``[S, C, h, w]`` to the sums of ``earlier`` ones: of H(p) ``[H, W]`` float64, of p ``[C, H, W]`` float32, both
+    contiguous, and of the logits."""
     draws, classes = logits.shape[:2]
     height, width = upsampling.kept
     padded = triton.next_power_of_2(classes)
-    columns = max(16, min(128, TILE // padded))
+    planes = [None] * 5 if logit_sums is None else list(logit_sums.planes)
+    energy, _, spread, variance, _ = (plane is not None for plane in planes)
+    columns = max(16, min(128, TILE // padded // (2 if variance else 1)))  # mean logits take as many registers again
     taps = [t.to(logits.device) for axis in (0, 1) for t in upsampling.taps(axis)]
     with torch.device(logits.device):
-        numbers = (*logits.stride(), draws, classes, height, width, 1.0 / temperature)
+        numbers = (*logits.stride(), draws, earlier, classes, height, width, 1.0 / temperature)
         grid = (triton.cdiv(width, columns), height)
-        _add_draws[grid](logits, probabilities, entropy, *taps, *numbers, CLASSES=padded, COLUMNS=columns)
+        flags = {"ENERGY": energy, "SPREAD": spread, "VARIANCE": variance}
+        _add_draws[grid](
+            logits, probabilities, entropy, *taps, *planes, *numbers, **flags, CLASSES=padded, COLUMNS=columns
+        )

@@ -30,7 +30,7 @@ from segunc.processing.frames import FrameProcess
 from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
-from segunc.scores import DEFAULT_SCORES, MAX_LOGIT_STATISTICS, SCORES, check_scores
+from segunc.scores import DEFAULT_SCORES, MAX_LOGIT_STATISTICS, SCORES, check_scores, present_name
 from segunc.verbs.execution import Asked, Execution, choose_execution, make_sampler
 
 MOST_WRITERS = 8
@@ -158,7 +158,7 @@ def read_options(options: PredictOptions) -> Request:
             both = f"--smooth with --shard {shard}: each frame needs all before it"
             raise InputError(both, "one of the two", "give every process videos of its own")
     scores = check_scores(options.scores or DEFAULT_SCORES)
-    check_scores([options.overlay_score])
+    (shown,) = check_scores([options.overlay_score])
     one_by_one = tiling is not None or options.smooth is not None or options.redraw
     return Request(
         model=Path(options.model),
@@ -169,7 +169,7 @@ def read_options(options: PredictOptions) -> Request:
         scores=tuple(scores),
         region=region,
         thresholds=_component_thresholds(options.component_threshold, scores),
-        overlay=options.overlay_score if options.overlay else None,
+        overlay=shown if options.overlay else None,
         overwrite=options.overwrite,
         sampling=options,
         asked=Asked(options.chunk, options.frames_at_once, options.compile, one_by_one, options.size, tiling),
@@ -179,6 +179,7 @@ def read_options(options: PredictOptions) -> Request:
 
 
 def _component_thresholds(given: Mapping[str, float], scores: Sequence[str]) -> dict[str, float]:
+    given = {present_name(score): value for score, value in given.items()}
     unknown = sorted(set(given) - set(scores))
     if unknown:
         raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")

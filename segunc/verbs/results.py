@@ -27,6 +27,7 @@ from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions
+from segunc.scores import present_name
 from segunc.verbs.labels import label_arguments, split_samples
 
 VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}  # the other formats of export are benchmarks
@@ -254,12 +255,13 @@ def summary(options: SummaryOptions) -> SummaryResult:
             notes.append(f"{folder} is smoothed along the video; {also}")
         if manifest.get("failed"):
             notes.append(f"{len(manifest['failed'])} frames of {folder} failed and are in no list")
-    moments = worst_moments(folders, options.score, options.statistic, count=options.top, apart=options.apart)
-    label = worst_moments(folders, options.label_score, "mean", count=options.top, apart=options.apart)
+    score, label_score = present_name(options.score), present_name(options.label_score)
+    moments = worst_moments(folders, score, options.statistic, count=options.top, apart=options.apart)
+    label = worst_moments(folders, label_score, "mean", count=options.top, apart=options.apart)
     if not moments:
         given = f"{options.maps} holds no finished frame"
         raise InputError(given, "at least one", "let the prediction finish one first")
-    by, label_by = f"{options.score}.{options.statistic}", f"{options.label_score}.mean"
+    by, label_by = f"{score}.{options.statistic}", f"{label_score}.mean"
     out = _path(options.out)
     if out is not None:
         write_moments(out, {"moments": (by, moments), "label": (label_by, label)})

@@ -36,7 +36,7 @@ def make_frame(seed: int, size: tuple[int, int] = SIZE) -> Run:
         "msp": max_softmax(mean),
         "entropy": parts.entropy,
         "epistemic": parts.epistemic,
-        "energy": energy(logits),
+        "deterministic-energy": energy(logits),
     }
     stored = {name: encode_score(name, value[0].numpy()) for name, value in values.items()}
     prediction = mean[0].argmax(0)

@@ -31,7 +31,7 @@ from tests.maps.foreign import write_map
 PALETTE = tuple((40 * i, 20, 90) for i in range(len(CLASSES)))
 CITY = LabelMap("city", CLASSES, PALETTE, {7: 0, 26: 1, 23: 2, 21: 3, 0: 255})
 """The raw ids are none of the train ids, so labels that were not mapped cannot pass."""
-SCORES = ("msp", "entropy", "epistemic", "energy")
+SCORES = ("msp", "entropy", "epistemic", "deterministic-energy")
 
 
 def write_labels(root: Path, run: dict[str, Run]) -> None:
@@ -112,7 +112,10 @@ def test_one_kind_of_label_and_some_scores_alone(folder):
     anomaly_only = evaluate(folder, labels=None)
     assert anomaly_only["segmentation"]["miou"] is None
     assert anomaly_only["scores"] == evaluate(folder)["scores"]
-    assert list(evaluate(folder, options={"scores": ["energy", "msp"]})["scores"]) == ["energy", "msp"]  # as given
+    assert list(evaluate(folder, options={"scores": ["deterministic-energy", "msp"]})["scores"]) == [
+        "deterministic-energy",
+        "msp",
+    ]  # as given
     labels_only = evaluate(folder, anomaly_labels=None)
     assert labels_only["scores"] == {}
     assert labels_only["calibration"] == evaluate(folder)["calibration"]
@@ -274,7 +277,10 @@ def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
         ({"tracks": ("board",)}, "one of smiyc-anomaly, smiyc-obstacle"),
         ({"mode": "strict"}, "smiyc or inclusive"),
         ({"resample": r"oslo_\d"}, "finds nothing in the frame name bergen/frame_0"),
-        ({"scores": ["sharpness"]}, r"score 'sharpness' has no maps .* one of energy, entropy, epistemic, msp"),
+        (
+            {"scores": ["sharpness"]},
+            r"score 'sharpness' has no maps .* one of deterministic-energy, entropy, epistemic, msp",
+        ),
     ],
 )
 def test_options_that_fit_nothing_are_refused(folder, options, message):

@@ -21,7 +21,7 @@ from segunc.maps.encoding import decode_unit
 from segunc.scores import stored_as_codes
 from tests.evaluation.runs import CLASSES, Run, make_frame, make_run
 
-SCORES = ("msp", "entropy", "epistemic", "energy")
+SCORES = ("msp", "entropy", "epistemic", "deterministic-energy")
 
 
 def nulls(value: Any, path: str = "") -> Iterator[str]:
@@ -99,8 +99,8 @@ def test_segmentation_and_calibration_are_over_the_class_labels(run, result):
 @pytest.mark.parametrize(
     ("lacking", "expected"),
     [
-        ("anomaly labels", "scores.energy.pooled.auroc"),
-        ("anomaly", "scores.energy.pooled.fpr95"),
+        ("anomaly labels", "scores.deterministic-energy.pooled.auroc"),
+        ("anomaly", "scores.deterministic-energy.pooled.fpr95"),
         ("class labels", "segmentation.miou"),
         ("prediction", "segmentation.miou"),
         ("probabilities", "calibration.nll"),
@@ -108,7 +108,7 @@ def test_segmentation_and_calibration_are_over_the_class_labels(run, result):
     ],
 )
 def test_every_null_has_a_reason_and_every_reason_a_null(run, lacking, expected):
-    evaluator = Evaluator(("energy",), None if lacking == "class labels" else CLASSES)
+    evaluator = Evaluator(("deterministic-energy",), None if lacking == "class labels" else CLASSES)
     for name, frame in run.items():
         stored = {key: values for key, values in frame.stored.items() if lacking != "msp" or key != "msp"}
         anomaly = np.where(frame.anomaly == 1, 255, frame.anomaly) if lacking == "anomaly" else frame.anomaly
@@ -137,13 +137,13 @@ def test_a_class_that_never_occurs_is_null_and_left_out_of_the_mean():
 
 
 ODD = make_frame(9)
-NAN = np.where(ODD.anomaly == 0, np.float16(np.nan), ODD.stored["energy"])
+NAN = np.where(ODD.anomaly == 0, np.float16(np.nan), ODD.stored["deterministic-energy"])
 NO_EPISTEMIC = {name: values for name, values in ODD.stored.items() if name != "epistemic"}
 ENTROPY = ODD.stored["entropy"]
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"stored": ODD.stored | {"entropy": ENTROPY[:-1]}}, "odd: the map 'entropy' is 23 x 36; expected 24 x 36"),
     ({"prediction": ODD.prediction[:, :-1]}, "frame odd: the prediction is 24 x 35"),
-    ({"stored": ODD.stored | {"energy": NAN}}, "the map 'energy': a score is NaN"),
+    ({"stored": ODD.stored | {"deterministic-energy": NAN}}, "the map 'deterministic-energy': a score is NaN"),
     ({"stored": NO_EPISTEMIC}, "there is no map 'epistemic'"),
     ({"stored": ODD.stored | {"entropy": decode_unit(ENTROPY)}}, "'entropy' is stored as float; expected unit-code"),
     ({"prediction": ODD.prediction + np.uint8(9)}, "the prediction holds the class ids"),
@@ -171,9 +171,9 @@ def test_a_bad_frame_is_named_left_out_and_leaves_no_trace(run, fault, message):
 
 def test_scores_of_ignored_pixels_may_be_anything(run):
     frame = run["lund/frame_2"]
-    hole = np.where(frame.anomaly == 255, np.float16(np.nan), frame.stored["energy"])
-    evaluator = Evaluator(("energy",), None)
-    assert evaluator.update("f", {"energy": hole}, anomaly=frame.anomaly)
+    hole = np.where(frame.anomaly == 255, np.float16(np.nan), frame.stored["deterministic-energy"])
+    evaluator = Evaluator(("deterministic-energy",), None)
+    assert evaluator.update("f", {"deterministic-energy": hole}, anomaly=frame.anomaly)
 
 
 def test_nothing_to_score_is_an_error():

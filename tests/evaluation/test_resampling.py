@@ -33,7 +33,7 @@ from segunc.evaluation.resampling import (
 from segunc.metrics.selective import SELECTIVE_NUMBERS
 from tests.evaluation.runs import CLASSES, make_frame
 
-SCORES = ("entropy", "energy")
+SCORES = ("entropy", "deterministic-energy")
 CONDITIONAL = ("accurate_if_certain", "uncertain_if_inaccurate")
 
 

@@ -34,7 +34,8 @@ def ours(out: Path, names: tuple[str, ...] = NAMES, **run: int) -> Path:
             unit = generator.random((2, 6, 8), np.float32)
             logits = -20 * generator.random((6, 8), np.float32)
             ids = generator.integers(0, len(CLASSES), (6, 8), np.uint8)
-            writer.write(name, {"prediction": ids, "entropy": unit[0], "epistemic": unit[1], "max-logit": logits})
+            maps = {"prediction": ids, "entropy": unit[0], "epistemic": unit[1], "deterministic-max-logit": logits}
+            writer.write(name, maps)
     return out
 
 
@@ -42,7 +43,7 @@ def smiyc(maps: Path, out: Path, score: str = "entropy", *, overwrite: bool = Fa
     return export_maps(maps, out, score, "smiyc", method="Mine", dataset="AnomalyTrack-all", overwrite=overwrite)
 
 
-@pytest.mark.parametrize("score", ["entropy", "max-logit"])
+@pytest.mark.parametrize("score", ["entropy", "deterministic-max-logit"])
 def test_smiyc_files_are_what_the_benchmark_reads(tmp_path: Path, score: str) -> None:
     maps = ours(tmp_path / "maps")
     summary = smiyc(maps, tmp_path / "out", score)
@@ -89,13 +90,13 @@ def test_fishyscapes_files_are_a_score_and_train_ids_under_the_number_of_their_i
 
 
 def test_an_export_to_fishyscapes_is_evaluated_to_the_numbers_of_its_maps(tmp_path: Path) -> None:
-    maps, out, labels = ours(tmp_path / "maps", BOARD), tmp_path / "max-logit", tmp_path / "labels"
-    export_maps(maps, out, "max-logit", "fishyscapes")
+    maps, out, labels = ours(tmp_path / "maps", BOARD), tmp_path / "deterministic-max-logit", tmp_path / "labels"
+    export_maps(maps, out, "deterministic-max-logit", "fishyscapes")
     for seed, name in enumerate(BOARD):
         mask = np.random.default_rng(9 + seed).integers(0, 2, (6, 8), np.uint8)
         write_map(labels / f"{Path(name).name.removesuffix('_rgb')}_labels.png", mask)
     files = {path.stem: path for path in labels.iterdir()}  # as a data set names them its own way
-    options = EvaluationOptions(scores=["max-logit"], protocols=["pooled"], resampling=Resampling(0))
+    options = EvaluationOptions(scores=["deterministic-max-logit"], protocols=["pooled"], resampling=Resampling(0))
     results = [
         evaluate_maps(folder, anomaly_labels=given, options=options).result
         for folder, given in ((maps, labels), (out, labels), (out, files))
@@ -143,11 +144,11 @@ def test_predictions_of_other_tools_are_train_ids_or_missing(tmp_path: Path) -> 
 @pytest.mark.parametrize("to", ["smiyc", "fishyscapes"])
 def test_an_export_is_read_back_as_a_foreign_folder(tmp_path: Path, to: str) -> None:
     maps = ours(tmp_path / "maps")
-    export_maps(maps, tmp_path / "out", "max-logit", to, method="Mine", dataset="Set")
+    export_maps(maps, tmp_path / "out", "deterministic-max-logit", to, method="Mine", dataset="Set")
     back = MapsReader(tmp_path / "out")
     (score,) = back.scores
     assert score == ("Mine" if to == "smiyc" else "out")
-    keys = score_keys(MapsReader(maps).read_stored("a/one", "max-logit"))
+    keys = score_keys(MapsReader(maps).read_stored("a/one", "deterministic-max-logit"))
     np.testing.assert_array_equal(score_keys(back.read_stored("one", score)), keys)
 
 
@@ -280,7 +281,10 @@ def test_what_becomes_zero_and_what_is_unfinished_is_said(tmp_path: Path) -> Non
     ("changes", "said"),
     [
         ({"to": "kitti"}, "the format 'kitti'; expected one of smiyc, fishyscapes"),
-        ({"score": "entropie"}, r"score 'entropie' has no maps in .* one of entropy, epistemic, max-logit"),
+        (
+            {"score": "entropie"},
+            r"score 'entropie' has no maps in .* one of entropy, epistemic, deterministic-max-logit",
+        ),
         ({"score": "prediction"}, "score 'prediction' has no maps"),
         ({"method": ""}, "--to smiyc without --method"),
         ({"dataset": ""}, "--to smiyc without --dataset"),

@@ -135,7 +135,7 @@ def test_labels_that_do_not_fit_are_refused_or_cost_their_frame(maps: Path, tmp_
 def test_an_export_is_replaced_on_request_only_and_files_of_others_never(maps: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     export_fiftyone(ViewerMaps(maps), out)
-    assert (out / "heatmaps" / "max-logit").is_dir()
+    assert (out / "heatmaps" / "deterministic-max-logit").is_dir()
     with pytest.raises(InputError, match=r"holds an export; .*--overwrite removes it"):
         export_fiftyone(ViewerMaps(maps), out)
     export_fiftyone(ViewerMaps(maps, ["entropy"]), out, overwrite=True)
@@ -202,11 +202,11 @@ def rows_of(recording: Path, entity: str, component: str) -> dict[int, tuple[flo
 
 def test_a_recording_holds_the_maps_at_their_times(drive: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out.rrd"
-    summary = export_rerun(ViewerMaps(drive, ["entropy", "max-logit"]), out)
+    summary = export_rerun(ViewerMaps(drive, ["entropy", "deterministic-max-logit"]), out)
     assert (summary.written, summary.failed, summary.folder) == (4, {}, out)
     assert [path.name for path in out.parent.iterdir()] == ["out.rrd"]
     reader = MapsReader(drive)
-    for score in ("entropy", "max-logit"):
+    for score in ("entropy", "deterministic-max-logit"):
         rows = rows_of(out, f"/scores/{score}", "DepthImage:buffer")
         assert sorted(rows) == [0, 1, 2, 3]
         for frame, (time, value) in rows.items():

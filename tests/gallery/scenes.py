@@ -18,7 +18,7 @@ from tests.maps.fakes import CLASSES, PALETTE
 
 NAMES = ("a dark", "b&<mid>#1", "c%20 100%", "sub/d", "sub/e 'quoted'", "sub/f bright")
 SIZE = (30, 40)
-SCORES = ("entropy", "epistemic", "max-logit")
+SCORES = ("entropy", "epistemic", "deterministic-max-logit")
 LABEL_MAP = LabelMap("three", CLASSES, PALETTE, {0: 0, 1: 1, 2: 2, 255: 255})
 OBJECT = (slice(8, 18), slice(5, 17))
 SECOND_OBJECT = (slice(20, 26), slice(25, 35))
@@ -39,7 +39,11 @@ def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
     """Textured maps whose mean follows the picture's brightness."""
     noise = np.random.default_rng(seed).random(SIZE, np.float32)
     entropy = np.clip(0.75 * grey + 0.25 * noise + shift, 0, 1).astype(np.float32)
-    return {"entropy": entropy, "epistemic": 0.2 * entropy**2 * noise, "max-logit": 12 * (entropy - 1) - 3 * noise}
+    return {
+        "entropy": entropy,
+        "epistemic": 0.2 * entropy**2 * noise,
+        "deterministic-max-logit": 12 * (entropy - 1) - 3 * noise,
+    }
 
 
 def write_maps(images: Path, out: Path, *, seed: int = 0, shift: float = 0.0, skip: Sequence[str] = ()) -> Path:

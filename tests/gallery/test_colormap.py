@@ -31,13 +31,13 @@ def test_values_beyond_the_range_take_its_end_and_the_label_says_so() -> None:
 def test_a_range_of_ones_own_marks_its_open_ends() -> None:
     assert display_range("entropy", (0, 0.5)).ticks[2] == ">= 0.5"
     assert display_range("epistemic", (0, 1)).ticks[2] == "1"
-    assert display_range("max-logit", (-20, 0)).ticks == ("<= -20", "-10", ">= 0")
+    assert display_range("deterministic-max-logit", (-20, 0)).ticks == ("<= -20", "-10", ">= 0")
 
 
 @pytest.mark.parametrize("given", [None, (1, 0), (0, 0), (0, float("nan"))])
 def test_no_range_is_guessed(given: tuple[float, float] | None) -> None:
     with pytest.raises(InputError, match="range"):
-        display_range("max-logit", given)
+        display_range("deterministic-max-logit", given)
 
 
 def test_levels_are_linear_between_the_ends() -> None:

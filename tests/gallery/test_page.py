@@ -71,9 +71,9 @@ def test_header_says_what_made_the_maps(full_page: Path) -> None:
 
 
 def test_unbounded_scores_span_the_whole_set(full_page: Path, scene: Scene) -> None:
-    shown = table(full_page, "page")["scores"]["max-logit"]
+    shown = table(full_page, "page")["scores"]["deterministic-max-logit"]
     reader = MapsReader(scene.maps)
-    ends = [np.percentile(reader.read(name, "max-logit"), (1, 99)) for name in NAMES]
+    ends = [np.percentile(reader.read(name, "deterministic-max-logit"), (1, 99)) for name in NAMES]
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
     assert shown["low"] <= low <= shown["low"] + (high - low) / 10
     assert shown["high"] - (high - low) / 10 <= high <= shown["high"]
@@ -201,7 +201,7 @@ def test_a_damaged_map_leaves_the_others(copy: Path, tmp_path: Path) -> None:
     assert "cannot be read" in found["problems"]["2"][0]
     kind = found["kinds"][found["kind"][2]]
     assert "entropy" not in kind
-    assert {"epistemic", "max-logit", "prediction", "image"} <= set(kind)
+    assert {"epistemic", "deterministic-max-logit", "prediction", "image"} <= set(kind)
 
 
 def test_labels_that_lack_or_do_not_fit_are_said(scene: Scene, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path) -> None:
-    scores = ("entropy", "max-logit")
+    scores = ("entropy", "deterministic-max-logit")
     written = write_pictures(scene.maps, tmp_path / "out", scores=scores, anomaly_labels=scene.anomaly)
     assert written.failed == {}
     expected = [f"overlay-{score}/{name}.png" for score in scores for name in NAMES]
@@ -106,7 +106,7 @@ def test_a_damaged_map_does_not_stop_the_others(copy: Path, tmp_path: Path) -> N
     [
         ({"scores": ["entropie"]}, "score 'entropie' has no maps"),
         ({"frames": ["nothing*"]}, r"no frame of .* is named 'nothing\*'"),
-        ({"ranges": {"energy": (0, 1)}}, "a range for 'energy'"),
+        ({"ranges": {"deterministic-energy": (0, 1)}}, "a range for 'deterministic-energy'"),
         ({"ranges": {"entropy": (1, 0)}}, r"display range 1\.\.0"),
     ],
 )

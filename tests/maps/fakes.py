@@ -15,7 +15,7 @@ from segunc.frames.sources import Frame
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import Maps
 
-SCORES = ("entropy", "epistemic", "max-logit")
+SCORES = ("entropy", "epistemic", "deterministic-max-logit")
 CLASSES = ("road", "car", "sky")
 PALETTE = ((128, 64, 128), (0, 0, 142), (70, 130, 180))
 
@@ -75,7 +75,7 @@ def process(frames: list[Frame]) -> list[Maps]:
         "prediction": images.argmax(axis=3).astype(np.uint8),
         "entropy": np.clip(0.9 * grey + 0.1 * images.mean(), 0, 1),
         "epistemic": grey**2 * 0.2,
-        "max-logit": -10 * grey,
+        "deterministic-max-logit": -10 * grey,
     }
     return [{name: values[i] for name, values in maps.items()} for i in range(len(frames))]
 

@@ -20,7 +20,7 @@ from tests.maps.foreign import write_map
 VALUES = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
 CODES = encode_unit(VALUES)
 FLAT, PICTURE = np.zeros((3, 4), np.float32), np.zeros((3, 4, 3), np.uint8)
-OURS = {"prediction": CODES // 65535, "entropy": VALUES, "epistemic": FLAT, "max-logit": FLAT}
+OURS = {"prediction": CODES // 65535, "entropy": VALUES, "epistemic": FLAT, "deterministic-max-logit": FLAT}
 
 
 def written(folder: Path, *places: str, values: np.ndarray = VALUES) -> Path:
@@ -92,7 +92,11 @@ def test_the_name_of_a_score_does_not_make_codes_of_ours(tmp_path: Path) -> None
     with MapsWriter(tmp_path / "ours", manifest()) as writer:
         writer.write("1", OURS)
     ours = MapsReader(tmp_path / "ours")
-    assert (ours.form("entropy"), ours.form("max-logit"), ours.form("unknown")) == ("unit-code", "linear", "linear")
+    assert (ours.form("entropy"), ours.form("deterministic-max-logit"), ours.form("unknown")) == (
+        "unit-code",
+        "linear",
+        "linear",
+    )
     np.testing.assert_array_equal(ours.read("1", "entropy"), decode_unit(CODES))
     np.testing.assert_array_equal(ours.read_stored("1", "entropy"), theirs.read_stored("1", "entropy"))
 

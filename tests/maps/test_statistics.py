@@ -44,7 +44,7 @@ def predict(given: Path, out: Path, **settings: Any) -> Path:
 SIDES = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
-@given(st.integers(0, 10**6), SIDES, st.booleans(), st.sampled_from(["epistemic", "energy"]))
+@given(st.integers(0, 10**6), SIDES, st.booleans(), st.sampled_from(["epistemic", "deterministic-energy"]))
 def test_statistics_are_those_of_numpy(seed: int, size: tuple[int, int], masked: bool, score: str) -> None:
     generator = np.random.default_rng(seed)
     values = generator.random(size, np.float32) ** 3 * (1 if score == "epistemic" else -40)
@@ -99,7 +99,7 @@ def test_outside_is_0_and_counts_for_nothing(tmp_path: Path, region: Region) -> 
         inside = whole.read(names[0], score)[:16].astype(np.float64)
         assert record["mean"][score] == pytest.approx(inside.mean(), rel=1e-6)
         assert record["max"][score] == pytest.approx(inside.max(), rel=1e-6)
-    assert record["mean"]["max-logit"] != whole.records[names[0]]["mean"]["max-logit"]
+    assert record["mean"]["deterministic-max-logit"] != whole.records[names[0]]["mean"]["deterministic-max-logit"]
 
 
 def test_the_manifest_and_the_reader_know_the_region(tmp_path: Path, region: Region) -> None:
@@ -159,11 +159,11 @@ def test_the_table_holds_what_the_lines_hold(tmp_path: Path) -> None:
     records = [json.loads(line) for line in (out / "frames.jsonl").read_text().splitlines()]
     assert [(row["name"], float(row["time"])) for row in rows] == [("000000", 0.0), ("000001", 0.5), ("000002", 0.6)]
     for row, record in zip(rows, records, strict=True):
-        for score in ("entropy", "epistemic", "max-logit"):
+        for score in ("entropy", "epistemic", "deterministic-max-logit"):
             for statistic in ("mean", "max", "p99"):
                 assert float(row[f"{score}.{statistic}"]) == record[statistic][score]
         assert int(row["entropy.component"]) == record["component"]["entropy"]
-        assert row["max-logit.component"] == ""  # unbounded: no threshold of its own
+        assert row["deterministic-max-logit.component"] == ""  # unbounded: no threshold of its own
     assert json.loads((out / "manifest.json").read_text())["maps"]["epistemic"]["component_threshold"] == 0.1
 
 
@@ -232,8 +232,8 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     write_pictures(tmp_path / "in", 2)
     out = predict(tmp_path / "in", tmp_path / "out")
     for score, statistic, said in (
-        ("entropie", "mean", "no mean of 'entropie'.*entropy, epistemic, max-logit"),
-        ("max-logit", "component", "no component of 'max-logit'"),
+        ("entropie", "mean", "no mean of 'entropie'.*entropy, epistemic, deterministic-max-logit"),
+        ("deterministic-max-logit", "component", "no component of 'max-logit'"),
         ("entropy", "median", "statistic 'median'"),
     ):
         with pytest.raises(InputError, match=said):

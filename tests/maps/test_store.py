@@ -26,7 +26,7 @@ def maps(value: float = 0.25) -> dict[str, np.ndarray]:
         "prediction": generator.integers(0, 3, (6, 8)).astype(np.uint8),
         "entropy": generator.random((6, 8), np.float32) * value,
         "epistemic": generator.random((6, 8), np.float32) * value / 10,
-        "max-logit": -20 * generator.random((6, 8), np.float32),
+        "deterministic-max-logit": -20 * generator.random((6, 8), np.float32),
     }
 
 
@@ -43,12 +43,12 @@ def test_files_are_what_the_contract_says(tmp_path: Path) -> None:
     assert cv2.imread(str(out / "prediction/a/one.png"), cv2.IMREAD_UNCHANGED).dtype == np.uint8
     codes = cv2.imread(str(out / "entropy/a/one.png"), cv2.IMREAD_UNCHANGED)
     np.testing.assert_array_equal(codes, encode_unit(expected["entropy"]))
-    assert np.load(out / "max-logit/a/one.npy").dtype == np.float16
+    assert np.load(out / "deterministic-max-logit/a/one.npy").dtype == np.float16
     first = json.loads((out / "frames.jsonl").read_text().splitlines()[0])
     assert (first["name"], first["size"]) == ("a/one", [6, 8])
-    assert first["files"]["max-logit"] == "max-logit/a/one.npy"
+    assert first["files"]["deterministic-max-logit"] == "deterministic-max-logit/a/one.npy"
     assert first["mean"]["epistemic"] == pytest.approx(expected["epistemic"].mean(), rel=1e-3)
-    assert first["max"]["max-logit"] == pytest.approx(expected["max-logit"].max(), rel=1e-3)
+    assert first["max"]["deterministic-max-logit"] == pytest.approx(expected["deterministic-max-logit"].max(), rel=1e-3)
     assert not list(out.rglob(".*"))
     reader = MapsReader(out)
     assert (reader.frames, reader.scores) == (list(NAMES), list(SCORES))
@@ -58,8 +58,8 @@ def test_files_are_what_the_contract_says(tmp_path: Path) -> None:
         values = reader.read("b/two", score)
         assert values.dtype == np.float32
         np.testing.assert_allclose(values, maps(0.75)[score], rtol=2e-3, atol=2e-5)
-    with pytest.raises(InputError, match="no map 'energy'"):
-        reader.read("a/one", "energy")
+    with pytest.raises(InputError, match="no map 'deterministic-energy'"):
+        reader.read("a/one", "deterministic-energy")
 
 
 def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
@@ -74,18 +74,23 @@ def test_manifest_records_units_ranges_and_status(tmp_path: Path) -> None:
     assert list(found["maps"]) == ["prediction", *SCORES]
     assert found["maps"]["epistemic"]["range"] == [0.0, 1.0]
     described = {"file": "npy", "dtype": "float16", "unit": "negative max logit", "range": None}
-    assert found["maps"]["max-logit"] == described
+    assert found["maps"]["deterministic-max-logit"] == described
     assert found["environment"]["numpy"] == np.__version__
     assert found["classes"] == {"names": list(CLASSES), "palette": [list(colour) for colour in PALETTE]}
 
 
 def test_encoded_scores_are_taken_as_they_are(tmp_path: Path) -> None:
-    given = maps() | {"entropy": encode_unit(maps()["entropy"]), "max-logit": maps()["max-logit"].astype(np.float16)}
+    given = maps() | {
+        "entropy": encode_unit(maps()["entropy"]),
+        "deterministic-max-logit": maps()["deterministic-max-logit"].astype(np.float16),
+    }
     with MapsWriter(tmp_path, manifest()) as writer:
         writer.write("x", given)
     assert writer.manifest["finished"] == 1
     np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", "entropy"), given["entropy"])
-    np.testing.assert_array_equal(MapsReader(tmp_path).read_stored("x", "max-logit"), given["max-logit"])
+    np.testing.assert_array_equal(
+        MapsReader(tmp_path).read_stored("x", "deterministic-max-logit"), given["deterministic-max-logit"]
+    )
 
 
 def test_reader_does_not_see_a_frame_without_its_line(tmp_path: Path) -> None:
@@ -160,7 +165,7 @@ def test_damaged_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     [
         ({"entropy": np.full((6, 8), np.nan, np.float32)}, "NaN"),
         ({"entropy": np.zeros((6, 7), np.float32)}, "map entropy of frame x"),
-        ({"max-logit": np.zeros((6, 8), np.uint16)}, "map max-logit is uint16"),
+        ({"deterministic-max-logit": np.zeros((6, 8), np.uint16)}, "map deterministic-max-logit is uint16"),
         ({"prediction": np.full((6, 8), 256)}, "class ids"),
         ({"surprise": np.zeros((6, 8), np.float32)}, "surprise"),
     ],

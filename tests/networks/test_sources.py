@@ -282,10 +282,12 @@ def test_queries_become_scores_as_transformers_makes_them(tmp_path: Path) -> Non
     assert torch.allclose(logits(ours, images).exp(), expected, atol=1e-5)
     share = expected / expected.sum(1, keepdim=True)
     assert torch.allclose(logits(ours, images).softmax(1), share, atol=1e-5)
-    maps = Sampler(ours, scores=("rba", "max-logit", "energy", "deterministic-msp"))(images).scores
+    maps = Sampler(ours, scores=("rba", "deterministic-max-logit", "deterministic-energy", "deterministic-msp"))(
+        images
+    ).scores
     assert torch.allclose(maps["rba"], -expected.tanh().sum(1), atol=1e-4)
-    assert torch.allclose(maps["max-logit"], -expected.amax(1), atol=1e-4)
-    assert torch.allclose(maps["energy"], -expected.exp().sum(1).log(), atol=1e-4)
+    assert torch.allclose(maps["deterministic-max-logit"], -expected.amax(1), atol=1e-4)
+    assert torch.allclose(maps["deterministic-energy"], -expected.exp().sum(1).log(), atol=1e-4)
     assert torch.allclose(maps["deterministic-msp"], 1 - share.amax(1), atol=1e-4)
 
 

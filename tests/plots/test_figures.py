@@ -23,7 +23,15 @@ from segunc.plots import evaluation as figures
 from segunc.plots.charts import WIDTH, Line, Point, line_style, save_figure, scatter_figure, series_figure, thin
 from tests.metrics.keys import count_keys
 
-NAMES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-msp", "max-logit", "energy")
+NAMES = (
+    "msp",
+    "entropy",
+    "aleatoric",
+    "epistemic",
+    "deterministic-msp",
+    "deterministic-max-logit",
+    "deterministic-energy",
+)
 VALUES = decode_unit(np.arange(65536, dtype=np.uint16))
 
 
@@ -202,7 +210,7 @@ def test_every_line_looks_different_in_colour_and_in_grey():
 
 
 def test_a_place_keeps_the_look_of_a_name():
-    line = Line("energy", np.array([0.0, 1.0]), np.array([0.0, 1.0]), place=6)
+    line = Line("deterministic-energy", np.array([0.0, 1.0]), np.array([0.0, 1.0]), place=6)
     assert figures.roc_figure([line], "pooled").axes[0].lines[1].get_color() == line_style(6)["color"]
 
 

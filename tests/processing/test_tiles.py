@@ -21,7 +21,7 @@ REACH = 3
 """Pixels to each side that decide a pixel of the network below: three convolutions of 3 x 3."""
 
 
-SCORES = ("msp", "entropy", "aleatoric", "epistemic", "max-logit")
+SCORES = ("msp", "entropy", "aleatoric", "epistemic", "deterministic-max-logit")
 
 
 def sampler() -> Sampler:
@@ -32,7 +32,9 @@ def sampler() -> Sampler:
         nn.Conv2d(6, 4, 3, padding=1),
     ).eval()  # fmt: skip
     convert(network)
-    return Sampler(network, ABNN.around(AffineLayout(network), 0.5), draws=3, scores=("aleatoric", "max-logit"))
+    return Sampler(
+        network, ABNN.around(AffineLayout(network), 0.5), draws=3, scores=("aleatoric", "deterministic-max-logit")
+    )
 
 
 @given(st.integers(1, 400), st.integers(STRIDE, 160), st.integers(0, 120))

@@ -69,7 +69,7 @@ def test_an_ensemble_of_two_networks_is_the_mean_of_their_softmaxes() -> None:
     with torch.no_grad():
         logits = [first(IMAGES), second(IMAGES)]
     assert_mean_of(result, logits)
-    torch.testing.assert_close(result.scores["max-logit"], -logits[0].amax(1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(result.scores["deterministic-max-logit"], -logits[0].amax(1), atol=1e-5, rtol=0)
     assert float(result.scores["epistemic"].mean()) > 1e-3
 
 
@@ -160,7 +160,7 @@ def test_augmentation_over_a_posterior_takes_its_draws_in_turn(scales: tuple[flo
     assert_mean_of(result, expected)
     with torch.no_grad():
         base = member.network(IMAGES)
-    torch.testing.assert_close(result.scores["max-logit"], -base.amax(1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(result.scores["deterministic-max-logit"], -base.amax(1), atol=1e-5, rtol=0)
 
 
 def test_over_an_ensemble_every_member_meets_every_transform() -> None:
@@ -195,7 +195,9 @@ def test_own_dropout_is_the_mean_over_its_masks(layer: nn.Module, chunk: int | N
     assert float(result.scores["epistemic"].mean()) > 1e-5
     # Base scores are of the network without dropout.
     with torch.no_grad():
-        torch.testing.assert_close(result.scores["max-logit"], -network(IMAGES).amax(1), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            result.scores["deterministic-max-logit"], -network(IMAGES).amax(1), atol=1e-5, rtol=0
+        )
     # The frames of a batch meet the same masks.
     alone = Sampler(network, posterior, draws=7, seed=2)(IMAGES[1:])
     torch.testing.assert_close(alone.scores["entropy"][0], result.scores["entropy"][1], atol=1e-6, rtol=0)

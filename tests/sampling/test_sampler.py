@@ -49,8 +49,8 @@ def test_maps_are_those_of_the_draws_one_by_one(members: int, temperature: float
         "msp": 1 - torch.stack(draws).softmax(2).mean(0).amax(1),
         "deterministic-msp": max_softmax(p),
         "deterministic-entropy": entropy_from_probabilities(p) / math.log(4),
-        "max-logit": max_logit(base),
-        "energy": energy(base, temperature=temperature),
+        "deterministic-max-logit": max_logit(base),
+        "deterministic-energy": energy(base, temperature=temperature),
     }
     assert set(result.scores) == set(DEFAULT_SCORES) == set(expected) | set(SHARES)
     for name, values in expected.items():

@@ -1,5 +1,5 @@
-"""The tail in all its forms against PyTorch's own interpolation and softmax in float64, and sums of disagreement against
-the pure functions of stacked draws."""
+"""The tail in all its forms against PyTorch's own interpolation and softmax in float64, and sums of logits and of disagreement
+against the pure functions of stacked draws."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from segunc.core.device import threads
 from segunc.sampling.ending import Upsampling
+from segunc.sampling.logit_sums import OF_LOGITS
 from segunc.sampling.tail import NATIVE_BASE, Backend, DisagreementSums, DrawAccumulator, base_maps, choose_backend
 from segunc.sampling.tail_native import native_tail
 from segunc.scores import DEFAULT_SCORES, MEANS, SCORES
@@ -277,19 +279,103 @@ def test_more_votes_than_a_small_integer_holds() -> None:
     assert sums.evidence(draws)["votes"].flatten().tolist() == [1.0, 0.0]
 
 
+def of_logits(logits: Tensor, upsampling: Upsampling, temperature: float = 1.0) -> dict[str, Tensor]:
+    """Evidence of all draws at once in float64, each ``[H, W]``, in the order of :data:`OF_LOGITS`."""
+    z = upsampling.apply(logits.float()).double()
+    energies = -temperature * (z / temperature).logsumexp(1)
+    variance = z.var(0, correction=0).mean(0)
+    found = (-z.amax(1).mean(0), energies.mean(0), energies.std(0, correction=0), variance)
+    return dict(zip(OF_LOGITS, found, strict=True))
+
+
+def logit_evidence(
+    logits: Tensor, upsampling: Upsampling, backend: Backend, temperature: float = 1.0, **given: Any
+) -> dict[str, Tensor]:
+    """What the sums make of draws that come in chunks of one, of two, and the rest."""
+    given = {"needs": OF_LOGITS, "temperature": temperature} | given
+    sums = DrawAccumulator(logits.shape[1], upsampling.kept, logits.device, backend, **given)
+    for chunk in logits.tensor_split((1, 3)):
+        if len(chunk):
+            sums.add(chunk, upsampling)
+    evidence = sums.finish()[1]
+    assert set(evidence) == MEANS | set(given["needs"])
+    return {name: evidence[name][0].cpu() for name in given["needs"]}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CASES)
+def test_sums_of_logits_are_those_of_stacked_draws(name: str, backend: Backend) -> None:
+    logits, upsampling = logits_for(name, draws=5)
+    for draws, temperature in ((logits, 1.0), (logits, 1.7), (logits.bfloat16(), 1.7), (logits[:1], 1.7)):
+        found = logit_evidence(draws, upsampling, backend, temperature)
+        expected = of_logits(draws, upsampling, temperature)
+        for need in OF_LOGITS:
+            torch.testing.assert_close(found[need], expected[need], atol=2e-5, rtol=1e-5)
+            alone = logit_evidence(draws, upsampling, backend, temperature, needs=(need,))[need]
+            assert torch.equal(alone, found[need])
+        assert len(draws) > 1 or not (found["energy spread"].any() or found["logit variance"].any())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sums_of_logits_have_the_same_bits_in_any_chunks_and_threads_and_change_no_other(backend: Backend) -> None:
+    logits, upsampling = logits_for("smp", draws=7)
+    chunked, plain = logit_evidence(logits, upsampling, backend), sums_of(logits, upsampling, backend)
+    sums = DrawAccumulator(19, upsampling.kept, CPU, backend, needs=OF_LOGITS)
+    with threads(3 if backend == "native" else torch.get_num_threads()):
+        sums.add(logits, upsampling)
+    assert torch.equal(sums.probabilities, plain.probabilities)
+    assert torch.equal(sums.entropy, plain.entropy)
+    whole = sums.finish()[1]
+    assert all(torch.equal(whole[name][0], chunked[name]) for name in OF_LOGITS)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_spread_of_1e_4_beside_logits_of_30_keeps_three_digits(backend: Backend) -> None:
+    """In float32 the difference of two means of squares would be 1e-4 here, for a variance of 1e-8."""
+    generator = torch.Generator().manual_seed(0)
+    # Rounded to float32 before both ways, so that they see the same logits.
+    logits = (30 + 1e-4 * torch.randn(24, 19, 40, 60, generator=generator).double()).float()
+    upsampling = Upsampling.none((40, 60))
+    found, expected = logit_evidence(logits, upsampling, backend), of_logits(logits, upsampling)
+    spreads = {"energy": (found["energy spread"], expected["energy spread"])}
+    spreads["logits"] = (found["logit variance"].sqrt(), expected["logit variance"].sqrt())
+    for name, (spread, exact) in spreads.items():
+        error = spread / exact - 1
+        assert 1e-5 < float(exact.median()) < 1.1e-4
+        assert float(error.square().mean().sqrt()) < 1e-3, name
+        assert float(error.abs().max()) < 4e-3, name
+
+
+@native
+def test_sums_of_logits_need_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DrawAccumulator, "_add_one", lambda *_: pytest.fail("the reference ran"))
+    logit_evidence(*logits_for("smp"), "native")
+
+
+def test_of_mask_classification_the_scores_count_whose_logarithms_the_logits_are() -> None:
+    logits, upsampling = logits_for("smp")
+    logits = logits.clamp(max=3)
+    expected = of_logits(upsampling.apply(logits).exp(), Upsampling.none(upsampling.kept), 1.7)
+    for backend in ("reference", choose_backend(CPU)[0]):
+        found = logit_evidence(logits, upsampling, backend, 1.7, logarithms=True)
+        for name in OF_LOGITS:
+            torch.testing.assert_close(found[name], expected[name], atol=2e-5, rtol=1e-5)
+
+
 TRITON = """
 import torch
-from tests.sampling.test_tail import CASES, logits_for, oracle
-from segunc.sampling.tail_triton import add_draws_triton
-for name in ("cropped", "one class", "150 classes"):
-    logits, upsampling = logits_for(name, draws=2)
-    p = torch.zeros(logits.shape[1], *upsampling.kept)
-    h = torch.zeros(upsampling.kept, dtype=torch.float64)
-    for draw in logits.contiguous(memory_format=torch.channels_last).split(1):
-        add_draws_triton(draw, upsampling, p, h, 1.3)
+from tests.sampling.test_tail import CPU, OF_LOGITS, DrawAccumulator, logits_for, of_logits, oracle
+for name, needs in (("cropped", OF_LOGITS), ("one class", OF_LOGITS[1:2]), ("150 classes", OF_LOGITS[3:])):
+    logits, upsampling = logits_for(name)
+    sums = DrawAccumulator(logits.shape[1], upsampling.kept, CPU, "triton", needs=needs, temperature=1.3)
+    for chunk in logits.contiguous(memory_format=torch.channels_last).split((1, 2)):
+        sums.add(chunk, upsampling)
     expected = oracle(logits, upsampling, 1.3)
-    torch.testing.assert_close(p.double(), expected[0], atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(h, expected[1], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sums.probabilities.double(), expected[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(sums.entropy, expected[1], atol=1e-5, rtol=1e-5)
+    found, expected = sums.finish()[1], of_logits(logits, upsampling, 1.3)
+    for name in needs:
+        torch.testing.assert_close(found[name][0], expected[name], atol=2e-5, rtol=1e-5)
 print("equal")
 """
 
@@ -304,6 +390,32 @@ def test_the_triton_kernel_in_the_interpreter() -> None:
     assert done.stdout.strip() == "equal", done.stderr[-2000:]
 
 
+COMPILED = """
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from segunc.sampling.tail_triton import _add_draws
+names = _add_draws.arg_names
+pointers = {"logits": "*bf16", "probabilities": "*fp32", "means": "*fp32", "down": "*fp32", "across": "*fp32", "factor": "fp32"}
+pointers |= dict.fromkeys(("entropy", "maxima", "normalisers", "squares", "deviations"), "*fp64")
+pointers |= dict.fromkeys(("above", "below", "left", "right"), "*i32")
+fixed = {"CLASSES": 32, "COLUMNS": 64, "ENERGY": True, "SPREAD": True, "VARIANCE": True}
+signature = {name: "constexpr" if name in fixed else pointers.get(name, "i32") for name in names}
+source = ASTSource(_add_draws, signature, {(names.index(name),): value for name, value in fixed.items()})
+assert compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+print("compiled")
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_the_triton_kernel_compiles_for_a_device_that_is_not_here(tmp_path: Path) -> None:
+    """The interpreter takes what the compiler refuses."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command, folder = [sys.executable, "-c", COMPILED], Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+    assert done.stdout.strip() == "compiled", done.stderr[-2000:]
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", CASES)
@@ -314,3 +426,6 @@ def test_the_triton_kernel_on_a_device(name: str) -> None:
     probabilities, entropy = oracle(logits, upsampling, 1.3)
     torch.testing.assert_close(sums.probabilities.double().cpu(), probabilities, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(sums.entropy.cpu(), entropy, atol=2e-5, rtol=1e-5)
+    expected = of_logits(logits, upsampling, 1.3)
+    for name, found in logit_evidence(logits.cuda(), upsampling, "triton", 1.3).items():
+        torch.testing.assert_close(found, expected[name], atol=2e-5, rtol=1e-5)

@@ -41,6 +41,8 @@ def closed_forms() -> dict[str, Tensor]:
     """From all draws at once in float64, each ``[1, 9, 11]``."""
     p = (LOGITS.double() / T).softmax(1)[:, None]
     parts, base = decompose_draws(p), p[0]
+    logits = LOGITS.double()[:, None]
+    energies = -T * (logits / T).exp().sum(2).log()
     return {
         "msp": 1 - p.mean(0).amax(1),
         "entropy": parts.entropy,
@@ -48,8 +50,12 @@ def closed_forms() -> dict[str, Tensor]:
         "epistemic": parts.epistemic,
         "deterministic-msp": 1 - base.amax(1),
         "deterministic-entropy": -(base * base.log()).sum(1) / math.log(5),
-        "max-logit": -LOGITS[:1].double().amax(1),
-        "energy": -T * (LOGITS[:1].double() / T).exp().sum(1).log(),
+        "deterministic-max-logit": -LOGITS[:1].double().amax(1),
+        "deterministic-energy": -T * (LOGITS[:1].double() / T).exp().sum(1).log(),
+        "mean-max-logit": -logits.amax(2).mean(0),
+        "mean-energy": energies.mean(0),
+        "energy-spread": energies.std(0, correction=0),
+        "logit-variance": logits.var(0, correction=0).mean(1),
         "rba": -LOGITS[:1].double().tanh().sum(1),
         "variance": draw_variance(p),
         "variation-ratio": variation_ratio(p),
@@ -95,7 +101,7 @@ def test_a_formula_is_its_closed_form(name: str) -> None:
 
 
 def test_names_are_checked() -> None:
-    assert check_scores(["energy", "msp", "energy"]) == ("energy", "msp")
+    assert check_scores(["deterministic-energy", "msp", "deterministic-energy"]) == ("deterministic-energy", "msp")
     assert check_scores(DEFAULT_SCORES) == DEFAULT_SCORES
     for names, said in ((["sharpness"], "score 'sharpness'; expected one of msp, "), ([], "no score is named")):
         with pytest.raises(InputError, match=said):

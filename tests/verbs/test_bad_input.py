@@ -65,7 +65,7 @@ TUNE = "finetune --base BASE --config TUNE --out OUT --device cpu "
         (PREDICT + "--device cuda:", "--device cuda:"),
         (PREDICT + "--device cuda:99", "--device cuda:99"),
         (PREDICT + "--maps entropie", "score 'entropie'"),
-        (PREDICT + "--overlay --overlay-score energy", "fixed range"),
+        (PREDICT + "--overlay --overlay-score deterministic-energy", "fixed range"),
         ("predict --model ABNN --input nowhere --out OUT", "nowhere does not exist"),
         ("predict --model ABNN --input FRAMES --out TRAIN", "is a file"),
         ("predict --model nowhere --input FRAMES --out OUT", "nowhere does not exist"),

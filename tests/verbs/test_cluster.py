@@ -70,7 +70,7 @@ def kill_worker(running: Command, out: Path, shard: str) -> int:
         ("--smooth 0.2 --shards 3", "--smooth with --shards 3"),
         ("--device cuda:0", "--device cuda:0 with --engine ray"),
         ("--ray-address auto", "--ray-address without --workers"),
-        ("--overlay --overlay-score energy", "--overlay-score energy"),
+        ("--overlay --overlay-score deterministic-energy", "--overlay-score deterministic-energy"),
         ("--component-threshold msp=0.1", "a threshold of 'msp'"),
     ],
 )

@@ -107,11 +107,11 @@ def test_another_set_of_scores_or_temperature_does_not_continue_a_folder(
     overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
 ) -> None:
     out = ("--input", overconfident.frames, "--out", tmp_path / "maps", "--draws 2", FAST)
-    succeed("predict --scores variance,energy --model", fitted, *out)
-    assert "maps = ['variance', 'energy']" in refuse("predict --scores variance --model", fitted, *out)
-    message = refuse("predict --scores variance,energy --model", overconfident.abnn, *out)
+    succeed("predict --scores variance,deterministic-energy --model", fitted, *out)
+    assert "maps = ['variance', 'deterministic-energy']" in refuse("predict --scores variance --model", fitted, *out)
+    message = refuse("predict --scores variance,deterministic-energy --model", overconfident.abnn, *out)
     assert re.search(r"temperature = .*\(now 1\.0\)", message)
-    done = succeed("predict --scores variance,energy --model", fitted, *out)
+    done = succeed("predict --scores variance,deterministic-energy --model", fitted, *out)
     assert "4 were finished before" in done.stdout
 
 
