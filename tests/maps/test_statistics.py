@@ -233,7 +233,7 @@ def test_bad_input_is_one_line(tmp_path: Path) -> None:
     out = predict(tmp_path / "in", tmp_path / "out")
     for score, statistic, said in (
         ("entropie", "mean", "no mean of 'entropie'.*entropy, epistemic, deterministic-max-logit"),
-        ("deterministic-max-logit", "component", "no component of 'max-logit'"),
+        ("deterministic-max-logit", "component", "no component of 'deterministic-max-logit'"),
         ("entropy", "median", "statistic 'median'"),
     ):
         with pytest.raises(InputError, match=said):
