@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_LOGIT_STATISTICS = "max-logit statistics"
 FEATURE_DISTANCE = "feature distance"
+SUM = "standardised sum"
 EVIDENCE = {
     "probabilities": "[n, C, H, W] mean over the draws of p",
     "total entropy": "[n, H, W] entropy of the mean p, share of ln C",
@@ -36,6 +37,7 @@ EVIDENCE = {
     "temperature": "T > 0 of the model, a number",
     MAX_LOGIT_STATISTICS: "of the training set, see segunc.uncertainty.ClassMaxLogits",
     FEATURE_DISTANCE: "[n, H, W] of features to the nearest of the training set, 0..2, see segunc.sampling.density",
+    SUM: "[n, H, W] of other scores of the frame, at its own size, see segunc.posteriors.anomaly",
 }
 """What formulas are given, at the size of the network's output."""
 MEANS = frozenset({"probabilities", "total entropy", "expected entropy"})
@@ -147,6 +149,8 @@ _TABLE = (
           ("base scores",), "segunc.uncertainty:rejected_by_all"),
     Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
           "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8)),
+    Score("anomaly", "how unlike all that is known: a sum of scores that was fitted on the model", "standardised scores, weighted",
+          "standard deviations on known scenes", None, None, "float16", (SUM,)),
     Score("standardized-max-logit", "how low the largest logit is for its class", "Jung et al. 2021, arXiv 2107.11264",
           "negative max logit in standard deviations of its class", None, None, "float16",
           ("base logits", MAX_LOGIT_STATISTICS), "segunc.uncertainty:standardized_max_logit"),

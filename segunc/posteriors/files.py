@@ -24,6 +24,7 @@ from segunc.core.files import inside, link_or_copy, read_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, state_sha256
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite
+from segunc.posteriors.anomaly import ScoreSum
 from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.features import TENSORS as BANKS
 from segunc.posteriors.features import FeatureBank, StoredFeatures, read_features
@@ -50,6 +51,7 @@ class Model:
     calibration: Calibration | None = None  # the temperature that was fitted on this model
     max_logit_statistics: MaxLogitStatistics | None = None  # of the base network on its training set
     features: StoredFeatures | None = None  # of the training set, by the base network or a second encoder
+    anomaly: ScoreSum | None = None  # which scores are its score anomaly
 
     @property
     def bayesian(self) -> bool:
@@ -75,7 +77,7 @@ class Model:
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:
     """The files that make the model of a folder, which may not be there: those of an ensemble's members included, and, if
     ``fitted``, what was fitted on the model as a whole."""
-    of_whole = [Calibration.file, MaxLogitStatistics.file, FeatureBank.file, BANKS] if fitted else []
+    of_whole = [Calibration.file, MaxLogitStatistics.file, FeatureBank.file, BANKS, ScoreSum.file] if fitted else []
     names = [WEIGHTS, DESCRIPTION, TENSORS, POSTERIOR, *of_whole]
     own = [folder / name for name in names if (folder / name).exists()]
     members = sorted(folder.glob(f"{MEMBERS}/*/"))
@@ -109,6 +111,8 @@ def load_model(folder: Path | str) -> Model:
     model.calibration = Calibration.read(folder, model.sha256, model.posterior_sha256)
     model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256, classes)
     model.features = read_features(folder, model.sha256)
+    bank = model.features and model.features.bank.tensors_sha256
+    model.anomaly = ScoreSum.read(folder, model.sha256, model.posterior_sha256, bank)
     return model
 
 

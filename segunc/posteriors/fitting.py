@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
 FORMAT = 1
-BOUND_TO = {"base_sha256": "base network", "posterior_sha256": "posterior"}
+BOUND_TO = {"base_sha256": "base network", "posterior_sha256": "posterior", "features_sha256": "feature bank"}
 """Fields of a record that are hashes, and of what."""
 
 

@@ -67,6 +67,7 @@ METHODS: Registry[Method] = Registry(
         "temperature": "segunc.posteriors.temperature:METHOD",
         "standardized-max-logit": "segunc.posteriors.max_logit:METHOD",
         "features": "segunc.posteriors.features:METHOD",
+        "anomaly": "segunc.posteriors.anomaly:METHOD",
     },
 )
 """What ``--method`` can name."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,16 @@ from segunc.sampling.engine import Engine, is_rounding, require_finite
 from segunc.sampling.frames import Prediction, finish_frame
 from segunc.sampling.runner import BranchRunner, Pass
 from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
-from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, FEATURE_DISTANCE, MAX_LOGIT_STATISTICS, SCORES, check_scores
+from segunc.scores import (
+    BASE,
+    DEFAULT_SCORES,
+    EVIDENCE,
+    FEATURE_DISTANCE,
+    MAX_LOGIT_STATISTICS,
+    SCORES,
+    SUM,
+    check_scores,
+)
 from segunc.uncertainty import ClassMaxLogits
 
 CHUNK_PIXELS = 1 << 19
@@ -48,6 +58,14 @@ def frames_at_once(device: torch.device, size: tuple[int, int], draws: int) -> i
     if device.type != "cuda":
         return 1
     return max(1, min(MOST_FRAMES, CUDA_BATCH_PIXELS // (draws * size[0] * size[1])))
+
+
+class ScoreTotal(Protocol):
+    """A sum of scores by their names."""
+
+    @property
+    def parts(self) -> Sequence[str]: ...
+    def __call__(self, maps: Mapping[str, Tensor]) -> Tensor: ...
 
 
 @dataclass
@@ -87,6 +105,7 @@ class Sampler:
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
         max_logit_statistics: of the training set, for standardized-max-logit.
         density: of features, for knn; it runs once for each frame, whatever the draws.
+        total: of other scores, for anomaly; its parts are made, too.
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
             frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
 
@@ -110,6 +129,7 @@ class Sampler:
         temperature: float = 1.0,
         max_logit_statistics: ClassMaxLogits | None = None,
         density: FeatureDensity | None = None,
+        total: ScoreTotal | None = None,
         compiled: bool = False,
     ) -> None:
         self.network = network.eval()
@@ -124,7 +144,13 @@ class Sampler:
         if chunk is not None and chunk < 1:
             raise InputError(f"chunk {chunk}", "at least 1", "leave it out to have it chosen by memory")
         self.scores = check_scores(scores)
-        table = [SCORES[name] for name in self.scores]
+        self._sums = [SCORES[name] for name in self.scores if SUM in SCORES[name].needs]
+        if self._sums and total is None:
+            given = f"score {self._sums[0].name} of a model that does not say what it is a sum of"
+            raise InputError(given, "a model that does", "make one: segunc finetune --method anomaly")
+        self._total = total
+        parts = total.parts if total is not None and self._sums else ()
+        table = [score for name in dict.fromkeys([*self.scores, *parts]) if (score := SCORES[name]) not in self._sums]
         for score in table:
             if MAX_LOGIT_STATISTICS in score.needs and max_logit_statistics is None:
                 given = f"score {score.name} of a model without statistics of its training set"
@@ -208,9 +234,13 @@ class Sampler:
             evidence |= extra
             frames.append(finish_frame(self._of_draws, evidence, size, prediction, maps, keep=keep_probabilities))
         kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
+        maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
+        if self._total is not None and self._sums:
+            evidence = {SUM: self._total(maps)}
+            maps |= {score.name: score(evidence) for score in self._sums}
         return Prediction(
             torch.stack([frame.prediction for frame in frames]),
-            {name: torch.stack([frame.scores[name] for frame in frames]) for name in self.scores},
+            {name: maps[name] for name in self.scores},
             torch.stack(kept) if keep_probabilities else None,
         )
 

@@ -26,7 +26,7 @@ from segunc.posteriors.files import Model
 from segunc.processing.means import Tiling
 from segunc.sampling.compilation import Decision, Workload, decide
 from segunc.sampling.sampler import Sampler, frames_at_once
-from segunc.scores import DEFAULT_SCORES, FEATURE_DISTANCE, SCORES, check_scores
+from segunc.scores import DEFAULT_SCORES, FEATURE_DISTANCE, SCORES, SUM, check_scores
 
 LOOKED_AT = 16  # frames, evenly spaced, whose sizes stand for those of all
 
@@ -46,7 +46,9 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
     if options.scope is not None:
         _check_scope(options.scope, model)
     model.place(device)
-    by_features = model.features and any(FEATURE_DISTANCE in SCORES[name].needs for name in check_scores(scores))
+    needed = {need for name in check_scores(scores) for need in SCORES[name].needs}
+    if model.anomaly and SUM in needed:
+        needed |= {need for name in model.anomaly.parts for need in SCORES[name].needs}
     return Sampler(
         model.network,
         model.posterior if model.bayesian else None,
@@ -60,7 +62,8 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         scores=scores,
         temperature=model.temperature,
         max_logit_statistics=model.max_logit_statistics,
-        density=model.features.density(model.network) if model.features and by_features else None,
+        density=model.features.density(model.network) if model.features and FEATURE_DISTANCE in needed else None,
+        total=model.anomaly,
     )
 
 

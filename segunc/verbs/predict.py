@@ -282,6 +282,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "posterior_sha256": model.posterior_sha256,
         "temperature": sampler.temperature,
         "max_logit_statistics_sha256": statistics.sha256 if statistics and by_statistics else None,
+        **({"anomaly": model.anomaly.numbers()} if model.anomaly and "anomaly" in request.scores else {}),
         **({"features_sha256": model.features.bank.tensors_sha256} if sampler.density and model.features else {}),
         "draws": sampler.draws,
         "seed": sampler.seed,
