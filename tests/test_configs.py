@@ -127,10 +127,15 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
     if method == "features":  # its weights, which come from the hub, are random here
         torch.save(timm.create_model("tf_efficientnet_lite0").state_dict(), tmp_path / "encoder.pth")
         words += ["--features.weights", tmp_path / "encoder.pth"]
+    if method == "anomaly":  # a model without features
+        words += ["--anomaly.parts", "[deterministic-energy,entropy]"]
     succeed("finetune", "--method", method, *words, "--device", "cpu")
     model = load_model(tmp_path / "out")
     if method == "tta":
         assert model.posterior.members == 6
+        return
+    if method == "anomaly":
+        assert model.anomaly.parts == ("deterministic-energy", "entropy")
         return
     made = {"temperature": model.calibration, "features": model.features}.get(str(method), model.max_logit_statistics)
     assert made is not None

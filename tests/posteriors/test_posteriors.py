@@ -63,7 +63,7 @@ CHAINS: dict[str, Callable[[str], Posterior]] = {
 
 
 def test_every_stored_posterior_is_tested() -> None:
-    others = {"deterministic", "ensemble", "tta", "temperature", "standardized-max-logit"}
+    others = {"deterministic", "ensemble", "tta", "temperature", "standardized-max-logit", "features", "anomaly"}
     assert set(MAKE) | set(CHAINS) | others == set(METHODS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from segunc.posteriors.abnn import ABNN
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.engine import Engine
 from segunc.sampling.prefix import Prefix
+from segunc.sampling.runner import draw_logits
 from segunc.sampling.tail_native import native_tail
 from tests.affine.networks import LAYERS, Pixelwise, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, posterior_of
@@ -216,16 +218,26 @@ def assert_near(rounded: Prediction, exact: Prediction) -> None:
         assert float(gap.max()) <= BFLOAT16_LARGEST, name
 
 
+def rounding(network: nn.Module, posterior: ABNN, images: Tensor) -> float:
+    """By how much the probabilities of three plain draws in float32 miss float64, at least EXACT by the half: another order of the
+    sums misses it by as much, and how much that is depends on the CPU."""
+    wide = (copy.deepcopy(network).double(), images.double())
+    narrow, exact = (draw_logits(n, posterior, x, 3) for n, x in ((network, images), wide))
+    missed = [float((a.softmax(1) - b.softmax(1)).abs().max()) for a, b in zip(narrow, exact, strict=True)]
+    return max(EXACT / 2, *missed)
+
+
 @pytest.mark.usefixtures("flushed")
 @pytest.mark.parametrize("architecture", architectures())
 def test_every_smp_architecture_equals_a_plain_loop(architecture: str) -> None:
     network, images = network_of(architecture, 5), odd_images(1, architecture)
     layout = AffineLayout(network)
     posterior = ABNN.around(layout, 0.1)
-    exact = assert_maps_of_a_plain_loop(Sampler(network, posterior, draws=3, chunk=2), images, EXACT)
+    bound = 2 * rounding(network, posterior, images)
+    exact = assert_maps_of_a_plain_loop(Sampler(network, posterior, draws=3, chunk=2), images, bound)
     trained = ABNN(layout.weight[None] * 1.1, layout.bias[None] + 0.1, 0.1)
     decoder = Sampler(network, trained, draws=3, chunk=2, scope="decoder")
-    assert_maps_of_a_plain_loop(decoder, images, EXACT, "decoder")
+    assert_maps_of_a_plain_loop(decoder, images, 2 * rounding(network, trained, images), "decoder")
     half = Sampler(network, posterior, draws=3, chunk=2, precision="bfloat16")
     assert_near(half(images), exact)
     assert not any("autocast" in message for message in half.report.messages)
@@ -324,7 +336,9 @@ def test_what_does_not_compile_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) ->
     network = Headed(upsampled)
     sampler = Sampler(network, posterior_of(network), draws=4, compiled=True)
     assert_maps_of_a_plain_loop(sampler, IMAGES)
-    assert sampler.report.messages == ["the network could not be compiled and runs as it is (no compiler today)"]
+    assert sampler.report.messages == [
+        "the network could not be compiled and runs as it is (RuntimeError: no compiler today)"
+    ]
 
 
 def test_out_of_memory_halves_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

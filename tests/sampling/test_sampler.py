@@ -16,6 +16,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.anomaly import ScoreSum
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.runner import draw_logits
@@ -121,7 +122,9 @@ def test_unreached_sites_are_reported() -> None:
 
 def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> None:
     density: Any = lambda images, precision: images.mean(1)  # noqa: E731
-    sampler = Sampler(*model(), draws=4, scores=SCORES, max_logit_statistics=STATISTICS, density=density)
+    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), (0.1, 0.2), (0.5, 0.25), {}, 1, 4, "", None, None)
+    fitted: Any = {"max_logit_statistics": STATISTICS, "density": density, "total": total}
+    sampler = Sampler(*model(), draws=4, scores=SCORES, **fitted)
     result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
     found = result.scores
     assert list(found) == list(SCORES)
@@ -132,6 +135,11 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
         assert SCORES[name].upper is None or float(values.max()) <= SCORES[name].upper, name
     assert result.probabilities is not None
     torch.testing.assert_close(result.probabilities.sum(1), torch.ones(3, 37, 51))
+    expected = (found["entropy"] - 0.1) / 0.5 + 2 * (found["knn"] - 0.2) / 0.25
+    torch.testing.assert_close(found["anomaly"], expected)
+    alone = Sampler(*model(), draws=4, scores=["anomaly"], **fitted)(IMAGES, size=(37, 51)).scores
+    assert list(alone) == ["anomaly"]
+    torch.testing.assert_close(alone["anomaly"], expected)
     torch.testing.assert_close(found["msp"], 1 - result.probabilities.amax(1))
     torch.testing.assert_close(found["epistemic"], (found["entropy"] - found["aleatoric"]).clamp_min(0))
 

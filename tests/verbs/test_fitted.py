@@ -7,8 +7,11 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from segunc.core.errors import InputError
+from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
 from segunc.scores import SCORES
 from tests.conftest import Job
@@ -23,6 +26,7 @@ def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dic
         "temperature": "temperature: {pixels: 200, draws: 4}",
         "standardized-max-logit": "max_logit: {frames: 4}",
         "features": "features: {frames: 4}",
+        "anomaly": "anomaly: {frames: 4, draws: 2, weights: [2, 1]}",
     }
     for method, group in groups.items():
         data = f"data: {{dataset: toy, root: {overconfident.data}}}"
@@ -42,6 +46,7 @@ def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytes
     assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
     assert "max-logit statistics" in fit("standardized-max-logit", out, out, configs)
     assert "features of 4 frames" in fit("features", out, out, configs)
+    assert "sum of deterministic-energy" in fit("anomaly", out, out, configs)
     return out
 
 
@@ -103,6 +108,21 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
 
 
+def test_the_anomaly_score_is_the_sum_of_its_standardised_parts(fitted: Path, maps: Path, tmp_path: Path) -> None:
+    total, reader = load_model(fitted).anomaly, MapsReader(maps)
+    assert (total.parts, total.weights, total.frames) == (("deterministic-energy", "knn"), (2.0, 1.0), 4)
+    for frame in reader.frames:
+        expected, bound = np.zeros(1), 0.0
+        for name, weight, mean, std in zip(total.parts, total.weights, total.mean, total.std, strict=True):
+            values = reader.read(frame, name)
+            expected = expected + weight * (values - mean) / std
+            bound += weight * float(np.spacing(np.abs(values).max().astype(np.float16))) / std  # the maps are float16
+        np.testing.assert_allclose(reader.read(frame, "anomaly"), expected, rtol=1e-3, atol=bound)
+    (Path(shutil.copytree(fitted, tmp_path / "other")) / "features.json").unlink()
+    with pytest.raises(InputError, match="was fitted on a feature bank"):
+        load_model(tmp_path / "other")
+
+
 def test_another_set_of_scores_or_temperature_does_not_continue_a_folder(
     overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -121,6 +141,7 @@ def test_what_does_not_fit_is_one_clear_line(
     predict = ("predict --input", overconfident.frames, "--out", tmp_path / "maps", FAST)
     message = refuse(*predict, "--scores standardized-max-logit --model", overconfident.abnn)
     assert "finetune --method standardized-max-logit" in message
+    assert "finetune --method anomaly" in refuse(*predict, "--scores anomaly --model", overconfident.abnn)
     assert "finetune --method features" in refuse(*predict, "--scores knn --model", overconfident.abnn)
     other = Path(shutil.copytree(overconfident.base, tmp_path / "other"))
     shutil.copy(fitted / "calibration.json", other)
@@ -130,6 +151,9 @@ def test_what_does_not_fit_is_one_clear_line(
         ("temperature --temperature.draws 1", "temperature", "1 draws for 2 members"),
         ("temperature", "standardized-max-logit", "max_logit"),
         ("heat", "temperature", "invalid choice: 'heat'"),
+        ("anomaly", "anomaly", "score knn of a model without features"),
+        ("anomaly --anomaly.parts [entropy,anomaly]", "anomaly", "a sum with the part 'anomaly'"),
+        ("anomaly --anomaly.parts [entropy]", "anomaly", "1, one for each part"),
     ):
         words = ("--base", overconfident.abnn, "--out", tmp_path / "out", "--config", configs[config])
         assert said in refuse(f"finetune --device cpu --method {method}", *words)
