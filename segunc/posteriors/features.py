@@ -25,6 +25,7 @@ from segunc.core.files import write_atomically
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
 from segunc.networks.network import SegmentationNetwork
+from segunc.networks.weights import load_state
 from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.sampling.density import FeatureDensity, unit_features
@@ -74,10 +75,13 @@ class StoredFeatures(NamedTuple):
         seen: nn.Module = network
         if bank.encoder != OWN:
             seen = Witness(bank.encoder, bank.mean, bank.std)
-            seen.load_state_dict({k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)})
+            weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
+            load_state(seen, weights, str(path))
             seen.to(next(network.parameters()).device)
-        banks = [tensors[f"{BANK}{index}"] for index in range(len(bank.layers) * len(bank.sizes))]
-        return FeatureDensity(FeatureExtractor(seen, bank.layers, bank.sizes), banks)
+        names = [f"{BANK}{index}" for index in range(len(bank.layers) * len(bank.sizes))]
+        if lacking := [name for name in names if name not in tensors]:
+            raise InputError(f"{path} lacks {lacking[0]}", "a bank for each layer and size", "fit it again")
+        return FeatureDensity(FeatureExtractor(seen, bank.layers, bank.sizes), [tensors[name] for name in names])
 
 
 def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:

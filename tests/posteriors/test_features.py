@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 from torch import nn
 
+from segunc.affine.files import file_sha256
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
-from segunc.posteriors.features import FeatureBank, FeaturesConfig, Sample, fit_features
+from segunc.posteriors.features import FeatureBank, FeaturesConfig, Sample, StoredFeatures, fit_features
 from segunc.posteriors.files import copy_model, load_model
 from segunc.sampling.density import FeatureDensity, nearest_distances, unit_features
 from segunc.sampling.frames import network_input
@@ -144,6 +146,12 @@ def test_damage_is_one_line(trained: Job, weights: Path, tmp_path: Path) -> None
     place.write_bytes(place.read_bytes()[:-4] + b"abcd")
     with pytest.raises(InputError, match=r"has changed since features\.json was written"):
         model.features.density(model.network)
+    bank = replace(model.features.bank, sizes=(1.0, 0.5), tensors_sha256=file_sha256(place))
+    with pytest.raises(InputError, match=r"lacks bank\.1"):
+        StoredFeatures(bank, tmp_path / "model").density(model.network)
+    other = replace(bank, sizes=(1.0,), encoder="test_efficientnet", mean=HALF, std=HALF)
+    with pytest.raises(InputError, match="do not fit the network"):
+        StoredFeatures(other, tmp_path / "model").density(model.network)
     place.unlink()
     with pytest.raises(InputError, match="cannot be read"):
         model.features.density(model.network)
