@@ -117,9 +117,11 @@ class FeatureExtractor(nn.Module):
             return found
         if len(shape) == 3:  # class and register tokens stand before those of the patches
             height, width = images.shape[-2:]
+            counts = [getattr(module, "num_prefix_tokens", None) for module in self.network.modules()]
+            known = {count for count in counts if isinstance(count, int)}
             for side in range(4, 65):
                 rows, columns = height // side, width // side
-                if 0 <= shape[1] - rows * columns <= 5:
+                if shape[1] - rows * columns in (known or (0, 1)):
                     patches = found[:, shape[1] - rows * columns :].transpose(1, 2)
                     return patches.reshape(*patches.shape[:2], rows, columns)
         given = f"layer '{name}' gives {shape or type(output).__name__} for images of {tuple(images.shape)}"

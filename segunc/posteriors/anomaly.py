@@ -17,7 +17,7 @@ from torch import Tensor
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.max_logit import ClassMoments
 from segunc.posteriors.methods import Method
 from segunc.sampling.sampler import Sampler
@@ -63,14 +63,7 @@ class ScoreSum(Attachment):
             return None
         if content["features_sha256"] is not None:
             cls.content(folder, features_sha256=features)
-        path, count = folder / cls.file, len(content["parts"])
-        for name in ("weights", "mean", "std"):
-            values = content[name]
-            if not (isinstance(values, list) and len(values) == count and are_finite(values)):
-                raise InputError(f"{path}: {name} is damaged", f"{count} numbers", "fit it again")
-            content[name] = tuple(values)
-        if min(content["std"]) <= 0:
-            raise InputError(f"{path}: a standard deviation of {min(content['std'])}", "more than 0", "fit it again")
+        cls.take_numbers(content, folder / cls.file, len(content["parts"]), "weights", "mean", "std")
         return cls(**content | {"parts": _checked(content["parts"])})
 
 
@@ -116,15 +109,12 @@ def fit_sum(
     if len(weights) != len(parts):
         raise InputError(f"anomaly.weights {list(weights)}", f"{len(parts)}, one for each part", "repair it")
     model, data = load_for_fitting(base, config, resolve_device(device))
-    by_features = any(FEATURE_DISTANCE in SCORES[name].needs for name in parts)
     sampler = Sampler(
         model.network,
         model.posterior if model.bayesian else None,
         draws=max(settings.draws, model.posterior.members),
         scores=parts,
-        temperature=model.temperature,
-        max_logit_statistics=model.max_logit_statistics,
-        density=model.features.density(model.network) if model.features and by_features else None,
+        **model.fitted(parts),
     )
     moments, frames = {name: ClassMoments(1) for name in parts}, 0
     for _, image, _ in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
@@ -138,6 +128,7 @@ def fit_sum(
             raise InputError(
                 f"score {name} is {mean:g} at every pixel", "a score that tells pixels apart", "leave it out"
             )
+    by_features = any(FEATURE_DISTANCE in SCORES[name].needs for name in parts)
     bank = model.features.bank.tensors_sha256 if model.features and by_features else None
     found = ScoreSum(
         parts, weights, means, deviations, fitted_on(config, settings.split), frames, sampler.draws,

@@ -135,7 +135,7 @@ class Sample:
         self._keys, self.rows = keys[kept], rows[kept]
 
 
-def _opened(network: SegmentationNetwork, settings: FeaturesConfig) -> tuple[nn.Module, str]:
+def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
     """What is looked at, on the network's device, and its deepest layer."""
     if settings.encoder == OWN:
         if settings.weights is not None:
@@ -171,7 +171,7 @@ def fit_features(
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     network = model.network
-    looked_at, deepest = _opened(network, settings)
+    looked_at, deepest = _opened(network, settings, say)
     layers = tuple(settings.layers or [deepest])
     extractor = FeatureExtractor(looked_at, layers, settings.sizes)
     samples = [Sample(settings.bank, settings.seed) for _ in range(len(layers) * len(settings.sizes))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.temperature import Calibration
 from segunc.posteriors.tta import TestTimeAugmentation
+from segunc.scores import FEATURE_DISTANCE, SCORES, SUM, check_scores
 
 MEMBERS = "members"
 """Folder of an ensemble's members, each a model folder named by its number."""
@@ -67,6 +68,18 @@ class Model:
         """The network, or those of all members of an ensemble."""
         found = {id(b.network): b.network for b in branches_of(self.network, self.posterior)}
         return [network for network in found.values() if isinstance(network, SegmentationNetwork)]
+
+    def fitted(self, scores: Iterable[str]) -> dict[str, Any]:
+        """What was fitted on it, as the sampler takes it for some scores; features are read only where one needs them."""
+        needed = {need for name in check_scores(scores) for need in SCORES[name].needs}
+        if self.anomaly and SUM in needed:
+            needed |= {need for name in self.anomaly.parts for need in SCORES[name].needs}
+        return {
+            "temperature": self.temperature,
+            "max_logit_statistics": self.max_logit_statistics,
+            "density": self.features.density(self.network) if self.features and FEATURE_DISTANCE in needed else None,
+            "total": self.anomaly,
+        }
 
     def place(self, device: torch.device) -> None:
         """Put all networks on a device, channels last."""

@@ -84,6 +84,17 @@ class Attachment:
         self.write(out)
 
     @classmethod
+    def take_numbers(cls, content: dict[str, Any], path: Path, count: int, *names: str) -> None:
+        """Make tuples of lists of ``count`` finite numbers, those of ``std`` above 0; InputError for others."""
+        for name in names:
+            values = content[name]
+            if not (isinstance(values, list) and len(values) == count and are_finite(values)):
+                raise InputError(f"{path}: {name} is damaged", f"{count} numbers", "fit it again")
+            content[name] = tuple(values)
+        if min(content["std"]) <= 0:
+            raise InputError(f"{path}: a standard deviation of {min(content['std'])}", "more than 0", "fit it again")
+
+    @classmethod
     def content(cls, folder: Path, **hashes: str | None) -> dict[str, Any] | None:
         """The fields of the record in the folder of a model with these hashes, None where there is none; InputError where
         fields lack or are too many, or the record was fitted on another model."""

@@ -20,7 +20,7 @@ from segunc.affine.posterior import Deterministic
 from segunc.core.bounds import NonNegativeInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
@@ -59,14 +59,7 @@ class MaxLogitStatistics(Attachment):
         content = cls.content(folder, base_sha256=base_sha256)
         if content is None:
             return None
-        path = folder / cls.file
-        for name in ("mean", "std", "pixels"):
-            values = content[name]
-            if not (isinstance(values, list) and len(values) == classes and are_finite(values)):
-                raise InputError(f"{path}: {name} is damaged", f"{classes} numbers", "fit them again")
-            content[name] = tuple(values)
-        if min(content["std"]) <= 0:
-            raise InputError(f"{path}: a standard deviation of {min(content['std'])}", "more than 0", "fit them again")
+        cls.take_numbers(content, folder / cls.file, classes, "mean", "std", "pixels")
         return cls(**content)
 
 

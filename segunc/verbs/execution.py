@@ -26,7 +26,7 @@ from segunc.posteriors.files import Model
 from segunc.processing.means import Tiling
 from segunc.sampling.compilation import Decision, Workload, decide
 from segunc.sampling.sampler import Sampler, frames_at_once
-from segunc.scores import DEFAULT_SCORES, FEATURE_DISTANCE, SCORES, SUM, check_scores
+from segunc.scores import DEFAULT_SCORES
 
 LOOKED_AT = 16  # frames, evenly spaced, whose sizes stand for those of all
 
@@ -46,9 +46,6 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
     if options.scope is not None:
         _check_scope(options.scope, model)
     model.place(device)
-    needed = {need for name in check_scores(scores) for need in SCORES[name].needs}
-    if model.anomaly and SUM in needed:
-        needed |= {need for name in model.anomaly.parts for need in SCORES[name].needs}
     return Sampler(
         model.network,
         model.posterior if model.bayesian else None,
@@ -60,10 +57,7 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         precision=resolve_precision(options.precision, device),
         compiled=options.compile == "on",
         scores=scores,
-        temperature=model.temperature,
-        max_logit_statistics=model.max_logit_statistics,
-        density=model.features.density(model.network) if model.features and FEATURE_DISTANCE in needed else None,
-        total=model.anomaly,
+        **model.fitted(scores),
     )
 
 
