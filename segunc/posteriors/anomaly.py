@@ -1,93 +1,159 @@
-"""One score of several: a sum of standardised scores, for the score ``anomaly``.
+"""One score of several, for the score ``anomaly``: its parts are brought to one scale, weighted, added, and told as a surprise.
 
-Scores have units of their own. Each is taken in standard deviations from its mean over frames of known scenes, no anomaly among them,
-and the sum is weighted: what the network's own logits find and what the features of a witness find are not the same things.
+Scores have units of their own. Each is taken in standard deviations from its mean over the pixels of known scenes, or as its own
+surprise (then the sum is Fisher's of tail probabilities), and the sum is weighted: what the network's own logits find and what the
+features of a witness find are not the same things. In the end the sum, too, is told as a :class:`Surprise`, so that 3 means the same of
+every model: one in a thousand pixels of known scenes scores as high.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
-from segunc.posteriors.max_logit import ClassMoments
+from segunc.data.labels import IGNORE
+from segunc.metrics.counting import average_precision, count_scores, detection_curve
+from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.sampling.sampler import Sampler
 from segunc.scores import FEATURE_DISTANCE, SCORES, SUM, check_scores
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
+STEPS, DECADES = 8, 3
+"""Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
+PIXELS = 20_000
+"""Of a frame, at random: neighbouring pixels say the same, and a thousand frames fit into memory."""
+Normalisation = Literal["standard", "rank"]
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """How rare a value is in known scenes: ``-log10`` of the share of their pixels that reach it, 0 and more.
+
+    Linear between levels, each an eighth of a power of ten; beyond the last (one pixel in a thousand) values are taken to exceed it by
+    an exponential law of the mean excess seen (peaks over a threshold; Pickands 1975), which tells apart what no known pixel reached.
+    """
+
+    levels: tuple[float, ...]  # a share of 10 ** -(k / STEPS) of the pixels reaches level k; ascending
+    excess: float  # mean excess over the last level, above 0
+
+    @classmethod
+    def of(cls, values: Tensor) -> Self:
+        """Of the values ``[N]`` of pixels of known scenes, more than one of which is above the last level."""
+        shares = 10.0 ** -(np.arange(STEPS * DECADES + 1) / STEPS)
+        levels = np.quantile(values.double().numpy(), 1 - shares)
+        beyond = values.double() - levels[-1]
+        return cls(tuple(levels.tolist()), float(beyond[beyond > 0].mean()))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        levels = values.new_tensor(self.levels)
+        above = torch.searchsorted(levels, values.contiguous(), right=True).clamp_(1, len(levels) - 1)
+        low, high = levels[above - 1], levels[above]
+        share = ((values - low) / (high - low).clamp_min(torch.finfo(values.dtype).tiny)).clamp_(0.0, 1.0)
+        return (above - 1 + share) / STEPS + (values - levels[-1]).clamp_min(0.0) / (self.excess * math.log(10))
+
+
+@dataclass(frozen=True)
+class Standard:
+    """Values in standard deviations from their mean over pixels of known scenes."""
+
+    mean: float
+    std: float  # above 0
+
+    @classmethod
+    def of(cls, values: Tensor) -> Self:
+        """Of the values ``[N]`` of such pixels."""
+        return cls(float(values.double().mean()), float(values.double().std(correction=0)))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return (values - self.mean) / self.std
+
+
+SCALES: Mapping[Normalisation, type[Standard] | type[Surprise]] = {"standard": Standard, "rank": Surprise}
+
+
+def weighted_sum(values: Tensor, weights: Sequence[float], scales: Sequence[Standard | Surprise]) -> Tensor:
+    """The sum ``[...]`` of the values ``[P, ...]`` of P scores."""
+    terms = zip(weights, scales, values, strict=True)
+    return torch.stack([weight * scale(one) for weight, scale, one in terms]).sum(0)
+
 
 @dataclass(frozen=True)
 class ScoreSum(Attachment):
-    """Parts, weights and constants of a sum of standardised scores."""
+    """Parts, weights and scales of a sum of scores."""
 
     file: ClassVar[str] = "anomaly.json"
     what: ClassVar[str] = "sum of scores"
 
     parts: tuple[str, ...]  # names of scores
     weights: tuple[float, ...]
-    mean: tuple[float, ...]  # of each part over the pixels of the frames, and its standard deviation, above 0
-    std: tuple[float, ...]
+    scales: tuple[Standard | Surprise, ...]  # of the parts
+    surprise: Surprise  # of the sum
+    selected: Mapping[str, float]  # what selection gave to each candidate, empty where nothing was selected
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
     draws: int
+    temperature: float  # by which logits were divided
     base_sha256: str
     posterior_sha256: str | None
     features_sha256: str | None  # of the bank behind knn, None where no part needs one
 
     def __call__(self, maps: Mapping[str, Tensor]) -> Tensor:
-        """The sum ``[n, H, W]`` of maps ``[n, H, W]`` by name."""
-        terms = zip(self.parts, self.weights, self.mean, self.std, strict=True)
-        parts = [weight * (maps[name].float() - mean) / std for name, weight, mean, std in terms]
-        return torch.stack(parts).sum(0)
+        """The surprise ``[n, H, W]`` of the sum of maps ``[n, H, W]`` by name."""
+        values = torch.stack([maps[name].float() for name in self.parts])
+        return self.surprise(weighted_sum(values, self.weights, self.scales))
 
-    def numbers(self) -> dict[str, list[Any]]:
+    def numbers(self) -> dict[str, Any]:
         """What decides its values."""
-        return {name: list(getattr(self, name)) for name in ("parts", "weights", "mean", "std")}
+        whole = asdict(self)
+        return {name: whole[name] for name in ("parts", "weights", "scales", "surprise")}
 
     @classmethod
-    def read(cls, folder: Path, base_sha256: str, posterior_sha256: str | None, features: str | None) -> Self | None:
-        """The sum in the folder of a model with these hashes, None where there is none; InputError where it is damaged, or was
-        fitted on another model or bank."""
-        content = cls.content(folder, base_sha256=base_sha256, posterior_sha256=posterior_sha256)
+    def read(cls, folder: Path, temperature: float, features: str | None, **hashes: str | None) -> Self | None:
+        """The sum in the folder of a model of these hashes and temperature, None where there is none; InputError where it is
+        damaged, or was fitted on another model or bank."""
+        content = cls.content(folder, temperature=temperature, **hashes)
         if content is None:
             return None
         if content["features_sha256"] is not None:
             cls.content(folder, features_sha256=features)
-        cls.take_numbers(content, folder / cls.file, len(content["parts"]), "weights", "mean", "std")
-        return cls(**content | {"parts": _checked(content["parts"])})
+        path = folder / cls.file
+        try:
+            scales = tuple(_scale(one) for one in content["scales"])
+            surprise = _scale(content["surprise"])
+            parts = _checked(content["parts"])
+            cls.take_numbers(content, path, len(parts), "weights")
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error})", "parts, weights and scales", "fit it again") from error
+        if not isinstance(surprise, Surprise) or len(scales) != len(parts):
+            raise InputError(f"{path}: {len(parts)} parts, {len(scales)} scales", "one for each", "fit it again")
+        return cls(**content | {"parts": parts, "scales": scales, "surprise": surprise})
 
 
-@dataclass(frozen=True)
-class AnomalyConfig(Settings):
-    """How the sum is made.
-
-    Args:
-        parts: names of scores, none of them a sum.
-        weights: of the parts, in their order; none for 1 each.
-        split: of the data set whose frames of known scenes the parts are standardised on; not the one that was trained on.
-        frames: how many evenly spaced frames (0: all).
-        draws: of the posterior, where a part needs them.
-    """
-
-    section = "anomaly"
-    parts: list[str] = field(default_factory=lambda: ["deterministic-energy", "knn"])
-    weights: list[PositiveFloat] | None = None
-    split: str = "val"
-    frames: NonNegativeInt = 50
-    draws: PositiveInt = 12
+def _scale(numbers: Mapping[str, Any]) -> Standard | Surprise:
+    """A scale as it was stored; ValueError for what is none."""
+    if set(numbers) == {"mean", "std"} and are_finite(numbers.values()) and numbers["std"] > 0:
+        return Standard(**numbers)
+    if set(numbers) == {"levels", "excess"} and are_finite([*numbers["levels"], numbers["excess"]]):
+        levels = tuple(numbers["levels"])
+        if len(levels) > 1 and list(levels) == sorted(levels) and numbers["excess"] > 0:
+            return Surprise(levels, numbers["excess"])
+    raise ValueError(f"a scale of {', '.join(numbers)}")
 
 
-def _checked(parts: list[str]) -> tuple[str, ...]:
+def _checked(parts: Sequence[str]) -> tuple[str, ...]:
     names = check_scores(parts)
     for name in names:
         if SUM in SCORES[name].needs:
@@ -95,49 +161,25 @@ def _checked(parts: list[str]) -> tuple[str, ...]:
     return names
 
 
-@flushed_denormals()
-def fit_sum(
-    base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
-) -> ScoreSum:
-    """Measure the parts on known scenes and write the same model with their sum; ``out`` may be ``base``.
+@dataclass(frozen=True)
+class AnomalyConfig(Settings):
+    """How the sum is made.
 
-    See :class:`segunc.posteriors.methods.Method`; InputError for a part without what it needs, or that is one number everywhere.
+    Args:
+        parts: names of scores, none of them a sum; with select.anomalies those to choose from.
+        weights: of the parts, in their order; none for 1 each, or for those that selection finds.
+        normalisation: standard (deviations from the mean) or rank (surprise of each part); none for standard, or for the better one.
+        split: of the data set whose frames of known scenes give the scales; not the one that was trained on.
+        frames: how many evenly spaced frames (0: all).
+        draws: of the posterior, where a part needs them.
+        seed: of the pixels that are looked at.
     """
-    settings = config.settings
-    parts = _checked(settings.parts)
-    weights = tuple(settings.weights or [1.0] * len(parts))
-    if len(weights) != len(parts):
-        raise InputError(f"anomaly.weights {list(weights)}", f"{len(parts)}, one for each part", "repair it")
-    model, data = load_for_fitting(base, config, resolve_device(device))
-    sampler = Sampler(
-        model.network,
-        model.posterior if model.bayesian else None,
-        draws=max(settings.draws, model.posterior.members),
-        scores=parts,
-        **model.fitted(parts),
-    )
-    moments, frames = {name: ClassMoments(1) for name in parts}, 0
-    for _, image, _ in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
-        for name, maps in sampler(image).scores.items():
-            values = maps.flatten()
-            moments[name].add(values, torch.zeros_like(values, dtype=torch.long))
-        frames += 1
-    means, deviations = zip(*(moments[name].pooled() for name in parts), strict=True)
-    for name, mean, deviation in zip(parts, means, deviations, strict=True):
-        if not deviation > 0:
-            raise InputError(
-                f"score {name} is {mean:g} at every pixel", "a score that tells pixels apart", "leave it out"
-            )
-    by_features = any(FEATURE_DISTANCE in SCORES[name].needs for name in parts)
-    bank = model.features.bank.tensors_sha256 if model.features and by_features else None
-    found = ScoreSum(
-        parts, weights, means, deviations, fitted_on(config, settings.split), frames, sampler.draws,
-        model.sha256, model.posterior_sha256, bank,
-    )  # fmt: skip
-    found.attach(base, config, out, METHOD.name)
-    terms = ", ".join(f"{n} {m:.3g} +- {s:.3g}" for n, m, s in zip(parts, means, deviations, strict=True))
-    say(f"wrote {out}: anomaly is the sum of {terms} on {frames} frames of {settings.split}")
-    return found
 
-
-METHOD = Method("anomaly", AnomalyConfig, fit_sum, finished=True)
+    section = "anomaly"
+    parts: list[str] = field(default_factory=lambda: ["deterministic-energy", "knn"])
+    weights: list[PositiveFloat] | None = None
+    normalisation: Normalisation | None = None
+    split: str = "val"
+    frames: NonNegativeInt = 50
+    draws: PositiveInt = 12
+    seed: NonNegativeInt = 0
