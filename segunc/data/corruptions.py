@@ -72,10 +72,14 @@ class Corruption:
 
         The random pattern of a frame is the same at all strengths, so that they differ by strength and nothing else.
         """
-        digest = hashlib.sha256(f"{self.name}\n{frame}".encode()).digest()
-        key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
-        random = np.random.Generator(np.random.Philox(key=key))
-        return CORRUPTIONS[self.name](image, self.strength - 1, random)
+        return CORRUPTIONS[self.name](image, self.strength - 1, random_of(f"{self.name}\n{frame}"))
+
+
+def random_of(text: str) -> np.random.Generator:
+    """Random numbers that are a function of a text."""
+    digest = hashlib.sha256(text.encode()).digest()
+    key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
+    return np.random.Generator(np.random.Philox(key=key))
 
 
 def _blur(image: Image, level: int, random: np.random.Generator) -> Image:
@@ -96,7 +100,7 @@ def _fog(image: Image, level: int, random: np.random.Generator) -> Image:
     """A veil of a fractal pattern is added, and the picture scaled back to its brightest value."""
     thickness = FOG_THICKNESS[level]
     height, width = image.shape[:2]
-    veil = thickness * _fractal(max(height, width), FOG_DECAY, random)[:height, :width, None]
+    veil = thickness * fractal(max(height, width), FOG_DECAY, random)[:height, :width, None]
     values = image / 255.0
     brightest = values.max()
     return _stored((values + veil) * brightest / (brightest + thickness))
@@ -113,7 +117,12 @@ def _darkness(image: Image, level: int, random: np.random.Generator) -> Image:
 
 
 def _jpeg(image: Image, level: int, random: np.random.Generator) -> Image:
-    options = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY[level]]
+    return recompressed(image, JPEG_QUALITY[level])
+
+
+def recompressed(image: Image, quality: int) -> Image:
+    """What a JPEG of a quality, 1..100, keeps."""
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality]
     encoded = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), options)[1]
     decoded = cv2.imdecode(encoded, cv2.IMREAD_COLOR)
     assert decoded is not None
@@ -135,7 +144,7 @@ def _stored(values: Values) -> Image:
     return np.asarray(np.rint(np.clip(values, 0.0, 1.0) * 255.0), np.uint8)
 
 
-def _fractal(side: int, decay: float, random: np.random.Generator) -> Values:
+def fractal(side: int, decay: float, random: np.random.Generator) -> Values:
     """A periodic height map by midpoint displacement (diamond-square; Fournier, Fussell & Carpenter 1982).
 
     The displacements are divided by ``decay`` from one grid to the next, twice as fine; maps of other decays have the

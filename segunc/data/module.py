@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import lightning as L
 import numpy as np
@@ -34,6 +37,11 @@ class SegmentationDataModule(L.LightningDataModule):
         anomaly_class: classes (a list, or names with commas between) that are anomalies: frames that hold one are not
             trained on, and the network does not know them; see :mod:`segunc.data.datasets`.
         holdout: training frames that are held out to select on where every frame of ``val`` holds an anomaly.
+        validation: what split ``val`` is: the data set's own, or, for ``leave-sequence-out``, one sequence of the training frames, which
+            is then not trained on. Neighbours of training frames choose too much certainty for frames that are not.
+        sequence: regular expression whose first group (or whole match) in a frame's name is its sequence, ``^([^_]+)_`` for CamVid.
+        held_out: the sequence that is ``val``. Without one, ``train`` is all training frames, :meth:`folds` holds out each sequence
+            in turn, and ``val`` itself is an InputError, so that nothing is trained and selected on the same frames.
     """
 
     def __init__(
@@ -53,6 +61,9 @@ class SegmentationDataModule(L.LightningDataModule):
         seed: int = 0,
         anomaly_class: str | list[str] | None = None,
         holdout: int = HOLDOUT,
+        validation: Literal["val", "leave-sequence-out"] = "val",
+        sequence: str | None = None,
+        held_out: str | None = None,
     ) -> None:
         super().__init__()
         for key, value, least in (
@@ -69,6 +80,7 @@ class SegmentationDataModule(L.LightningDataModule):
         for key, share in (("flip", flip), ("colour", colour), ("blur", blur)):
             if not 0 <= share <= 1:
                 raise InputError(f"data.{key} {share}", "a number in 0..1", "repair the configuration")
+        self.validation, self.held_out, self._pattern = validation, held_out, _pattern(validation, sequence, held_out)
         names = anomaly_class.split(",") if isinstance(anomaly_class, str) else anomaly_class or []
         anomalies = [name.strip() for name in names if name.strip()]
         self.entry = dataset_entry(dataset, labels=labels, anomaly_classes=anomalies, holdout=holdout)
@@ -89,9 +101,50 @@ class SegmentationDataModule(L.LightningDataModule):
         return self._sets[key]
 
     def _samples(self, split: str) -> list[Sample]:
-        if split in ("train", "val"):
+        if split not in ("train", "val"):
+            return [sample for sample in self.entry.samples(self.root, split) if sample.label is not None]
+        if self.validation == "val":
             return self.entry.training_samples(self.root, split)
-        return [sample for sample in self.entry.samples(self.root, split) if sample.label is not None]
+        sequences = self.sequences()
+        if split == "train":
+            return [sample for name, samples in sequences.items() if name != self.held_out for sample in samples]
+        if self.held_out is None:
+            given = "split val of data.validation leave-sequence-out without data.held_out"
+            raise InputError(given, f"one of {_counts(sequences)}", "name the sequence, or choose data.validation val")
+        return sequences[self.held_out]
+
+    def sequences(self) -> dict[str, list[Sample]]:
+        """The training frames (with ``validation: val``, too) of each sequence; InputError where a name belongs to none, there is but
+        one, or none is called ``held_out``."""
+        if self._pattern is None:
+            raise InputError("training frames without data.sequence", "a pattern of their names", "e.g. ^([^_]+)_")
+        frames = self.entry.training_samples(self.root, "train")
+        found: dict[str, list[Sample]] = defaultdict(list)
+        for sample in frames:
+            match = self._pattern.search(sample.name)
+            found[(match[min(1, self._pattern.groups)] or "") if match else ""].append(sample)
+        lost = found.pop("", [])
+        if lost:
+            given = f"data.sequence {self._pattern.pattern} finds no sequence in {len(lost)} of {len(frames)} training frames"
+            expected = "a pattern for every name, e.g. ^([^_]+)_"
+            raise InputError(f"{given}, the first is {lost[0].name}", expected, f"sequences found: {_counts(found)}")
+        if len(found) < 2:
+            given = f"data.sequence {self._pattern.pattern} finds one sequence of training frames: {_counts(found)}"
+            raise InputError(given, "at least two, one of them to hold out", "give a pattern that tells them apart")
+        if self.held_out is not None and self.held_out not in found:
+            raise InputError(f"data.held_out {self.held_out}", f"one of {_counts(found)}", "check the name")
+        return dict(found)
+
+    def folds(self) -> list[Self]:
+        """Modules whose ``val`` to select on, each with the ``train`` that goes with it: itself, or with leave-sequence-out and no
+        ``held_out`` one for each sequence."""
+        if self.validation == "val" or self.held_out is not None:
+            return [self]
+        folds = []
+        for name in self.sequences():
+            folds.append(fold := copy(self))
+            fold.held_out, fold._sets = name, {}
+        return folds
 
     def prepare_data(self) -> None:
         """Nothing is downloaded; InputError before a trainer starts its work, where a split is missing or incomplete, or holds less
@@ -127,3 +180,25 @@ class SegmentationDataModule(L.LightningDataModule):
             given = "the training labels hold only ignored pixels"
             raise InputError(given, f"ids other than {IGNORE}", "check the labels")
         return [float(v) for v in known / known.sum()]
+
+
+def _pattern(validation: str, sequence: str | None, held_out: str | None) -> re.Pattern[str] | None:
+    """Of a sequence in frame names; InputError where the three settings do not go together."""
+    if validation not in ("val", "leave-sequence-out"):
+        raise InputError(f"data.validation {validation}", "val or leave-sequence-out", "repair the configuration")
+    if held_out is not None and validation == "val":
+        given = f"data.held_out {held_out} with data.validation val"
+        raise InputError(given, "data.validation leave-sequence-out", "or leave it out")
+    if sequence is None:
+        if validation == "val":
+            return None
+        given = f"data.validation {validation} without data.sequence"
+        raise InputError(given, "a pattern of frame names whose first group is the sequence", "e.g. ^([^_]+)_")
+    try:
+        return re.compile(sequence)
+    except re.error as error:
+        raise InputError(f"data.sequence {sequence}: {error}", "a regular expression", "repair it") from error
+
+
+def _counts(sequences: dict[str, list[Sample]]) -> str:
+    return ", ".join(f"{name} ({len(samples)} frames)" for name, samples in sequences.items()) or "none"

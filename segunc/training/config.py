@@ -13,6 +13,7 @@ import torch
 from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings, UnitInterval
 from segunc.core.errors import InputError
+from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
 
@@ -101,6 +102,39 @@ class AffineTrainingConfig(Settings):
 
 
 @dataclass(frozen=True)
+class SelectConfig(Settings):
+    """The frames that a method selects on (:func:`segunc.training.selection.selection_frames`): those of ``val`` of each fold of the data
+    (``data.validation``), and what is done to them.
+
+    Args:
+        anomalies: none, or cut-paste: objects and textures that no frame holds are pasted into each frame
+            (:mod:`segunc.data.cut_paste`).
+        objects: folder of cut-out objects (PNG with an alpha channel) that are pasted, too; none for no further ones.
+        corruptions: NAME:STRENGTH (fog:3) each: frames are shown clean and under each. What is left out here is what a test of the
+            shift may ask for.
+        frames: how many evenly spaced frames of each fold (0: all).
+        seed: of what is pasted where.
+    """
+
+    section = "select"
+    anomalies: Literal["none", "cut-paste"] = "none"
+    objects: str | None = None
+    corruptions: list[str] = field(default_factory=list)
+    frames: NonNegativeInt = 0
+    seed: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.kinds()
+        if self.objects is not None and self.anomalies == "none":
+            raise InputError(f"objects {self.objects} with anomalies none", "anomalies cut-paste", "or leave it out")
+
+    def kinds(self) -> list[Corruption]:
+        """The corruptions; InputError for an unknown one."""
+        return [Corruption.parse(text) for text in self.corruptions]
+
+
+@dataclass(frozen=True)
 class Config:
     """A resolved configuration."""
 
@@ -109,7 +143,8 @@ class Config:
         content: dict[str, Any] = {}
         names = [f.name for f in fields(self)]
         for name in sorted(names, key=lambda name: ("seed", "data", "trainer", *names).index(name)):
-            value = getattr(self, name)
+            if (value := getattr(self, name)) is None:
+                continue
             if isinstance(value, Settings):
                 content[value.section] = _plain(asdict(value))
             else:
@@ -132,10 +167,11 @@ class TrainConfig(Config):
 @dataclass(frozen=True)
 class FitConfig(Config, Generic[S]):
     """Of a method that is fitted on a finished model: its settings, and arguments of
-    :class:`segunc.data.module.SegmentationDataModule`, none where it looks at no data."""
+    :class:`segunc.data.module.SegmentationDataModule`, none where it looks at no data; and what it selects on, if it does."""
 
     settings: S
     data: Mapping[str, Any] = field(default_factory=dict)
+    select: SelectConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +193,7 @@ def parse_config(
     settings: type[Settings] | None = None,
     *,
     data: bool | OwnData = True,
+    selects: bool = False,
 ) -> C:
     """A resolved configuration from a YAML file and overrides.
 
@@ -165,6 +202,7 @@ def parse_config(
         overrides: ``--data.root PATH``, ``--trainer.max_epochs 3`` and the like.
         settings: the method's, where the kind has any.
         data: whether it looks at data, or loaders in place of a data set.
+        selects: whether it selects on frames of :class:`SelectConfig`, for a :class:`FitConfig`.
 
     Raises:
         InputError: an unknown key, a value of the wrong type or out of its range, a missing file.
@@ -181,6 +219,7 @@ def parse_config(
     names = {f.name for f in fields(kind)}
     sections: dict[str, type[Settings]] = {"network": NetworkConfig, "optimisation": OptimisationConfig}
     sections = {"settings": settings} if settings is not None else sections if kind is TrainConfig else {}
+    sections |= {"select": SelectConfig} if selects else {}
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--config", action="config")
     if "seed" in names:

@@ -107,7 +107,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     if given is None and own is None and (method.data or not method.finished):
         raise InputError(f"{asked} without --config", "a YAML file", "see configs/ for examples")
     if method.finished:
-        fitted = parse_config(FitConfig, given, overrides, method.config, data=method.data)
+        fitted = parse_config(FitConfig, given, overrides, method.config, data=method.data, selects=method.selects)
         method.fit(bases[0], fitted, out, device=options.device, say=say)
         return FinetuneResult(out, {})
     quiet_lightning()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from segunc.core.errors import InputError
 from segunc.data import corruptions
-from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption, _fractal
+from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption, fractal
 from segunc.toyroads import render_scene
 
 EVERY = [Corruption(name, strength) for name in CORRUPTIONS for strength in range(1, STRENGTHS + 1)]
@@ -107,8 +107,8 @@ def test_fog_lifts_the_dark_and_keeps_the_brightest_value() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(side=st.integers(2, 300), decay=st.floats(1.2, 3.0), seed=st.integers(0, 2**32))
-def test_the_fractal_covers_the_frame_and_the_unit_interval(side: int, decay: float, seed: int) -> None:
-    heights = _fractal(side, decay, np.random.default_rng(seed))
+def test_thefractal_covers_the_frame_and_the_unit_interval(side: int, decay: float, seed: int) -> None:
+    heights = fractal(side, decay, np.random.default_rng(seed))
     assert heights.shape[0] == heights.shape[1] >= side
     assert heights.shape[0] < 2 * side + 1
     assert heights.min() == 0
@@ -116,7 +116,7 @@ def test_the_fractal_covers_the_frame_and_the_unit_interval(side: int, decay: fl
 
 
 def test_a_slower_decay_gives_a_rougher_pattern() -> None:
-    smooth, rough = (np.abs(np.diff(_fractal(128, d, np.random.default_rng(0)))).mean() for d in (2.0, 1.5))
+    smooth, rough = (np.abs(np.diff(fractal(128, d, np.random.default_rng(0)))).mean() for d in (2.0, 1.5))
     assert rough > 1.5 * smooth
 
 

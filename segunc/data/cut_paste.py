@@ -1,0 +1,278 @@
+"""Anomalies pasted into frames that hold none, for choosing what finds anomalies without looking at any that it is judged by.
+
+After Fishyscapes Static (Blum et al. 2021, 1904.03215), which pastes foreign objects into held-out frames. Pasted are shapes of fractal
+noise (as in DRAEM, Zavrtanik et al. 2021, 2108.07610) filled with textures that no scene has, objects cut out of training frames and
+changed until they are none of their class, and a user's own cut-outs. A pixel that is 255 in the labels of a training frame is never
+pasted: it may be what the test calls an anomaly.
+
+A network must not find the blending in place of the object. So pasted pixels are matched to those around them in part, edges are
+feathered and not counted, and regions of the frame itself go through the very same in their own place: these *shams* are normal.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError
+from segunc.data.corruptions import fractal, random_of, recompressed
+from segunc.data.images import Image, find_damage
+from segunc.data.labels import IGNORE
+from segunc.data.layout import list_images
+from segunc.data.samples import Labels, SegmentationDataset
+
+SMALLEST, LARGEST = 2e-4, 8e-2
+"""Areas of what is pasted, as shares of the frame; their logarithms are uniform."""
+MOST = 4
+"""Anomalies of a frame; it has at least one, and as many shams where it has regions for them."""
+SIDE = 128
+"""Pixels along a side of shapes and textures of noise before they are scaled."""
+ROOM = 0.85
+"""Share of the frame's height and width that an object may fill."""
+Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+
+
+class Pasted(NamedTuple):
+    """A frame with anomalies. Outside of ``shams`` the image is the frame's where ``anomaly`` is 0."""
+
+    image: Image
+    labels: Labels  # train ids, 255 where something was pasted
+    anomaly: Labels  # 0 normal, 1 anomaly, 255 ignored: the feathered border, and what the frame's labels ignore
+    shams: Mask  # ``[H, W]``: blended in the same way and normal
+
+
+class CutOut(NamedTuple):
+    """Pixels to be pasted: RGB ``[h, w, 3]`` in 0..255, and which of them belong ``[h, w]`` in 0..1."""
+
+    pixels: Floats
+    inside: Floats
+
+
+class CutPaste:
+    """Pastes anomalies: a function of the sources, the seed and a frame's name and content.
+
+    Args:
+        sources: training frames that objects and patches are cut out of; none of the frames that are pasted into.
+        objects: a folder of cut-out objects, PNG with an alpha channel, that are pasted, too.
+
+    Raises:
+        InputError: the folder holds no image, or one that is no cut-out; on the first frame, where the sources hold no object.
+    """
+
+    def __init__(self, sources: SegmentationDataset, objects: str | Path | None = None, seed: int = 0) -> None:
+        self.sources, self.seed = sources, seed
+        self.files = [] if objects is None else list_images(Path(objects))
+        for path in self.files:
+            read_cut_out(path)
+        self.kinds = [self._texture, self._object, *([self._file] if self.files else [])]
+
+    def __call__(self, image: Image, labels: Labels, name: str) -> Pasted:
+        """``image`` RGB uint8 ``[H, W, 3]`` and ``labels`` train ids uint8 ``[H, W]`` of the frame ``name`` with anomalies."""
+        random = random_of(f"cut-paste\n{self.seed}\n{name}")
+        made, taken, shams = image.copy(), np.zeros(labels.shape, bool), np.zeros(labels.shape, bool)
+        anomaly = np.where(labels == IGNORE, labels, np.zeros_like(labels))
+        sizes = [_size(random) for _ in range(random.integers(1, MOST + 1))]
+        for size in sizes:
+            cut = self.kinds[random.integers(len(self.kinds))](random, int(labels.size * size), labels.shape)
+            if (place := _place(cut.inside > 0.5, taken, size, random)) is not None:
+                alpha = _blend(made, cut, place, random)
+                anomaly[alpha > 0] = IGNORE
+                anomaly[alpha == 1] = 1
+                taken |= alpha > 0
+        for size in sizes:
+            own = [(top, left, part) for top, left, part in _regions(labels) if not (taken[_at(top, left, part)] & part).any()]
+            if own:
+                top, left, part = min(own, key=lambda one: abs(np.log(one[2].sum() / (size * labels.size))))
+                shift = np.float32([[1, 0, random.uniform(-0.5, 0.5)], [0, 1, random.uniform(-0.5, 0.5)]])
+                shifted = cv2.warpAffine(image, shift, image.shape[1::-1], borderMode=cv2.BORDER_REPLICATE)
+                cut = CutOut(np.float32(shifted[_at(top, left, part)]), np.float32(part))
+                alpha = _blend(made, cut, (top, left), random)
+                taken |= alpha > 0
+                shams |= alpha > 0
+        return Pasted(made, np.where(anomaly != 0, np.uint8(IGNORE), labels), anomaly, shams)
+
+    def _object(self, random: np.random.Generator, area: int, shape: tuple[int, ...]) -> CutOut:
+        """A region of one class, in other colours and turned by at least a right angle's two thirds."""
+        for index in random.permutation(len(self.sources)):
+            image, labels = self.sources.read(int(index))
+            regions = _regions(labels)
+            # Small regions would be enlarged into something blurred.
+            if large := [one for one in regions if one[2].sum() >= area / 2] or regions[-1:]:
+                top, left, inside = large[random.integers(len(large))]
+                pixels = _recoloured(np.float32(image[_at(top, left, inside)]), random)
+                angle = random.uniform(60, 300)
+                return _scaled(CutOut(pixels, np.float32(inside)), area, shape, angle, random.uniform(0.8, 1.25))
+        given = f"{len(self.sources)} training frames without an object to cut out"
+        expected = f"a region of one class that fills {SMALLEST:.2%} to {LARGEST:.0%} of its frame"
+        raise InputError(given, expected, "choose another split or select.anomalies none")
+
+    def _texture(self, random: np.random.Generator, area: int, shape: tuple[int, ...]) -> CutOut:
+        """A shape of noise, in a texture of noise, in stripes, or in a changed patch of a frame, lit from above."""
+        inside, noise = _shape_of_noise(random), np.float32(fractal(SIDE, random.uniform(1.3, 2.2), random))
+        kind = random.integers(3)
+        patch = self._patch(random) if kind == 2 else None
+        if patch is None:
+            if kind == 1:
+                angle, waves = random.uniform(0, np.pi), random.uniform(2, 9)
+                rows, columns = np.mgrid[:SIDE, :SIDE] / SIDE
+                along = rows * np.sin(angle) + columns * np.cos(angle) + random.uniform(0, 0.3) * noise
+                noise = np.float32(0.85 * (np.sin(2 * np.pi * waves * along) > random.uniform(-0.5, 0.5)) + 0.15 * noise)
+            first, second = _colours(random)
+            patch = first + (second - first) * noise[..., None]
+        # A body is darker towards its rim and from below.
+        depth = cv2.distanceTransform(np.uint8(inside > 0.5), cv2.DIST_L2, 3)
+        light = np.float32(0.75 + 0.25 * np.sqrt(depth / depth.max()) + np.linspace(0.15, -0.25, SIDE)[:, None])
+        return _scaled(CutOut(patch * light[..., None], inside), area, shape, 0.0, random.uniform(0.6, 1.7))
+
+    def _patch(self, random: np.random.Generator) -> Floats | None:
+        """A square of a training frame in other colours, scale and direction; None where none was found that is labelled throughout."""
+        image, labels = self.sources.read(int(random.integers(len(self.sources))))
+        side = int(min(labels.shape) * random.uniform(0.1, 0.5)) + 1
+        for _ in range(10):
+            top, left = (int(random.integers(extent - side + 1)) for extent in labels.shape)
+            part = np.s_[top : top + side, left : left + side]
+            if not (labels[part] == IGNORE).any():
+                square = cv2.resize(np.float32(image[part]), (SIDE, SIDE), interpolation=cv2.INTER_AREA)
+                return _recoloured(np.ascontiguousarray(np.rot90(square, random.integers(4))), random)
+        return None
+
+    def _file(self, random: np.random.Generator, area: int, shape: tuple[int, ...]) -> CutOut:
+        """A cut-out of the user's, which is an anomaly as it is: mirrored or tilted a little."""
+        cut = read_cut_out(self.files[random.integers(len(self.files))])
+        if random.random() < 0.5:
+            cut = CutOut(cut.pixels[:, ::-1], cut.inside[:, ::-1])
+        return _scaled(cut, area, shape, random.uniform(-15, 15), 1.0)
+
+
+def read_cut_out(path: Path) -> CutOut:
+    """A cut-out object of an image file with an alpha channel; InputError for one that cannot be read, or whose alpha cuts nothing out."""
+    remedy = "save the object alone as a PNG with a transparent background"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"object {path} cannot be read ({error.strerror})", "a PNG with alpha", remedy) from error
+    damage = find_damage(data)
+    decoded = None if damage else cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    if decoded is None:
+        raise InputError(f"object {path} cannot be read ({damage or 'no image'})", "a PNG with alpha", remedy)
+    if decoded.dtype != np.uint8 or decoded.ndim != 3 or decoded.shape[2] != 4:
+        raise InputError(f"object {path} has no alpha channel of 8 bits", "a PNG with alpha", remedy)
+    inside = np.float32(decoded[..., 3]) / 255
+    if not (inside > 0.5).any() or (inside > 0.5).all():
+        raise InputError(f"object {path} is {'all' if inside.any() else 'nowhere'} opaque", "an object cut out", remedy)
+    return CutOut(np.float32(decoded[..., 2::-1]), inside)
+
+
+def _size(random: np.random.Generator) -> float:
+    return float(np.exp(random.uniform(np.log(SMALLEST), np.log(LARGEST))))
+
+
+def _at(top: int, left: int, part: npt.NDArray[np.generic]) -> tuple[slice, slice]:
+    return slice(top, top + part.shape[0]), slice(left, left + part.shape[1])
+
+
+def _regions(labels: Labels) -> list[tuple[int, int, Mask]]:
+    """Top, left and pixels of the connected regions of one class that are neither slivers nor larger than what is pasted, by size."""
+    found = []
+    for value in np.unique(labels[labels != IGNORE]):
+        _, numbered, numbers, _ = cv2.connectedComponentsWithStats(np.uint8(labels == value), connectivity=4)
+        for number, (left, top, width, height, area) in enumerate(numbers[1:], start=1):
+            if SMALLEST <= area / labels.size <= LARGEST and area >= max(0.3 * width * height, 12):
+                found.append((int(area), int(top), int(left), numbered[top : top + height, left : left + width] == number))
+    return [(top, left, part) for _, top, left, part in sorted(found, key=lambda one: one[:3])]
+
+
+def _recoloured(pixels: Floats, random: np.random.Generator) -> Floats:
+    """With another hue: the colours turned in CIELAB, and moved, so that greys change, too."""
+    lab = cv2.cvtColor(pixels / 255, cv2.COLOR_RGB2LAB)
+    turn, towards = np.radians(random.uniform(60, 300)), random.uniform(0, 2 * np.pi)
+    rotation = np.float32([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    moved = random.uniform(5, 30) * np.float32([np.cos(towards), np.sin(towards)])
+    lab[..., 1:] = lab[..., 1:] @ rotation * random.uniform(1, 1.8) + moved
+    return np.clip(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB), 0, 1) * 255
+
+
+def _colours(random: np.random.Generator) -> Floats:
+    """Two colours ``[2, 3]`` in 0..255."""
+    hsv = np.float32([[[random.uniform(0, 360), random.beta(1.5, 2), random.uniform(0.1, 0.95)] for _ in range(2)]])
+    return np.asarray(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)[0] * 255, np.float32)
+
+
+def _shape_of_noise(random: np.random.Generator) -> Floats:
+    """The middle one of the islands of a noise that falls off from the centre ``[SIDE, SIDE]``."""
+    across = np.linspace(-1, 1, SIDE)
+    height = fractal(SIDE, random.uniform(1.6, 2.4), random) - np.hypot(across[:, None], across) ** 2
+    _, islands = cv2.connectedComponents(np.uint8(height > np.quantile(height, 0.7)))
+    middle = islands[np.unravel_index(np.argmax(height), height.shape)]
+    return np.float32(islands == middle)
+
+
+def _scaled(cut: CutOut, area: int, shape: tuple[int, ...], angle: float, stretch: float) -> CutOut:
+    """Turned by an angle in degrees, stretched and scaled to an area in pixels, or less where the frame has no room for it."""
+    scale = np.sqrt(area / cut.inside.sum())
+    size = [max(1, round(side * scale * factor)) for side, factor in zip(cut.inside.shape, (1 / stretch, stretch), strict=True)]
+    # Premultiplied, so that nothing bleeds in from what was cut away.
+    layers = np.dstack([cut.pixels * cut.inside[..., None], cut.inside])
+    layers = cv2.resize(layers, size[::-1], interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    turn = cv2.getRotationMatrix2D(((size[1] - 1) / 2, (size[0] - 1) / 2), angle, 1.0)
+    height, width = (int(np.ceil(v)) + 2 for v in np.abs(turn[:, :2])[::-1, ::-1] @ np.array(size))
+    turn[:, 2] += (width - size[1]) / 2, (height - size[0]) / 2
+    layers = cv2.warpAffine(layers, turn, (width, height))
+    inside = np.float32(layers[..., 3])
+    excess = max(height / shape[0], width / shape[1]) / ROOM
+    if excess > 1 and area > 1:
+        return _scaled(cut, int(area / (1.05 * excess) ** 2), shape, angle, stretch)
+    return CutOut(np.float32(layers[..., :3] / np.maximum(inside, 1e-3)[..., None]), inside)
+
+
+def _place(part: Mask, taken: Mask, size: float, random: np.random.Generator) -> tuple[int, int] | None:
+    """Top and left of a place that is free: mostly in the lower half, where the larger stand nearer; None where none was found."""
+    height, width = taken.shape
+    near = np.log(size / SMALLEST) / np.log(LARGEST / SMALLEST)
+    for _ in range(20):
+        foot = random.uniform(0, 1) if random.random() < 0.2 else random.normal(0.55 + 0.4 * near, 0.1)
+        top = int(np.clip(foot * height - part.shape[0], 0, height - part.shape[0]))
+        left = int(random.integers(width - part.shape[1] + 1))
+        if not (taken[_at(top, left, part)] & part).any():
+            return top, left
+    return None
+
+
+def _blend(made: Image, cut: CutOut, place: tuple[int, int], random: np.random.Generator) -> Floats:
+    """Paste into ``made``; its weight ``[H, W]`` in 0..1, where 1 is the object alone."""
+    alpha = np.zeros(made.shape[:2], np.float32)
+    part = _at(*place, cut.inside)
+    depth = cv2.copyMakeBorder(np.uint8(cut.inside > 0.5), 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0)
+    depth = cv2.distanceTransform(depth, cv2.DIST_L2, 5)[1:-1, 1:-1]
+    width = min(random.uniform(1.0, 2.5) * max(1.0, made.shape[0] / 512), 0.4 * depth.max())
+    alpha[part] = np.clip((depth - 0.5) / width, 0, 1)
+    core = alpha[part] == 1
+    reach = 2 * int(np.sqrt(core.sum()) / 4) + 5
+    ring = (cv2.dilate(np.uint8(alpha > 0), np.ones((reach, reach), np.uint8)) == 1) & (alpha == 0)
+    pasted = np.float32(made)
+    pasted[part] = np.where(alpha[part][..., None] > 0, _matched(cut.pixels, core, made, ring, random), pasted[part])
+    weight = alpha[..., None]
+    mixed = _stored(made * (1 - weight) + pasted * weight)
+    mixed = cv2.GaussianBlur(mixed, (0, 0), random.uniform(0.3, 0.8))
+    mixed = recompressed(np.asarray(mixed, np.uint8), int(random.integers(85, 97)))
+    made[:] = np.where(weight > 0, _stored(made * (1 - weight) + mixed * weight), made)
+    return alpha
+
+
+def _matched(pixels: Floats, core: Mask, made: Image, ring: Mask, random: np.random.Generator) -> Floats:
+    """With mean and contrast moved towards those of the surroundings, and no brighter or darker than the frame."""
+    own, around = pixels[core], np.float32(made[ring] if ring.any() else made.reshape(-1, 3))
+    share = random.uniform(0.1, 0.5)
+    contrast = np.clip((around.std() + 1) / (own.std() + 1), 0.5, 2) ** share
+    mean = own.mean(0)
+    moved = (pixels - mean) * contrast + mean + share * (around.mean(0) - mean)
+    return np.clip(moved, *np.float32(np.percentile(made, (0.5, 99.5))))
+
+
+def _stored(values: Floats) -> Image:
+    return np.asarray(np.rint(np.clip(values, 0, 255)), np.uint8)
