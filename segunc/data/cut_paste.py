@@ -85,7 +85,11 @@ class CutPaste:
                 anomaly[alpha == 1] = 1
                 taken |= alpha > 0
         for size in sizes:
-            own = [(top, left, part) for top, left, part in _regions(labels) if not (taken[_at(top, left, part)] & part).any()]
+            own = [
+                (top, left, part)
+                for top, left, part in _regions(labels)
+                if not (taken[_at(top, left, part)] & part).any()
+            ]
             if own:
                 top, left, part = min(own, key=lambda one: abs(np.log(one[2].sum() / (size * labels.size))))
                 shift = np.float32([[1, 0, random.uniform(-0.5, 0.5)], [0, 1, random.uniform(-0.5, 0.5)]])
@@ -121,7 +125,9 @@ class CutPaste:
                 angle, waves = random.uniform(0, np.pi), random.uniform(2, 9)
                 rows, columns = np.mgrid[:SIDE, :SIDE] / SIDE
                 along = rows * np.sin(angle) + columns * np.cos(angle) + random.uniform(0, 0.3) * noise
-                noise = np.float32(0.85 * (np.sin(2 * np.pi * waves * along) > random.uniform(-0.5, 0.5)) + 0.15 * noise)
+                noise = np.float32(
+                    0.85 * (np.sin(2 * np.pi * waves * along) > random.uniform(-0.5, 0.5)) + 0.15 * noise
+                )
             first, second = _colours(random)
             patch = first + (second - first) * noise[..., None]
         # A body is darker towards its rim and from below.
@@ -183,7 +189,9 @@ def _regions(labels: Labels) -> list[tuple[int, int, Mask]]:
         _, numbered, numbers, _ = cv2.connectedComponentsWithStats(np.uint8(labels == value), connectivity=4)
         for number, (left, top, width, height, area) in enumerate(numbers[1:], start=1):
             if SMALLEST <= area / labels.size <= LARGEST and area >= max(0.3 * width * height, 12):
-                found.append((int(area), int(top), int(left), numbered[top : top + height, left : left + width] == number))
+                found.append(
+                    (int(area), int(top), int(left), numbered[top : top + height, left : left + width] == number)
+                )
     return [(top, left, part) for _, top, left, part in sorted(found, key=lambda one: one[:3])]
 
 
@@ -215,7 +223,10 @@ def _shape_of_noise(random: np.random.Generator) -> Floats:
 def _scaled(cut: CutOut, area: int, shape: tuple[int, ...], angle: float, stretch: float) -> CutOut:
     """Turned by an angle in degrees, stretched and scaled to an area in pixels, or less where the frame has no room for it."""
     scale = np.sqrt(area / cut.inside.sum())
-    size = [max(1, round(side * scale * factor)) for side, factor in zip(cut.inside.shape, (1 / stretch, stretch), strict=True)]
+    size = [
+        max(1, round(side * scale * factor))
+        for side, factor in zip(cut.inside.shape, (1 / stretch, stretch), strict=True)
+    ]
     # Premultiplied, so that nothing bleeds in from what was cut away.
     layers = np.dstack([cut.pixels * cut.inside[..., None], cut.inside])
     layers = cv2.resize(layers, size[::-1], interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)

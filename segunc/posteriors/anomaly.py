@@ -13,9 +13,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
+import cv2
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -24,17 +26,26 @@ from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.metrics.counting import average_precision, count_scores, detection_curve
-from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import Attachment, are_finite, as_seen, fitted_on, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.sampling.sampler import Sampler
 from segunc.scores import FEATURE_DISTANCE, SCORES, SUM, check_scores
-from segunc.training.config import FitConfig
+from segunc.training.config import FitConfig, SelectConfig
 from segunc.training.progress import Say, say
+from segunc.training.selection import selection_frames
+
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
+    from segunc.posteriors.files import Model
 
 STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
 PIXELS = 20_000
 """Of a frame, at random: neighbouring pixels say the same, and a thousand frames fit into memory."""
+SIZES = (0.0, 0.002, 0.01)
+"""Where ranges of the size of objects begin, as shares of the frame."""
+MOST_PARTS, MARGIN = 4, 0.005
+"""Of a sum that is chosen; and what of the criterion is given away for a simpler one."""
 Normalisation = Literal["standard", "rank"]
 
 
@@ -51,15 +62,17 @@ class Surprise:
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
-        """Of the values ``[N]`` of pixels of known scenes, more than one of which is above the last level."""
+        """Of the values ``[N]`` of pixels of known scenes, which are not all the same."""
         shares = 10.0 ** -(np.arange(STEPS * DECADES + 1) / STEPS)
         levels = np.quantile(values.double().numpy(), 1 - shares)
         beyond = values.double() - levels[-1]
-        return cls(tuple(levels.tolist()), float(beyond[beyond > 0].mean()))
+        # Where many share the largest value there is no tail to measure: one known pixel's whole range stands for it.
+        excess = beyond[beyond > 0].mean() if (beyond > 0).any() else levels[-1] - levels[0]
+        return cls(tuple(levels.tolist()), float(excess))
 
     def __call__(self, values: Tensor) -> Tensor:
         levels = values.new_tensor(self.levels)
-        above = torch.searchsorted(levels, values.contiguous(), right=True).clamp_(1, len(levels) - 1)
+        above = torch.searchsorted(levels, values.contiguous()).clamp_(1, len(levels) - 1)
         low, high = levels[above - 1], levels[above]
         share = ((values - low) / (high - low).clamp_min(torch.finfo(values.dtype).tiny)).clamp_(0.0, 1.0)
         return (above - 1 + share) / STEPS + (values - levels[-1]).clamp_min(0.0) / (self.excess * math.log(10))
@@ -163,14 +176,12 @@ def _checked(parts: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class AnomalyConfig(Settings):
-    """How the sum is made.
+    """How the sum is made, of frames of known scenes (``val`` of each fold of the data, ``select``) that were not trained on.
 
     Args:
         parts: names of scores, none of them a sum; with select.anomalies those to choose from.
         weights: of the parts, in their order; none for 1 each, or for those that selection finds.
         normalisation: standard (deviations from the mean) or rank (surprise of each part); none for standard, or for the better one.
-        split: of the data set whose frames of known scenes give the scales; not the one that was trained on.
-        frames: how many evenly spaced frames (0: all).
         draws: of the posterior, where a part needs them.
         seed: of the pixels that are looked at.
     """
@@ -179,7 +190,145 @@ class AnomalyConfig(Settings):
     parts: list[str] = field(default_factory=lambda: ["deterministic-energy", "knn"])
     weights: list[PositiveFloat] | None = None
     normalisation: Normalisation | None = None
-    split: str = "val"
-    frames: NonNegativeInt = 50
     draws: PositiveInt = 12
     seed: NonNegativeInt = 0
+
+
+class Pixels(NamedTuple):
+    """Pixels of selection frames."""
+
+    values: Tensor  # [P, N] float32, of each part
+    size: Tensor  # int64 [N]: 0 for a known class, k for an object of the k-th range of sizes
+    clean: Tensor  # bool [N], of a frame that was not corrupted
+
+
+class Candidate(NamedTuple):
+    """A sum of some of the parts."""
+
+    places: tuple[int, ...]
+    weights: tuple[float, ...]
+    normalisation: Normalisation
+
+    def words(self, parts: Sequence[str]) -> str:
+        """``deterministic-energy + 2 knn, standard``."""
+        terms = zip(self.weights, self.places, strict=True)
+        return f"{' + '.join(f'{w:g} {parts[p]}' if w != 1 else parts[p] for w, p in terms)}, {self.normalisation}"
+
+
+def candidates(parts: int, settings: AnomalyConfig) -> Iterator[Candidate]:
+    """The sums to choose from, the simplest first: of at most :data:`MOST_PARTS` parts, each once or twice."""
+    normalisations = (settings.normalisation,) if settings.normalisation else get_args(Normalisation)
+    if settings.weights is not None:
+        yield from (Candidate(tuple(range(parts)), tuple(settings.weights), form) for form in normalisations)
+        return
+    for count in range(1, min(parts, MOST_PARTS) + 1):
+        for places in itertools.combinations(range(parts), count):
+            for weights in itertools.product((1.0, 2.0), repeat=count):
+                if min(weights) == 1 and (count > 1 or weights == (1,)):
+                    yield from (Candidate(places, weights, form) for form in normalisations)
+
+
+def mean_precision(values: Tensor, size: Tensor) -> float:
+    """Average precision of objects of each range of sizes against all known pixels, mean over the ranges that occur: pooled, a few
+    large objects would decide alone."""
+    stored, found = values.clamp(-6e4, 6e4).half().numpy(), []
+    for kind in range(1, len(SIZES) + 1):
+        rows = torch.where(size == kind, 1, torch.where(size == 0, 0, IGNORE)).byte().numpy()
+        if (precision := average_precision(detection_curve(count_scores(stored, rows)))) is not None:
+            found.append(precision)
+    return sum(found) / len(found)
+
+
+def choose(pixels: Pixels, parts: Sequence[str], settings: AnomalyConfig) -> tuple[Candidate, dict[str, float]]:
+    """The simplest sum that finds the pasted objects as well as the best one (up to :data:`MARGIN`), and what each found."""
+    known = pixels.values[:, (pixels.size == 0) & pixels.clean]
+    scaled = {
+        form: torch.stack([SCALES[form].of(of_known)(values) for of_known, values in zip(known, pixels.values, strict=True)])
+        for form in get_args(Normalisation)
+    }  # fmt: skip
+    found = {
+        candidate: mean_precision(
+            torch.tensordot(torch.tensor(candidate.weights), scaled[candidate.normalisation][list(candidate.places)], 1),
+            pixels.size,
+        )
+        for candidate in candidates(len(parts), settings)
+    }  # fmt: skip
+    best = max(found.values())
+    chosen = next(candidate for candidate, value in found.items() if value >= best - MARGIN)
+    return chosen, {c.words(parts): v for c, v in sorted(found.items(), key=lambda one: -one[1])}
+
+
+@flushed_denormals()
+def fit_sum(
+    base: Path, config: FitConfig[AnomalyConfig], out: Path, *, device: str = "auto", say: Say = say
+) -> ScoreSum:
+    """Measure the parts on known scenes and write the same model with their sum; ``out`` may be ``base``. With pasted anomalies
+    (``select.anomalies``) parts, weights and normalisation are chosen by what finds these.
+
+    See :class:`segunc.posteriors.methods.Method`; InputError for a part without what it needs, or that is one number everywhere.
+    """
+    settings, select = config.settings, config.select or SelectConfig()
+    names = _checked(settings.parts)
+    if settings.weights is not None and len(settings.weights) != len(names):
+        given = f"anomaly.weights {list(settings.weights)}"
+        raise InputError(given, f"{len(names)}, one for each part", "repair it")
+    model, data = load_for_fitting(base, config, resolve_device(device))
+    draws = max(settings.draws, model.posterior.members)
+    pixels, frames = _pixels(model, data, names, draws, settings.seed, select)
+    for name, values in zip(names, pixels.values, strict=True):
+        if not values.max() > values.min():
+            given = f"score {name} is {float(values[0]):g} at every pixel"
+            raise InputError(given, "a score that tells pixels apart", "leave it out")
+    every = Candidate(
+        tuple(range(len(names))), tuple(settings.weights or [1.0] * len(names)), settings.normalisation or "standard"
+    )
+    chosen, found = (every, {}) if select.anomalies == "none" else choose(pixels, names, settings)
+    known = pixels.values[:, (pixels.size == 0) & pixels.clean][list(chosen.places)]
+    parts = tuple(names[place] for place in chosen.places)
+    scales = tuple(SCALES[chosen.normalisation].of(values) for values in known)
+    by_features = any(FEATURE_DISTANCE in SCORES[name].needs for name in parts)
+    bank = model.features.bank.tensors_sha256 if model.features and by_features else None
+    total = ScoreSum(
+        parts, chosen.weights, scales, Surprise.of(weighted_sum(known, chosen.weights, scales)), found,
+        fitted_on(config, "val"), frames, draws, model.temperature, model.sha256, model.posterior_sha256, bank,
+    )  # fmt: skip
+    total.attach(base, config, out, METHOD.name, say)
+    of = f", {found[chosen.words(names)]:.3f} of the pasted pixels" if found else ""
+    say(f"wrote {out}: anomaly is {chosen.words(names)} on {frames} frames{of}")
+    return total
+
+
+def _pixels(
+    model: Model, data: SegmentationDataModule, parts: Sequence[str], draws: int, seed: int, select: SelectConfig
+) -> tuple[Pixels, int]:
+    """Pixels at random of the selection frames of all folds, and how many frames there were."""
+    posterior = model.posterior if model.bayesian else None
+    generator, found = torch.Generator().manual_seed(seed), []
+    for fold in data.folds():
+        fitted = model.fitted(parts)
+        if fold is not data and fitted["density"] is not None:
+            # A frame must not be known by its neighbours of the same sequence.
+            fitted["density"] = refitted(model, fold)  # noqa: F821
+        sampler = Sampler(model.network, posterior, draws=draws, scores=parts, **fitted)
+        for frame in selection_frames(fold, select):
+            seen, anomaly = as_seen(model, data, frame.image, frame.anomaly)
+            maps = sampler(seen).scores
+            ranges = torch.from_numpy(_size_ranges(anomaly)).flatten()
+            labelled = (torch.from_numpy(anomaly).flatten() != IGNORE).nonzero().flatten()
+            kept = labelled[torch.randperm(len(labelled), generator=generator)[:PIXELS]]
+            values = torch.stack([maps[name].flatten().cpu().float()[kept] for name in parts])
+            clean = torch.full((len(kept),), frame.corruption is None)
+            found.append(Pixels(values, ranges[kept], clean))
+    return Pixels(*(torch.cat(one, -1) for one in zip(*found, strict=True))), len(found)
+
+
+def _size_ranges(anomaly: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """1 and more on objects, by the range of :data:`SIZES` that their share of the frame falls into; 0 elsewhere."""
+    _, objects, statistics, _ = cv2.connectedComponentsWithStats((anomaly == 1).astype(np.uint8))
+    shares = statistics[:, cv2.CC_STAT_AREA] / anomaly.size
+    kinds = np.searchsorted(SIZES, shares, side="right")
+    kinds[0] = 0
+    return np.asarray(kinds[objects], np.int64)
+
+
+METHOD = Method("anomaly", AnomalyConfig, fit_sum, finished=True, selects=True)

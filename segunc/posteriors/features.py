@@ -44,6 +44,7 @@ class FeatureBank(Attachment):
 
     file: ClassVar[str] = "features.json"
     what: ClassVar[str] = "feature bank"
+    outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
 
     encoder: str  # own, or timm's name of a second encoder
     layers: tuple[str, ...]
@@ -195,7 +196,7 @@ def fit_features(
     kept = FeatureBank(
         settings.encoder, layers, tuple(settings.sizes), mean, std, data_set, frames, model.sha256, digest
     )
-    kept.attach(base, config, out, METHOD.name)
+    kept.attach(base, config, out, METHOD.name, say)
     say(
         f"wrote {out}: {sum(len(s.rows) for s in samples):,} of {seen:,} features of {frames} frames ({', '.join(layers)})"
     )

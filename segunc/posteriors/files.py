@@ -125,7 +125,8 @@ def load_model(folder: Path | str) -> Model:
     model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256, classes)
     model.features = read_features(folder, model.sha256)
     bank = model.features and model.features.bank.tensors_sha256
-    model.anomaly = ScoreSum.read(folder, model.sha256, model.posterior_sha256, bank)
+    hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
+    model.anomaly = ScoreSum.read(folder, model.temperature, bank, **hashes)
     return model
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
+from segunc.data.images import Image
 from segunc.networks.network import inference_size
 from segunc.sampling.frames import network_input
 from segunc.training.config import FinetuneConfig, FitConfig, now, save_config
@@ -31,8 +32,13 @@ if TYPE_CHECKING:
 
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
 FORMAT = 1
-BOUND_TO = {"base_sha256": "base network", "posterior_sha256": "posterior", "features_sha256": "feature bank"}
-"""Fields of a record that are hashes, and of what."""
+BOUND_TO = {
+    "base_sha256": "base network with the hash",
+    "posterior_sha256": "posterior with the hash",
+    "features_sha256": "feature bank with the hash",
+    "temperature": "model of temperature",
+}
+"""Fields of a record by which it is bound to a model, and how messages name them."""
 
 
 def finetuning(
@@ -70,32 +76,35 @@ class Attachment:
 
     file: ClassVar[str]
     what: ClassVar[str]
+    outdates: ClassVar[tuple[str, ...]] = ()  # files of what was fitted on a former one, and is taken away with it
 
     def write(self, folder: Path) -> None:
         """Into a model folder."""
         write_json(folder / self.file, {"format": FORMAT, **asdict(self)})
 
-    def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str) -> None:
+    def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say) -> None:
         """Write the model that it was fitted on, its configuration and the record."""
         from segunc.posteriors.files import copy_model
 
         copy_model(base, out)
+        for name in self.outdates:
+            if (out / name).exists():
+                (out / name).unlink()
+                say(f"removed {out / name}, which was fitted with a former {self.what}: fit it again")
         save_config(config, out, method)
         self.write(out)
 
     @classmethod
     def take_numbers(cls, content: dict[str, Any], path: Path, count: int, *names: str) -> None:
-        """Make tuples of lists of ``count`` finite numbers, those of ``std`` above 0; InputError for others."""
+        """Make tuples of lists of ``count`` finite numbers; InputError for others."""
         for name in names:
             values = content[name]
             if not (isinstance(values, list) and len(values) == count and are_finite(values)):
                 raise InputError(f"{path}: {name} is damaged", f"{count} numbers", "fit it again")
             content[name] = tuple(values)
-        if min(content["std"]) <= 0:
-            raise InputError(f"{path}: a standard deviation of {min(content['std'])}", "more than 0", "fit it again")
 
     @classmethod
-    def content(cls, folder: Path, **hashes: str | None) -> dict[str, Any] | None:
+    def content(cls, folder: Path, **hashes: str | float | None) -> dict[str, Any] | None:
         """The fields of the record in the folder of a model with these hashes, None where there is none; InputError where
         fields lack or are too many, or the record was fitted on another model."""
         path = folder / cls.file
@@ -110,7 +119,7 @@ class Attachment:
         for name, actual in hashes.items():
             if content[name] != actual:
                 raise InputError(
-                    f"{path} was fitted on a {BOUND_TO[name]} with the hash {str(content[name])[:12]}, the one here has "
+                    f"{path} was fitted on a {BOUND_TO[name]} {str(content[name])[:12]}, the one here has "
                     f"{str(actual)[:12]}",
                     "a file beside the model that it was fitted on",
                     "fit it again on this model, or remove the file",
@@ -148,16 +157,20 @@ def frames_as_seen(
         (255 ignored), brought to the network's size by the nearest pixel.
     """
     frames = data.dataset(split)
-    device = next(model.network.parameters()).device
-    override = None if data.size is None else (data.size[0], data.size[1])
     for index in follow(spaced(len(frames), limit), label):
-        image, labels = frames.read(index)
-        size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
-        if labels.shape != size:
-            resized = cv2.resize(labels, (size[1], size[0]), interpolation=cv2.INTER_NEAREST)
-            labels = np.asarray(resized, np.uint8)
-        seen = network_input([image], size).to(device)
-        yield index, seen.contiguous(memory_format=torch.channels_last), labels
+        yield (index, *as_seen(model, data, *frames.read(index)))
+
+
+def as_seen(
+    model: Model, data: SegmentationDataModule, image: Image, labels: npt.NDArray[np.uint8]
+) -> tuple[Tensor, npt.NDArray[np.uint8]]:
+    """An image RGB uint8 ``[H, W, 3]`` and labels ``[H, W]`` as :func:`frames_as_seen` gives them."""
+    override = None if data.size is None else (data.size[0], data.size[1])
+    size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
+    if labels.shape != size:
+        labels = np.asarray(cv2.resize(labels, (size[1], size[0]), interpolation=cv2.INTER_NEAREST), np.uint8)
+    seen = network_input([image], size).to(next(model.network.parameters()).device)
+    return seen.contiguous(memory_format=torch.channels_last), labels
 
 
 def fitted_on(config: FitConfig[Any], split: str) -> dict[str, Any]:

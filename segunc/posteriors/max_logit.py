@@ -59,7 +59,9 @@ class MaxLogitStatistics(Attachment):
         content = cls.content(folder, base_sha256=base_sha256)
         if content is None:
             return None
-        cls.take_numbers(content, folder / cls.file, classes, "mean", "std", "pixels")
+        cls.take_numbers(content, path := folder / cls.file, classes, "mean", "std", "pixels")
+        if min(content["std"]) <= 0:
+            raise InputError(f"{path}: a standard deviation of {min(content['std'])}", "more than 0", "fit it again")
         return cls(**content)
 
 
@@ -144,7 +146,7 @@ def standardize_max_logit(
     pixels = tuple(int(n) for n in moments.count)
     data_set = fitted_on(config, settings.split)
     statistics = MaxLogitStatistics(tuple(mean), tuple(deviation), pixels, data_set, frames, model.sha256)
-    statistics.attach(base, config, out, METHOD.name)
+    statistics.attach(base, config, out, METHOD.name, say)
     say(f"wrote {out}: max-logit statistics of {sum(pixels):,} pixels of {frames} frames")
     return statistics
 

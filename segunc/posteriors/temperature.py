@@ -46,6 +46,7 @@ class Calibration(Attachment):
 
     file: ClassVar[str] = "calibration.json"
     what: ClassVar[str] = "calibration"
+    outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
 
     temperature: float  # T > 0, by which logits are divided before the softmax
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
@@ -226,7 +227,7 @@ def scale_temperature(
         base_sha256=model.sha256,
         posterior_sha256=model.posterior_sha256,
     )
-    calibration.attach(base, config, out, METHOD.name)
+    calibration.attach(base, config, out, METHOD.name, say)
     nll = f"NLL {fitted.nll_before:.4f} at 1, {fitted.nll_after:.4f} now"
     say(f"wrote {out}: temperature {fitted.temperature:.4f}, {nll}")
     return calibration

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from segunc.core.errors import InputError
 from segunc.maps.reader import MapsReader
@@ -26,7 +27,7 @@ def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dic
         "temperature": "temperature: {pixels: 200, draws: 4}",
         "standardized-max-logit": "max_logit: {frames: 4}",
         "features": "features: {frames: 4}",
-        "anomaly": "anomaly: {frames: 4, draws: 2, weights: [2, 1]}",
+        "anomaly": "anomaly: {draws: 2, weights: [2, 1], normalisation: standard}\nselect: {frames: 4}",
     }
     for method, group in groups.items():
         data = f"data: {{dataset: toy, root: {overconfident.data}}}"
@@ -46,7 +47,7 @@ def fitted(overconfident: Job, configs: dict[str, Path], tmp_path_factory: pytes
     assert "temperature" in fit("temperature", overconfident.abnn, out, configs)
     assert "max-logit statistics" in fit("standardized-max-logit", out, out, configs)
     assert "features of 4 frames" in fit("features", out, out, configs)
-    assert "sum of deterministic-energy" in fit("anomaly", out, out, configs)
+    assert "anomaly is 2 deterministic-energy + knn, standard on 4 frames" in fit("anomaly", out, out, configs)
     return out
 
 
@@ -108,19 +109,56 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
 
 
-def test_the_anomaly_score_is_the_sum_of_its_standardised_parts(fitted: Path, maps: Path, tmp_path: Path) -> None:
+def test_the_anomaly_score_is_the_surprise_of_the_sum_of_its_parts(fitted: Path, maps: Path, tmp_path: Path) -> None:
     total, reader = load_model(fitted).anomaly, MapsReader(maps)
     assert (total.parts, total.weights, total.frames) == (("deterministic-energy", "knn"), (2.0, 1.0), 4)
     for frame in reader.frames:
-        expected, bound = np.zeros(1), 0.0
-        for name, weight, mean, std in zip(total.parts, total.weights, total.mean, total.std, strict=True):
-            values = reader.read(frame, name)
-            expected = expected + weight * (values - mean) / std
-            bound += weight * float(np.spacing(np.abs(values).max().astype(np.float16))) / std  # the maps are float16
-        np.testing.assert_allclose(reader.read(frame, "anomaly"), expected, rtol=1e-3, atol=bound)
+        stored = {name: reader.read(frame, name) for name in total.parts}
+        # The maps are float16: what half a step of each may move.
+        step = {
+            name: np.spacing(np.abs(values).max().astype(np.float16)).astype(np.float32)
+            for name, values in stored.items()
+        }
+        bounds = [
+            total({n: torch.from_numpy(v + sign * step[n]) for n, v in stored.items()}).numpy() for sign in (-1, 1)
+        ]
+        found = reader.read(frame, "anomaly")
+        assert (bounds[0] - 2e-3 <= found).all()
+        assert (found <= bounds[1] * 1.001 + 2e-3).all()
+        assert np.abs(bounds[1] - bounds[0]).mean() < 0.1
     (Path(shutil.copytree(fitted, tmp_path / "other")) / "features.json").unlink()
     with pytest.raises(InputError, match="was fitted on a feature bank"):
         load_model(tmp_path / "other")
+
+
+def test_pasted_anomalies_choose_the_sum(fitted: Path, configs: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    config = tmp_path / "anomaly.yaml"
+    data = configs["anomaly"].read_text().splitlines()[0]
+    parts = "[deterministic-energy, knn, deterministic-entropy]"
+    config.write_text(
+        f"{data}\nanomaly: {{parts: {parts}, draws: 2}}\nselect: {{anomalies: cut-paste, corruptions: [fog:1], frames: 3}}\n"
+    )
+    said = fit("anomaly", fitted, out, {"anomaly": config})
+    total = load_model(out).anomaly
+    assert "of the pasted pixels" in said
+    assert total.frames == 6
+    assert set(total.parts) <= {"deterministic-energy", "knn", "deterministic-entropy"}
+    assert len(total.selected) == 2 * (3 + 3 * 3 + 7)
+    assert max(total.selected.values()) - 0.005 <= next(
+        value for words, value in total.selected.items() if len(words.split(" + ")) == len(total.parts)
+    )
+
+
+def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(
+    fitted: Path, configs: dict[str, Path], tmp_path: Path
+) -> None:
+    for method in ("features", "temperature"):
+        out = Path(shutil.copytree(fitted, tmp_path / method))
+        said = fit(method, out, out, configs)
+        assert "anomaly.json, which was fitted with a former" in said
+        assert load_model(out).anomaly is None
+        assert (fitted / "anomaly.json").exists()
 
 
 def test_another_set_of_scores_or_temperature_does_not_continue_a_folder(
@@ -154,6 +192,7 @@ def test_what_does_not_fit_is_one_clear_line(
         ("anomaly", "anomaly", "score knn of a model without features"),
         ("anomaly --anomaly.parts [entropy,anomaly]", "anomaly", "a sum with the part 'anomaly'"),
         ("anomaly --anomaly.parts [entropy]", "anomaly", "1, one for each part"),
+        ("anomaly --select.objects here", "anomaly", "objects here with anomalies none"),
     ):
         words = ("--base", overconfident.abnn, "--out", tmp_path / "out", "--config", configs[config])
         assert said in refuse(f"finetune --device cpu --method {method}", *words)
