@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
+from segunc.networks.network import SegmentationNetwork
 
 
 class Witness(nn.Module):
@@ -49,6 +50,8 @@ class Witness(nn.Module):
 
     def forward(self, images: Tensor) -> Any:
         whole = [side // patch * patch for side, patch in zip(images.shape[-2:], self._patch, strict=True)]
+        if 0 in whole:
+            raise _no_place(images)
         if whole != list(images.shape[-2:]):
             images = F.interpolate(images, whole, mode="bilinear")
         return self.encoder.forward_features((images - self.mean) / self.std)
@@ -84,6 +87,18 @@ class FeatureExtractor(nn.Module):
             found += self._maps(seen)
         return found
 
+    def extents(self, images: Tensor) -> list[tuple[int, int]]:
+        """(height, width) in pixels of the images that each map covers: a network may pad what it sees below and at the right."""
+        stride = self.network.stride if isinstance(self.network, SegmentationNetwork) else 1
+        found = []
+        for size in self.sizes:
+            seen = [max(1, round(side * size)) for side in images.shape[-2:]]
+            height, width = (
+                round(side * (1 + -n % stride / n)) for side, n in zip(images.shape[-2:], seen, strict=True)
+            )
+            found += [(height, width)] * len(self.layers)
+        return found
+
     def _maps(self, images: Tensor) -> list[Tensor]:
         outputs: dict[str, Any] = {}
 
@@ -114,6 +129,8 @@ class FeatureExtractor(nn.Module):
         shape = tuple(getattr(output, "shape", ()))
         found: Tensor = output
         if len(shape) == 4:
+            if 0 in shape[2:]:
+                raise _no_place(images)
             return found
         if len(shape) == 3:  # class and register tokens stand before those of the patches
             height, width = images.shape[-2:]
@@ -130,6 +147,34 @@ class FeatureExtractor(nn.Module):
 
 class _Complete(Exception):
     """All features are there."""
+
+
+def candidate_layers(network: nn.Module, within: Sequence[str], images: Tensor) -> list[str]:
+    """Names of modules that make the maps of a network, at strides of 8 to 32, and lie at most two levels below those named ``within``;
+    the outermost of several that give the same map. ``images`` are ``[1, 3, H, W]`` in 0..1 to try them on."""
+    found: dict[int, tuple[str, Any]] = {}
+    names = {
+        name: module
+        for name, module in network.named_modules()
+        for root in within
+        if name.startswith(f"{root}.") and name.removeprefix(f"{root}.").count(".") < 2
+    }
+
+    def keep(name: str, output: Any) -> None:
+        if getattr(output, "ndim", 0) == 4 and 8 <= round(images.shape[-2] / output.shape[-2]) <= 32:
+            found[id(output)] = (name, output)  # with the output, whose number no other may get
+
+    handles = [
+        module.register_forward_hook(lambda _, __, output, name=name: keep(name, output))
+        for name, module in names.items()
+    ]
+    try:
+        with torch.inference_mode():
+            network(images)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [name for name, _ in found.values()]
 
 
 def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:

@@ -10,42 +10,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
-import cv2
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE
-from segunc.metrics.counting import average_precision, count_scores, detection_curve
-from segunc.posteriors.fitting import Attachment, are_finite, as_seen, fitted_on, load_for_fitting
+from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, load_for_fitting
 from segunc.posteriors.methods import Method
+from segunc.posteriors.pasted import Frames, Pixels, gather_pixels, mean_precision, simplest
 from segunc.sampling.sampler import Sampler
-from segunc.scores import FEATURE_DISTANCE, SCORES, SUM, check_scores
+from segunc.scores import FEATURES, SCORES, SUM, check_scores
 from segunc.training.config import FitConfig, SelectConfig
 from segunc.training.progress import Say, say
-from segunc.training.selection import selection_frames
-
-if TYPE_CHECKING:
-    from segunc.data.module import SegmentationDataModule
-    from segunc.posteriors.files import Model
 
 STEPS, DECADES = 8, 3
 """Levels of a surprise: of each power of ten of the share of pixels, and how many powers; beyond them the tail is a straight line."""
-PIXELS = 20_000
-"""Of a frame, at random: neighbouring pixels say the same, and a thousand frames fit into memory."""
-SIZES = (0.0, 0.002, 0.01)
-"""Where ranges of the size of objects begin, as shares of the frame."""
-MOST_PARTS, MARGIN = 4, 0.005
-"""Of a sum that is chosen; and what of the criterion is given away for a simpler one."""
+MOST_PARTS = 4
+"""Of a sum that is chosen."""
 Normalisation = Literal["standard", "rank"]
 
 
@@ -121,7 +109,7 @@ class ScoreSum(Attachment):
     temperature: float  # by which logits were divided
     base_sha256: str
     posterior_sha256: str | None
-    features_sha256: str | None  # of the bank behind knn, None where no part needs one
+    features_sha256: str | None  # of what is behind scores of features, None where no part needs one
 
     def __call__(self, maps: Mapping[str, Tensor]) -> Tensor:
         """The surprise ``[n, H, W]`` of the sum of maps ``[n, H, W]`` by name."""
@@ -194,14 +182,6 @@ class AnomalyConfig(Settings):
     seed: NonNegativeInt = 0
 
 
-class Pixels(NamedTuple):
-    """Pixels of selection frames."""
-
-    values: Tensor  # [P, N] float32, of each part
-    size: Tensor  # int64 [N]: 0 for a known class, k for an object of the k-th range of sizes
-    clean: Tensor  # bool [N], of a frame that was not corrupted
-
-
 class Candidate(NamedTuple):
     """A sum of some of the parts."""
 
@@ -228,19 +208,8 @@ def candidates(parts: int, settings: AnomalyConfig) -> Iterator[Candidate]:
                     yield from (Candidate(places, weights, form) for form in normalisations)
 
 
-def mean_precision(values: Tensor, size: Tensor) -> float:
-    """Average precision of objects of each range of sizes against all known pixels, mean over the ranges that occur: pooled, a few
-    large objects would decide alone."""
-    stored, found = values.clamp(-6e4, 6e4).half().numpy(), []
-    for kind in range(1, len(SIZES) + 1):
-        rows = torch.where(size == kind, 1, torch.where(size == 0, 0, IGNORE)).byte().numpy()
-        if (precision := average_precision(detection_curve(count_scores(stored, rows)))) is not None:
-            found.append(precision)
-    return sum(found) / len(found)
-
-
 def choose(pixels: Pixels, parts: Sequence[str], settings: AnomalyConfig) -> tuple[Candidate, dict[str, float]]:
-    """The simplest sum that finds the pasted objects as well as the best one (up to :data:`MARGIN`), and what each found."""
+    """The simplest sum that finds the pasted objects as well as any, and what each found."""
     known = pixels.values[:, (pixels.size == 0) & pixels.clean]
     scaled = {
         form: torch.stack([SCALES[form].of(of_known)(values) for of_known, values in zip(known, pixels.values, strict=True)])
@@ -253,9 +222,7 @@ def choose(pixels: Pixels, parts: Sequence[str], settings: AnomalyConfig) -> tup
         )
         for candidate in candidates(len(parts), settings)
     }  # fmt: skip
-    best = max(found.values())
-    chosen = next(candidate for candidate, value in found.items() if value >= best - MARGIN)
-    return chosen, {c.words(parts): v for c, v in sorted(found.items(), key=lambda one: -one[1])}
+    return simplest(found), {c.words(parts): v for c, v in sorted(found.items(), key=lambda one: -one[1])}
 
 
 @flushed_denormals()
@@ -274,7 +241,19 @@ def fit_sum(
         raise InputError(given, f"{len(names)}, one for each part", "repair it")
     model, data = load_for_fitting(base, config, resolve_device(device))
     draws = max(settings.draws, model.posterior.members)
-    pixels, frames = _pixels(model, data, names, draws, settings.seed, select)
+
+    def of_fold(trained_on: Frames) -> Callable[[Tensor], Tensor]:
+        posterior = model.posterior if model.bayesian else None
+        fitted = model.fitted(names, trained_on)
+        sampler = Sampler(model.network, posterior, draws=draws, scores=names, **fitted)
+
+        def values(image: Tensor) -> Tensor:
+            maps = sampler(image).scores
+            return torch.cat([maps[name].float() for name in names])
+
+        return values
+
+    pixels, frames = gather_pixels(model, data, select, settings.seed, of_fold)
     for name, values in zip(names, pixels.values, strict=True):
         if not values.max() > values.min():
             given = f"score {name} is {float(values[0]):g} at every pixel"
@@ -286,7 +265,7 @@ def fit_sum(
     known = pixels.values[:, (pixels.size == 0) & pixels.clean][list(chosen.places)]
     parts = tuple(names[place] for place in chosen.places)
     scales = tuple(SCALES[chosen.normalisation].of(values) for values in known)
-    by_features = any(FEATURE_DISTANCE in SCORES[name].needs for name in parts)
+    by_features = any(FEATURES.intersection(SCORES[name].needs) for name in parts)
     bank = model.features.bank.tensors_sha256 if model.features and by_features else None
     total = ScoreSum(
         parts, chosen.weights, scales, Surprise.of(weighted_sum(known, chosen.weights, scales)), found,
@@ -296,39 +275,6 @@ def fit_sum(
     of = f", {found[chosen.words(names)]:.3f} of the pasted pixels" if found else ""
     say(f"wrote {out}: anomaly is {chosen.words(names)} on {frames} frames{of}")
     return total
-
-
-def _pixels(
-    model: Model, data: SegmentationDataModule, parts: Sequence[str], draws: int, seed: int, select: SelectConfig
-) -> tuple[Pixels, int]:
-    """Pixels at random of the selection frames of all folds, and how many frames there were."""
-    posterior = model.posterior if model.bayesian else None
-    generator, found = torch.Generator().manual_seed(seed), []
-    for fold in data.folds():
-        fitted = model.fitted(parts)
-        if fold is not data and fitted["density"] is not None:
-            # A frame must not be known by its neighbours of the same sequence.
-            fitted["density"] = refitted(model, fold)  # noqa: F821
-        sampler = Sampler(model.network, posterior, draws=draws, scores=parts, **fitted)
-        for frame in selection_frames(fold, select):
-            seen, anomaly = as_seen(model, data, frame.image, frame.anomaly)
-            maps = sampler(seen).scores
-            ranges = torch.from_numpy(_size_ranges(anomaly)).flatten()
-            labelled = (torch.from_numpy(anomaly).flatten() != IGNORE).nonzero().flatten()
-            kept = labelled[torch.randperm(len(labelled), generator=generator)[:PIXELS]]
-            values = torch.stack([maps[name].flatten().cpu().float()[kept] for name in parts])
-            clean = torch.full((len(kept),), frame.corruption is None)
-            found.append(Pixels(values, ranges[kept], clean))
-    return Pixels(*(torch.cat(one, -1) for one in zip(*found, strict=True))), len(found)
-
-
-def _size_ranges(anomaly: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """1 and more on objects, by the range of :data:`SIZES` that their share of the frame falls into; 0 elsewhere."""
-    _, objects, statistics, _ = cv2.connectedComponentsWithStats((anomaly == 1).astype(np.uint8))
-    shares = statistics[:, cv2.CC_STAT_AREA] / anomaly.size
-    kinds = np.searchsorted(SIZES, shares, side="right")
-    kinds[0] = 0
-    return np.asarray(kinds[objects], np.int64)
 
 
 METHOD = Method("anomaly", AnomalyConfig, fit_sum, finished=True, selects=True)

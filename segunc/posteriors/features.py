@@ -1,4 +1,6 @@
-"""A bank of features of the training frames, for the score ``knn``: of the network itself, or of a second encoder beside it.
+"""Features of the training frames, for scores that ask whether anything like it was seen: a bank of them for ``knn``, Gaussians for
+``mahalanobis``, ``relative-mahalanobis`` and ``gmm``, of the network itself or of a second encoder beside it; and what
+``vim``, ``react-energy`` and ``scale-energy`` need of the input of the network's last layer, whatever the encoder.
 
 Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
 task, the *witness*, still tells a zebra from a road; what is far from everything that it saw in the training frames is unknown.
@@ -7,10 +9,11 @@ Frames are not augmented, and are seen at the size at which the network will pre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -18,53 +21,103 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from segunc.affine.files import file_sha256
-from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
-from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
+from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
-from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.sampling.density import FeatureDensity, unit_features
-from segunc.training.config import FitConfig
+from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision, simplest
+from segunc.sampling.density import Density, FeatureDensity, Neighbours, Origin, unit_features
+from segunc.sampling.gathering import Sample, farthest_points, places_of
+from segunc.sampling.gaussians import Gaussians, Moments
+from segunc.sampling.head import HeadFit, HeadScores, LogitLayer
+from segunc.scores import (
+    CLIPPED_ENERGY,
+    FEATURE_DISTANCE,
+    FEATURES,
+    LOG_DENSITY,
+    MAHALANOBIS,
+    RELATIVE_MAHALANOBIS,
+    SCALED_ENERGY,
+    SCORES,
+    VIRTUAL_LOGIT,
+    check_scores,
+)
+from segunc.training.config import FitConfig, SelectConfig
 from segunc.training.progress import Say, say
 
-OWN = "own"
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
+    from segunc.posteriors.files import Model
+
+OWN, AUTO = "own", "auto"
+MOST_LAYERS = 3
+"""That are chosen."""
 TENSORS = "features.safetensors"
-BANK, ENCODER = "bank.", "witness."
-"""Beginnings of names of tensors: a bank for each map, and the weights of the second encoder."""
+ENCODER, HEAD = "witness.", "head."
+"""Beginnings of names of tensors: of the second encoder's weights, and of :meth:`HeadScores.shapes`. Those of map 2 begin with ``2.``."""
+BANK = {"bank": "ND", "origins": "N4"}
+"""Tensors of a map for ``knn``: features of length 1 but for rounding, and for each the frame's number, row and column as shares of its
+height and width, and train id (255 for none)."""
+CORESET_FROM = 5
+"""From a random sample of so many times its size a coreset is chosen."""
+MOST, LARGEST = 64, 16
+"""Of sizes in a record, and a size."""
+Upsampling = Literal["bilinear", "guided"]
+Percentile = Annotated[float, Bound(above=0, most=99.9)]
+OF_GAUSSIANS = frozenset({MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY})
+OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
+
+
+def evidence_of(scores: Collection[str]) -> frozenset[str]:
+    """What scores of features need of them; InputError for a score that needs nothing of features."""
+    names = check_scores(scores)
+    for name in names:
+        if not FEATURES.intersection(SCORES[name].needs):
+            known = [other for other, score in SCORES.items() if FEATURES.intersection(score.needs)]
+            raise InputError(f"features.scores with '{name}'", f"some of {', '.join(known)}", "leave it out")
+    return FEATURES.intersection(need for name in names for need in SCORES[name].needs)
 
 
 @dataclass(frozen=True)
 class FeatureBank(Attachment):
-    """What features of the training frames were kept, and of which network; the posterior has no part in it."""
+    """What was kept of the features of the training frames, and of which network; the posterior has no part in it."""
 
     file: ClassVar[str] = "features.json"
     what: ClassVar[str] = "feature bank"
     outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
 
+    scores: tuple[str, ...]  # for which features were fitted
     encoder: str  # own, or timm's name of a second encoder
-    layers: tuple[str, ...]
+    layers: tuple[str, ...]  # none where only the network's last layer was looked at
     sizes: tuple[float, ...]
+    upsampling: Upsampling
+    scale_percentile: float
     mean: tuple[float, ...]  # input normalisation of the second encoder
     std: tuple[float, ...]
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
-    frames: int
+    frames: tuple[str, ...]  # their names
     base_sha256: str
-    tensors_sha256: str  # of the banks and of the second encoder's weights, in the file beside this
+    tensors_sha256: str  # of all that was fitted and of the second encoder's weights, in the file beside this
 
 
 class StoredFeatures(NamedTuple):
-    """The bank of a model folder, whose tensors are read when they are needed."""
+    """The features of a model folder, whose tensors are read when they are needed."""
 
     bank: FeatureBank
     folder: Path
 
-    def density(self, network: SegmentationNetwork) -> FeatureDensity:
-        """Ready for the sampler, on the network's device; InputError where the tensors are damaged or of another bank."""
+    def density(
+        self, network: SegmentationNetwork, needs: Collection[str] = FEATURES, frames: Collection[str] | None = None
+    ) -> FeatureDensity:
+        """Ready for the sampler, on the network's device, for those kinds of evidence that are needed of those that were fitted; of a
+        bank the features of ``frames`` alone (None: of all). InputError where the tensors are damaged or of another bank, or no
+        feature is of these frames."""
         bank, path = self.bank, self.folder / TENSORS
         try:
             tensors = load_file(path)
@@ -73,67 +126,188 @@ class StoredFeatures(NamedTuple):
         if file_sha256(path) != bank.tensors_sha256:
             given = f"{path} has changed since {bank.file} was written"
             raise InputError(given, "both files of one fit", "fit it again")
-        seen: nn.Module = network
-        if bank.encoder != OWN:
-            seen = Witness(bank.encoder, bank.mean, bank.std)
-            weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
-            load_state(seen, weights, str(path))
-            seen.to(next(network.parameters()).device)
-        names = [f"{BANK}{index}" for index in range(len(bank.layers) * len(bank.sizes))]
-        if lacking := [name for name in names if name not in tensors]:
-            raise InputError(f"{path} lacks {lacking[0]}", "a bank for each layer and size", "fit it again")
-        return FeatureDensity(FeatureExtractor(seen, bank.layers, bank.sizes), [tensors[name] for name in names])
+        needs, device = evidence_of(bank.scores).intersection(needs), next(network.parameters()).device
+        head = extractor = None
+        densities, origins = list[list[Density]](), list[Origin]()
+        if needs & OF_HEAD:
+            fitted = _tensors(path, tensors, HEAD, HeadScores.shapes(needs), device)
+            head = HeadScores(LogitLayer(network), fitted, bank.scale_percentile)
+        if needs - OF_HEAD:
+            seen: nn.Module = network
+            if bank.encoder != OWN:
+                seen = Witness(bank.encoder, bank.mean, bank.std)
+                weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
+                load_state(seen, weights, str(path))
+                seen.to(device)
+            extractor = FeatureExtractor(seen, bank.layers, bank.sizes)
+            densities = [[] for _ in range(len(bank.layers) * len(bank.sizes))]
+        for index, of_map in enumerate(densities):
+            if FEATURE_DISTANCE in needs:
+                fitted = of_frames(_tensors(path, tensors, f"{index}.", BANK, device), bank.frames, frames)
+                of_map.append(Neighbours(fitted["bank"]))
+                if index == len(bank.layers) - 1:
+                    origins = self._origins(fitted["origins"], network.description.classes)
+            if needs & OF_GAUSSIANS:
+                of_map.append(Gaussians(_tensors(path, tensors, f"{index}.", Gaussians.shapes(needs), device)))
+        return FeatureDensity(extractor, densities, head, guided=bank.upsampling == "guided", origins=origins)
+
+    def _origins(self, places: Tensor, classes: Sequence[str]) -> list[Origin]:
+        names, labels = self.bank.frames, (*classes, *[None] * 256)
+        if not 0 <= int(places[:, 0].min()) <= int(places[:, 0].max()) < len(names):
+            given = f"{self.folder / self.bank.file} names {len(names)} frames, of which {TENSORS} has others"
+            raise InputError(given, "both files of one fit", "fit it again")
+        return [
+            Origin(names[int(frame)], row, column, labels[int(label)]) for frame, row, column, label in places.tolist()
+        ]
+
+
+def of_frames(
+    fitted: Mapping[str, Tensor], names: Sequence[str], frames: Collection[str] | None
+) -> Mapping[str, Tensor]:
+    """The tensors of :data:`BANK` with the features of some frames alone; InputError where there are none."""
+    if frames is None:
+        return fitted
+    wanted = torch.tensor([name in frames for name in names], device=fitted["bank"].device)
+    kept = wanted[fitted["origins"][:, 0].long()]
+    if not kept.any():
+        given = f"a bank of {len(names)} frames, none of which is trained on where their sequence is held out"
+        raise InputError(given, "the data set that the bank was fitted on", "fit it again")
+    return {name: tensor[kept] for name, tensor in fitted.items()}
+
+
+def _tensors(
+    path: Path, tensors: Mapping[str, Tensor], prefix: str, shapes: Mapping[str, str], device: torch.device
+) -> dict[str, Tensor]:
+    """Those whose shapes are named, a digit or letter an axis, where the same letter is the same length; InputError where one lacks, has
+    another shape or is not finite."""
+    lengths, found = dict[str, int](), dict[str, Tensor]()
+    for name, shape in shapes.items():
+        tensor = tensors.get(prefix + name)
+        if tensor is None:
+            raise InputError(f"{path} lacks {prefix}{name}", "a tensor for each layer and size", "fit it again")
+        pairs = [
+            (int(axis) if axis.isdigit() else lengths.setdefault(axis, n), n)
+            for axis, n in zip(shape, tensor.shape, strict=False)
+        ]
+        whole = len(shape) == tensor.ndim and tensor.numel() and tensor.isfinite().all()
+        if not whole or any(expected != actual for expected, actual in pairs):
+            given = f"{path}: {prefix}{name} of {tuple(tensor.shape)} is damaged"
+            raise InputError(given, f"finite numbers of the axes {shape}", "fit it again")
+        found[name] = tensor.to(device)
+    return found
 
 
 def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:
-    """The bank of the folder of a model with this hash, None where there is none; InputError for one of another model."""
+    """What is in the folder of a model with this hash, None where there is nothing; InputError for a damaged record, or one of another
+    model."""
     content = FeatureBank.content(folder, base_sha256=base_sha256)
     if content is None:
         return None
-    lists = {name: tuple(content[name]) for name in ("layers", "sizes", "mean", "std")}
-    return StoredFeatures(FeatureBank(**content | lists), folder)
+    of_names = {
+        name: isinstance(content[name], list) and all(isinstance(item, str) for item in content[name])
+        for name in ("scores", "layers", "frames")
+    }
+    of_numbers = {
+        name: isinstance(content[name], list) and are_finite(content[name]) and len(content[name]) <= most
+        for name, most in (("sizes", MOST), ("mean", 3), ("std", 3))
+    }
+    valid = {
+        **{name: isinstance(content[name], str) for name in ("encoder", "tensors_sha256")},
+        **of_names,
+        **of_numbers,
+        "upsampling": content["upsampling"] in get_args(Upsampling),
+        "scale_percentile": are_finite([content["scale_percentile"]]) and 0 < content["scale_percentile"] < 100,
+        "fitted_on": isinstance(content["fitted_on"], dict),
+    }
+    if all(valid.values()):
+        valid |= {
+            "scores": bool(content["scores"])
+            and all(name in SCORES and FEATURES.intersection(SCORES[name].needs) for name in content["scores"]),
+            "layers": len(content["layers"]) <= MOST,
+            "sizes": bool(content["sizes"]) and all(0 < size <= LARGEST for size in content["sizes"]),
+            "mean": content["encoder"] == OWN or len(content["mean"]) == 3,
+            "std": content["encoder"] == OWN or (len(content["std"]) == 3 and min(content["std"]) > 0),
+        }
+    if damaged := [name for name, fine in valid.items() if not fine]:
+        given = f"{folder / FeatureBank.file}: {damaged[0]} is damaged ({str(content[damaged[0]])[:40]})"
+        raise InputError(given, "what finetune wrote", "fit it again")
+    tuples = {name: tuple(content[name]) for name in ("scores", "layers", "frames", "sizes", "mean", "std")}
+    return StoredFeatures(FeatureBank(**content | tuples), folder)
 
 
 @dataclass(frozen=True)
 class FeaturesConfig(Settings):
-    """How the bank is made.
+    """What is kept of the features, and how.
 
     Args:
-        encoder: own, or timm's name of a second encoder beside the network (tf_efficientnet_lite0).
+        scores: what they are for: knn, mahalanobis, relative-mahalanobis, gmm, vim, react-energy, scale-energy. The Gaussians of
+            gmm take 4 bytes for each class and pair of channels.
+        encoder: own, or timm's name of a second encoder beside the network (tf_efficientnet_lite0); the last three scores are of the
+            network itself all the same.
         weights: of the second encoder: a file in the names of timm or torchvision, or imagenet, which timm downloads.
-        layers: names of the modules whose outputs are the features; none for the deepest map.
-        sizes: factors by which frames are resized before the encoder, a map and a bank for each.
-        bank: features that are kept for each layer and size, a random sample of all.
+        layers: names of the modules whose outputs are the features; auto for those of the encoder (and of the network's own decoder)
+            whose distances find the anomalies that select pastes; none for the deepest map.
+        sizes: factors by which frames are resized before the encoder, a map for each.
+        bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
+        coreset: choose the bank from a sample five times as large so that it leaves no feature far from it, instead of at random;
+            100,000 features of 320 channels take some minutes of a core.
+        upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013); none for bilinear, or
+            with layers auto for what finds more.
+        react_percentile: of all activations of the training frames, at which react-energy clips them.
+        scale_percentile: of the activations of a place, from which on they are its largest for scale-energy.
         split: of the data set; the one that the network was trained on.
         frames: how many evenly spaced frames (0: all).
         seed: of the sample.
     """
 
     section = "features"
+    scores: list[str] = field(default_factory=lambda: ["knn"])
     encoder: str = OWN
     weights: str | None = None
-    layers: list[str] | None = None
-    sizes: list[PositiveFloat] = field(default_factory=lambda: [1.0])
+    layers: list[str] | str | None = None
+    sizes: list[Annotated[float, Bound(above=0, most=LARGEST)]] = field(default_factory=lambda: [1.0])
     bank: PositiveInt = 20_000
+    coreset: bool = False
+    upsampling: Upsampling | None = None
+    react_percentile: Percentile = 90.0
+    scale_percentile: Percentile = 85.0
     split: str = "train"
     frames: NonNegativeInt = 0
     seed: NonNegativeInt = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.layers, str) and self.layers != AUTO:
+            raise InputError(f"layers {self.layers}", f"names in brackets, or {AUTO}", f"e.g. [{self.layers}]")
 
-class Sample:
-    """A uniform sample without replacement of at most ``size`` rows of a stream, in constant memory: those of the smallest random
-    keys. It depends on the seed and the stream alone, not on how the stream is cut."""
 
-    def __init__(self, size: int, seed: int) -> None:
-        self.size, self._generator = size, torch.Generator().manual_seed(seed)
-        self._keys, self.rows = torch.empty(0, dtype=torch.float64), torch.empty(0)
+class MapFit:
+    """Gathers what the densities of one map need of the training frames."""
 
-    def add(self, rows: Tensor) -> None:
-        """Rows ``[M, D]``."""
-        keys = torch.cat([self._keys, torch.rand(len(rows), generator=self._generator, dtype=torch.float64)])
-        rows = torch.cat([self.rows, rows]) if len(self.rows) else rows
-        kept = keys.argsort()[: self.size]
-        self._keys, self.rows = keys[kept], rows[kept]
+    def __init__(self, settings: FeaturesConfig, needs: frozenset[str], classes: int) -> None:
+        self.settings, self.needs, self.seen = settings, needs, 0
+        self.sample = Sample(settings.bank * (CORESET_FROM if settings.coreset else 1), settings.seed)
+        self.moments = Moments(classes, by_class=LOG_DENSITY in needs) if OF_GAUSSIANS & needs else None
+
+    def add(self, maps: Tensor, labels: Tensor, extent: tuple[int, int], frame: int) -> None:
+        """The map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.gathering.places_of`."""
+        rows = unit_features(maps).cpu()
+        places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
+        self.sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
+        self.seen += len(rows)
+        if self.moments is not None:
+            self.moments.add(rows, places[:, 2].long())
+
+    def tensors(self, device: torch.device) -> dict[str, Tensor]:
+        """As :data:`BANK` and :meth:`Gaussians.shapes` name them."""
+        rows, found = self.sample.rows, dict[str, Tensor]()
+        if self.moments is not None:
+            found |= Gaussians.fit(self.moments, self.needs, rows[:, :-4]).tensors
+        if FEATURE_DISTANCE in self.needs:
+            if self.settings.coreset:
+                rows = rows[farthest_points(rows[:, :-4].to(device), self.settings.bank, self.settings.seed)]
+            found |= {"bank": rows[:, :-4].half().contiguous(), "origins": rows[:, -4:].contiguous()}
+        return found
 
 
 def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
@@ -161,46 +335,127 @@ def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) ->
     return witness.to(next(network.parameters()).device).requires_grad_(False), witness.deepest
 
 
+def _choose_layers(
+    model: Model,
+    data: SegmentationDataModule,
+    extractor: FeatureExtractor,
+    fitted: Sequence[Mapping[str, Tensor]],
+    names: Sequence[str],
+    settings: FeaturesConfig,
+    select: SelectConfig,
+    say: Say,
+) -> tuple[tuple[int, ...], Upsampling]:
+    """The layers, by their places, at most :data:`MOST_LAYERS`, and the upsampling whose mean distance finds the pasted anomalies."""
+    forms = (settings.upsampling,) if settings.upsampling else get_args(Upsampling)
+    count = len(extractor.layers)
+
+    def of_fold(trained_on: Frames) -> Callable[[Tensor], Tensor]:
+        banks = [[Neighbours(of_frames(one, names, trained_on)["bank"])] for one in fitted]
+        densities = [FeatureDensity(extractor, banks, guided=form == "guided") for form in forms]
+
+        def values(image: Tensor) -> Tensor:
+            maps, extents = extractor(image), extractor.extents(image)
+            found = [
+                density.of_map(bank[0], features, extent, image, {FEATURE_DISTANCE})[FEATURE_DISTANCE][0]
+                for density in densities
+                for bank, features, extent in zip(banks, maps, extents, strict=True)
+            ]
+            # Of each form and layer the mean over the sizes.
+            return torch.stack(found).unflatten(0, (len(forms), -1, count)).mean(1).flatten(0, 1)
+
+        return values
+
+    with torch.inference_mode():
+        pixels, _ = gather_pixels(model, data, select, settings.seed, of_fold)
+    found = {
+        (places, form): mean_precision(pixels.values[[index * count + place for place in places]].mean(0), pixels.size)
+        for number in range(1, min(count, MOST_LAYERS) + 1)
+        for index, form in enumerate(forms)
+        for places in itertools.combinations(range(count), number)
+    }
+    for (places, form), value in sorted(found.items(), key=lambda one: -one[1])[:5]:
+        say(f"{value:.3f} of the pasted pixels: {', '.join(extractor.layers[place] for place in places)}, {form}")
+    return simplest(found)
+
+
 @flushed_denormals()
 def fit_features(
     base: Path, config: FitConfig[FeaturesConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> FeatureBank:
     """Gather the features and write the same model with them; a posterior plays no part, and ``out`` may be ``base``.
 
-    See :class:`segunc.posteriors.methods.Method`; InputError for a layer or weights that are not there.
+    See :class:`segunc.posteriors.methods.Method`; InputError for a layer or weights that are not there, too few features for a
+    covariance, or a network without the last layer that a score is of.
     """
-    settings = config.settings
+    settings, select = config.settings, config.select or SelectConfig()
+    needs, auto = evidence_of(settings.scores), settings.layers == AUTO
+    if auto and select.anomalies == "none":
+        raise InputError("features.layers auto with select.anomalies none", "cut-paste", "or name the layers")
     model, data = load_for_fitting(base, config, resolve_device(device))
-    network = model.network
-    looked_at, deepest = _opened(network, settings, say)
-    layers = tuple(settings.layers or [deepest])
-    extractor = FeatureExtractor(looked_at, layers, settings.sizes)
-    samples = [Sample(settings.bank, settings.seed) for _ in range(len(layers) * len(settings.sizes))]
-    frames = seen = 0
+    network, classes = model.network, model.network.description.classes
+    head = HeadFit(LogitLayer(network), needs, settings.seed) if needs & OF_HEAD else None
+    layers, extractor, witness, fits = tuple[str, ...](), None, None, list[MapFit]()
+    if needs - OF_HEAD:
+        looked_at, deepest = _opened(network, settings, say)
+        witness = looked_at if isinstance(looked_at, Witness) else None
+        if auto:
+            image = torch.zeros(1, 3, 256, 256, device=next(network.parameters()).device)
+            layers = tuple(candidate_layers(looked_at, ("encoder", "body.encoder", "body.decoder"), image))
+            if not layers:
+                given = f"features.layers auto of {settings.encoder}, which makes no maps at strides of 8 to 32"
+                raise InputError(given, "an encoder of maps", "name the layers")
+        else:
+            layers = tuple(settings.layers or [deepest])
+        extractor = FeatureExtractor(looked_at, layers, settings.sizes)
+        gathered = needs | {FEATURE_DISTANCE} if auto else needs
+        fits = [MapFit(settings, gathered, len(classes)) for _ in range(len(layers) * len(settings.sizes))]
+    elif settings.encoder != OWN or settings.layers:
+        given = f"features.encoder or features.layers for {', '.join(settings.scores)} alone"
+        raise InputError(
+            given, "a score of an encoder's features", "leave them out: these are of the network's last layer"
+        )
+    known, names = data.dataset(settings.split).samples, list[str]()
     with torch.inference_mode():
-        for _, image, _ in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
-            for sample, maps in zip(samples, extractor(image), strict=True):
-                rows = unit_features(maps)
-                sample.add(rows.cpu())
-                seen += len(rows)
-            frames += 1
-    tensors = {f"{BANK}{index}": sample.rows.half().contiguous() for index, sample in enumerate(samples)}
+        for index, image, labels in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
+            if extractor:
+                for fit, maps, extent in zip(fits, extractor(image), extractor.extents(image), strict=True):
+                    fit.add(maps, torch.from_numpy(labels), extent, len(names))
+            if head:
+                head.add(image)
+            names.append(known[index].name)
+    where = next(network.parameters()).device
+    of_maps = [fit.tensors(where) for fit in fits]
+    upsampling = settings.upsampling or "bilinear"
+    if auto and extractor:
+        chosen, upsampling = _choose_layers(model, data, extractor, of_maps, names, settings, select, say)
+        count = len(layers)
+        layers = tuple(layers[place] for place in chosen)
+        of_maps = [of_maps[size * count + place] for size in range(len(settings.sizes)) for place in chosen]
+    kinds = {"bank", "origins"} if FEATURE_DISTANCE not in needs else set()
+    tensors = {
+        f"{index}.{name}": v for index, fitted in enumerate(of_maps) for name, v in fitted.items() if name not in kinds
+    }
+    if head:
+        tensors |= {f"{HEAD}{name}": v for name, v in head.tensors(settings.react_percentile).items()}
     mean, std = (), ()
-    if isinstance(looked_at, Witness):
-        tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in looked_at.state_dict().items()}
-        mean, std = (tuple(v.flatten().tolist()) for v in (looked_at.mean, looked_at.std))
+    if witness:
+        tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in witness.state_dict().items()}
+        mean, std = (tuple(v.flatten().tolist()) for v in (witness.mean, witness.std))
+    if absent := {
+        name for fit in fits if fit.moments for name, n in zip(classes, fit.moments.counts, strict=True) if not n
+    }:
+        say(f"left out of the Gaussians, as no place is mostly of them: {', '.join(sorted(absent))}")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / TENSORS, save(tensors))
-    data_set = fitted_on(config, settings.split)
-    digest = file_sha256(out / TENSORS)
     kept = FeatureBank(
-        settings.encoder, layers, tuple(settings.sizes), mean, std, data_set, frames, model.sha256, digest
-    )
+        check_scores(settings.scores), settings.encoder, layers, tuple(settings.sizes), upsampling,
+        settings.scale_percentile, mean, std, fitted_on(config, settings.split), tuple(names), model.sha256,
+        file_sha256(out / TENSORS),
+    )  # fmt: skip
     kept.attach(base, config, out, METHOD.name, say)
-    say(
-        f"wrote {out}: {sum(len(s.rows) for s in samples):,} of {seen:,} features of {frames} frames ({', '.join(layers)})"
-    )
+    what = f"{sum(fit.seen for fit in fits):,} features of" if fits else "the last layer's inputs of"
+    say(f"wrote {out}: {', '.join(kept.scores)}, fitted on {what} {len(names)} frames ({', '.join(layers) or 'own'})")
     return kept
 
 
-METHOD = Method("features", FeaturesConfig, fit_features, finished=True)
+METHOD = Method("features", FeaturesConfig, fit_features, finished=True, selects=True)

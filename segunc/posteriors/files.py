@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.temperature import Calibration
 from segunc.posteriors.tta import TestTimeAugmentation
-from segunc.scores import FEATURE_DISTANCE, SCORES, SUM, check_scores
+from segunc.scores import FEATURES, SCORES, SUM, check_scores
 
 MEMBERS = "members"
 """Folder of an ensemble's members, each a model folder named by its number."""
@@ -69,15 +69,17 @@ class Model:
         found = {id(b.network): b.network for b in branches_of(self.network, self.posterior)}
         return [network for network in found.values() if isinstance(network, SegmentationNetwork)]
 
-    def fitted(self, scores: Iterable[str]) -> dict[str, Any]:
-        """What was fitted on it, as the sampler takes it for some scores; features are read only where one needs them."""
+    def fitted(self, scores: Iterable[str], frames: Collection[str] | None = None) -> dict[str, Any]:
+        """What was fitted on it, as the sampler takes it for some scores; features are read only where one needs them, and of a bank
+        those of ``frames`` (None: of all)."""
         needed = {need for name in check_scores(scores) for need in SCORES[name].needs}
         if self.anomaly and SUM in needed:
             needed |= {need for name in self.anomaly.parts for need in SCORES[name].needs}
+        features = self.features if FEATURES & needed else None
         return {
             "temperature": self.temperature,
             "max_logit_statistics": self.max_logit_statistics,
-            "density": self.features.density(self.network) if self.features and FEATURE_DISTANCE in needed else None,
+            "density": features.density(self.network, needed, frames) if features else None,
             "total": self.anomaly,
         }
 

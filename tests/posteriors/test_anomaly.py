@@ -59,7 +59,9 @@ def test_a_largest_value_that_many_share_has_a_tail_all_the_same() -> None:
     surprise = Surprise.of(known(5000).clamp(max=2.0))
     assert surprise.excess > 0
     found = surprise(torch.tensor([1.0, 2.0, 3.0]))
-    assert float(found[1]) == pytest.approx(2 / math.log(10), abs=0.13)  # the share that reaches it: a step below is within 1 / 8
+    assert float(found[1]) == pytest.approx(
+        2 / math.log(10), abs=0.13
+    )  # the share that reaches it: a step below is within 1 / 8
     assert float(found[2]) > 3.0 > float(found[1]) > float(found[0])
 
 

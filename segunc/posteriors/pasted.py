@@ -1,0 +1,91 @@
+"""What is chosen by pasted anomalies: pixels of the selection frames, and how well values of theirs find what was pasted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from segunc.data.labels import IGNORE
+from segunc.metrics.counting import average_precision, count_scores, detection_curve
+from segunc.posteriors.fitting import as_seen
+from segunc.training.config import SelectConfig
+from segunc.training.selection import selection_frames
+
+if TYPE_CHECKING:
+    from segunc.data.module import SegmentationDataModule
+    from segunc.posteriors.files import Model
+
+T = TypeVar("T")
+Frames = Collection[str] | None
+"""Names of the frames that a fold trains on; None for all."""
+PIXELS = 20_000
+"""Of a frame, at random: neighbouring pixels say the same, and a thousand frames fit into memory."""
+SIZES = (0.0, 0.002, 0.01)
+"""Where ranges of the size of objects begin, as shares of the frame."""
+MARGIN = 0.005
+"""Of the criterion that is given away for what is simpler."""
+
+
+class Pixels(NamedTuple):
+    """Pixels of selection frames."""
+
+    values: Tensor  # [P, N] float32, of each part
+    size: Tensor  # int64 [N]: 0 for a known class, k for an object of the k-th range of sizes
+    clean: Tensor  # bool [N], of a frame that was not corrupted
+
+
+def gather_pixels(
+    model: Model,
+    data: SegmentationDataModule,
+    select: SelectConfig,
+    seed: int,
+    of_fold: Callable[[Frames], Callable[[Tensor], Tensor]],
+) -> tuple[Pixels, int]:
+    """Pixels at random of the selection frames of all folds, and how many frames there were.
+
+    Args:
+        of_fold: from the frames that a fold trains on to a function from an image ``[1, 3, h, w]`` to values ``[P, h, w]`` of its
+            pixels: what a frame's own sequence tells of it must not count.
+    """
+    generator, found = torch.Generator().manual_seed(seed), []
+    for fold in data.folds():
+        values_of = of_fold(None if fold is data else {sample.name for sample in fold.dataset("train").samples})
+        for frame in selection_frames(fold, select):
+            image, anomaly = as_seen(model, data, frame.image, frame.anomaly)
+            values = values_of(image).flatten(1).cpu()
+            labelled = torch.from_numpy(anomaly.ravel() != IGNORE).nonzero().flatten()
+            kept = labelled[torch.randperm(len(labelled), generator=generator)[:PIXELS]]
+            clean = torch.full((len(kept),), frame.corruption is None)
+            found.append(Pixels(values[:, kept], torch.from_numpy(_size_ranges(anomaly).ravel())[kept], clean))
+    return Pixels(*(torch.cat(one, -1) for one in zip(*found, strict=True))), len(found)
+
+
+def _size_ranges(anomaly: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """1 and more on objects, by the range of :data:`SIZES` that their share of the frame falls into; 0 elsewhere."""
+    _, objects, statistics, _ = cv2.connectedComponentsWithStats((anomaly == 1).astype(np.uint8))
+    kinds = np.searchsorted(SIZES, statistics[:, cv2.CC_STAT_AREA] / anomaly.size, side="right")
+    kinds[0] = 0
+    return np.asarray(kinds[objects], np.int64)
+
+
+def mean_precision(values: Tensor, size: Tensor) -> float:
+    """Average precision of objects of each range of sizes against all known pixels, mean over the ranges that occur: pooled, a few
+    large objects would decide alone."""
+    stored, found = values.clamp(-6e4, 6e4).half().numpy(), []
+    for kind in range(1, len(SIZES) + 1):
+        rows = torch.where(size == kind, 1, torch.where(size == 0, 0, IGNORE)).byte().numpy()
+        if (precision := average_precision(detection_curve(count_scores(stored, rows)))) is not None:
+            found.append(precision)
+    return sum(found) / len(found)
+
+
+def simplest(found: Mapping[T, float]) -> T:
+    """The first, where the simplest come first, that is as good as the best up to :data:`MARGIN`."""
+    best = max(found.values())
+    return next(candidate for candidate, value in found.items() if value >= best - MARGIN)
