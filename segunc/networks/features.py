@@ -149,6 +149,13 @@ class _Complete(Exception):
     """All features are there."""
 
 
+def _no_place(images: Tensor) -> InputError:
+    height, width = images.shape[-2:]
+    return InputError(
+        f"an image of {height} x {width}, whose map has no place", "one larger than the stride", "enlarge it"
+    )
+
+
 def candidate_layers(network: nn.Module, within: Sequence[str], images: Tensor) -> list[str]:
     """Names of modules that make the maps of a network, at strides of 8 to 32, and lie at most two levels below those named ``within``;
     the outermost of several that give the same map. ``images`` are ``[1, 3, H, W]`` in 0..1 to try them on."""

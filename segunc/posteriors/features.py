@@ -162,8 +162,8 @@ class StoredFeatures(NamedTuple):
 
 
 def of_frames(
-    fitted: Mapping[str, Tensor], names: Sequence[str], frames: Collection[str] | None
-) -> Mapping[str, Tensor]:
+    fitted: dict[str, Tensor], names: Sequence[str], frames: Collection[str] | None
+) -> dict[str, Tensor]:
     """The tensors of :data:`BANK` with the features of some frames alone; InputError where there are none."""
     if frames is None:
         return fitted
@@ -339,7 +339,7 @@ def _choose_layers(
     model: Model,
     data: SegmentationDataModule,
     extractor: FeatureExtractor,
-    fitted: Sequence[Mapping[str, Tensor]],
+    fitted: Sequence[dict[str, Tensor]],
     names: Sequence[str],
     settings: FeaturesConfig,
     select: SelectConfig,
@@ -361,7 +361,7 @@ def _choose_layers(
                 for bank, features, extent in zip(banks, maps, extents, strict=True)
             ]
             # Of each form and layer the mean over the sizes.
-            return torch.stack(found).unflatten(0, (len(forms), -1, count)).mean(1).flatten(0, 1)
+            return torch.stack(found).view(len(forms), -1, count, *image.shape[2:]).mean(1).flatten(0, 1)
 
         return values
 
