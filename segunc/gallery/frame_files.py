@@ -31,8 +31,9 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
 
 FRAMES, THUMBNAILS = "frames", "thumbnails"
-# Names of what stands beside the scores and `prediction`: source image, anomaly label, class label.
-IMAGE, ANOMALY, TRUTH = "image", "anomaly", "truth"
+# Names of what stands beside the scores and `prediction`: source image, anomaly label, class label. A score may be called anomaly,
+# and none has a slash in its name.
+IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
 OTHER = "other"  # folder of the maps of the second model, within those of the frame
 THUMBNAIL_WIDTH = 320
 STATISTICS = ("mean", "p99", "max")

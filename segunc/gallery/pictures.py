@@ -21,10 +21,11 @@ from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
+from segunc.scores import first_shown
 
 PANEL = "panel"
 PANEL_SCORES = ("entropy", "aleatoric", "epistemic")
-OVERLAY_SCORES = ("entropy",)
+ANOMALY_PANEL_SCORES = ("anomaly", "entropy", "epistemic")
 PRINT_DPI = 300  # dots an inch of a PDF: the resolution that journals ask of pictures
 Suffix = Literal["png", "jpg", "pdf"]  # PNG and PDF are lossless
 
@@ -67,7 +68,7 @@ def write_pictures(
 
     Args:
         maps: of this tool or any other, finished or not.
-        scores: None is entropy, and of a panel those of entropy, aleatoric and epistemic that are there.
+        scores: None is :func:`segunc.scores.first_shown`, and of a panel what is there of those of its own.
         panel: one picture a frame with image, prediction, class legend and all scores; else one picture a score.
         frames: names or patterns (``*``, ``?``, ``[...]``); None is all.
         ranges: of the colours, score -> (low, high); see :func:`segunc.gallery.colormap.page_ranges` for the others.
@@ -81,9 +82,10 @@ def write_pictures(
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", "a folder of its own", "give another --out")
     if scores is None and panel:
-        scores = [score for score in PANEL_SCORES if score in reader.scores] or reader.scores
+        usual = ANOMALY_PANEL_SCORES if "anomaly" in reader.scores else PANEL_SCORES
+        scores = [score for score in usual if score in reader.scores] or reader.scores
     # Pictures without a score are none.
-    scores = choose_scores(reader, (OVERLAY_SCORES if scores is None else scores) or [""])
+    scores = choose_scores(reader, ([first_shown(reader.scores)] if scores is None else scores) or [""])
     names = _choose_frames(reader, frames)
     shown = page_ranges(reader, ranges, scores)
     legends = {score: Legend.of(reader.manifest, score, shown[score]) for score in scores}

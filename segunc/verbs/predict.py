@@ -25,12 +25,12 @@ from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, SamplingOptions, several
-from segunc.posteriors.files import Model, load_model
+from segunc.posteriors.files import Model, default_scores, load_model
 from segunc.processing.frames import FrameProcess
 from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
-from segunc.scores import DEFAULT_SCORES, MAX_LOGIT_STATISTICS, SCORES, check_scores, present_name
+from segunc.scores import MAX_LOGIT_STATISTICS, SCORES, check_scores, first_shown, present_name
 from segunc.verbs.execution import Asked, Execution, choose_execution, make_sampler
 
 MOST_WRITERS = 8
@@ -157,8 +157,8 @@ def read_options(options: PredictOptions) -> Request:
         if not shard.whole:
             both = f"--smooth with --shard {shard}: each frame needs all before it"
             raise InputError(both, "one of the two", "give every process videos of its own")
-    scores = check_scores(options.scores or DEFAULT_SCORES)
-    (shown,) = check_scores([options.overlay_score])
+    scores = check_scores(options.scores or default_scores(Path(options.model)))
+    (shown,) = check_scores([options.overlay_score or first_shown(scores)])
     one_by_one = tiling is not None or options.smooth is not None or options.redraw
     return Request(
         model=Path(options.model),

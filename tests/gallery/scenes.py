@@ -43,24 +43,34 @@ def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
         "entropy": entropy,
         "epistemic": 0.2 * entropy**2 * noise,
         "deterministic-max-logit": 12 * (entropy - 1) - 3 * noise,
+        "anomaly": 4 * (1 - entropy) + 2 * noise,
     }
 
 
-def write_maps(images: Path, out: Path, *, seed: int = 0, shift: float = 0.0, skip: Sequence[str] = ()) -> Path:
+def write_maps(
+    images: Path,
+    out: Path,
+    *,
+    seed: int = 0,
+    shift: float = 0.0,
+    skip: Sequence[str] = (),
+    scores: Sequence[str] = SCORES,
+) -> Path:
     """Maps of a folder of pictures, of a model that is none."""
     source = open_source(images)
     run = {"input": str(source.path), "draws": 24, "seed": seed, "scope": "decoder"}
     model: dict[str, Any] = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
     model["parameters"] = {"alpha": 0.05, "noise": "channel"}
     model["provenance"] = {"settings": {"epochs": 2, "lr": 0.005, "noise": "channel"}, "seconds": 9.0}
-    manifest = build_manifest(run, SCORES, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
+    manifest = build_manifest(run, scores, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
     with MapsWriter(out, manifest) as writer:
         for frame in source.frames(lambda _, name: name in skip):
             grey = frame.image.mean(axis=2).astype(np.float32) / 255
             prediction = np.where(grey > 0.5, 2, 0).astype(np.uint8)
             prediction[-6:] = 1
-            scores = score_maps(grey, frame.index + 100 * seed, shift=shift)
-            record = writer.store(frame.name, {"prediction": prediction, **scores}, place=frame.index)
+            found = score_maps(grey, frame.index + 100 * seed, shift=shift)
+            maps = {"prediction": prediction, **{name: found[name] for name in scores}}
+            record = writer.store(frame.name, maps, place=frame.index)
             writer.commit(record | {"stamp": frame.stamp})
     return out
 

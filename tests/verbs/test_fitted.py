@@ -13,7 +13,7 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
-from segunc.scores import SCORES
+from segunc.scores import DEFAULT_SCORES, SCORES
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
 from tests.verbs.processes import FAST, refuse, succeed
@@ -106,6 +106,18 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     assert set(first["scores"]) == set(SCORES)
     assert first["scores"] == second["scores"]
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
+
+
+def test_the_sum_is_written_and_shown_by_default(overconfident: Job, fitted: Path, tmp_path: Path) -> None:
+    for model, shown in ((fitted, "anomaly"), (overconfident.abnn, "entropy")):
+        out = tmp_path / shown
+        succeed("predict --draws 2 --overlay --model", model, "--input", overconfident.frames, "--out", out, FAST)
+        manifest = json.loads((out / "manifest.json").read_text())
+        assert manifest["run"]["overlay"] == shown
+        assert set(manifest["maps"]) == {"prediction", *DEFAULT_SCORES, shown}
+        words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
+        succeed("evaluate --dataset toy-anomaly --split anomaly --draws 2 --replicates 0 --model", model, *words)
+        assert set(json.loads((tmp_path / "m.json").read_text())["scores"]) == {*DEFAULT_SCORES, shown}
 
 
 def test_the_anomaly_score_is_the_sum_of_its_standardised_parts(fitted: Path, maps: Path, tmp_path: Path) -> None:

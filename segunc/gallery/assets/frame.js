@@ -49,7 +49,7 @@
       group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note),
       group("Layer", element("div", { class: "layers" }, ...radios), slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
         element("div", { class: "row" }, check("wipe", "wipe to", "wipe", "w"), parts.right),
-        layers.every.includes("anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
+        layers.every.includes("label/anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
         parts.legends),
       table.scores.length ? group("Threshold", check("flags", "show what would be flagged", "flags", "t"),
         element("div", { class: "row" }, range, parts.number), parts.flagged) : null,
@@ -172,7 +172,7 @@
       parts.flagged.textContent = "";
       return;
     }
-    const label = table.has(index, "anomaly") ? maps.peek(table.place(index), "anomaly") : null;
+    const label = table.has(index, "label/anomaly") ? maps.peek(table.place(index), "label/anomaly") : null;
     const flagged = [0, 0], pixels = [0, 0];
     let all = 0;
     for (let i = 0; i < map.codes.length; i++) {
