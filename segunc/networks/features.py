@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
+from segunc.networks.network import SegmentationNetwork
 
 
 class Witness(nn.Module):
@@ -82,6 +83,18 @@ class FeatureExtractor(nn.Module):
             target = [max(1, round(side * size)) for side in images.shape[-2:]]
             seen = images if size == 1 else F.interpolate(images, target, mode="bilinear", antialias=size < 1)
             found += self._maps(seen)
+        return found
+
+    def extents(self, images: Tensor) -> list[tuple[int, int]]:
+        """(height, width) in pixels of the images that each map covers: a network may pad what it sees below and at the right."""
+        stride = self.network.stride if isinstance(self.network, SegmentationNetwork) else 1
+        found = []
+        for size in self.sizes:
+            seen = [max(1, round(side * size)) for side in images.shape[-2:]]
+            height, width = (
+                round(side * (1 + -n % stride / n)) for side, n in zip(images.shape[-2:], seen, strict=True)
+            )
+            found += [(height, width)] * len(self.layers)
         return found
 
     def _maps(self, images: Tensor) -> list[Tensor]:

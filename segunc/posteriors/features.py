@@ -22,20 +22,22 @@ from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Setti
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
+from segunc.data.labels import IGNORE
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
 from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.sampling.density import FeatureDensity, unit_features
+from segunc.sampling.density import FeatureDensity, Origin, unit_features
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
 OWN = "own"
 TENSORS = "features.safetensors"
-BANK, ENCODER = "bank.", "witness."
-"""Beginnings of names of tensors: a bank for each map, and the weights of the second encoder."""
+BANK, ORIGINS, ENCODER = "bank.", "origins.", "witness."
+"""Beginnings of names of tensors: for each map a bank, and for its rows ``[N, 4]`` the frame's number, row and column as shares of its
+height and width, and train id (255 for none); the weights of the second encoder."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class FeatureBank(Attachment):
     sizes: tuple[float, ...]
     mean: tuple[float, ...]  # input normalisation of the second encoder
     std: tuple[float, ...]
+    names: tuple[str, ...]  # of the frames
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
     base_sha256: str
@@ -78,10 +81,16 @@ class StoredFeatures(NamedTuple):
             weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
             load_state(seen, weights, str(path))
             seen.to(next(network.parameters()).device)
-        names = [f"{BANK}{index}" for index in range(len(bank.layers) * len(bank.sizes))]
+        count = len(bank.layers) * len(bank.sizes)
+        names = [f"{kind}{index}" for kind in (BANK, ORIGINS) for index in range(count)]
         if lacking := [name for name in names if name not in tensors]:
             raise InputError(f"{path} lacks {lacking[0]}", "a bank for each layer and size", "fit it again")
-        return FeatureDensity(FeatureExtractor(seen, bank.layers, bank.sizes), [tensors[name] for name in names])
+        classes = (*network.description.classes, *[None] * 256)
+        places = tensors[f"{ORIGINS}{len(bank.layers) - 1}"].tolist()
+        origins = [Origin(bank.names[int(frame)], *at, classes[int(label)]) for frame, *at, label in places]
+        return FeatureDensity(
+            FeatureExtractor(seen, bank.layers, bank.sizes), [tensors[name] for name in names[:count]], origins
+        )
 
 
 def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:
@@ -89,7 +98,7 @@ def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:
     content = FeatureBank.content(folder, base_sha256=base_sha256)
     if content is None:
         return None
-    lists = {name: tuple(content[name]) for name in ("layers", "sizes", "mean", "std")}
+    lists = {name: tuple(content[name]) for name in ("layers", "sizes", "mean", "std", "names")}
     return StoredFeatures(FeatureBank(**content | lists), folder)
 
 
@@ -135,6 +144,27 @@ class Sample:
         self._keys, self.rows = keys[kept], rows[kept]
 
 
+def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) -> Tensor:
+    """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as
+    shares of the frame's height and width, and the train id of most of its labelled pixels (255 where none has most), ``[h w, 3]``
+    float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
+    shares = [
+        (torch.arange(n) + 0.5) / n * covered / side
+        for n, covered, side in zip(size, extent, labels.shape, strict=True)
+    ]
+    at = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)
+    row, column = (
+        torch.arange(side) * n // covered for n, covered, side in zip(size, extent, labels.shape, strict=True)
+    )
+    place = (row[:, None] * size[1] + column).clamp_max(size[0] * size[1] - 1)
+    counts = torch.bincount((place * 256 + labels).flatten(), minlength=size[0] * size[1] * 256).view(-1, 256)[
+        :, :IGNORE
+    ]
+    most, label = counts.max(1)
+    label[2 * most <= counts.sum(1)] = IGNORE
+    return torch.cat([at, label[:, None]], 1)
+
+
 def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
     """What is looked at, on the network's device, and its deepest layer."""
     if settings.encoder == OWN:
@@ -175,15 +205,17 @@ def fit_features(
     layers = tuple(settings.layers or [deepest])
     extractor = FeatureExtractor(looked_at, layers, settings.sizes)
     samples = [Sample(settings.bank, settings.seed) for _ in range(len(layers) * len(settings.sizes))]
-    frames = seen = 0
+    known, names, seen = data.dataset(settings.split).samples, list[str](), 0
     with torch.inference_mode():
-        for _, image, _ in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
-            for sample, maps in zip(samples, extractor(image), strict=True):
-                rows = unit_features(maps)
-                sample.add(rows.cpu())
+        for index, image, labels in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
+            for sample, maps, extent in zip(samples, extractor(image), extractor.extents(image), strict=True):
+                rows = unit_features(maps).cpu()
+                places = places_of(torch.from_numpy(labels), (maps.shape[2], maps.shape[3]), extent)
+                sample.add(torch.cat([rows, torch.full((len(rows), 1), len(names)), places], 1))
                 seen += len(rows)
-            frames += 1
-    tensors = {f"{BANK}{index}": sample.rows.half().contiguous() for index, sample in enumerate(samples)}
+            names.append(known[index].name)
+    tensors = {f"{BANK}{index}": sample.rows[:, :-4].half().contiguous() for index, sample in enumerate(samples)}
+    tensors |= {f"{ORIGINS}{index}": sample.rows[:, -4:].contiguous() for index, sample in enumerate(samples)}
     mean, std = (), ()
     if isinstance(looked_at, Witness):
         tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in looked_at.state_dict().items()}
@@ -193,11 +225,12 @@ def fit_features(
     data_set = fitted_on(config, settings.split)
     digest = file_sha256(out / TENSORS)
     kept = FeatureBank(
-        settings.encoder, layers, tuple(settings.sizes), mean, std, data_set, frames, model.sha256, digest
-    )
+        settings.encoder, layers, tuple(settings.sizes), mean, std, tuple(names), data_set, len(names),
+        model.sha256, digest,
+    )  # fmt: skip
     kept.attach(base, config, out, METHOD.name)
     say(
-        f"wrote {out}: {sum(len(s.rows) for s in samples):,} of {seen:,} features of {frames} frames ({', '.join(layers)})"
+        f"wrote {out}: {sum(len(s.rows) for s in samples):,} of {seen:,} features of {len(names)} frames ({', '.join(layers)})"
     )
     return kept
 

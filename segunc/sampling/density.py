@@ -7,6 +7,7 @@ arXiv 2204.06507), averaged over layers and sizes at the size of the frame.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,19 +21,30 @@ CHUNK_BYTES = 64 << 20
 """Of the cosines of a chunk of places with the whole bank."""
 
 
+class Origin(NamedTuple):
+    """Where in the training frames a feature was seen."""
+
+    frame: str  # name
+    row: float  # of the place's centre, as shares of the frame's height and width
+    column: float
+    label: str | None  # name of the class of most of its labelled pixels
+
+
 class FeatureDensity:
     """Distances of places to the training frames.
 
     Args:
         extractor: of the maps, on its device.
         banks: for each of its maps features ``[N, D]`` of length 1, in any floating type.
+        origins: of the rows of the bank of the last layer at the first size.
     """
 
-    def __init__(self, extractor: FeatureExtractor, banks: Sequence[Tensor]) -> None:
+    def __init__(self, extractor: FeatureExtractor, banks: Sequence[Tensor], origins: Sequence[Origin] = ()) -> None:
+        self.origins = origins
         device = next(extractor.parameters()).device
         # A GPU multiplies halves faster than it reads them.
         kind = torch.float16 if device.type == "cuda" else torch.float32
-        self.extractor, self.banks = extractor, [bank.to(device, kind) for bank in banks]
+        self.extractor, self.banks = extractor, [F.normalize(bank.to(device).float(), dim=1).to(kind) for bank in banks]
 
     @torch.inference_mode()
     def __call__(self, images: Tensor, precision: Precision = "float32") -> Tensor:
@@ -51,6 +63,16 @@ class FeatureDensity:
             total += F.interpolate(coarse, images.shape[-2:], mode="bilinear", align_corners=False)
         return total[:, 0] / len(self.banks)
 
+    @torch.inference_mode()
+    def nearest(self, images: Tensor) -> Tensor:
+        """For each place ``[n, h, w]`` of the last layer's map at the first size the row of :attr:`origins` (int64) whose feature
+        is nearest; images ``[n, 3, H, W]`` in 0..1."""
+        last = len(self.extractor.layers) - 1
+        maps = self.extractor(images)[last]
+        bank = self.banks[last]
+        parts = torch.split(unit_features(maps), rows_at_once(bank))
+        return torch.cat([(part.to(bank.dtype) @ bank.T).argmax(1) for part in parts]).view(len(maps), *maps.shape[2:])
+
 
 def unit_features(maps: Tensor) -> Tensor:
     """The features of maps ``[n, D, h, w]`` as rows ``[n h w, D]`` of length 1, float32."""
@@ -59,6 +81,10 @@ def unit_features(maps: Tensor) -> Tensor:
 
 def nearest_distances(features: Tensor, bank: Tensor) -> Tensor:
     """``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` to the nearest of a bank ``[N, D]`` of such."""
-    rows = max(1, CHUNK_BYTES // (bank.element_size() * len(bank)))
-    parts = [1.0 - (part.to(bank.dtype) @ bank.T).amax(1).float() for part in torch.split(features, rows)]
-    return torch.cat(parts).clamp_(0.0, 2.0)
+    parts = torch.split(features, rows_at_once(bank))
+    return torch.cat([1.0 - (part.to(bank.dtype) @ bank.T).amax(1).float() for part in parts]).clamp_(0.0, 2.0)
+
+
+def rows_at_once(bank: Tensor) -> int:
+    """How many rows are compared with a whole bank ``[N, D]`` at once."""
+    return max(1, CHUNK_BYTES // (bank.element_size() * len(bank)))

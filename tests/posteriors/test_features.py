@@ -21,7 +21,7 @@ from segunc.affine.files import file_sha256
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
-from segunc.posteriors.features import FeatureBank, FeaturesConfig, Sample, StoredFeatures, fit_features
+from segunc.posteriors.features import FeatureBank, FeaturesConfig, Sample, StoredFeatures, fit_features, places_of
 from segunc.posteriors.files import copy_model, load_model
 from segunc.sampling.density import FeatureDensity, nearest_distances, unit_features
 from segunc.sampling.frames import network_input
@@ -138,6 +138,38 @@ def test_what_was_seen_is_near_and_noise_is_far(trained: Job, weights: Path, tmp
     assert near.shape == (1, 64, 128)
     assert float(near.max()) < 2e-3  # the bank is stored in half precision
     assert float(far.median()) > 3 * float(near.max())
+
+
+def test_the_bank_says_where_each_feature_was_seen(trained: Job, tmp_path: Path) -> None:
+    layer = "body.encoder.features.3"
+    model = fitted(trained, tmp_path / "model", bank=300, layers=["body.encoder.features.5", layer])
+    density, frames = model.features.density(model.network), {}
+    for path in trained.data.glob("leftImg8bit/train/*/*.png"):
+        (maps,) = FeatureExtractor(model.network, [layer])(network_input([load_image(path)], (64, 128)))
+        frames[f"{path.parent.name}/{path.stem}"] = unit_features(maps).detach().view(*maps.shape[2:], -1)
+    assert len(density.origins) == len(density.banks[1]) == 300
+    assert {origin.frame for origin in density.origins} == {*model.features.bank.names}
+    assert {origin.label for origin in density.origins} <= {*model.network.description.classes, None}
+    for bank, origin in zip(density.banks[1], density.origins, strict=True):
+        height, width, _ = frames[origin.frame].shape
+        feature = frames[origin.frame][int(origin.row * height), int(origin.column * width)]
+        torch.testing.assert_close(bank, feature, atol=1e-3, rtol=0)
+    seen = network_input([load_image(path)], (64, 128))
+    rows = unit_features(FeatureExtractor(model.network, [layer])(seen)[0]).detach()
+    expected = NearestNeighbors(n_neighbors=1, metric="cosine").fit(density.banks[1]).kneighbors(rows)[0][:, 0]
+    found = density.banks[1][density.nearest(seen)[0].flatten()]
+    np.testing.assert_allclose(1 - nn.functional.cosine_similarity(found, rows), expected, atol=1e-5)
+
+
+def test_a_place_has_the_class_of_most_of_its_labelled_pixels() -> None:
+    labels = torch.full((5, 6), 255, dtype=torch.uint8)
+    labels[:2, :2] = torch.tensor([[1, 1], [1, 0]])
+    labels[:2, 2:4] = torch.tensor([[1, 255], [255, 0]])
+    labels[:2, 4] = 3
+    places = places_of(labels, (3, 3), (6, 6))  # a row of pixels is padding
+    assert places[:, 2].tolist() == [1, 255, 3, *[255] * 6]
+    assert places[0, :2].tolist() == pytest.approx([1 / 5, 1 / 6])
+    assert places[-1, :2].tolist() == pytest.approx([1, 5 / 6])
 
 
 def test_damage_is_one_line(trained: Job, weights: Path, tmp_path: Path) -> None:
