@@ -335,6 +335,11 @@ class PredictOptions(SamplingOptions):
     redraw: bool = option(
         "new draws for every frame (default: the same for all, so that the maps of a video do not flicker)", False
     )
+    nearest: bool = option(
+        "also write what of the training frames each place is most like (knn or anomaly must be written), for review and "
+        "overlay --panel",
+        False,
+    )
     mask: PathLike | None = option(
         "region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing",
         None,

@@ -195,12 +195,14 @@ def draw_panel(
     *,
     classes: Sequence[tuple[str, Colour]] = (),
     anomaly: npt.NDArray[np.bool_] | None = None,
+    peak: tuple[float, float, str] | None = None,
 ) -> Image:
     """Tiles in rows of three, RGB uint8: image, prediction, class legend, then one tile a score.
 
     Where tiles are smaller than the maps, a tile pixel is the mean colour of those it stands for.
     The image is RGB uint8 ``[H, W, 3]``, left out where it is not at hand; the prediction class ids ``[h, w]``, left out without
     classes, which are names and colours by id; maps are in real units ``[h, w]``; anomalies ``[H, W]`` are outlined in every tile.
+    The peak (row and column as shares of height and width, and what is said of it) is ringed in the image and the first score.
     """
     if image is not None:
         _check_mask(image, anomaly)
@@ -217,14 +219,23 @@ def draw_panel(
             draw_outline(tile[:height], resize_nearest(anomaly, width, height))
         return tile, tile[height:]
 
-    def titled(picture: Image, title: str, note: str) -> Image:
+    def titled(picture: Image, title: str, note: str, below: str = "") -> Image:
         tile, strip = with_strip(picture)
         draw_title(strip, title, note, baseline, size, width)
+        draw_text(strip, shorten(below, size, width - 2 * size), size, round(size * 3.3), size)
+        return tile
+
+    def ringed(tile: Image) -> Image:
+        if peak is not None:
+            centre = (round(peak[1] * width), round(peak[0] * height))
+            for colour, thickness in ((0, 0, 0), 5), ((255, 255, 255), 2):
+                cv2.circle(tile[:height], centre, width // 32, colour, thickness, cv2.LINE_AA)
         return tile
 
     tiles: list[Image] = []
     if image is not None:
-        tiles.append(titled(resize(image, width, height), "image", scores[0][0].note if scores else ""))
+        said = scores[0][0].note if scores else ""
+        tiles.append(ringed(titled(resize(image, width, height), "image", said, peak[2] if peak else "")))
     if prediction is not None and classes:
         colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
         colours[: len(classes)] = [colour for _, colour in classes]
@@ -236,7 +247,7 @@ def draw_panel(
         draw_title(strip, legend.title, "", baseline, size, middle)
         top, room = round(size * 0.6), width - size - middle
         draw_bar(strip, colour_table(), middle, top, room, size, legend.shown.ticks, size)
-        tiles.append(tile)
+        tiles.append(ringed(tile) if values is scores[0][1] else tile)
     height, columns = tiles[0].shape[0], min(_COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
     picture = blank(rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP)

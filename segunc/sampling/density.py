@@ -30,6 +30,14 @@ class Origin(NamedTuple):
     label: str | None  # name of the class of most of its labelled pixels
 
 
+class Nearest(NamedTuple):
+    """For each place of a map the nearest feature of a bank."""
+
+    rows: Tensor  # int64 [n, h, w], of the bank
+    distances: Tensor  # float32 [n, h, w], 1 - cosine
+    extent: tuple[float, float]  # of the map, as shares of the frames' height and width: a network may pad what it sees
+
+
 class FeatureDensity:
     """Distances of places to the training frames.
 
@@ -64,14 +72,19 @@ class FeatureDensity:
         return total[:, 0] / len(self.banks)
 
     @torch.inference_mode()
-    def nearest(self, images: Tensor) -> Tensor:
-        """For each place ``[n, h, w]`` of the last layer's map at the first size the row of :attr:`origins` (int64) whose feature
-        is nearest; images ``[n, 3, H, W]`` in 0..1."""
+    def nearest(self, images: Tensor) -> Nearest:
+        """For each place of the last layer's map at the first size the row of :attr:`origins` whose feature is nearest; images
+        ``[n, 3, H, W]`` in 0..1."""
         last = len(self.extractor.layers) - 1
         maps = self.extractor(images)[last]
         bank = self.banks[last]
         parts = torch.split(unit_features(maps), rows_at_once(bank))
-        return torch.cat([(part.to(bank.dtype) @ bank.T).argmax(1) for part in parts]).view(len(maps), *maps.shape[2:])
+        cosines, rows = zip(*((part.to(bank.dtype) @ bank.T).max(1) for part in parts), strict=True)
+        shape = (len(maps), *maps.shape[2:])
+        distances = (1.0 - torch.cat(cosines).float()).clamp_(0.0, 2.0)
+        height, width = self.extractor.extents(images)[last]
+        extent = (height / images.shape[2], width / images.shape[3])
+        return Nearest(torch.cat(rows).view(shape), distances.view(shape), extent)
 
 
 def unit_features(maps: Tensor) -> Tensor:

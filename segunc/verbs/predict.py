@@ -20,13 +20,14 @@ from segunc.data.images import Image
 from segunc.frames.sources import Frame, FrameSource, Input, Selection, open_source, parse_time, plan_inputs
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
-from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
+from segunc.maps.neighbours import Neighbour, Neighbours
+from segunc.maps.pipeline import DrawOverlay, FindNeighbours, Summary, run_pipeline
 from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, SamplingOptions, several
 from segunc.posteriors.files import Model, default_scores, load_model
-from segunc.processing.frames import FrameProcess
+from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
@@ -126,6 +127,7 @@ class Request:
     asked: Asked  # of chunks, groups and compilation, with the size and the tiles of the frames
     smooth: float | None
     redraw: bool
+    nearest: bool
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
@@ -152,6 +154,8 @@ def read_options(options: PredictOptions) -> Request:
         tiling = Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)
     elif options.overlap is not None:
         raise InputError(f"--overlap {options.overlap} without --tile", "both", "add --tile HxW")
+    if options.nearest and tiling is not None:
+        raise InputError("--nearest with --tile", "one of the two", "a tile's places are not those of its frame")
     if options.smooth is not None:
         check_time_constant(options.smooth)
         if not shard.whole:
@@ -175,6 +179,7 @@ def read_options(options: PredictOptions) -> Request:
         asked=Asked(options.chunk, options.frames_at_once, options.compile, one_by_one, options.size, tiling),
         smooth=options.smooth,
         redraw=options.redraw,
+        nearest=options.nearest,
     )
 
 
@@ -246,13 +251,22 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     )
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(request.overlay, manifest) if request.overlay else None
+    find = neighbour_finder(job) if request.nearest else None
     smoother = None
     if request.smooth is not None:
         smoother = Smoother(request.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
     out, anew, region = given.out, request.overwrite, request.region
     writer = MapsWriter(out, manifest, overwrite=anew, shard=shard, region=region, source=source)
     size, tiling = request.asked.size, request.asked.tiling
-    process = FrameProcess(sampler, request.scores, size=size, tiling=tiling, smoother=smoother, redraw=request.redraw)
+    process = FrameProcess(
+        sampler,
+        request.scores,
+        size=size,
+        tiling=tiling,
+        smoother=smoother,
+        redraw=request.redraw,
+        nearest=sampler.density if request.nearest else None,
+    )
     with ConsoleProgress(label=given.label) as show:
         return run_pipeline(
             source,
@@ -261,6 +275,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
             group=execution.group,
             writers=writer_threads(sampler.device),
             draw_overlay=overlay,
+            find_neighbours=find,
             on_progress=show,
             sequence=smoother,
         )
@@ -293,6 +308,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "smooth": request.smooth,
         "store": "png",  # of earlier versions, which knew another one
         "redraw": request.redraw,
+        **({"nearest": True} if request.nearest else {}),
         "precision": sampler.precision,
         "compiled": execution.compilation.compiled,
         "chunk": execution.chunk,
@@ -340,6 +356,26 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
         return draw_overlay(frame.image, np.asarray(maps[score]), legend)
 
     return draw
+
+
+def neighbour_finder(job: Job) -> FindNeighbours:
+    """Says of a frame what of the training frames each place is most like, where scores of features are written."""
+    density, features = job.sampler.density, job.model.features
+    if density is None or features is None:
+        given = f"--nearest without scores of features ({', '.join(job.request.scores)})"
+        raise InputError(
+            given, "knn or anomaly, of a model with features", "fit them: segunc finetune --method features"
+        )
+    classes = job.model.network.description.classes
+    known = [Neighbour(*at, None if label is None else classes.index(label)) for *at, label in density.origins]
+
+    def find(frame: Frame, maps: Maps) -> Neighbours:
+        assert isinstance(maps, HostMaps)
+        assert maps.nearest is not None
+        rows, distances, extent = maps.nearest
+        return Neighbours(features.bank.fitted_on["dataset"], known, rows.numpy(), distances.numpy(), extent)
+
+    return find
 
 
 def overlay_video(job: Job, place: int) -> Path | None:

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
+from segunc.data.images import load_image
 from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
+from segunc.sampling.frames import network_input
 from segunc.scores import DEFAULT_SCORES, SCORES
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
@@ -118,6 +120,44 @@ def test_the_sum_is_written_and_shown_by_default(overconfident: Job, fitted: Pat
         words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
         succeed("evaluate --dataset toy-anomaly --split anomaly --draws 2 --replicates 0 --model", model, *words)
         assert set(json.loads((tmp_path / "m.json").read_text())["scores"]) == {*DEFAULT_SCORES, shown}
+
+
+def test_what_was_near_is_written_and_shown(overconfident: Job, fitted: Path, tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    words = ("--input", overconfident.frames, "--out", out, "--nearest --scores anomaly,entropy", FAST)
+    succeed("predict --draws 2 --shard 1/2 --model", fitted, *words)
+    succeed("predict --draws 2 --shard 2/2 --model", fitted, *words)
+    model, reader = load_model(fitted), MapsReader(out)
+    density = model.features.density(model.network)
+    assert reader.manifest["run"]["nearest"] is True
+    for name in reader.frames:
+        found = reader.neighbours(name)
+        seen = network_input([load_image(overconfident.frames / f"{name}.png")], (64, 128))
+        rows, distances, _ = density.nearest(seen)
+        assert found.dataset == "toy"
+        np.testing.assert_allclose(found.distances, distances[0], atol=1e-4)
+        for row, place in zip(rows.flatten(), found.places.flatten(), strict=True):
+            origin, neighbour = density.origins[row], found.known[place]
+            assert neighbour.frame == origin.frame
+            assert neighbour.label == (origin.label and model.network.description.classes.index(origin.label))
+    succeed("review --maps", out, "--out", tmp_path / "page")
+    assert "nearest/places" in (tmp_path / "page" / "data" / "frames.js").read_text()
+    succeed("overlay --panel --maps", out, "--out", tmp_path / "panels")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--nearest --tile 64x64", "--nearest with --tile"),
+        ("--nearest --scores entropy", r"--nearest without scores of features \(entropy\)"),
+    ],
+)
+def test_what_was_near_needs_whole_frames_and_features(
+    overconfident: Job, fitted: Path, tmp_path: Path, words: str, said: str
+) -> None:
+    given = ("--input", overconfident.frames, "--out", tmp_path / "out", words, FAST)
+    assert re.search(said, refuse("predict --draws 2 --model", fitted, *given))
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_anomaly_score_is_the_sum_of_its_standardised_parts(fitted: Path, maps: Path, tmp_path: Path) -> None:

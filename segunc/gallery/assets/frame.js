@@ -1,7 +1,7 @@
 "use strict";
 /* The view of one frame: its panel of layers, threshold, values and verdict, and the way to its neighbours. */
 (function (segunc) {
-  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, format, announce } = segunc;
+  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, format, legend, announce } = segunc;
   const { page } = segunc.data;
   const panel = document.getElementById("panel");
   const parts = {};
@@ -41,6 +41,7 @@
     parts.threshold = range;
     parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
     parts.legends = element("div", { id: "legends" });
+    parts.peak = element("p", { id: "peak", class: "small", role: "status" });
     parts.problems = element("ul", { id: "problems" });
     parts.note = element("textarea", { id: "note", rows: 1, placeholder: "Note", "aria-label": "Note on this frame", oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }) });
     parts.verdicts = Object.entries(verdicts.WORDS).map(([name, words]) => element("button", { type: "button", "data-verdict": name, onclick: () => judge(name) }, words, " ", element("kbd", {}, VERDICT_KEYS[name])));
@@ -53,6 +54,7 @@
         parts.legends),
       table.scores.length ? group("Threshold", check("flags", "show what would be flagged", "flags", "t"),
         element("div", { class: "row" }, range, parts.number), parts.flagged) : null,
+      table.everHas("nearest/places") ? group("Most like", parts.peak) : null,
       parts.problems, link);
   }
 
@@ -150,7 +152,8 @@
     showFlagged(index);
     clearTimeout(later);
     // Values of layers that are not shown can wait, and need not be read while frames rush by.
-    later = setTimeout(() => probe.loadAll(index), playing ? 400 : 30);
+    parts.peak.replaceChildren();
+    later = setTimeout(() => probe.loadAll(index).then(() => { if (stage.shown() === index) showPeak(index); }), playing ? 400 : 30);
   }
 
   function showLegends(index) {
@@ -161,6 +164,22 @@
       return found.every(Boolean) ? layers.legendOf(layer, found) : null;
     });
     parts.legends.replaceChildren(...legends.filter(Boolean));
+  }
+
+  /* What of the training frames the strongest region is most like; its place is a button that leads there. */
+  function showPeak(index) {
+    const near = maps.peek(table.place(index), "nearest/places");
+    if (!near) return;
+    const { peak } = near.head;
+    if (!peak) {
+      parts.peak.textContent = "no pixel reaches the threshold of the score";
+      return;
+    }
+    const [x, y] = peak.at, [height, width] = stage.size();
+    const value = maps.peek(table.place(index), peak.score)?.value(y * width + x);
+    parts.peak.replaceChildren(
+      element("button", { type: "button", onclick: () => state.set({ probe: `${x},${y}` }) }, `highest ${peak.score}: ${format(value)} at ${x}, ${y}`),
+      element("br"), legend.mostLike(near, [(x + 0.5) / width, (y + 0.5) / height]));
   }
 
   /* How much of the frame, of its labelled anomaly and of the rest lies at or above the threshold. */
