@@ -162,10 +162,10 @@ class FrameFiles:
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
         objects = labelled_objects(anomaly) if anomaly is not None else []
-        peak: tuple[int, int] | None = None
+        peak = None
         for score, values in self._write_maps(row, self.reader, "", row.statistics):
-            if score == self.shown:
-                peak = self.reader.peak(score, values)
+            if score == self.shown and (at := self.reader.peak(score, values)):
+                peak = {"score": score, "at": at[::-1], "value": float(f"{values[at]:.3g}")}
             small = np.nan_to_num(_shrink(values), copy=False, nan=self.ranges[score].low)
             self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
@@ -176,7 +176,7 @@ class FrameFiles:
                 "extent": near.extent,
                 "neighbours": near.known,
                 "distances": near.distances.ravel().tolist(),
-                "peak": peak and {"score": self.shown, "at": peak[::-1]},
+                "peak": peak,
             }
             self._write_chunk(row, PLACES, near.places, "linear", head)
         if self.other is not None:

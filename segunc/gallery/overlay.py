@@ -54,6 +54,13 @@ def shorten(text: str, size: int, width: int) -> str:
     return text.rstrip() + "..."
 
 
+def two_lines(text: str, size: int, width: int) -> tuple[str, str]:
+    """Text in two lines of ``width`` pixels, the first of as many words as fit, the second cut."""
+    words = text.split(" ")
+    fit = next((n for n in range(len(words), 1, -1) if text_width(" ".join(words[:n]), size) <= width), 1)
+    return shorten(" ".join(words[:fit]), size, width), shorten(" ".join(words[fit:]), size, width)
+
+
 def draw_text(picture: Image, text: str, left: int, baseline: int, size: int, colour: Colour = INK) -> None:
     """Write text into a picture, capitals ``size`` pixels high, standing on ``baseline``."""
     scale = cv2.getFontScaleFromHeight(_FONT, size, 1)
@@ -209,7 +216,7 @@ def draw_panel(
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
     size = max(MINIMUM_TEXT, width // 48)
-    baseline, middle = round(size * 1.6), round(width * 0.52)
+    baseline, below, middle = round(size * 1.6), round(size * 3.3), round(width * 0.52)
 
     def with_strip(picture: Image) -> tuple[Image, Image]:
         """A tile of a picture, and the strip below as its part that is drawn on."""
@@ -219,10 +226,10 @@ def draw_panel(
             draw_outline(tile[:height], resize_nearest(anomaly, width, height))
         return tile, tile[height:]
 
-    def titled(picture: Image, title: str, note: str, below: str = "") -> Image:
+    def titled(picture: Image, title: str, note: str, text: str = "") -> Image:
         tile, strip = with_strip(picture)
         draw_title(strip, title, note, baseline, size, width)
-        draw_text(strip, shorten(below, size, width - 2 * size), size, round(size * 3.3), size)
+        draw_text(strip, shorten(text, size, width - 2 * size), size, below, size)
         return tile
 
     def ringed(tile: Image) -> Image:
@@ -244,7 +251,8 @@ def draw_panel(
         tiles.append(_class_legend(prediction, classes, tiles[-1].shape[0], size))
     for legend, values in scores:
         tile, strip = with_strip(resize(colourise(values, legend.shown), width, height))
-        draw_title(strip, legend.title, "", baseline, size, middle)
+        for line, text in zip((baseline, below), two_lines(legend.title, size, middle - 2 * size), strict=True):
+            draw_text(strip, text, size, line, size)
         top, room = round(size * 0.6), width - size - middle
         draw_bar(strip, colour_table(), middle, top, room, size, legend.shown.ticks, size)
         tiles.append(ringed(tile) if values is scores[0][1] else tile)

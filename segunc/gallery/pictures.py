@@ -178,4 +178,8 @@ def _peak(
     row, column = ((place + 0.5) / side for place, side in zip(at, values.shape, strict=True))
     found, distance = near.at(row, column)
     label = "no class" if found.label is None else dict(enumerate(classes)).get(found.label, f"class {found.label}")
-    return row, column, f"ring: most like {near.dataset} {found.frame}, {label} (distance {distance:.2g})"
+    return (
+        row,
+        column,
+        f"ring, highest {score}: most like {near.dataset} {found.frame}, {label} (distance {distance:.2g})",
+    )

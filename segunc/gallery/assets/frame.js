@@ -41,20 +41,19 @@
     parts.threshold = range;
     parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
     parts.legends = element("div", { id: "legends" });
-    parts.peak = element("p", { id: "peak", class: "small", role: "status" });
+    parts.peak = element("p", { id: "peak", class: "small" });
     parts.problems = element("ul", { id: "problems" });
     parts.note = element("textarea", { id: "note", rows: 1, placeholder: "Note", "aria-label": "Note on this frame", oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }) });
     parts.verdicts = Object.entries(verdicts.WORDS).map(([name, words]) => element("button", { type: "button", "data-verdict": name, onclick: () => judge(name) }, words, " ", element("kbd", {}, VERDICT_KEYS[name])));
     const link = element("button", { type: "button", id: "copy-link", onclick: copyLink }, "Copy link to this view");
     panel.replaceChildren(
-      group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note),
+      group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note, parts.peak),
       group("Layer", element("div", { class: "layers" }, ...radios), slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
         element("div", { class: "row" }, check("wipe", "wipe to", "wipe", "w"), parts.right),
         layers.every.includes("label/anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
         parts.legends),
       table.scores.length ? group("Threshold", check("flags", "show what would be flagged", "flags", "t"),
         element("div", { class: "row" }, range, parts.number), parts.flagged) : null,
-      table.everHas("nearest/places") ? group("Most like", parts.peak) : null,
       parts.problems, link);
   }
 
@@ -172,14 +171,13 @@
     if (!near) return;
     const { peak } = near.head;
     if (!peak) {
-      parts.peak.textContent = "no pixel reaches the threshold of the score";
+      parts.peak.textContent = "No pixel reaches the threshold of the score.";
       return;
     }
     const [x, y] = peak.at, [height, width] = stage.size();
-    const value = maps.peek(table.place(index), peak.score)?.value(y * width + x);
     parts.peak.replaceChildren(
-      element("button", { type: "button", onclick: () => state.set({ probe: `${x},${y}` }) }, `highest ${peak.score}: ${format(value)} at ${x}, ${y}`),
-      element("br"), legend.mostLike(near, [(x + 0.5) / width, (y + 0.5) / height]));
+      element("button", { type: "button", onclick: () => state.set({ probe: `${x},${y}` }) }, `highest ${peak.score} ${format(peak.value)} at ${x}, ${y}`),
+      " most like ", legend.mostLike(near, [(x + 0.5) / width, (y + 0.5) / height]));
   }
 
   /* How much of the frame, of its labelled anomaly and of the rest lies at or above the threshold. */

@@ -15,7 +15,7 @@
         if (table.everHas(`${model}${content}`)) rows.push([`${model}${content}`, layers.title(`${model}${content}`)]);
       }
     }
-    for (const content of ["nearest/places", "label/truth", "label/anomaly"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
+    for (const content of ["label/truth", "label/anomaly", "nearest/places"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
     for (const [content, words] of rows) {
       const cell = element("dd", { "data-content": content }, "–");
       cells.set(content, cell);
@@ -50,7 +50,7 @@
           found = map ? read(content, map, at) : { value: "", text: "…" };
         }
       }
-      cell.textContent = cell.title = found?.text ?? "–";
+      cell.textContent = found?.text ?? "–";
       cell.dataset.value = found?.value ?? "";
     }
   }
