@@ -336,7 +336,7 @@ class PredictOptions(SamplingOptions):
         "new draws for every frame (default: the same for all, so that the maps of a video do not flicker)", False
     )
     nearest: bool = option(
-        "also write what of the training frames each place is most like (knn or anomaly must be written), for review and "
+        "also write what of the training frames each place is most like (with knn, or an anomaly made of it, among the scores), for review and "
         "overlay --panel",
         False,
     )

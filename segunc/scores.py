@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 MAX_LOGIT_STATISTICS = "max-logit statistics"
 FEATURE_DISTANCE = "feature distance"
+MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY = (
+    "mahalanobis distance",
+    "relative mahalanobis distance",
+    "negative log density",
+)
+VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY = "virtual logit", "clipped energy", "scaled energy"
 SUM = "standardised sum"
 EVIDENCE = {
     "probabilities": "[n, C, H, W] mean over the draws of p",
@@ -37,11 +43,21 @@ EVIDENCE = {
     "temperature": "T > 0 of the model, a number",
     MAX_LOGIT_STATISTICS: "of the training set, see segunc.uncertainty.ClassMaxLogits",
     FEATURE_DISTANCE: "[n, H, W] of features to the nearest of the training set, 0..2, see segunc.sampling.density",
+    MAHALANOBIS: "[n, H, W] of features to the nearest class of the training set, standardised, see segunc.sampling.gaussians",
+    RELATIVE_MAHALANOBIS: "[n, H, W] the same less that to one Gaussian of all classes, standardised",
+    LOG_DENSITY: "[n, H, W] of features, minus that of a Gaussian mixture of the training set, standardised",
+    VIRTUAL_LOGIT: "[n, H, W] of the residual of the last layer's input, less log-sum-exp, see segunc.sampling.head",
+    CLIPPED_ENERGY: "[n, H, W] -T log-sum-exp of the logits / T of clipped activations",
+    SCALED_ENERGY: "[n, H, W] the same of scaled activations",
     SUM: "[n, H, W] of other scores of the frame, at its own size, see segunc.posteriors.anomaly",
 }
 """What formulas are given, at the size of the network's output."""
 MEANS = frozenset({"probabilities", "total entropy", "expected entropy"})
 """Evidence that can be blended over tiles and averaged along a video; scores that need nothing else follow from it."""
+FEATURES = frozenset(
+    {FEATURE_DISTANCE, MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY, VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY}
+)
+"""Evidence that no draw gives, of features that were fitted on the model."""
 BASE = frozenset({"base logits", "base scores", "temperature", MAX_LOGIT_STATISTICS})
 """Evidence of the base network alone; the maps of scores that need nothing else are always resized as maps."""
 
@@ -149,6 +165,18 @@ _TABLE = (
           ("base scores",), "segunc.uncertainty:rejected_by_all"),
     Score("knn", "how far features are from all those of the training frames", "Sun et al. 2022, arXiv 2204.06507",
           "1 - cosine with the nearest", 0, 2, "float16", (FEATURE_DISTANCE,), colours=(0, 0.8)),
+    Score("mahalanobis", "how far features are from all classes of the training frames", "Lee et al. 2018, arXiv 1807.03888",
+          "standard deviations over training features", None, None, "float16", (MAHALANOBIS,)),
+    Score("relative-mahalanobis", "the same, less how far they are from all training features", "Ren et al. 2021, arXiv 2106.09022",
+          "standard deviations over training features", None, None, "float16", (RELATIVE_MAHALANOBIS,)),
+    Score("gmm", "how rare features are, by one Gaussian a class", "Mukhoti et al. 2023, arXiv 2102.11582",
+          "standard deviations over training features", None, None, "float16", (LOG_DENSITY,)),
+    Score("vim", "how much of the last features the training frames do not use", "Wang et al. 2022, arXiv 2203.10807",
+          "virtual logit - log-sum-exp of the logits", None, None, "float16", (VIRTUAL_LOGIT,)),
+    Score("react-energy", "free energy of the base network with clipped activations", "Sun et al. 2021, arXiv 2111.12797",
+          "-T log-sum-exp of the logits / T", None, None, "float16", (CLIPPED_ENERGY,)),
+    Score("scale-energy", "free energy of the base network with scaled activations", "Xu et al. 2024, arXiv 2310.00227",
+          "-T log-sum-exp of the logits / T", None, None, "float16", (SCALED_ENERGY,)),
     Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
           "-log10 of the share of pixels of known scenes that score as high", 0, None, "float16", (SUM,),
           colours=(0, 6), threshold=3),

@@ -170,7 +170,7 @@ class FrameFiles:
             self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
-        if near := row.attempt(self.reader.neighbours, row.name):
+        if near := row.attempt(self.reader.nearest, row.name):
             head = {
                 "dataset": near.dataset,
                 "extent": near.extent,

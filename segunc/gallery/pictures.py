@@ -172,7 +172,7 @@ def _peak(
     reader: MapsReader, name: str, score: str, values: npt.NDArray[np.floating], classes: Sequence[str]
 ) -> tuple[float, float, str] | None:
     """Where a score is highest, as shares of the frame's height and width, and what of the training frames it is most like there."""
-    near, at = reader.neighbours(name), reader.peak(score, values)
+    near, at = reader.nearest(name), reader.peak(score, values)
     if near is None or at is None:
         return None
     row, column = ((place + 0.5) / side for place, side in zip(at, values.shape, strict=True))

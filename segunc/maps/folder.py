@@ -14,7 +14,7 @@ from segunc.core.files import PARTIAL_SUFFIX, inside, write_file
 from segunc.core.locks import START_SECONDS
 from segunc.frames.sources import FrameSource
 from segunc.maps.manifest import Manifest
-from segunc.maps.neighbours import NEAREST
+from segunc.maps.nearest import NEAREST
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameRecords, Record, all_shards
 from segunc.maps.statistics import MASK_NAME, TABLE_NAME
 

@@ -26,7 +26,7 @@ from segunc.data.labels import LabelMap
 from segunc.maps.encoding import class_ids
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import UNIT_VALUE, is_ours, read_manifest
-from segunc.maps.neighbours import NEAREST, Neighbours, strongest
+from segunc.maps.nearest import NEAREST, NearestPlaces, strongest
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, is_colour_picture, read_score_file
 from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, FrameRecords, Record, all_shards
 from segunc.maps.statistics import MASK_NAME, Region
@@ -119,10 +119,10 @@ class MapsReader:
         """The class ids of a frame, uint8 ``[H, W]``; any whole-numbered file whose values are 0..255."""
         return class_ids(self._read(name, PREDICTION), name, "convert it")
 
-    def neighbours(self, name: str) -> Neighbours | None:
+    def nearest(self, name: str) -> NearestPlaces | None:
         """What of the training frames each place of a frame is most like; None where that was not written."""
         file = self.records[name]["files"].get(NEAREST) if name in self.records else None
-        return None if file is None else Neighbours.read(inside(self.folder, file))
+        return None if file is None else NearestPlaces.read(inside(self.folder, file), read_map)
 
     def peak(self, score: str, values: npt.NDArray[np.floating]) -> tuple[int, int] | None:
         """(row, column) of the highest value of a map of a score, None where it is below the score's threshold."""

@@ -50,6 +50,8 @@ class Witness(nn.Module):
 
     def forward(self, images: Tensor) -> Any:
         whole = [side // patch * patch for side, patch in zip(images.shape[-2:], self._patch, strict=True)]
+        if 0 in whole:
+            raise _no_place(images)
         if whole != list(images.shape[-2:]):
             images = F.interpolate(images, whole, mode="bilinear")
         return self.encoder.forward_features((images - self.mean) / self.std)
@@ -127,6 +129,8 @@ class FeatureExtractor(nn.Module):
         shape = tuple(getattr(output, "shape", ()))
         found: Tensor = output
         if len(shape) == 4:
+            if 0 in shape[2:]:
+                raise _no_place(images)
             return found
         if len(shape) == 3:  # class and register tokens stand before those of the patches
             height, width = images.shape[-2:]
@@ -143,6 +147,13 @@ class FeatureExtractor(nn.Module):
 
 class _Complete(Exception):
     """All features are there."""
+
+
+def _no_place(images: Tensor) -> InputError:
+    height, width = images.shape[-2:]
+    return InputError(
+        f"an image of {height} x {width}, whose map has no place", "one larger than the stride", "enlarge it"
+    )
 
 
 def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:

@@ -21,7 +21,7 @@ from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, loa
 from segunc.posteriors.max_logit import ClassMoments
 from segunc.posteriors.methods import Method
 from segunc.sampling.sampler import Sampler
-from segunc.scores import FEATURE_DISTANCE, SCORES, SUM, check_scores
+from segunc.scores import FEATURES, SCORES, SUM, check_scores
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
@@ -42,7 +42,7 @@ class ScoreSum(Attachment):
     draws: int
     base_sha256: str
     posterior_sha256: str | None
-    features_sha256: str | None  # of the bank behind knn, None where no part needs one
+    features_sha256: str | None  # of what is behind scores of features, None where no part needs one
 
     def __call__(self, maps: Mapping[str, Tensor]) -> Tensor:
         """The sum ``[n, H, W]`` of maps ``[n, H, W]`` by name."""
@@ -128,7 +128,7 @@ def fit_sum(
             raise InputError(
                 f"score {name} is {mean:g} at every pixel", "a score that tells pixels apart", "leave it out"
             )
-    by_features = any(FEATURE_DISTANCE in SCORES[name].needs for name in parts)
+    by_features = any(FEATURES.intersection(SCORES[name].needs) for name in parts)
     bank = model.features.bank.tensors_sha256 if model.features and by_features else None
     found = ScoreSum(
         parts, weights, means, deviations, fitted_on(config, settings.split), frames, sampler.draws,

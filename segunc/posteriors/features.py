@@ -1,4 +1,6 @@
-"""A bank of features of the training frames, for the score ``knn``: of the network itself, or of a second encoder beside it.
+"""Features of the training frames, for scores that ask whether anything like it was seen: a bank of them for ``knn``, Gaussians for
+``mahalanobis``, ``relative-mahalanobis`` and ``gmm``, of the network itself or of a second encoder beside it; and what
+``vim``, ``react-energy`` and ``scale-energy`` need of the input of the network's last layer, whatever the encoder.
 
 Fine-tuning lets an encoder forget what it does not need, and no noise on it brings that back. A generic encoder that never saw the
 task, the *witness*, still tells a zebra from a road; what is far from everything that it saw in the training frames is unknown.
@@ -7,10 +9,10 @@ Frames are not augmented, and are seen at the size at which the network will pre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -18,55 +20,92 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from segunc.affine.files import file_sha256
-from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
+from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
-from segunc.data.labels import IGNORE
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
-from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.sampling.density import FeatureDensity, Origin, unit_features
+from segunc.sampling.density import Density, FeatureDensity, Neighbours, Origin, unit_features
+from segunc.sampling.gathering import Sample, farthest_points, places_of
+from segunc.sampling.gaussians import Gaussians, Moments
+from segunc.sampling.head import HeadFit, HeadScores, LogitLayer
+from segunc.scores import (
+    CLIPPED_ENERGY,
+    FEATURE_DISTANCE,
+    FEATURES,
+    LOG_DENSITY,
+    MAHALANOBIS,
+    RELATIVE_MAHALANOBIS,
+    SCALED_ENERGY,
+    SCORES,
+    VIRTUAL_LOGIT,
+    check_scores,
+)
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
 
 OWN = "own"
 TENSORS = "features.safetensors"
-BANK, ORIGINS, ENCODER = "bank.", "origins.", "witness."
-"""Beginnings of names of tensors: for each map a bank, and for its rows ``[N, 4]`` the frame's number, row and column as shares of its
-height and width, and train id (255 for none); the weights of the second encoder."""
+ENCODER, HEAD = "witness.", "head."
+"""Beginnings of names of tensors: of the second encoder's weights, and of :meth:`HeadScores.shapes`. Those of map 2 begin with ``2.``."""
+BANK = {"bank": "ND", "origins": "N4"}
+"""Tensors of a map for ``knn``: features of length 1 but for rounding, and for each the frame's number, row and column as shares of its
+height and width, and train id (255 for none)."""
+CORESET_FROM = 5
+"""From a random sample of so many times its size a coreset is chosen."""
+MOST, LARGEST = 64, 16
+"""Of sizes in a record, and a size."""
+Upsampling = Literal["bilinear", "guided"]
+Percentile = Annotated[float, Bound(above=0, most=99.9)]
+OF_GAUSSIANS = frozenset({MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY})
+OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
+
+
+def evidence_of(scores: Collection[str]) -> frozenset[str]:
+    """What scores of features need of them; InputError for a score that needs nothing of features."""
+    names = check_scores(scores)
+    for name in names:
+        if not FEATURES.intersection(SCORES[name].needs):
+            known = [other for other, score in SCORES.items() if FEATURES.intersection(score.needs)]
+            raise InputError(f"features.scores with '{name}'", f"some of {', '.join(known)}", "leave it out")
+    return FEATURES.intersection(need for name in names for need in SCORES[name].needs)
 
 
 @dataclass(frozen=True)
 class FeatureBank(Attachment):
-    """What features of the training frames were kept, and of which network; the posterior has no part in it."""
+    """What was kept of the features of the training frames, and of which network; the posterior has no part in it."""
 
     file: ClassVar[str] = "features.json"
     what: ClassVar[str] = "feature bank"
 
+    scores: tuple[str, ...]  # for which features were fitted
     encoder: str  # own, or timm's name of a second encoder
-    layers: tuple[str, ...]
+    layers: tuple[str, ...]  # none where only the network's last layer was looked at
     sizes: tuple[float, ...]
+    upsampling: Upsampling
+    scale_percentile: float
     mean: tuple[float, ...]  # input normalisation of the second encoder
     std: tuple[float, ...]
-    names: tuple[str, ...]  # of the frames
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
-    frames: int
+    frames: tuple[str, ...]  # their names
     base_sha256: str
-    tensors_sha256: str  # of the banks and of the second encoder's weights, in the file beside this
+    tensors_sha256: str  # of all that was fitted and of the second encoder's weights, in the file beside this
 
 
 class StoredFeatures(NamedTuple):
-    """The bank of a model folder, whose tensors are read when they are needed."""
+    """The features of a model folder, whose tensors are read when they are needed."""
 
     bank: FeatureBank
     folder: Path
 
-    def density(self, network: SegmentationNetwork) -> FeatureDensity:
-        """Ready for the sampler, on the network's device; InputError where the tensors are damaged or of another bank."""
+    def density(self, network: SegmentationNetwork, needs: Collection[str] = FEATURES) -> FeatureDensity:
+        """Ready for the sampler, on the network's device, for those kinds of evidence that are needed of those that were fitted;
+        InputError where the tensors are damaged or of another bank."""
         bank, path = self.bank, self.folder / TENSORS
         try:
             tensors = load_file(path)
@@ -75,94 +114,167 @@ class StoredFeatures(NamedTuple):
         if file_sha256(path) != bank.tensors_sha256:
             given = f"{path} has changed since {bank.file} was written"
             raise InputError(given, "both files of one fit", "fit it again")
-        seen: nn.Module = network
-        if bank.encoder != OWN:
-            seen = Witness(bank.encoder, bank.mean, bank.std)
-            weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
-            load_state(seen, weights, str(path))
-            seen.to(next(network.parameters()).device)
-        count = len(bank.layers) * len(bank.sizes)
-        names = [f"{kind}{index}" for kind in (BANK, ORIGINS) for index in range(count)]
-        if lacking := [name for name in names if name not in tensors]:
-            raise InputError(f"{path} lacks {lacking[0]}", "a bank for each layer and size", "fit it again")
-        classes = (*network.description.classes, *[None] * 256)
-        places = tensors[f"{ORIGINS}{len(bank.layers) - 1}"].tolist()
-        origins = [Origin(bank.names[int(frame)], *at, classes[int(label)]) for frame, *at, label in places]
-        return FeatureDensity(
-            FeatureExtractor(seen, bank.layers, bank.sizes), [tensors[name] for name in names[:count]], origins
-        )
+        needs, device = evidence_of(bank.scores).intersection(needs), next(network.parameters()).device
+        head = extractor = None
+        densities, origins = list[list[Density]](), list[Origin]()
+        if needs & OF_HEAD:
+            fitted = _tensors(path, tensors, HEAD, HeadScores.shapes(needs), device)
+            head = HeadScores(LogitLayer(network), fitted, bank.scale_percentile)
+        if needs - OF_HEAD:
+            seen: nn.Module = network
+            if bank.encoder != OWN:
+                seen = Witness(bank.encoder, bank.mean, bank.std)
+                weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
+                load_state(seen, weights, str(path))
+                seen.to(device)
+            extractor = FeatureExtractor(seen, bank.layers, bank.sizes)
+            densities = [[] for _ in range(len(bank.layers) * len(bank.sizes))]
+        for index, of_map in enumerate(densities):
+            if FEATURE_DISTANCE in needs:
+                fitted = _tensors(path, tensors, f"{index}.", BANK, device)
+                of_map.append(Neighbours(fitted["bank"]))
+                if index == len(bank.layers) - 1:
+                    origins = self._origins(fitted["origins"], network.description.classes)
+            if needs & OF_GAUSSIANS:
+                of_map.append(Gaussians(_tensors(path, tensors, f"{index}.", Gaussians.shapes(needs), device)))
+        return FeatureDensity(extractor, densities, head, guided=bank.upsampling == "guided", origins=origins)
+
+    def _origins(self, places: Tensor, classes: Sequence[str]) -> list[Origin]:
+        names, labels = self.bank.frames, (*classes, *[None] * 256)
+        if not 0 <= int(places[:, 0].min()) <= int(places[:, 0].max()) < len(names):
+            given = f"{self.folder / self.bank.file} names {len(names)} frames, of which {TENSORS} has others"
+            raise InputError(given, "both files of one fit", "fit it again")
+        return [
+            Origin(names[int(frame)], row, column, labels[int(label)]) for frame, row, column, label in places.tolist()
+        ]
+
+
+def _tensors(
+    path: Path, tensors: Mapping[str, Tensor], prefix: str, shapes: Mapping[str, str], device: torch.device
+) -> dict[str, Tensor]:
+    """Those whose shapes are named, a digit or letter an axis, where the same letter is the same length; InputError where one lacks, has
+    another shape or is not finite."""
+    lengths, found = dict[str, int](), dict[str, Tensor]()
+    for name, shape in shapes.items():
+        tensor = tensors.get(prefix + name)
+        if tensor is None:
+            raise InputError(f"{path} lacks {prefix}{name}", "a tensor for each layer and size", "fit it again")
+        pairs = [
+            (int(axis) if axis.isdigit() else lengths.setdefault(axis, n), n)
+            for axis, n in zip(shape, tensor.shape, strict=False)
+        ]
+        whole = len(shape) == tensor.ndim and tensor.numel() and tensor.isfinite().all()
+        if not whole or any(expected != actual for expected, actual in pairs):
+            given = f"{path}: {prefix}{name} of {tuple(tensor.shape)} is damaged"
+            raise InputError(given, f"finite numbers of the axes {shape}", "fit it again")
+        found[name] = tensor.to(device)
+    return found
 
 
 def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:
-    """The bank of the folder of a model with this hash, None where there is none; InputError for one of another model."""
+    """What is in the folder of a model with this hash, None where there is nothing; InputError for a damaged record, or one of another
+    model."""
     content = FeatureBank.content(folder, base_sha256=base_sha256)
     if content is None:
         return None
-    lists = {name: tuple(content[name]) for name in ("layers", "sizes", "mean", "std", "names")}
-    return StoredFeatures(FeatureBank(**content | lists), folder)
+    of_names = {
+        name: isinstance(content[name], list) and all(isinstance(item, str) for item in content[name])
+        for name in ("scores", "layers", "frames")
+    }
+    of_numbers = {
+        name: isinstance(content[name], list) and are_finite(content[name]) and len(content[name]) <= most
+        for name, most in (("sizes", MOST), ("mean", 3), ("std", 3))
+    }
+    valid = {
+        **{name: isinstance(content[name], str) for name in ("encoder", "tensors_sha256")},
+        **of_names,
+        **of_numbers,
+        "upsampling": content["upsampling"] in get_args(Upsampling),
+        "scale_percentile": are_finite([content["scale_percentile"]]) and 0 < content["scale_percentile"] < 100,
+        "fitted_on": isinstance(content["fitted_on"], dict),
+    }
+    if all(valid.values()):
+        valid |= {
+            "scores": bool(content["scores"])
+            and all(name in SCORES and FEATURES.intersection(SCORES[name].needs) for name in content["scores"]),
+            "layers": len(content["layers"]) <= MOST,
+            "sizes": bool(content["sizes"]) and all(0 < size <= LARGEST for size in content["sizes"]),
+            "mean": content["encoder"] == OWN or len(content["mean"]) == 3,
+            "std": content["encoder"] == OWN or (len(content["std"]) == 3 and min(content["std"]) > 0),
+        }
+    if damaged := [name for name, fine in valid.items() if not fine]:
+        given = f"{folder / FeatureBank.file}: {damaged[0]} is damaged ({str(content[damaged[0]])[:40]})"
+        raise InputError(given, "what finetune wrote", "fit it again")
+    tuples = {name: tuple(content[name]) for name in ("scores", "layers", "frames", "sizes", "mean", "std")}
+    return StoredFeatures(FeatureBank(**content | tuples), folder)
 
 
 @dataclass(frozen=True)
 class FeaturesConfig(Settings):
-    """How the bank is made.
+    """What is kept of the features, and how.
 
     Args:
-        encoder: own, or timm's name of a second encoder beside the network (tf_efficientnet_lite0).
+        scores: what they are for: knn, mahalanobis, relative-mahalanobis, gmm, vim, react-energy, scale-energy. The Gaussians of
+            gmm take 4 bytes for each class and pair of channels.
+        encoder: own, or timm's name of a second encoder beside the network (tf_efficientnet_lite0); the last three scores are of the
+            network itself all the same.
         weights: of the second encoder: a file in the names of timm or torchvision, or imagenet, which timm downloads.
         layers: names of the modules whose outputs are the features; none for the deepest map.
-        sizes: factors by which frames are resized before the encoder, a map and a bank for each.
-        bank: features that are kept for each layer and size, a random sample of all.
+        sizes: factors by which frames are resized before the encoder, a map for each.
+        bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
+        coreset: choose the bank from a sample five times as large so that it leaves no feature far from it, instead of at random;
+            100,000 features of 320 channels take some minutes of a core.
+        upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013).
+        react_percentile: of all activations of the training frames, at which react-energy clips them.
+        scale_percentile: of the activations of a place, from which on they are its largest for scale-energy.
         split: of the data set; the one that the network was trained on.
         frames: how many evenly spaced frames (0: all).
         seed: of the sample.
     """
 
     section = "features"
+    scores: list[str] = field(default_factory=lambda: ["knn"])
     encoder: str = OWN
     weights: str | None = None
     layers: list[str] | None = None
-    sizes: list[PositiveFloat] = field(default_factory=lambda: [1.0])
+    sizes: list[Annotated[float, Bound(above=0, most=LARGEST)]] = field(default_factory=lambda: [1.0])
     bank: PositiveInt = 20_000
+    coreset: bool = False
+    upsampling: Upsampling = "bilinear"
+    react_percentile: Percentile = 90.0
+    scale_percentile: Percentile = 85.0
     split: str = "train"
     frames: NonNegativeInt = 0
     seed: NonNegativeInt = 0
 
 
-class Sample:
-    """A uniform sample without replacement of at most ``size`` rows of a stream, in constant memory: those of the smallest random
-    keys. It depends on the seed and the stream alone, not on how the stream is cut."""
+class MapFit:
+    """Gathers what the densities of one map need of the training frames."""
 
-    def __init__(self, size: int, seed: int) -> None:
-        self.size, self._generator = size, torch.Generator().manual_seed(seed)
-        self._keys, self.rows = torch.empty(0, dtype=torch.float64), torch.empty(0)
+    def __init__(self, settings: FeaturesConfig, needs: frozenset[str], classes: int) -> None:
+        self.settings, self.needs, self.seen = settings, needs, 0
+        self.sample = Sample(settings.bank * (CORESET_FROM if settings.coreset else 1), settings.seed)
+        self.moments = Moments(classes, by_class=LOG_DENSITY in needs) if OF_GAUSSIANS & needs else None
 
-    def add(self, rows: Tensor) -> None:
-        """Rows ``[M, D]``."""
-        keys = torch.cat([self._keys, torch.rand(len(rows), generator=self._generator, dtype=torch.float64)])
-        rows = torch.cat([self.rows, rows]) if len(self.rows) else rows
-        kept = keys.argsort()[: self.size]
-        self._keys, self.rows = keys[kept], rows[kept]
+    def add(self, maps: Tensor, labels: Tensor, extent: tuple[int, int], frame: int) -> None:
+        """The map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.gathering.places_of`."""
+        rows = unit_features(maps).cpu()
+        places = places_of(labels, (maps.shape[2], maps.shape[3]), extent)
+        self.sample.add(torch.cat([rows, torch.full((len(rows), 1), frame), places], 1))
+        self.seen += len(rows)
+        if self.moments is not None:
+            self.moments.add(rows, places[:, 2].long())
 
-
-def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) -> Tensor:
-    """For each place of a map of (height, width) ``size`` that covers ``extent`` pixels of a frame its centre's row and column as
-    shares of the frame's height and width, and the train id of most of its labelled pixels (255 where none has most), ``[h w, 3]``
-    float32. Train ids uint8 ``[H, W]``; what a network pads beyond the frame counts as its edge."""
-    shares = [
-        (torch.arange(n) + 0.5) / n * covered / side
-        for n, covered, side in zip(size, extent, labels.shape, strict=True)
-    ]
-    at = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)
-    row, column = (
-        torch.arange(side) * n // covered for n, covered, side in zip(size, extent, labels.shape, strict=True)
-    )
-    place = (row[:, None] * size[1] + column).clamp_max(size[0] * size[1] - 1)
-    counts = torch.bincount((place * 256 + labels).flatten(), minlength=size[0] * size[1] * 256).view(-1, 256)[
-        :, :IGNORE
-    ]
-    most, label = counts.max(1)
-    label[2 * most <= counts.sum(1)] = IGNORE
-    return torch.cat([at, label[:, None]], 1)
+    def tensors(self, device: torch.device) -> dict[str, Tensor]:
+        """As :data:`BANK` and :meth:`Gaussians.shapes` name them."""
+        rows, found = self.sample.rows, dict[str, Tensor]()
+        if self.moments is not None:
+            found |= Gaussians.fit(self.moments, self.needs, rows[:, :-4]).tensors
+        if FEATURE_DISTANCE in self.needs:
+            if self.settings.coreset:
+                rows = rows[farthest_points(rows[:, :-4].to(device), self.settings.bank, self.settings.seed)]
+            found |= {"bank": rows[:, :-4].half().contiguous(), "origins": rows[:, -4:].contiguous()}
+        return found
 
 
 def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) -> tuple[nn.Module, str]:
@@ -196,41 +308,58 @@ def fit_features(
 ) -> FeatureBank:
     """Gather the features and write the same model with them; a posterior plays no part, and ``out`` may be ``base``.
 
-    See :class:`segunc.posteriors.methods.Method`; InputError for a layer or weights that are not there.
+    See :class:`segunc.posteriors.methods.Method`; InputError for a layer or weights that are not there, too few features for a
+    covariance, or a network without the last layer that a score is of.
     """
     settings = config.settings
+    needs = evidence_of(settings.scores)
     model, data = load_for_fitting(base, config, resolve_device(device))
-    network = model.network
-    looked_at, deepest = _opened(network, settings, say)
-    layers = tuple(settings.layers or [deepest])
-    extractor = FeatureExtractor(looked_at, layers, settings.sizes)
-    samples = [Sample(settings.bank, settings.seed) for _ in range(len(layers) * len(settings.sizes))]
-    known, names, seen = data.dataset(settings.split).samples, list[str](), 0
+    network, classes = model.network, model.network.description.classes
+    head = HeadFit(LogitLayer(network), needs, settings.seed) if needs & OF_HEAD else None
+    layers, extractor, witness, fits = tuple[str, ...](), None, None, list[MapFit]()
+    if needs - OF_HEAD:
+        looked_at, deepest = _opened(network, settings, say)
+        witness = looked_at if isinstance(looked_at, Witness) else None
+        layers = tuple(settings.layers or [deepest])
+        extractor = FeatureExtractor(looked_at, layers, settings.sizes)
+        fits = [MapFit(settings, needs, len(classes)) for _ in range(len(layers) * len(settings.sizes))]
+    elif settings.encoder != OWN or settings.layers:
+        given = f"features.encoder or features.layers for {', '.join(settings.scores)} alone"
+        raise InputError(
+            given, "a score of an encoder's features", "leave them out: these are of the network's last layer"
+        )
+    known, names = data.dataset(settings.split).samples, list[str]()
     with torch.inference_mode():
         for index, image, labels in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
-            for sample, maps, extent in zip(samples, extractor(image), extractor.extents(image), strict=True):
-                rows = unit_features(maps).cpu()
-                places = places_of(torch.from_numpy(labels), (maps.shape[2], maps.shape[3]), extent)
-                sample.add(torch.cat([rows, torch.full((len(rows), 1), len(names)), places], 1))
-                seen += len(rows)
+            if extractor:
+                for fit, maps, extent in zip(fits, extractor(image), extractor.extents(image), strict=True):
+                    fit.add(maps, torch.from_numpy(labels), extent, len(names))
+            if head:
+                head.add(image)
             names.append(known[index].name)
-    tensors = {f"{BANK}{index}": sample.rows[:, :-4].half().contiguous() for index, sample in enumerate(samples)}
-    tensors |= {f"{ORIGINS}{index}": sample.rows[:, -4:].contiguous() for index, sample in enumerate(samples)}
+    where = next(network.parameters()).device
+    tensors = {f"{index}.{name}": v for index, fit in enumerate(fits) for name, v in fit.tensors(where).items()}
+    if head:
+        tensors |= {f"{HEAD}{name}": v for name, v in head.tensors(settings.react_percentile).items()}
     mean, std = (), ()
-    if isinstance(looked_at, Witness):
-        tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in looked_at.state_dict().items()}
-        mean, std = (tuple(v.flatten().tolist()) for v in (looked_at.mean, looked_at.std))
+    if witness:
+        tensors |= {f"{ENCODER}{name}": v.cpu().contiguous() for name, v in witness.state_dict().items()}
+        mean, std = (tuple(v.flatten().tolist()) for v in (witness.mean, witness.std))
+    if absent := {
+        name for fit in fits if fit.moments for name, n in zip(classes, fit.moments.counts, strict=True) if not n
+    }:
+        say(f"left out of the Gaussians, as no place is mostly of them: {', '.join(sorted(absent))}")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / TENSORS, save(tensors))
-    data_set = fitted_on(config, settings.split)
-    digest = file_sha256(out / TENSORS)
     kept = FeatureBank(
-        settings.encoder, layers, tuple(settings.sizes), mean, std, tuple(names), data_set, len(names),
-        model.sha256, digest,
+        check_scores(settings.scores), settings.encoder, layers, tuple(settings.sizes), settings.upsampling,
+        settings.scale_percentile, mean, std, fitted_on(config, settings.split), tuple(names), model.sha256,
+        file_sha256(out / TENSORS),
     )  # fmt: skip
     kept.attach(base, config, out, METHOD.name)
+    of_maps = f"{sum(fit.seen for fit in fits):,} features of" if fits else "the last layer's inputs of"
     say(
-        f"wrote {out}: {sum(len(s.rows) for s in samples):,} of {seen:,} features of {len(names)} frames ({', '.join(layers)})"
+        f"wrote {out}: {', '.join(kept.scores)}, fitted on {of_maps} {len(names)} frames ({', '.join(layers) or 'own'})"
     )
     return kept
 

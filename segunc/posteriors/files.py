@@ -33,7 +33,7 @@ from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.temperature import Calibration
 from segunc.posteriors.tta import TestTimeAugmentation
-from segunc.scores import DEFAULT_SCORES, FEATURE_DISTANCE, SCORES, SUM, check_scores
+from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES, SUM, check_scores
 
 MEMBERS = "members"
 """Folder of an ensemble's members, each a model folder named by its number."""
@@ -77,7 +77,7 @@ class Model:
         return {
             "temperature": self.temperature,
             "max_logit_statistics": self.max_logit_statistics,
-            "density": self.features.density(self.network) if self.features and FEATURE_DISTANCE in needed else None,
+            "density": self.features.density(self.network, needed) if self.features and FEATURES & needed else None,
             "total": self.anomaly,
         }
 

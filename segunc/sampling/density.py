@@ -1,13 +1,15 @@
-"""How far a frame's features are from those of the training frames: the evidence that no draw of the network gives.
+"""How unlike the training frames a frame's features are: the evidence that no draw of the network gives.
 
-The distance of a place is that of its feature to the nearest feature of the bank, ``1 - cosine`` in 0..2 (Sun et al., ICML 2022,
-arXiv 2204.06507), averaged over layers and sizes at the size of the frame.
+The distance of a place, for the score ``knn``, is that of its feature to the nearest feature of a bank, ``1 - cosine`` in 0..2 (Sun
+et al., ICML 2022, arXiv 2204.06507). Each density of a map is made at its places, upsampled to the frame, and averaged over layers
+and sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +18,13 @@ from torch import Tensor
 from segunc.core.device import Precision
 from segunc.core.errors import InputError
 from segunc.networks.features import FeatureExtractor
+from segunc.sampling.head import HeadScores
+from segunc.scores import FEATURE_DISTANCE, FEATURES
 
 CHUNK_BYTES = 64 << 20
 """Of the cosines of a chunk of places with the whole bank."""
+GUIDED_VARIANCE = 0.01
+"""Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
 
 
 class Origin(NamedTuple):
@@ -38,53 +44,137 @@ class Nearest(NamedTuple):
     extent: tuple[float, float]  # of the map, as shares of the frames' height and width: a network may pad what it sees
 
 
-class FeatureDensity:
-    """Distances of places to the training frames.
+class Density(Protocol):
+    """Of the features of one map."""
+
+    @property
+    def gives(self) -> frozenset[str]: ...  # names of evidence
+    @property
+    def channels(self) -> int: ...  # D of the features
+    def __call__(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]: ...
+
+
+class Neighbours:
+    """Distances to the nearest of a bank.
 
     Args:
-        extractor: of the maps, on its device.
-        banks: for each of its maps features ``[N, D]`` of length 1, in any floating type.
+        bank: features ``[N, D]`` on the device, in any floating type; rounded ones are given the length 1 again.
+    """
+
+    gives = frozenset({FEATURE_DISTANCE})
+
+    def __init__(self, bank: Tensor) -> None:
+        self.channels = bank.shape[1]
+        # A GPU multiplies halves faster than it reads them.
+        self.bank = F.normalize(bank.float(), dim=1).to(torch.float16 if bank.is_cuda else torch.float32)
+
+    def __call__(self, features: Tensor, needs: Collection[str] = FEATURES) -> dict[str, Tensor]:
+        """``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` with the nearest."""
+        cosine = torch.cat([found.amax(1) for found in self._cosines(features)])
+        return {FEATURE_DISTANCE: _distance(cosine)}
+
+    def nearest(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The row of the nearest, int64 ``[M]``, and its distance."""
+        cosines, rows = zip(*(found.max(1) for found in self._cosines(features)), strict=True)
+        return torch.cat(rows), _distance(torch.cat(cosines))
+
+    def _cosines(self, features: Tensor) -> Iterator[Tensor]:
+        rows = max(1, CHUNK_BYTES // (self.bank.element_size() * len(self.bank)))
+        return (part.to(self.bank.dtype) @ self.bank.T for part in torch.split(features, rows))
+
+
+class FeatureDensity:
+    """What features say of frames.
+
+    Args:
+        extractor: of the maps, on its device; None where only ``head`` is asked.
+        densities: for each of its maps.
+        head: of the network itself.
+        guided: whether upsampled maps follow the edges of the image, see :func:`guided_filter`; the windows reach half the stride.
         origins: of the rows of the bank of the last layer at the first size.
     """
 
-    def __init__(self, extractor: FeatureExtractor, banks: Sequence[Tensor], origins: Sequence[Origin] = ()) -> None:
-        self.origins = origins
-        device = next(extractor.parameters()).device
-        # A GPU multiplies halves faster than it reads them.
-        kind = torch.float16 if device.type == "cuda" else torch.float32
-        self.extractor, self.banks = extractor, [F.normalize(bank.to(device).float(), dim=1).to(kind) for bank in banks]
+    def __init__(
+        self,
+        extractor: FeatureExtractor | None,
+        densities: Sequence[Sequence[Density]] = (),
+        head: HeadScores | None = None,
+        *,
+        guided: bool = False,
+        origins: Sequence[Origin] = (),
+    ) -> None:
+        self.extractor, self.densities, self.head = extractor, densities, head
+        self.guided, self.origins = guided, origins
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """Names of the evidence that was fitted."""
+        made = [density.gives for densities in self.densities[:1] for density in densities]
+        return frozenset().union(*made, self.head.gives if self.head else ())
 
     @torch.inference_mode()
-    def __call__(self, images: Tensor, precision: Precision = "float32") -> Tensor:
-        """Distances ``[n, H, W]`` float32 in 0..2 of images ``[n, 3, H, W]`` in 0..1."""
+    def __call__(
+        self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
+    ) -> dict[str, Tensor]:
+        """The evidence that is needed, of that which was fitted, by name, each ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in
+        0..1; ``temperature`` is that of energies."""
+        asked, found = self.gives.intersection(needs), dict[str, Tensor]()
+        of_head = self.head.gives if self.head else frozenset()
         # On many CPUs depthwise convolutions are slower in bfloat16.
-        narrow = precision == "bfloat16" and images.device.type == "cuda"
+        narrow = precision == "bfloat16" and images.is_cuda
         with torch.autocast(images.device.type, torch.bfloat16, enabled=narrow):
-            maps = self.extractor(images)
-        total = images.new_zeros(len(images), 1, *images.shape[-2:])
-        for features, bank in zip(maps, self.banks, strict=True):
-            if features.shape[1] != bank.shape[1]:
-                given = f"features of {features.shape[1]} numbers for a bank of {bank.shape[1]}"
-                raise InputError(given, "the bank of this network and layer", "fit it again")
-            found = nearest_distances(unit_features(features), bank)
-            coarse = found.view(len(images), 1, *features.shape[-2:])
-            total += F.interpolate(coarse, images.shape[-2:], mode="bilinear", align_corners=False)
-        return total[:, 0] / len(self.banks)
+            maps = self.extractor(images) if self.extractor and asked - of_head else []
+            extents = self.extractor.extents(images) if self.extractor and maps else []
+            if self.head and asked & of_head:
+                found = self.head(images, asked, temperature)
+        for features, densities, extent in zip(maps, self.densities if maps else (), extents, strict=True):
+            for density in densities:
+                if density.gives & asked:
+                    for name, values in self._of_map(density, features, extent, images, asked).items():
+                        found[name] = found.get(name, 0) + values / len(maps)
+        return found
+
+    def _of_map(
+        self, density: Density, features: Tensor, extent: tuple[int, int], images: Tensor, needs: Collection[str]
+    ) -> dict[str, Tensor]:
+        """What a density says of a map ``[n, D, h, w]`` that covers ``extent`` pixels of the images, at their size."""
+        if features.shape[1] != density.channels:
+            given = f"features of {features.shape[1]} numbers for a bank of {density.channels}"
+            raise InputError(given, "the bank of this network and layer", "fit it again")
+        values = density(unit_features(features), needs)
+        coarse = torch.stack([one.view(len(images), *features.shape[2:]) for one in values.values()], 1)
+        whole = F.interpolate(coarse, extent, mode="bilinear", align_corners=False)
+        maps = whole[..., : images.shape[2], : images.shape[3]]
+        if self.guided:
+            maps = guided_filter(images, maps, max(1, extent[0] // features.shape[2] // 2))
+            # A linear model leaves the range of the values that it was fitted to.
+            maps = maps.clamp(coarse.amin((2, 3), keepdim=True), coarse.amax((2, 3), keepdim=True))
+        return dict(zip(values, maps.unbind(1), strict=True))
 
     @torch.inference_mode()
     def nearest(self, images: Tensor) -> Nearest:
         """For each place of the last layer's map at the first size the row of :attr:`origins` whose feature is nearest; images
-        ``[n, 3, H, W]`` in 0..1."""
-        last = len(self.extractor.layers) - 1
-        maps = self.extractor(images)[last]
-        bank = self.banks[last]
-        parts = torch.split(unit_features(maps), rows_at_once(bank))
-        cosines, rows = zip(*((part.to(bank.dtype) @ bank.T).max(1) for part in parts), strict=True)
-        shape = (len(maps), *maps.shape[2:])
-        distances = (1.0 - torch.cat(cosines).float()).clamp_(0.0, 2.0)
-        height, width = self.extractor.extents(images)[last]
-        extent = (height / images.shape[2], width / images.shape[3])
-        return Nearest(torch.cat(rows).view(shape), distances.view(shape), extent)
+        ``[n, 3, H, W]`` in 0..1. InputError where no bank was fitted."""
+        if self.extractor:
+            last = len(self.extractor.layers) - 1
+            for bank in self.densities[last]:
+                if isinstance(bank, Neighbours):
+                    single = FeatureExtractor(
+                        self.extractor.network, self.extractor.layers[last:], self.extractor.sizes[:1]
+                    )
+                    (maps,), ((height, width),) = single(images), single.extents(images)
+                    found = (part.view(len(maps), *maps.shape[2:]) for part in bank.nearest(unit_features(maps)))
+                    return Nearest(*found, (height / images.shape[2], width / images.shape[3]))
+        raise InputError("nearest features of a model without a bank", "a model with one", fit_remedy("knn"))
+
+
+def fit_remedy(score: str) -> str:
+    """How a model comes to have what a score of features needs."""
+    return f"make one: segunc finetune --method features --features.scores [{score}]"
+
+
+def _distance(cosine: Tensor) -> Tensor:
+    return (1.0 - cosine.float()).clamp_(0.0, 2.0)
 
 
 def unit_features(maps: Tensor) -> Tensor:
@@ -92,12 +182,53 @@ def unit_features(maps: Tensor) -> Tensor:
     return F.normalize(maps.float().movedim(1, -1).flatten(0, 2), dim=1)
 
 
-def nearest_distances(features: Tensor, bank: Tensor) -> Tensor:
-    """``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` to the nearest of a bank ``[N, D]`` of such."""
-    parts = torch.split(features, rows_at_once(bank))
-    return torch.cat([1.0 - (part.to(bank.dtype) @ bank.T).amax(1).float() for part in parts]).clamp_(0.0, 2.0)
+def guided_filter(images: Tensor, maps: Tensor, radius: int, epsilon: float = GUIDED_VARIANCE) -> Tensor:
+    """Maps ``[n, E, H, W]`` made linear in the grey image ``[n, 3, H, W]`` (0..1) within each window of 2 radius + 1 pixels, which
+    ends at the frame's edge: the mean of the least-squares fits, whose slopes cost ``epsilon``, of all windows that hold a pixel.
+    He, Sun & Tang, TPAMI 2013. Float32."""
+    # The variance in a window is a small difference of two large sums.
+    grey = (images.double() * images.new_tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)
+    values = maps.double()
+    means = [box_mean(part, radius) for part in (grey, values, grey * grey, grey * values)]
+    slope = (means[3] - means[0] * means[1]) / (means[2] - means[0].square() + epsilon)
+    offset = means[1] - slope * means[0]
+    return (box_mean(slope, radius) * grey + box_mean(offset, radius)).float()
 
 
-def rows_at_once(bank: Tensor) -> int:
-    """How many rows are compared with a whole bank ``[N, D]`` at once."""
-    return max(1, CHUNK_BYTES // (bank.element_size() * len(bank)))
+def box_mean(maps: Tensor, radius: int) -> Tensor:
+    """The mean of maps ``[..., H, W]`` in a window of 2 radius + 1 pixels around each, less what lies beyond the edge."""
+    for axis in (-2, -1):
+        side = maps.shape[axis]
+        at = torch.arange(side, device=maps.device)
+        first, last = (at - radius - 1).clamp_min(-1), (at + radius).clamp_max(side - 1)
+        sums = F.pad(maps.movedim(axis, -1).cumsum(-1), (1, 0))
+        maps = ((sums[..., last + 1] - sums[..., first + 1]) / (last - first)).movedim(-1, axis)
+    return maps
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all frames: memory that a stream has freed is free for that stream alone."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def beside(work: Callable[[], dict[str, Tensor]], images: Tensor) -> Callable[[], dict[str, Tensor]]:
+    """Work on images that runs beside what comes next, on a GPU: it is queued now, on a stream of its own, and the current stream
+    waits for it when the returned function is called. On a CPU it is done now."""
+    if not images.is_cuda:
+        done = work()
+        return lambda: done
+    side = _side_stream(images.device)
+    side.wait_stream(torch.cuda.current_stream(images.device))  # the images may still be copied
+    images.record_stream(side)  # their memory may be given to others once the current stream is done with them
+    with torch.cuda.stream(side):
+        found = work()
+
+    def finished() -> dict[str, Tensor]:
+        current = torch.cuda.current_stream(images.device)
+        current.wait_stream(side)
+        for values in found.values():
+            values.record_stream(current)
+        return found
+
+    return finished

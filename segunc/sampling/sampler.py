@@ -21,7 +21,7 @@ from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.posterior import Deterministic
 from segunc.core.device import Precision
 from segunc.core.errors import InputError
-from segunc.sampling.density import FeatureDensity
+from segunc.sampling.density import FeatureDensity, beside, fit_remedy
 from segunc.sampling.engine import Engine, is_rounding, require_finite
 from segunc.sampling.frames import Prediction, finish_frame
 from segunc.sampling.runner import BranchRunner, Pass
@@ -30,7 +30,7 @@ from segunc.scores import (
     BASE,
     DEFAULT_SCORES,
     EVIDENCE,
-    FEATURE_DISTANCE,
+    FEATURES,
     MAX_LOGIT_STATISTICS,
     SCORES,
     SUM,
@@ -104,7 +104,7 @@ class Sampler:
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
         max_logit_statistics: of the training set, for standardized-max-logit.
-        density: of features, for knn; it runs once for each frame, whatever the draws.
+        density: of features, for knn and other scores of features; it runs once for each frame, whatever the draws.
         total: of other scores, for anomaly; its parts are made, too.
         compiled: run whole chunks of draws through torch.compile, which takes ten seconds and more for each size of
             frame and a C++ compiler (CPU) or Triton (CUDA); where it fails, draws run as they are.
@@ -156,9 +156,9 @@ class Sampler:
                 given = f"score {score.name} of a model without statistics of its training set"
                 remedy = "make one: segunc finetune --method standardized-max-logit"
                 raise InputError(given, "a model with them", remedy)
-            if FEATURE_DISTANCE in score.needs and density is None:
-                given = f"score {score.name} of a model without features of its training set"
-                raise InputError(given, "a model with them", "make one: segunc finetune --method features")
+            if FEATURES.intersection(score.needs) - (density.gives if density else frozenset()):
+                given = f"score {score.name} of a model without features of its training set that were fitted for it"
+                raise InputError(given, "a model with them", fit_remedy(score.name))
             if lacking := [name for name in score.needs if name not in EVIDENCE]:
                 raise InputError(f"score {score.name} needs '{lacking[0]}'", f"some of {', '.join(EVIDENCE)}")
         self._of_base = [score for score in table if BASE.issuperset(score.needs)]
@@ -203,6 +203,9 @@ class Sampler:
         """
         images = images.to(self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))
+        density, needs = self.density, FEATURES & self._needs
+        asked = (images, needs, self.precision, self.temperature)
+        of_features = beside(lambda: density(*asked) if density and needs else {}, images)
         first = self._runners[0]
         plain = first if first.branch.transform.identity else first.untransformed()
         found = Pass(plain, images, self._chunk_of(images, 1))
@@ -214,9 +217,6 @@ class Sampler:
         # Volumes at full resolution, which only a score of both draws and base network needs.
         both = [base_evidence(z, upsampling, *fitted) if BASE & self._needs else {} for z in base]
         shape = (base.shape[1], upsampling.kept, base.device, self._backend)
-        if self.density is not None and FEATURE_DISTANCE in self._needs:
-            distances = self.density(images, self.precision)
-            both = [extra | {FEATURE_DISTANCE: one[None]} for extra, one in zip(both, distances, strict=True)]
         sums = [
             DrawAccumulator(*shape, needs=self._needs, temperature=self.temperature, logarithms=fitted[2])
             for _ in images
@@ -228,10 +228,10 @@ class Sampler:
             left[0] = range(0)
         del base
         self._sample(images, pending, left, {0: found} if plain is first else {})
-        frames = []
-        for of_frame, maps, extra in zip(sums, ready, both, strict=True):
+        frames, evidence_of_features = [], of_features()
+        for number, (of_frame, maps, extra) in enumerate(zip(sums, ready, both, strict=True)):
             prediction, evidence = of_frame.finish()
-            evidence |= extra
+            evidence |= extra | {name: values[number, None] for name, values in evidence_of_features.items()}
             frames.append(finish_frame(self._of_draws, evidence, size, prediction, maps, keep=keep_probabilities))
         kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}

@@ -126,7 +126,7 @@ def _check_folder(job: local.Job, place: int, execution: Execution, *, same_devi
     if job.request.overlay:
         local.overlay_drawer(job.request.overlay, manifest)
     if job.request.nearest:
-        local.neighbour_finder(job)
+        local.nearest_finder(job)
     before = read_manifest(out)
     if before is None:
         refuse_foreign(out)

@@ -20,8 +20,8 @@ from segunc.data.images import Image
 from segunc.frames.sources import Frame, FrameSource, Input, Selection, open_source, parse_time, plan_inputs
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
-from segunc.maps.neighbours import Neighbour, Neighbours
-from segunc.maps.pipeline import DrawOverlay, FindNeighbours, Summary, run_pipeline
+from segunc.maps.nearest import NearestPlaces, TrainingPlace
+from segunc.maps.pipeline import DrawOverlay, FindNearest, Summary, run_pipeline
 from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
@@ -31,7 +31,7 @@ from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
-from segunc.scores import MAX_LOGIT_STATISTICS, SCORES, check_scores, first_shown, present_name
+from segunc.scores import FEATURE_DISTANCE, MAX_LOGIT_STATISTICS, SCORES, check_scores, first_shown, present_name
 from segunc.verbs.execution import Asked, Execution, choose_execution, make_sampler
 
 MOST_WRITERS = 8
@@ -251,7 +251,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     )
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(request.overlay, manifest) if request.overlay else None
-    find = neighbour_finder(job) if request.nearest else None
+    find = nearest_finder(job) if request.nearest else None
     smoother = None
     if request.smooth is not None:
         smoother = Smoother(request.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
@@ -275,7 +275,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
             group=execution.group,
             writers=writer_threads(sampler.device),
             draw_overlay=overlay,
-            find_neighbours=find,
+            find_nearest=find,
             on_progress=show,
             sequence=smoother,
         )
@@ -358,22 +358,20 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
     return draw
 
 
-def neighbour_finder(job: Job) -> FindNeighbours:
+def nearest_finder(job: Job) -> FindNearest:
     """Says of a frame what of the training frames each place is most like, where scores of features are written."""
     density, features = job.sampler.density, job.model.features
-    if density is None or features is None:
-        given = f"--nearest without scores of features ({', '.join(job.request.scores)})"
-        raise InputError(
-            given, "knn or anomaly, of a model with features", "fit them: segunc finetune --method features"
-        )
+    if features is None or density is None or FEATURE_DISTANCE not in density.gives:
+        given = f"--nearest without a score of nearest features ({', '.join(job.request.scores)})"
+        raise InputError(given, "knn, or an anomaly that has it as a part", "add knn to --scores")
     classes = job.model.network.description.classes
-    known = [Neighbour(*at, None if label is None else classes.index(label)) for *at, label in density.origins]
+    known = [TrainingPlace(*at, None if label is None else classes.index(label)) for *at, label in density.origins]
 
-    def find(frame: Frame, maps: Maps) -> Neighbours:
+    def find(frame: Frame, maps: Maps) -> NearestPlaces:
         assert isinstance(maps, HostMaps)
         assert maps.nearest is not None
         rows, distances, extent = maps.nearest
-        return Neighbours(features.bank.fitted_on["dataset"], known, rows.numpy(), distances.numpy(), extent)
+        return NearestPlaces(features.bank.fitted_on["dataset"], known, rows.numpy(), distances.numpy(), extent)
 
     return find
 

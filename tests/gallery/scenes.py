@@ -13,7 +13,7 @@ import numpy as np
 from segunc.data.labels import LabelMap
 from segunc.frames.sources import open_source
 from segunc.maps.manifest import build_manifest
-from segunc.maps.neighbours import Neighbour, Neighbours
+from segunc.maps.nearest import NearestPlaces, TrainingPlace
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
 
@@ -48,12 +48,12 @@ def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
     }
 
 
-def neighbours(seed: int) -> Neighbours:
+def neighbours(seed: int) -> NearestPlaces:
     """A grid of 2 x 3 places that covers a little more than the frame."""
     generator = np.random.default_rng(seed)
-    known = [Neighbour(f"town/{i:03d}", 0.5, 0.5, None if i == 0 else i % 3) for i in range(20)]
+    known = [TrainingPlace(f"town/{i:03d}", 0.5, 0.5, None if i == 0 else i % 3) for i in range(20)]
     places, distances = generator.integers(0, 20, (2, 3)), generator.random((2, 3), np.float32)
-    return Neighbours("toy", known, places, distances, (1.25, 1.0))
+    return NearestPlaces("toy", known, places, distances, (1.25, 1.0))
 
 
 def write_maps(
@@ -80,7 +80,7 @@ def write_maps(
             found = score_maps(grey, frame.index + 100 * seed, shift=shift)
             maps = {"prediction": prediction, **{name: found[name] for name in scores}}
             near = neighbours(frame.index) if "anomaly" in scores else None
-            record = writer.store(frame.name, maps, place=frame.index, neighbours=near)
+            record = writer.store(frame.name, maps, place=frame.index, nearest=near)
             writer.commit(record | {"stamp": frame.stamp})
     return out
 

@@ -21,10 +21,12 @@ from segunc.affine.files import file_sha256
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
-from segunc.posteriors.features import FeatureBank, FeaturesConfig, Sample, StoredFeatures, fit_features, places_of
+from segunc.posteriors.features import FeatureBank, FeaturesConfig, StoredFeatures, fit_features
 from segunc.posteriors.files import copy_model, load_model
-from segunc.sampling.density import FeatureDensity, nearest_distances, unit_features
+from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.frames import network_input
+from segunc.sampling.gathering import Sample, places_of
+from segunc.scores import FEATURE_DISTANCE, FEATURES
 from segunc.training.config import FitConfig
 from tests.conftest import Job
 
@@ -41,7 +43,7 @@ def test_distances_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, ch
     queries, bank = random(50, 12), random(80, 12, seed=1)
     expected = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank).kneighbors(queries)[0][:, 0]
     unit = [nn.functional.normalize(rows, dim=1) for rows in (queries, bank)]
-    np.testing.assert_allclose(nearest_distances(*unit).numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(Neighbours(unit[1])(unit[0])[FEATURE_DISTANCE].numpy(), expected, atol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -134,9 +136,10 @@ def test_what_was_seen_is_near_and_noise_is_far(trained: Job, weights: Path, tmp
     density = model.features.density(model.network)
     first = sorted(trained.data.glob("leftImg8bit/train/*/*.png"))[0]
     seen = network_input([load_image(first)], (64, 128))
-    near, far = density(seen), density(torch.rand(seen.shape, generator=torch.Generator().manual_seed(0)))
+    other = torch.rand(seen.shape, generator=torch.Generator().manual_seed(0))
+    near, far = (density(images, FEATURES)[FEATURE_DISTANCE] for images in (seen, other))
     assert near.shape == (1, 64, 128)
-    assert float(near.max()) < 2e-3  # the bank is stored in half precision
+    assert float(near.max()) < 2e-4  # the bank is stored in half precision
     assert float(far.median()) > 3 * float(near.max())
 
 
@@ -147,17 +150,18 @@ def test_the_bank_says_where_each_feature_was_seen(trained: Job, tmp_path: Path)
     for path in trained.data.glob("leftImg8bit/train/*/*.png"):
         (maps,) = FeatureExtractor(model.network, [layer])(network_input([load_image(path)], (64, 128)))
         frames[f"{path.parent.name}/{path.stem}"] = unit_features(maps).detach().view(*maps.shape[2:], -1)
-    assert len(density.origins) == len(density.banks[1]) == 300
-    assert {origin.frame for origin in density.origins} == {*model.features.bank.names}
+    bank = density.densities[1][0].bank
+    assert len(density.origins) == len(bank) == 300
+    assert {origin.frame for origin in density.origins} == {*model.features.bank.frames}
     assert {origin.label for origin in density.origins} <= {*model.network.description.classes, None}
-    for bank, origin in zip(density.banks[1], density.origins, strict=True):
+    for feature, origin in zip(bank, density.origins, strict=True):
         height, width, _ = frames[origin.frame].shape
-        feature = frames[origin.frame][int(origin.row * height), int(origin.column * width)]
-        torch.testing.assert_close(bank, feature, atol=1e-3, rtol=0)
+        seen = frames[origin.frame][int(origin.row * height), int(origin.column * width)]
+        torch.testing.assert_close(feature, seen, atol=1e-3, rtol=0)
     seen = network_input([load_image(path)], (64, 128))
     rows = unit_features(FeatureExtractor(model.network, [layer])(seen)[0]).detach()
-    expected = NearestNeighbors(n_neighbors=1, metric="cosine").fit(density.banks[1]).kneighbors(rows)[0][:, 0]
-    found = density.banks[1][density.nearest(seen)[0].flatten()]
+    expected = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank).kneighbors(rows)[0][:, 0]
+    found = bank[density.nearest(seen)[0].flatten()]
     np.testing.assert_allclose(1 - nn.functional.cosine_similarity(found, rows), expected, atol=1e-5)
 
 
@@ -179,7 +183,7 @@ def test_damage_is_one_line(trained: Job, weights: Path, tmp_path: Path) -> None
     with pytest.raises(InputError, match=r"has changed since features\.json was written"):
         model.features.density(model.network)
     bank = replace(model.features.bank, sizes=(1.0, 0.5), tensors_sha256=file_sha256(place))
-    with pytest.raises(InputError, match=r"lacks bank\.1"):
+    with pytest.raises(InputError, match=r"lacks 1\.bank"):
         StoredFeatures(bank, tmp_path / "model").density(model.network)
     other = replace(bank, sizes=(1.0,), encoder="test_efficientnet", mean=HALF, std=HALF)
     with pytest.raises(InputError, match="do not fit the network"):

@@ -20,7 +20,7 @@ from segunc.posteriors.anomaly import ScoreSum
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.runner import draw_logits
-from segunc.scores import DEFAULT_SCORES, SCORES
+from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES
 from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax, standardized_max_logit
 from tests.affine.networks import Pixelwise, SequenceFirst, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, assert_mean_of, posterior_of
@@ -120,10 +120,16 @@ def test_unreached_sites_are_reported() -> None:
     assert sampler.report.unreached == ("unused.norm",)
 
 
+class OfFeatures:
+    gives = FEATURES
+
+    def __call__(self, images: torch.Tensor, needs: Any, *_: Any) -> dict[str, torch.Tensor]:
+        return {name: images.mean(1) for name in needs}
+
+
 def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> None:
-    density: Any = lambda images, precision: images.mean(1)  # noqa: E731
     total = ScoreSum(("entropy", "knn"), (1.0, 2.0), (0.1, 0.2), (0.5, 0.25), {}, 1, 4, "", None, None)
-    fitted: Any = {"max_logit_statistics": STATISTICS, "density": density, "total": total}
+    fitted: Any = {"max_logit_statistics": STATISTICS, "density": OfFeatures(), "total": total}
     sampler = Sampler(*model(), draws=4, scores=SCORES, **fitted)
     result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
     found = result.scores

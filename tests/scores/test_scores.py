@@ -19,7 +19,7 @@ from segunc.maps.manifest import build_manifest
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.tail import DrawAccumulator
-from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, FEATURE_DISTANCE, MEANS, SCORES, SUM, check_scores
+from segunc.scores import BASE, DEFAULT_SCORES, EVIDENCE, FEATURES, MEANS, SCORES, SUM, check_scores
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 T = 1.4
@@ -37,7 +37,8 @@ def evidence() -> dict[str, object]:
     return (
         found
         | base
-        | {"temperature": T, "max-logit statistics": STATISTICS, FEATURE_DISTANCE: distances, SUM: -distances}
+        | {"temperature": T, "max-logit statistics": STATISTICS, SUM: -distances}
+        | dict.fromkeys(FEATURES, distances)
     )
 
 
@@ -70,8 +71,9 @@ def closed_forms() -> dict[str, Tensor]:
 def test_evidence_is_all_that_the_table_asks_for() -> None:
     assert set(evidence()) == set(EVIDENCE) == {need for score in SCORES.values() for need in score.needs}
     assert EVIDENCE.keys() >= MEANS | BASE
-    assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit", "knn", "anomaly"}, (
-        "in test_standardized.py and test_features.py"
+    elsewhere = {name for name, score in SCORES.items() if {SUM, *FEATURES}.intersection(score.needs)}
+    assert SCORES.keys() - closed_forms().keys() == {"standardized-max-logit", *elsewhere}, (
+        "in test_standardized.py, test_densities.py and test_features.py"
     )
 
 

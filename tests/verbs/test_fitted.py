@@ -15,10 +15,12 @@ from segunc.data.images import load_image
 from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
 from segunc.sampling.frames import network_input
-from segunc.scores import DEFAULT_SCORES, SCORES
+from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
 from tests.verbs.processes import FAST, refuse, succeed
+
+OF_FEATURES = [name for name, score in SCORES.items() if FEATURES.intersection(score.needs)]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dic
     groups = {
         "temperature": "temperature: {pixels: 200, draws: 4}",
         "standardized-max-logit": "max_logit: {frames: 4}",
-        "features": "features: {frames: 4}",
+        "features": f"features: {{frames: 4, layers: [body.encoder.features.3], scores: [{', '.join(OF_FEATURES)}]}}",
         "anomaly": "anomaly: {frames: 4, draws: 2, weights: [2, 1]}",
     }
     for method, group in groups.items():
@@ -73,7 +75,7 @@ def test_the_model_is_the_same_with_what_was_fitted_beside_it(
     assert (found.frames, found.pixels, found.draws) == (4, 800, 4)
     assert found.fitted_on["dataset"] == "toy"
     assert sum(after.max_logit_statistics.pixels) == 4 * 64 * 128
-    assert (after.features.bank.encoder, after.features.bank.frames) == ("own", 4)
+    assert (after.features.bank.encoder, len(after.features.bank.frames)) == ("own", 4)
     assert {path.name for path in fitted.glob("*.yaml")} == {f"{method}.yaml" for method in configs}
 
 
@@ -131,7 +133,7 @@ def test_what_was_near_is_written_and_shown(overconfident: Job, fitted: Path, tm
     density = model.features.density(model.network)
     assert reader.manifest["run"]["nearest"] is True
     for name in reader.frames:
-        found = reader.neighbours(name)
+        found = reader.nearest(name)
         seen = network_input([load_image(overconfident.frames / f"{name}.png")], (64, 128))
         rows, distances, _ = density.nearest(seen)
         assert found.dataset == "toy"
@@ -149,7 +151,7 @@ def test_what_was_near_is_written_and_shown(overconfident: Job, fitted: Path, tm
     ("words", "said"),
     [
         ("--nearest --tile 64x64", "--nearest with --tile"),
-        ("--nearest --scores entropy", r"--nearest without scores of features \(entropy\)"),
+        ("--nearest --scores entropy", r"--nearest without a score of nearest features \(entropy\)"),
     ],
 )
 def test_what_was_near_needs_whole_frames_and_features(

@@ -6,7 +6,7 @@ A place is one of the coarse grid of a layer's features. Names in these files ar
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -24,7 +24,7 @@ MOST_BYTES = 1 << 25
 MOST_PLACES = 1 << 20
 
 
-class Neighbour(NamedTuple):
+class TrainingPlace(NamedTuple):
     """A place of a training frame."""
 
     frame: str  # name
@@ -34,18 +34,18 @@ class Neighbour(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class NearestPlaces:
     """For each place of a frame the nearest place of the training frames."""
 
     dataset: str  # that the training frames are of
-    known: Sequence[Neighbour]
+    known: Sequence[TrainingPlace]
     places: npt.NDArray[np.int64]  # [h, w], which of the known
     distances: npt.NDArray[np.float32]  # [h, w], 1 - cosine, 0..2
     extent: tuple[
         float, float
     ]  # of the grid, as shares of the frame's height and width: a network may pad below and at the right
 
-    def at(self, row: float, column: float) -> tuple[Neighbour, float]:
+    def at(self, row: float, column: float) -> tuple[TrainingPlace, float]:
         """What the place of a point, given as shares 0..1 of the frame's height and width, is most like, and its distance."""
         shares = zip((row, column), self.extent, self.places.shape, strict=True)
         place = tuple(min(int(share / extent * count), count - 1) for share, extent, count in shares)
@@ -70,14 +70,16 @@ class Neighbours:
         return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """What :meth:`encode` made; InputError where the file is missing, too large or holds anything else."""
+    def read(cls, path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Self:
+        """What :meth:`encode` made, ``read`` gives its bytes; InputError where it is missing, too large or holds anything else."""
         try:
             if path.stat().st_size > MOST_BYTES:
                 raise ValueError(f"it has more than {MOST_BYTES} bytes")
-            return cls._of(json.loads(path.read_bytes()), path)
+            return cls._of(json.loads(read(path)), path)
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror})", "neighbours", "predict again") from error
+            raise InputError(
+                f"{path} cannot be read ({error.strerror})", "what places are most like", "predict again"
+            ) from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             given = f"{path} holds no neighbours of places ({type(error).__name__}: {str(error)[:80]})"
             raise InputError(given, "a file that segunc predict --nearest wrote", "predict again") from error
@@ -91,7 +93,7 @@ class Neighbours:
         known = []
         for frame, row, column, label in content["neighbours"]:
             (number,), at = _whole([frame], 1, len(frames)), _shares([row, column], 2, 1)
-            known.append(Neighbour(frames[number], *at, None if label is None else _whole([label], 1, 255)[0]))
+            known.append(TrainingPlace(frames[number], *at, None if label is None else _whole([label], 1, 255)[0]))
         places = np.array(_whole(content["places"], height * width, len(known)), np.int64).reshape(height, width)
         distances = np.array(_shares(content["distances"], height * width, 2), np.float32).reshape(height, width)
         down, right = _shares(content["extent"], 2, 64)

@@ -11,24 +11,24 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
-from segunc.maps.neighbours import Neighbour, Neighbours, strongest
+from segunc.maps.nearest import NearestPlaces, TrainingPlace, strongest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import manifest, process, write_pictures
 
 
-def neighbours(extent: tuple[float, float] = (1.0, 1.0), seed: int = 0) -> Neighbours:
+def neighbours(extent: tuple[float, float] = (1.0, 1.0), seed: int = 0) -> NearestPlaces:
     generator = np.random.default_rng(seed)
-    known = [Neighbour(f"seq/{i % 7:06d}", i / 100, round(1 - i / 100, 2), i % 5 or None) for i in range(100)]
-    return Neighbours("toy", known, generator.integers(0, 100, (3, 4)), generator.random((3, 4), np.float32), extent)
+    known = [TrainingPlace(f"seq/{i % 7:06d}", i / 100, round(1 - i / 100, 2), i % 5 or None) for i in range(100)]
+    return NearestPlaces("toy", known, generator.integers(0, 100, (3, 4)), generator.random((3, 4), np.float32), extent)
 
 
 @pytest.mark.parametrize("extent", [(1.0, 1.0), (1.5, 1.25)])
 def test_a_file_gives_back_what_each_point_is_most_like(tmp_path: Path, extent: tuple[float, float]) -> None:
     made, path = neighbours(extent), tmp_path / "a.json"
     path.write_bytes(made.encode())
-    read = Neighbours.read(path)
+    read = NearestPlaces.read(path)
     assert len(read.known) == len(np.unique(made.places)) < len(made.known)
     for y in range(24):  # pixels of a frame of 24 x 32, each place of which is so many pixels high and wide
         for x in range(32):
@@ -81,22 +81,22 @@ def test_a_file_that_holds_anything_else_is_one_line(tmp_path: Path, content: An
     path = tmp_path / "a.json"
     path.write_text(json.dumps(content))
     with pytest.raises(InputError) as error:
-        Neighbours.read(path)
+        NearestPlaces.read(path)
     assert "\n" not in str(error.value)
 
 
 def test_a_file_that_is_none_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     with pytest.raises(InputError, match="cannot be read"):
-        Neighbours.read(path)
+        NearestPlaces.read(path)
     for data in (b"\xff\xfe", b"[" * 100_000, b"{"):
         path.write_bytes(data)
         with pytest.raises(InputError, match="holds no neighbours"):
-            Neighbours.read(path)
+            NearestPlaces.read(path)
     path.write_bytes(neighbours().encode())
-    monkeypatch.setattr("segunc.maps.neighbours.MOST_BYTES", 100)
+    monkeypatch.setattr("segunc.maps.nearest.MOST_BYTES", 100)
     with pytest.raises(InputError, match="more than 100 bytes"):
-        Neighbours.read(path)
+        NearestPlaces.read(path)
 
 
 def test_the_files_are_those_of_the_run(tmp_path: Path) -> None:
@@ -106,12 +106,12 @@ def test_the_files_are_those_of_the_run(tmp_path: Path) -> None:
 
     def run(**given: Any) -> Any:
         writer = MapsWriter(out, manifest(), source=source, **given)
-        return run_pipeline(source, process, writer, find_neighbours=lambda frame, _: neighbours(seed=frame.index))
+        return run_pipeline(source, process, writer, find_nearest=lambda frame, _: neighbours(seed=frame.index))
 
     assert run().finished == 4
     reader = MapsReader(out)
     for index, name in enumerate(names):
-        found = reader.neighbours(name)
+        found = reader.nearest(name)
         np.testing.assert_allclose(found.distances, neighbours(seed=index).distances, rtol=1e-3)
     before = {path: path.read_bytes() for path in (out / "nearest").rglob("*.json")}
     assert len(before) == 4
@@ -131,7 +131,7 @@ def test_the_files_are_those_of_the_run(tmp_path: Path) -> None:
 def test_a_folder_without_them_has_none(tmp_path: Path) -> None:
     (name, *_) = write_pictures(tmp_path / "in", 2)
     run_pipeline(open_source(tmp_path / "in"), process, MapsWriter(tmp_path / "maps", manifest()))
-    assert MapsReader(tmp_path / "maps").neighbours(name) is None
+    assert MapsReader(tmp_path / "maps").nearest(name) is None
 
 
 def test_the_strongest_pixel() -> None:

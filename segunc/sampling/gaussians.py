@@ -1,0 +1,172 @@
+"""Gaussian densities of unit features: the evidence of the scores ``mahalanobis``, ``relative-mahalanobis`` and ``gmm``.
+
+Features have length 1, always: the norms of a class vary, which no Gaussian has, and a norm says little of what was seen. Mueller &
+Hein, "Mahalanobis++", ICML 2025, arXiv 2505.18032: so normalised, Mahalanobis distances rank better and depend less on the encoder.
+
+Counts, sums and sums of products are float64 and gathered in one pass. The covariance S that the classes share (population, divisor N)
+is whitened; directions in which the features of no class vary are left out, as a pseudo-inverse leaves them out. All else is computed
+in whitened coordinates, in which S is the unit matrix, so that float32 is enough to predict.
+
+Distances and densities of features of different lengths have different units. Each is therefore given in standard deviations from its
+mean over a sample of the training features, for one map as for several, which are then averaged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from segunc.core.errors import InputError
+from segunc.data.labels import IGNORE
+from segunc.scores import LOG_DENSITY, MAHALANOBIS, RELATIVE_MAHALANOBIS
+
+LEAST_SHARE = 1e-8
+"""Of the largest variance of the shared covariance; directions with less hold the rounding of float32 features."""
+ORDER = (MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY)
+"""The rows of the constants."""
+
+
+class Moments:
+    """Counts ``[K]``, sums ``[K, D]`` and sums of products of the features of K classes, in float64: the products ``[K, D, D]``, or
+    ``[1, D, D]`` of all together, unless ``by_class``."""
+
+    def __init__(self, classes: int, *, by_class: bool) -> None:
+        self.by_class = by_class
+        self.counts = torch.zeros(classes, dtype=torch.float64)
+        self.sums, self.products = torch.zeros(classes, 0), torch.zeros(0)
+
+    def add(self, features: Tensor, labels: Tensor) -> None:
+        """Features ``[M, D]`` with train ids int64 ``[M]``; those with the id 255 are not counted."""
+        rows, labels = features[labels != IGNORE].double(), labels[labels != IGNORE]
+        classes, size = len(self.counts), features.shape[1]
+        if not self.products.numel():
+            self.sums = rows.new_zeros(classes, size)
+            self.products = rows.new_zeros(classes if self.by_class else 1, size, size)
+        self.counts += torch.bincount(labels, minlength=classes)
+        self.sums.index_add_(0, labels, rows)
+        if not self.by_class:
+            self.products[0].addmm_(rows.T, rows)
+            return
+        for label in torch.bincount(labels).nonzero().flatten():
+            part = rows[labels == label]
+            self.products[label].addmm_(part.T, part)
+
+
+class Gaussians:
+    """Gaussians of K classes that occurred, over features ``[M, D]`` of which R directions count.
+
+    Args:
+        tensors: as :meth:`shapes` names them.
+    """
+
+    @staticmethod
+    def shapes(needs: Collection[str]) -> dict[str, str]:
+        """Names of the tensors that some evidence needs, with their axes."""
+        found = {
+            "mean": "D",  # of all features with a class
+            "whitening": "RD",
+            "centres": "KR",  # means of the classes, whitened
+            "standard": "32",  # mean and standard deviation of each evidence, in ORDER
+        }
+        if RELATIVE_MAHALANOBIS in needs:
+            found["background"] = "RR"  # whitens the one Gaussian of all, in whitened coordinates
+        if LOG_DENSITY in needs:
+            found |= {
+                "components": "KRR",
+                "constants": "K",
+            }  # whiten the classes' own; logarithms of weights and normalisers
+        return found
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = tensors
+
+    @property
+    def channels(self) -> int:
+        return len(self.tensors["mean"])
+
+    @property
+    def gives(self) -> frozenset[str]:
+        needed = {RELATIVE_MAHALANOBIS: "background", LOG_DENSITY: "components"}
+        return frozenset(name for name in ORDER if needed.get(name, "mean") in self.tensors)
+
+    @classmethod
+    def fit(cls, moments: Moments, needs: Collection[str], sample: Tensor) -> Gaussians:
+        """Those that some evidence needs, from moments by class where the log density is among them, standardised on a sample ``[M, D]``
+        of the training features.
+
+        Class covariances are drawn towards the shared one as if D more features with it had been seen, D the number of directions:
+        (n_k S_k + D S) / (n_k + D), so that a class with fewer features than directions has one, too.
+
+        Raises:
+            InputError: fewer features than a covariance needs, or features that are the same everywhere.
+        """
+        present = moments.counts > 0
+        counts, sums = moments.counts[present], moments.sums[present]
+        total, classes, size = counts.sum(), int(present.sum()), moments.sums.shape[1]
+        if total < classes + size or not size:
+            given = f"{total:.0f} features with a class for a covariance of {size} numbers within {classes} classes"
+            raise InputError(given, f"at least {classes + size}", "more frames, or a layer of fewer channels")
+        means, mean, products = sums / counts[:, None], sums.sum(0) / total, moments.products.sum(0)
+        shared = (products - (means.T * counts) @ means) / total
+        variances, directions = torch.linalg.eigh(shared)
+        kept = variances > max(LEAST_SHARE * float(variances[-1]), torch.finfo(torch.float32).eps ** 2)
+        if not kept.any():
+            raise InputError(
+                "features that are the same wherever a class is", "features that vary", "name another layer"
+            )
+        whitening = (directions[:, kept] / variances[kept].sqrt()).T
+        found = {"mean": mean, "whitening": whitening, "centres": (means - mean) @ whitening.T}
+        if RELATIVE_MAHALANOBIS in needs:
+            found["background"] = _whitening(whitening @ (products / total - mean.outer(mean)) @ whitening.T)
+        if LOG_DENSITY in needs:
+            unit = torch.eye(len(whitening), dtype=torch.float64)
+            scatters = moments.products[present] - counts[:, None, None] * means[:, :, None] * means[:, None]
+            drawn = whitening @ scatters @ whitening.T + len(whitening) * unit
+            components = _whitening(drawn / (counts + len(whitening))[:, None, None])
+            normaliser = components.diagonal(dim1=1, dim2=2).log().sum(1) - variances[kept].log().sum() / 2
+            found["components"] = components
+            found["constants"] = (counts / total).log() + normaliser - len(whitening) / 2 * math.log(2 * math.pi)
+        plain = cls({name: values.float().contiguous() for name, values in found.items()})
+        values = plain.raw(sample, needs)
+        standard = torch.tensor([[0.0, 1.0]] * len(ORDER))
+        for name, of_sample in values.items():
+            wide = of_sample.double()
+            standard[ORDER.index(name)] = torch.stack([wide.mean(), wide.std(correction=0).clamp_min(1e-6)])
+        return cls({**plain.tensors, "standard": standard})
+
+    def raw(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
+        """The evidence that is needed of features ``[M, D]``, each ``[M]`` float32: squared Mahalanobis distance to the nearest class
+        (Lee et al., NeurIPS 2018), the same less that to the one Gaussian of all (Ren et al. 2021), and minus the log density of the
+        mixture whose weights are the shares of the classes (Mukhoti et al., CVPR 2023)."""
+        own, found = self.tensors, dict[str, Tensor]()
+        white = (features - own["mean"]) @ own["whitening"].T
+        if {MAHALANOBIS, RELATIVE_MAHALANOBIS}.intersection(needs):
+            # Through products of matrices the difference of two large squares would lose the digits.
+            apart = torch.cdist(white, own["centres"], compute_mode="donot_use_mm_for_euclid_dist")
+            found[MAHALANOBIS] = apart.amin(1).square()
+        if RELATIVE_MAHALANOBIS in needs:
+            found[RELATIVE_MAHALANOBIS] = found[MAHALANOBIS] - (white @ own["background"].T).square().sum(1)
+        if LOG_DENSITY in needs:
+            logs = [
+                constant - ((white - centre) @ component.T).square().sum(1) / 2
+                for centre, component, constant in zip(own["centres"], own["components"], own["constants"], strict=True)
+            ]
+            found[LOG_DENSITY] = -torch.stack(logs).logsumexp(0)
+        return {name: values for name, values in found.items() if name in needs}
+
+    def __call__(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
+        """The evidence that is needed of unit features ``[M, D]``, each ``[M]`` float32, standardised."""
+        constants = dict(zip(ORDER, self.tensors["standard"], strict=True))
+        found = self.raw(features, needs)
+        return {name: (values - constants[name][0]) / constants[name][1] for name, values in found.items()}
+
+
+def _whitening(covariance: Tensor) -> Tensor:
+    """W ``[..., R, R]``, lower triangular, with W S W^T the unit matrix, of covariances S of full rank."""
+    factor = torch.linalg.cholesky(covariance)
+    unit = torch.eye(covariance.shape[-1], dtype=covariance.dtype)
+    found: Tensor = torch.linalg.solve_triangular(factor, unit.expand_as(covariance), upper=False)
+    return found
