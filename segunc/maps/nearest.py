@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.core.files import safe_name
 
 NEAREST = "nearest"
@@ -77,46 +77,36 @@ class NearestPlaces:
                 raise ValueError(f"it has more than {MOST_BYTES} bytes")
             return cls._of(json.loads(read(path)), path)
         except OSError as error:
-            raise InputError(
-                f"{path} cannot be read ({error.strerror})", "what places are most like", "predict again"
-            ) from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-            given = f"{path} holds no neighbours of places ({type(error).__name__}: {str(error)[:80]})"
+            raise InputError(f"{path} cannot be read ({error.strerror})", "a file", "predict again") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            given = f"{path} holds no neighbours of places ({one_line(error)})"
             raise InputError(given, "a file that segunc predict --nearest wrote", "predict again") from error
 
     @classmethod
     def _of(cls, content: dict[str, Any], path: Path) -> Self:
-        height, width = _whole(content["size"], 2, MOST_PLACES)
-        if content["format"] != FORMAT or not 0 < height * width <= MOST_PLACES:
-            raise ValueError(f"format {content['format']} of {height} x {width} places")
+        height, width = _numbers(content["size"], 2, MOST_PLACES, int)
+        extent = _numbers(content["extent"], 2, 64, int, float)
+        if content["format"] != FORMAT or not 0 < height * width <= MOST_PLACES or min(extent) < 1:
+            raise ValueError("of another format, or a grid that is none of a frame")
         frames = [safe_name(name, f"{path}: a training frame") for name in content["frames"]]
         known = []
         for frame, row, column, label in content["neighbours"]:
-            (number,), at = _whole([frame], 1, len(frames)), _shares([row, column], 2, 1)
-            known.append(TrainingPlace(frames[number], *at, None if label is None else _whole([label], 1, 255)[0]))
-        places = np.array(_whole(content["places"], height * width, len(known)), np.int64).reshape(height, width)
-        distances = np.array(_shares(content["distances"], height * width, 2), np.float32).reshape(height, width)
-        down, right = _shares(content["extent"], 2, 64)
-        if min(down, right) < 1:
-            raise ValueError("a grid that leaves out a part of the frame")
-        return cls(safe_name(content["dataset"], f"{path}: the data set"), known, places, distances, (down, right))
+            _numbers([frame], 1, len(frames) - 1, int)
+            _numbers([row, column], 2, 1, int, float)
+            _numbers([0 if label is None else label], 1, 254, int)
+            known.append(TrainingPlace(frames[frame], row, column, label))
+        places = np.array(_numbers(content["places"], height * width, len(known) - 1, int), np.int64)
+        distances = np.array(_numbers(content["distances"], height * width, 2, int, float), np.float32)
+        dataset = safe_name(content["dataset"], f"{path}: the data set")
+        return cls(dataset, known, places.reshape(height, width), distances.reshape(height, width), tuple(extent))
 
 
-def _whole(values: Any, count: int, end: int) -> list[int]:
-    """A list of so many whole numbers in 0..end - 1."""
-    if not isinstance(values, list) or len(values) != count or not all(type(v) is int and 0 <= v < end for v in values):
-        raise ValueError(f"expected {count} whole numbers below {end}")
-    return values
-
-
-def _shares(values: Any, count: int, highest: float) -> list[float]:
+def _numbers(values: Any, count: int, highest: float, *kinds: type) -> list[Any]:
     """A list of so many numbers in 0..highest."""
-    if (
-        not isinstance(values, list)
-        or len(values) != count
-        or not all(type(v) in (int, float) and 0 <= v <= highest for v in values)
-    ):
-        raise ValueError(f"expected {count} numbers in 0..{highest:g}")
+    if not isinstance(values, list) or len(values) != count:
+        raise ValueError(f"expected {count} numbers")
+    if not all(type(value) in kinds and 0 <= value <= highest for value in values):
+        raise ValueError(f"expected {kinds[-1].__name__}s in 0..{highest:g}")
     return values
 
 
@@ -125,6 +115,5 @@ def strongest(values: npt.NDArray[np.floating], threshold: float | None) -> tupl
     it is below the threshold, or no value is a number."""
     known = np.where(np.isfinite(values), values, -np.inf)
     row, column = (int(place) for place in np.unravel_index(known.argmax(), known.shape))
-    return (
-        (row, column) if known[row, column] >= (np.finfo(np.float32).min if threshold is None else threshold) else None
-    )
+    highest = known[row, column]
+    return (row, column) if np.isfinite(highest) and (threshold is None or highest >= threshold) else None

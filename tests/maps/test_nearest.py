@@ -49,6 +49,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         [],
         "x",
         changed(format=2),
+        changed(format="a\nb"),
         changed(size=[3, 5]),
         changed(size=[10**9, 10**9]),
         changed(size=[-3, -4]),

@@ -21,7 +21,7 @@ from segunc.processing.frames import FrameProcess, HostMaps, frame_seed
 from segunc.processing.means import Tiling
 from segunc.processing.smoothing import Smoother
 from segunc.sampling import Sampler
-from segunc.sampling.density import FeatureDensity
+from segunc.sampling.density import FeatureDensity, Neighbours
 from segunc.sampling.frames import network_input
 from segunc.scores import DEFAULT_SCORES
 
@@ -161,7 +161,7 @@ def test_what_each_place_is_most_like_is_that_of_the_whole_frame_as_the_network_
     given = sampler()
     extractor = FeatureExtractor(given.network, ["body.0"])
     bank = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
-    density, pictures = FeatureDensity(extractor, [bank]), frames(3)
+    density, pictures = FeatureDensity(extractor, [[Neighbours(bank)]]), frames(3)
     expected = density.nearest(network_input([frame.image for frame in pictures], (20, 28)))
     ways: list[dict[str, Any]] = [{}, {"redraw": True}, {"smoother": Smoother(1.0, tmp_path)}]
     for way in ways:
