@@ -305,9 +305,11 @@ class PredictOptions(SamplingOptions):
     )
     out: PathLike = option("the maps folder; the same command continues a killed run", metavar="DIR")
     overlay: bool = option("also write overlays, and a video of them for a video", False)
-    overlay_score: str = option("the score that overlays show (default entropy)", "entropy", metavar="SCORE")
+    overlay_score: str | None = option(
+        "the score that overlays show (default: anomaly where it is written, else entropy)", None, metavar="SCORE"
+    )
     scores: Sequence[str] | None = listed(
-        "scores to write (default: those that need no further sums or statistics)", flags=("--scores", "--maps")
+        "scores to write (default: those that need no statistics, and anomaly if fitted)", flags=("--scores", "--maps")
     )
     every: int = option("take every N-th frame (default 1)", 1, metavar="N")
     start: str | None = option("first moment of a video, in seconds or as HH:MM:SS", None, metavar="TIME")
@@ -332,6 +334,11 @@ class PredictOptions(SamplingOptions):
     )
     redraw: bool = option(
         "new draws for every frame (default: the same for all, so that the maps of a video do not flicker)", False
+    )
+    nearest: bool = option(
+        "also write what of the training frames each place is most like (with knn, or an anomaly made of it, among the scores), for review and "
+        "overlay --panel",
+        False,
     )
     mask: PathLike | None = option(
         "region of interest: where it is black (the vehicle itself, say), maps are 0 and statistics see nothing",
@@ -433,7 +440,7 @@ class ReviewOptions(DeviceOptions, LabelOptions):
     images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
     metrics: PathLike | None = option("a result of evaluate to show", None, metavar="JSON")
     scores: Sequence[str] | None = listed("scores that the page carries (default: all)")
-    limit: int | None = option("carry only the N frames of the highest mean entropy", None, metavar="N")
+    limit: int | None = option("carry only the N frames of the highest mean anomaly, else entropy", None, metavar="N")
     verdicts: PathLike | None = option(
         "check and count the verdicts that a page exported (.json or .csv); with --out the page shows them",
         None,
@@ -448,7 +455,7 @@ class SummaryOptions(DeviceOptions):
     """The worst moments of maps on disk, and frames ranked for labelling."""
 
     maps: PathLike = option("a maps folder, or the folder of several", metavar="DIR")
-    score: str = option("score of the worst moments (default entropy)", "entropy")
+    score: str | None = option("score of the worst moments (default anomaly if there, else entropy)", None)
     statistic: Literal["mean", "p99", "max", "component"] = option(
         "of each frame: mean, 99th percentile, maximum or largest component above the threshold (default mean)", "mean"
     )
@@ -465,7 +472,7 @@ class OverlayOptions(DeviceOptions):
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
     out: PathLike = option("folder of the pictures, outside of the maps", metavar="DIR")
     score: Sequence[str] | None = listed(
-        "scores to draw (default entropy; with --panel entropy, aleatoric and epistemic)"
+        "scores to draw (default anomaly, or else entropy; with --panel with epistemic, and without anomaly also aleatoric)"
     )
     panel: bool = option(
         "one picture a frame: image, prediction, class legend and every score side by side (default: each score over the "

@@ -177,8 +177,9 @@ _TABLE = (
           "-T log-sum-exp of the logits / T", None, None, "float16", (CLIPPED_ENERGY,)),
     Score("scale-energy", "free energy of the base network with scaled activations", "Xu et al. 2024, arXiv 2310.00227",
           "-T log-sum-exp of the logits / T", None, None, "float16", (SCALED_ENERGY,)),
-    Score("anomaly", "how unlike all that is known: a sum of scores that was fitted on the model", "standardised scores, weighted",
-          "standard deviations on known scenes", None, None, "float16", (SUM,)),
+    Score("anomaly", "how unlike all that is known", "a sum of scores that was fitted on the model, see segunc.posteriors.anomaly",
+          "-log10 of the share of pixels of known scenes that score as high", 0, None, "float16", (SUM,),
+          colours=(0, 6), threshold=3),
     Score("standardized-max-logit", "how low the largest logit is for its class", "Jung et al. 2021, arXiv 2107.11264",
           "negative max logit in standard deviations of its class", None, None, "float16",
           ("base logits", MAX_LOGIT_STATISTICS), "segunc.uncertainty:standardized_max_logit"),
@@ -187,6 +188,14 @@ _TABLE = (
 SCORES: Registry[Score] = Registry("score", "segunc.scores", {score.name: score for score in _TABLE})
 DEFAULT_SCORES = tuple(score.name for score in _TABLE[:8])
 """Written where nobody names any: those that need no further sum and no further statistics."""
+SHOWN_FIRST = ("anomaly", "entropy")
+
+
+def first_shown(names: Iterable[str]) -> str:
+    """Of the scores that are there the one that pictures, pages and lists show where nobody names one: ``anomaly``, else
+    ``entropy``, else the first; empty where there is none."""
+    there = tuple(names)
+    return next((name for name in (*SHOWN_FIRST, *there) if name in there), "")
 
 
 RENAMED = {"max-logit": "deterministic-max-logit", "energy": "deterministic-energy"}

@@ -29,10 +29,13 @@ from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
+from segunc.scores import first_shown
 
 FRAMES, THUMBNAILS = "frames", "thumbnails"
-# Names of what stands beside the scores and `prediction`: source image, anomaly label, class label.
-IMAGE, ANOMALY, TRUTH = "image", "anomaly", "truth"
+# Names of what stands beside the scores and `prediction`: source image, anomaly label, class label. A score may be called anomaly,
+# and none has a slash in its name.
+IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
+PLACES = "nearest/places"  # which neighbour each place of the frame is most like
 OTHER = "other"  # folder of the maps of the second model, within those of the frame
 THUMBNAIL_WIDTH = 320
 STATISTICS = ("mean", "p99", "max")
@@ -149,16 +152,33 @@ class FrameFiles:
     labels: ReviewLabels
     other: MapsReader | None
 
+    @property
+    def shown(self) -> str:
+        """The score whose highest value is the peak of a frame."""
+        return first_shown(self.scores)
+
     def write(self, row: FrameRow, image: Image | None) -> None:
         """Write all files of a frame and fill in its row; what cannot be read is noted there and left out."""
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
         objects = labelled_objects(anomaly) if anomaly is not None else []
+        peak = None
         for score, values in self._write_maps(row, self.reader, "", row.statistics):
+            if score == self.shown and (at := self.reader.peak(score, values)):
+                peak = {"score": score, "at": at[::-1], "value": float(f"{values[at]:.3g}")}
             small = np.nan_to_num(_shrink(values), copy=False, nan=self.ranges[score].low)
             self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
+        if near := row.attempt(self.reader.nearest, row.name):
+            head = {
+                "dataset": near.dataset,
+                "extent": near.extent,
+                "neighbours": near.known,
+                "distances": near.distances.ravel().tolist(),
+                "peak": peak,
+            }
+            self._write_chunk(row, PLACES, near.places, "linear", head)
         if self.other is not None:
             for _ in self._write_maps(row, self.other, f"{OTHER}/", row.other):
                 pass
@@ -202,11 +222,14 @@ class FrameFiles:
         self._write_chunk(row, content, label, "linear")
         return True
 
-    def _write_chunk(self, row: FrameRow, content: str, stored: npt.NDArray[Any], form: Form) -> None:
-        """Write a stored map or label ``[H, W]`` as a script; ``form`` says how its whole numbers become values."""
+    def _write_chunk(
+        self, row: FrameRow, content: str, stored: npt.NDArray[Any], form: Form, more: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a stored map or label ``[H, W]`` as a script; ``form`` says how its whole numbers become values, ``more`` is for the
+        page."""
         key = f"{FRAMES}/{row.place:06d}/{content}"
         dtype, packed = pack(stored)
-        head = {"dtype": dtype, "form": form, "height": stored.shape[0], "width": stored.shape[1]}
+        head = {"dtype": dtype, "form": form, "height": stored.shape[0], "width": stored.shape[1], **(more or {})}
         text = f'segunc.receive({json.dumps(key)}, {json.dumps(head)}, "{base64.b64encode(packed).decode()}");\n'
         write_file(self.out / f"{key}.js", text.encode())
         row.add(content, stored.shape)

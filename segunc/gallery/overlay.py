@@ -54,6 +54,13 @@ def shorten(text: str, size: int, width: int) -> str:
     return text.rstrip() + "..."
 
 
+def two_lines(text: str, size: int, width: int) -> tuple[str, str]:
+    """Text in two lines of ``width`` pixels, the first of as many words as fit, the second cut."""
+    words = text.split(" ")
+    fit = next((n for n in range(len(words), 1, -1) if text_width(" ".join(words[:n]), size) <= width), 1)
+    return shorten(" ".join(words[:fit]), size, width), shorten(" ".join(words[fit:]), size, width)
+
+
 def draw_text(picture: Image, text: str, left: int, baseline: int, size: int, colour: Colour = INK) -> None:
     """Write text into a picture, capitals ``size`` pixels high, standing on ``baseline``."""
     scale = cv2.getFontScaleFromHeight(_FONT, size, 1)
@@ -195,19 +202,21 @@ def draw_panel(
     *,
     classes: Sequence[tuple[str, Colour]] = (),
     anomaly: npt.NDArray[np.bool_] | None = None,
+    peak: tuple[float, float, str] | None = None,
 ) -> Image:
     """Tiles in rows of three, RGB uint8: image, prediction, class legend, then one tile a score.
 
     Where tiles are smaller than the maps, a tile pixel is the mean colour of those it stands for.
     The image is RGB uint8 ``[H, W, 3]``, left out where it is not at hand; the prediction class ids ``[h, w]``, left out without
     classes, which are names and colours by id; maps are in real units ``[h, w]``; anomalies ``[H, W]`` are outlined in every tile.
+    The peak (row and column as shares of height and width, and what is said of it) is ringed in the image and the first score.
     """
     if image is not None:
         _check_mask(image, anomaly)
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
     size = max(MINIMUM_TEXT, width // 48)
-    baseline, middle = round(size * 1.6), round(width * 0.52)
+    baseline, below, middle = round(size * 1.6), round(size * 3.3), round(width * 0.52)
 
     def with_strip(picture: Image) -> tuple[Image, Image]:
         """A tile of a picture, and the strip below as its part that is drawn on."""
@@ -217,14 +226,23 @@ def draw_panel(
             draw_outline(tile[:height], resize_nearest(anomaly, width, height))
         return tile, tile[height:]
 
-    def titled(picture: Image, title: str, note: str) -> Image:
+    def titled(picture: Image, title: str, note: str, text: str = "") -> Image:
         tile, strip = with_strip(picture)
         draw_title(strip, title, note, baseline, size, width)
+        draw_text(strip, shorten(text, size, width - 2 * size), size, below, size)
+        return tile
+
+    def ringed(tile: Image) -> Image:
+        if peak is not None:
+            centre = (round(peak[1] * width), round(peak[0] * height))
+            for colour, thickness in ((0, 0, 0), 5), ((255, 255, 255), 2):
+                cv2.circle(tile[:height], centre, width // 32, colour, thickness, cv2.LINE_AA)
         return tile
 
     tiles: list[Image] = []
     if image is not None:
-        tiles.append(titled(resize(image, width, height), "image", scores[0][0].note if scores else ""))
+        said = scores[0][0].note if scores else ""
+        tiles.append(ringed(titled(resize(image, width, height), "image", said, peak[2] if peak else "")))
     if prediction is not None and classes:
         colours = np.full((256, 3), 255, np.uint8)  # ids beyond the classes are white
         colours[: len(classes)] = [colour for _, colour in classes]
@@ -233,10 +251,11 @@ def draw_panel(
         tiles.append(_class_legend(prediction, classes, tiles[-1].shape[0], size))
     for legend, values in scores:
         tile, strip = with_strip(resize(colourise(values, legend.shown), width, height))
-        draw_title(strip, legend.title, "", baseline, size, middle)
+        for line, text in zip((baseline, below), two_lines(legend.title, size, middle - 2 * size), strict=True):
+            draw_text(strip, text, size, line, size)
         top, room = round(size * 0.6), width - size - middle
         draw_bar(strip, colour_table(), middle, top, room, size, legend.shown.ticks, size)
-        tiles.append(tile)
+        tiles.append(ringed(tile) if values is scores[0][1] else tile)
     height, columns = tiles[0].shape[0], min(_COLUMNS, len(tiles))
     rows = -(-len(tiles) // columns)
     picture = blank(rows * (height + _GAP) - _GAP, columns * (width + _GAP) - _GAP)

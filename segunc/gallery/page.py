@@ -22,9 +22,9 @@ from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
+from segunc.scores import first_shown
 
 ASSETS = "assets"
-RANKING_SCORE = "entropy"
 _VIDEOS = (f"{OVERLAY}.webm", f"{OVERLAY}.mp4")
 
 
@@ -54,7 +54,7 @@ def write_review(
         compare: maps of a second model on the same frames.
         images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
         scores: to carry; None is all.
-        limit: carry only the frames with the highest mean entropy, as many as this.
+        limit: carry only the frames with the highest mean of :func:`segunc.scores.first_shown`, as many as this.
         on_frame: called after each frame with the number of frames done and their total.
 
     InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics file, or an output
@@ -109,7 +109,7 @@ def write_review(
             score: {"unit": score_unit(reader.manifest, score), "low": one.low, "high": one.high, "ticks": one.ticks}
             for score, one in ((score, ranges[score]) for score in chosen)
         },
-        "ranking": RANKING_SCORE if RANKING_SCORE in chosen else next(iter(chosen), None),
+        "ranking": first_shown(chosen) or None,
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
         "classes": describe_classes(reader, label_map),
         "objects": {"shares": files.SHARES, "smallest": files.SMALLEST_OBJECT},
@@ -165,7 +165,7 @@ def _choose_frames(reader: MapsReader, limit: int | None) -> list[files.FrameRow
         return rows
     if limit < 1:
         raise InputError(f"a limit of {limit} frames", "at least 1", "give another --limit")
-    score = RANKING_SCORE if RANKING_SCORE in reader.scores else next(iter(reader.scores), "")
+    score = first_shown(reader.scores)
 
     def mean(row: files.FrameRow) -> float:
         recorded = reader.records.get(row.name, {}).get("mean", {}).get(score)

@@ -9,6 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
 from segunc.data.entry import BINARY, AnomalyEncoding
@@ -21,10 +24,11 @@ from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
+from segunc.scores import first_shown
 
 PANEL = "panel"
 PANEL_SCORES = ("entropy", "aleatoric", "epistemic")
-OVERLAY_SCORES = ("entropy",)
+ANOMALY_PANEL_SCORES = ("anomaly", "entropy", "epistemic")
 PRINT_DPI = 300  # dots an inch of a PDF: the resolution that journals ask of pictures
 Suffix = Literal["png", "jpg", "pdf"]  # PNG and PDF are lossless
 
@@ -67,7 +71,7 @@ def write_pictures(
 
     Args:
         maps: of this tool or any other, finished or not.
-        scores: None is entropy, and of a panel those of entropy, aleatoric and epistemic that are there.
+        scores: None is :func:`segunc.scores.first_shown`, and of a panel what is there of those of its own.
         panel: one picture a frame with image, prediction, class legend and all scores; else one picture a score.
         frames: names or patterns (``*``, ``?``, ``[...]``); None is all.
         ranges: of the colours, score -> (low, high); see :func:`segunc.gallery.colormap.page_ranges` for the others.
@@ -81,9 +85,10 @@ def write_pictures(
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", "a folder of its own", "give another --out")
     if scores is None and panel:
-        scores = [score for score in PANEL_SCORES if score in reader.scores] or reader.scores
+        usual = ANOMALY_PANEL_SCORES if "anomaly" in reader.scores else PANEL_SCORES
+        scores = [score for score in usual if score in reader.scores] or reader.scores
     # Pictures without a score are none.
-    scores = choose_scores(reader, (OVERLAY_SCORES if scores is None else scores) or [""])
+    scores = choose_scores(reader, ([first_shown(reader.scores)] if scores is None else scores) or [""])
     names = _choose_frames(reader, frames)
     shown = page_ranges(reader, ranges, scores)
     legends = {score: Legend.of(reader.manifest, score, shown[score]) for score in scores}
@@ -153,10 +158,28 @@ def _draw(
     if panel:
         prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
         classes = [(one["name"], tuple(one["colour"])) for one in describe_classes(reader, None)]
-        yield PANEL, draw_panel(image, prediction, scores, classes=classes, anomaly=anomaly)
+        peak = _peak(reader, name, scores[0][0].score, scores[0][1], [text for text, _ in classes])
+        yield PANEL, draw_panel(image, prediction, scores, classes=classes, anomaly=anomaly, peak=peak)
         return
     if image is None:
         why = error or "the source does not hold it"
         raise InputError(f"frame {name} has no image ({why})", "its image", "--images")
     for legend, values in scores:
         yield f"overlay-{legend.score}", draw_overlay(image, values, legend, anomaly=anomaly)
+
+
+def _peak(
+    reader: MapsReader, name: str, score: str, values: npt.NDArray[np.floating], classes: Sequence[str]
+) -> tuple[float, float, str] | None:
+    """Where a score is highest, as shares of the frame's height and width, and what of the training frames it is most like there."""
+    near, at = reader.nearest(name), reader.peak(score, values)
+    if near is None or at is None:
+        return None
+    row, column = ((place + 0.5) / side for place, side in zip(at, values.shape, strict=True))
+    found, distance = near.at(row, column)
+    label = "no class" if found.label is None else dict(enumerate(classes)).get(found.label, f"class {found.label}")
+    return (
+        row,
+        column,
+        f"ring, highest {score}: most like {near.dataset} {found.frame}, {label} (distance {distance:.2g})",
+    )

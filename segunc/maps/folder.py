@@ -14,6 +14,7 @@ from segunc.core.files import PARTIAL_SUFFIX, inside, write_file
 from segunc.core.locks import START_SECONDS
 from segunc.frames.sources import FrameSource
 from segunc.maps.manifest import Manifest
+from segunc.maps.nearest import NEAREST
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameRecords, Record, all_shards
 from segunc.maps.statistics import MASK_NAME, TABLE_NAME
 
@@ -82,6 +83,7 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
             or (last.startswith(".") and PARTIAL_SUFFIX in last)
             or (folder in maps and frame and ending in (".png", ".npy"))
             or (folder == OVERLAY and frame and ending == ".jpg")
+            or (folder == NEAREST and frame and ending == ".json")
             or (folder == SMOOTHING_FOLDER and SMOOTHING_STATE.fullmatch(rest) is not None)
         )
 
@@ -94,7 +96,7 @@ def clear_folder(out: Path, manifest: Manifest, source: FrameSource | None = Non
     for file, plain in _files(out):
         if plain and is_ours(file) and file not in states and not file.startswith(LOCK_STEM):
             (out / file).unlink(missing_ok=True)
-    for folder in (*maps, OVERLAY, SMOOTHING_FOLDER):
+    for folder in (*maps, OVERLAY, NEAREST, SMOOTHING_FOLDER):
         for path, _, _ in os.walk(out / folder, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(path)

@@ -20,6 +20,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import Progress
 from segunc.data.images import Image
 from segunc.frames.sources import Frame, FrameSource
+from segunc.maps.nearest import NearestPlaces
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
 
@@ -27,6 +28,8 @@ Process = Callable[[list[Frame]], Sequence[Maps | Exception]]
 """Maps of some frames of one size, in their order; an exception in a frame's place fails that frame alone."""
 DrawOverlay = Callable[[Frame, Maps], Image]
 """The picture for ``overlay/`` from a frame and the maps that ``process`` gave."""
+FindNearest = Callable[[Frame, Maps], NearestPlaces]
+"""What goes to ``nearest/`` of the same."""
 
 _POLL_SECONDS = 0.1
 
@@ -72,6 +75,7 @@ def run_pipeline(
     prefetch: int = 4,
     writers: int = 2,
     draw_overlay: DrawOverlay | None = None,
+    find_nearest: FindNearest | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     sequence: Sequential | None = None,
 ) -> Summary:
@@ -87,7 +91,8 @@ def run_pipeline(
         group: frames a call of ``process``.
         prefetch: groups decoded ahead. As many frames, but at least two groups, may wait for being written, so that one
             group is written while the next is computed.
-        writers: threads that encode and write, and draw ``overlay/F.jpg`` by ``draw_overlay``.
+        writers: threads that encode and write, draw ``overlay/F.jpg`` by ``draw_overlay`` and make ``nearest/F.json`` by
+            ``find_nearest``.
         on_progress: called after each frame, from one thread at a time, not always this one.
         sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
@@ -99,7 +104,7 @@ def run_pipeline(
     try:
         writer.begin(source, in_sequence=sequence is not None)
         again_from = None if sequence is None else sequence.resume(writer.lines.next)
-        run = _Run(source, writer, group, prefetch, draw_overlay, on_progress, again_from)
+        run = _Run(source, writer, group, prefetch, draw_overlay, find_nearest, on_progress, again_from)
         with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
             try:
                 for frames in run.groups():
@@ -125,6 +130,7 @@ class _Run:
     group: int
     prefetch: int
     draw_overlay: DrawOverlay | None
+    find_nearest: FindNearest | None
     on_progress: Callable[[Progress], None] | None
     again_from: int | None
 
@@ -209,7 +215,8 @@ class _Run:
 
     def _store(self, frame: Frame, maps: Maps) -> Record:
         overlay = None if self.draw_overlay is None else self.draw_overlay(frame, self.writer.visible(maps))
-        record = self.writer.store(frame.name, maps, overlay, place=frame.index)
+        near = None if self.find_nearest is None else self.find_nearest(frame, maps)
+        record = self.writer.store(frame.name, maps, overlay, place=frame.index, nearest=near)
         origin = {"time": frame.time, "stamp": frame.stamp}
         return record | {key: value for key, value in origin.items() if value is not None}
 

@@ -21,6 +21,7 @@ from segunc.frames.sources import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_jpeg, encode_npy, encode_png, encode_score
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, holds_maps, refuse_foreign, write_map
 from segunc.maps.manifest import MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
+from segunc.maps.nearest import NEAREST, NearestPlaces
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameLog, Record, Shard, read_state
 from segunc.maps.statistics import MASK_NAME, STATISTICS, Region, map_statistics, write_frame_table
 
@@ -119,7 +120,15 @@ class MapsWriter:
         """The maps of a frame with 0 outside of the region; InputError where that does not fit the frame."""
         return maps if self._region is None else self._region.clear(maps)
 
-    def store(self, name: str, maps: Maps, overlay: Image | None = None, *, place: int | None = None) -> Record:
+    def store(
+        self,
+        name: str,
+        maps: Maps,
+        overlay: Image | None = None,
+        *,
+        place: int | None = None,
+        nearest: NearestPlaces | None = None,
+    ) -> Record:
         """Write the files of one frame and return its record; safe from several threads for different frames.
 
         Scores in 0..1 are encoded here (a uint16 array is taken as encoded), unbounded ones become float16; the record's
@@ -130,6 +139,7 @@ class MapsWriter:
             maps: ``prediction`` as integers ``[H, W]`` and every score of the manifest ``[H, W]``.
             overlay: RGB uint8 picture for ``overlay/``.
             place: the frame's place in the source; the next one where None.
+            nearest: for ``nearest/``.
 
         InputError where a map is missing, has another size or type, or holds NaN; OSError where a file cannot be written.
         """
@@ -157,6 +167,9 @@ class MapsWriter:
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
             write_map(self.out, files[OVERLAY], encode_jpeg(overlay))
+        if nearest is not None:
+            files[NEAREST] = f"{NEAREST}/{name}.json"
+            write_map(self.out, files[NEAREST], nearest.encode())
         for statistic in STATISTICS:
             record[statistic] = {score: numbers[statistic] for score, numbers in found.items() if statistic in numbers}
         return record

@@ -33,7 +33,7 @@ from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.temperature import Calibration
 from segunc.posteriors.tta import TestTimeAugmentation
-from segunc.scores import FEATURES, SCORES, SUM, check_scores
+from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES, SUM, check_scores
 
 MEMBERS = "members"
 """Folder of an ensemble's members, each a model folder named by its number."""
@@ -87,6 +87,11 @@ class Model:
         """Put all networks on a device, channels last."""
         for network in self.networks:
             network.to(device).to(memory_format=torch.channels_last)
+
+
+def default_scores(folder: Path) -> tuple[str, ...]:
+    """Written of the model in a folder where nobody names any: those that every model has and its sum of scores, if it has one."""
+    return (*DEFAULT_SCORES, *(["anomaly"] if (folder / ScoreSum.file).exists() else []))
 
 
 def model_files(folder: Path, *, fitted: bool = True) -> list[Path]:

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from segunc.core.errors import InputError
+from segunc.data.images import Image
 from segunc.frames.sources import Frame
 from segunc.maps.encoding import Array
 from segunc.maps.store import Maps
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.processing.means import Tiling, finish_maps, sample_means
 from segunc.processing.smoothing import Smoother
+from segunc.sampling.density import FeatureDensity, Nearest
 from segunc.sampling.frames import network_input, sample_frames
 from segunc.sampling.sampler import Sampler
 
@@ -25,13 +27,24 @@ class HostMaps(Mapping[str, Array]):
     behind the computation, so that the thread that computes goes on to the next frames at once and the thread that
     writes waits. On a CPU nothing is copied."""
 
-    def __init__(self, maps: Mapping[str, Tensor]) -> None:
+    def __init__(self, maps: Mapping[str, Tensor], nearest: Nearest | None = None) -> None:
         device = next(iter(maps.values())).device
+        self._nearest = nearest
+        if nearest is not None:
+            rows, distances = (part.to("cpu", non_blocking=True) for part in (nearest.rows, nearest.distances))
+            self._nearest = Nearest(rows, distances, nearest.extent)
         self._maps = {name: values.to("cpu", non_blocking=True) for name, values in maps.items()}
         self._copied: torch.cuda.Event | None = None
         if device.type == "cuda":
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._copied.record(torch.cuda.current_stream(device))
+
+    @property
+    def nearest(self) -> Nearest | None:
+        """What each place of the frame is most like, ``[h, w]``, where that was asked for."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._nearest
 
     def __getitem__(self, name: str) -> Array:
         if self._copied is not None:
@@ -62,6 +75,7 @@ class FrameProcess:
     tiling: Tiling | None = None  # cut frames (after resizing to ``size``) into tiles
     smoother: Smoother | None = None  # average along the video; frames must then come in order
     redraw: bool = False
+    nearest: FeatureDensity | None = None  # also what of the training frames each place is most like; not with tiles
 
     def __call__(self, frames: Sequence[Frame]) -> Sequence[Maps | Exception]:
         if self.tiling is not None or self.smoother is not None:
@@ -77,6 +91,7 @@ class FrameProcess:
         try:
             images = [frame.image for frame in frames if frame.image is not None]
             result = sample_frames(self.sampler, images, size=self.size, seed=self._seed(frames[0]))
+            near = self._nearest(images)
         except (InputError, torch.OutOfMemoryError) as error:
             if len(frames) > 1:  # one of them may be at fault, or all together too many
                 return [self._at_once([frame])[0] for frame in frames]
@@ -84,7 +99,17 @@ class FrameProcess:
                 return [error]
             raise
         stacked = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
-        return [HostMaps({name: maps[index] for name, maps in stacked.items()}) for index in range(len(frames))]
+        return [HostMaps({name: maps[i] for name, maps in stacked.items()}, near[i]) for i in range(len(frames))]
+
+    def _nearest(self, images: Sequence[Image]) -> list[Nearest | None]:
+        """Of each of the images RGB uint8 ``[H, W, 3]`` of one size."""
+        network = self.sampler.network
+        assert isinstance(network, SegmentationNetwork)
+        if self.nearest is None:
+            return [None] * len(images)
+        size = inference_size(network.description, (images[0].shape[0], images[0].shape[1]), self.size)
+        rows, distances, extent = self.nearest.nearest(network_input(images, size).to(self.sampler.device))
+        return [Nearest(*of_frame, extent) for of_frame in zip(rows, distances, strict=True)]
 
     def _by_means(self, frame: Frame) -> Maps | Exception:
         network = self.sampler.network
@@ -98,11 +123,12 @@ class FrameProcess:
             else:
                 image = network_input([frame.image], self.size or own)
                 means = self.tiling.run(image, lambda tile: sample_means(self.sampler, tile, seed))
+            (near,) = self._nearest([frame.image])
         except InputError as error:
             return error
         if self.smoother is not None:
             means = self.smoother.update(frame, means)
-        return HostMaps(finish_maps(means, own, self.scores))
+        return HostMaps(finish_maps(means, own, self.scores), near)
 
 
 def frame_seed(seed: int, name: str) -> int:

@@ -36,6 +36,14 @@ class Origin(NamedTuple):
     label: str | None  # name of the class of most of its labelled pixels
 
 
+class Nearest(NamedTuple):
+    """For each place of a map the nearest feature of a bank."""
+
+    rows: Tensor  # int64 [n, h, w], of the bank
+    distances: Tensor  # float32 [n, h, w], 1 - cosine
+    extent: tuple[float, float]  # of the map, as shares of the frames' height and width: a network may pad what it sees
+
+
 class Density(Protocol):
     """Of the features of one map."""
 
@@ -62,12 +70,13 @@ class Neighbours:
 
     def __call__(self, features: Tensor, needs: Collection[str] = FEATURES) -> dict[str, Tensor]:
         """``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` with the nearest."""
-        cosine = torch.cat([found.amax(1).float() for found in self._cosines(features)])
-        return {FEATURE_DISTANCE: (1.0 - cosine).clamp_(0.0, 2.0)}
+        cosine = torch.cat([found.amax(1) for found in self._cosines(features)])
+        return {FEATURE_DISTANCE: _distance(cosine)}
 
-    def nearest(self, features: Tensor) -> Tensor:
-        """The row of the nearest, int64 ``[M]``."""
-        return torch.cat([found.argmax(1) for found in self._cosines(features)])
+    def nearest(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The row of the nearest, int64 ``[M]``, and its distance."""
+        cosines, rows = zip(*(found.max(1) for found in self._cosines(features)), strict=True)
+        return torch.cat(rows), _distance(torch.cat(cosines))
 
     def _cosines(self, features: Tensor) -> Iterator[Tensor]:
         rows = max(1, CHUNK_BYTES // (self.bank.element_size() * len(self.bank)))
@@ -143,21 +152,29 @@ class FeatureDensity:
         return dict(zip(values, maps.unbind(1), strict=True))
 
     @torch.inference_mode()
-    def nearest(self, images: Tensor) -> Tensor:
-        """For each place ``[n, h, w]`` of the last layer's map at the first size the row of :attr:`origins` (int64) whose feature
-        is nearest; images ``[n, 3, H, W]`` in 0..1. InputError where no bank was fitted."""
+    def nearest(self, images: Tensor) -> Nearest:
+        """For each place of the last layer's map at the first size the row of :attr:`origins` whose feature is nearest; images
+        ``[n, 3, H, W]`` in 0..1. InputError where no bank was fitted."""
         if self.extractor:
             last = len(self.extractor.layers) - 1
             for bank in self.densities[last]:
                 if isinstance(bank, Neighbours):
-                    maps = self.extractor(images)[last]
-                    return bank.nearest(unit_features(maps)).view(len(maps), *maps.shape[2:])
+                    single = FeatureExtractor(
+                        self.extractor.network, self.extractor.layers[last:], self.extractor.sizes[:1]
+                    )
+                    (maps,), ((height, width),) = single(images), single.extents(images)
+                    found = (part.view(len(maps), *maps.shape[2:]) for part in bank.nearest(unit_features(maps)))
+                    return Nearest(*found, (height / images.shape[2], width / images.shape[3]))
         raise InputError("nearest features of a model without a bank", "a model with one", fit_remedy("knn"))
 
 
 def fit_remedy(score: str) -> str:
     """How a model comes to have what a score of features needs."""
     return f"make one: segunc finetune --method features --features.scores [{score}]"
+
+
+def _distance(cosine: Tensor) -> Tensor:
+    return (1.0 - cosine.float()).clamp_(0.0, 2.0)
 
 
 def unit_features(maps: Tensor) -> Tensor:

@@ -125,6 +125,8 @@ def _check_folder(job: local.Job, place: int, execution: Execution, *, same_devi
     out, manifest = job.request.inputs[place].out, local.run_manifest(job, place, execution)
     if job.request.overlay:
         local.overlay_drawer(job.request.overlay, manifest)
+    if job.request.nearest:
+        local.nearest_finder(job)
     before = read_manifest(out)
     if before is None:
         refuse_foreign(out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +146,8 @@ def _chosen_frames(options: EvaluateOptions) -> dict[str, Any]:
 
 def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | None, wanted: EvaluationOptions) -> Found:
     from segunc.evaluation.models import evaluate_model
-    from segunc.posteriors.files import load_model
-    from segunc.scores import DEFAULT_SCORES, check_scores
+    from segunc.posteriors.files import default_scores, load_model
+    from segunc.scores import check_scores
     from segunc.verbs.execution import choose_compilation, inputs_of_images, make_sampler
 
     corruption = None if options.corruption is None else Corruption.parse(options.corruption)
@@ -156,10 +156,12 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         raise InputError("--model without a data set", expected, remedy)
     samples = _samples(entry, Path(options.root), options)
     model = load_model(folder)
+    scores = check_scores(wanted.scores or default_scores(folder))
+    wanted = replace(wanted, scores=scores)
     inputs = inputs_of_images([sample.image for sample in samples], model.network.description, options.size)
     with flushed_denormals(), threads(options.threads):
         # msp is what calibration is made of.
-        sampler = make_sampler(model, options, check_scores((*(wanted.scores or DEFAULT_SCORES), CONFIDENCE)))
+        sampler = make_sampler(model, options, check_scores((*scores, CONFIDENCE)))
         compilation = choose_compilation(options.compile, sampler, len(samples), inputs)
         sampler = sampler.with_execution(chunk=options.chunk, group=None, compiled=compilation.compiled)
         evaluation = evaluate_model(sampler, model, entry, samples, wanted, size=options.size, corruption=corruption)

@@ -20,17 +20,18 @@ from segunc.data.images import Image
 from segunc.frames.sources import Frame, FrameSource, Input, Selection, open_source, parse_time, plan_inputs
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
-from segunc.maps.pipeline import DrawOverlay, Summary, run_pipeline
+from segunc.maps.nearest import NearestPlaces, TrainingPlace
+from segunc.maps.pipeline import DrawOverlay, FindNearest, Summary, run_pipeline
 from segunc.maps.shards import Shard, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, SamplingOptions, several
-from segunc.posteriors.files import Model, load_model
-from segunc.processing.frames import FrameProcess
+from segunc.posteriors.files import Model, default_scores, load_model
+from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
-from segunc.scores import DEFAULT_SCORES, MAX_LOGIT_STATISTICS, SCORES, check_scores, present_name
+from segunc.scores import FEATURE_DISTANCE, MAX_LOGIT_STATISTICS, SCORES, check_scores, first_shown, present_name
 from segunc.verbs.execution import Asked, Execution, choose_execution, make_sampler
 
 MOST_WRITERS = 8
@@ -126,6 +127,7 @@ class Request:
     asked: Asked  # of chunks, groups and compilation, with the size and the tiles of the frames
     smooth: float | None
     redraw: bool
+    nearest: bool
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
@@ -152,13 +154,15 @@ def read_options(options: PredictOptions) -> Request:
         tiling = Tiling(options.tile, min(options.tile) // 4 if options.overlap is None else options.overlap)
     elif options.overlap is not None:
         raise InputError(f"--overlap {options.overlap} without --tile", "both", "add --tile HxW")
+    if options.nearest and tiling is not None:
+        raise InputError("--nearest with --tile", "one of the two", "a tile's places are not those of its frame")
     if options.smooth is not None:
         check_time_constant(options.smooth)
         if not shard.whole:
             both = f"--smooth with --shard {shard}: each frame needs all before it"
             raise InputError(both, "one of the two", "give every process videos of its own")
-    scores = check_scores(options.scores or DEFAULT_SCORES)
-    (shown,) = check_scores([options.overlay_score])
+    scores = check_scores(options.scores or default_scores(Path(options.model)))
+    (shown,) = check_scores([options.overlay_score or first_shown(scores)])
     one_by_one = tiling is not None or options.smooth is not None or options.redraw
     return Request(
         model=Path(options.model),
@@ -175,6 +179,7 @@ def read_options(options: PredictOptions) -> Request:
         asked=Asked(options.chunk, options.frames_at_once, options.compile, one_by_one, options.size, tiling),
         smooth=options.smooth,
         redraw=options.redraw,
+        nearest=options.nearest,
     )
 
 
@@ -246,13 +251,22 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     )
     manifest = run_manifest(job, place, execution)
     overlay = overlay_drawer(request.overlay, manifest) if request.overlay else None
+    find = nearest_finder(job) if request.nearest else None
     smoother = None
     if request.smooth is not None:
         smoother = Smoother(request.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
     out, anew, region = given.out, request.overwrite, request.region
     writer = MapsWriter(out, manifest, overwrite=anew, shard=shard, region=region, source=source)
     size, tiling = request.asked.size, request.asked.tiling
-    process = FrameProcess(sampler, request.scores, size=size, tiling=tiling, smoother=smoother, redraw=request.redraw)
+    process = FrameProcess(
+        sampler,
+        request.scores,
+        size=size,
+        tiling=tiling,
+        smoother=smoother,
+        redraw=request.redraw,
+        nearest=sampler.density if request.nearest else None,
+    )
     with ConsoleProgress(label=given.label) as show:
         return run_pipeline(
             source,
@@ -261,6 +275,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
             group=execution.group,
             writers=writer_threads(sampler.device),
             draw_overlay=overlay,
+            find_nearest=find,
             on_progress=show,
             sequence=smoother,
         )
@@ -293,6 +308,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "smooth": request.smooth,
         "store": "png",  # of earlier versions, which knew another one
         "redraw": request.redraw,
+        **({"nearest": True} if request.nearest else {}),
         "precision": sampler.precision,
         "compiled": execution.compilation.compiled,
         "chunk": execution.chunk,
@@ -340,6 +356,24 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
         return draw_overlay(frame.image, np.asarray(maps[score]), legend)
 
     return draw
+
+
+def nearest_finder(job: Job) -> FindNearest:
+    """Says of a frame what of the training frames each place is most like, where scores of features are written."""
+    density, features = job.sampler.density, job.model.features
+    if features is None or density is None or FEATURE_DISTANCE not in density.gives:
+        given = f"--nearest without a score of nearest features ({', '.join(job.request.scores)})"
+        raise InputError(given, "knn, or an anomaly that has it as a part", "add knn to --scores")
+    classes = job.model.network.description.classes
+    known = [TrainingPlace(*at, None if label is None else classes.index(label)) for *at, label in density.origins]
+
+    def find(frame: Frame, maps: Maps) -> NearestPlaces:
+        assert isinstance(maps, HostMaps)
+        assert maps.nearest is not None
+        rows, distances, extent = maps.nearest
+        return NearestPlaces(features.bank.fitted_on["dataset"], known, rows.numpy(), distances.numpy(), extent)
+
+    return find
 
 
 def overlay_video(job: Job, place: int) -> Path | None:

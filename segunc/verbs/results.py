@@ -24,10 +24,11 @@ from segunc.gallery.page import write_review
 from segunc.gallery.pictures import write_pictures
 from segunc.gallery.verdicts import VERDICTS_NAME, page_of, read_verdicts, summary_table, write_verdicts
 from segunc.gallery.video import frame_rate, video_suffix, write_video
+from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions
-from segunc.scores import present_name
+from segunc.scores import first_shown, present_name
 from segunc.verbs.labels import label_arguments, split_samples
 
 VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}  # the other formats of export are benchmarks
@@ -245,8 +246,8 @@ def summary(options: SummaryOptions) -> SummaryResult:
     """
     folders = maps_folders(Path(options.maps))
     notes = []
-    for folder in folders:
-        manifest = read_manifest(folder) or {}
+    manifests = {folder: read_manifest(folder) or {} for folder in folders}
+    for folder, manifest in manifests.items():
         if manifest.get("status") != "finished":
             status = manifest.get("status", "unknown")
             notes.append(f"{folder} is not finished (status {status}); the list is of what is there")
@@ -255,7 +256,9 @@ def summary(options: SummaryOptions) -> SummaryResult:
             notes.append(f"{folder} is smoothed along the video; {also}")
         if manifest.get("failed"):
             notes.append(f"{len(manifest['failed'])} frames of {folder} failed and are in no list")
-    score, label_score = present_name(options.score), present_name(options.label_score)
+    shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
+    score = present_name(options.score or first_shown(sorted(shared) or ["entropy"]))
+    label_score = present_name(options.label_score)
     moments = worst_moments(folders, score, options.statistic, count=options.top, apart=options.apart)
     label = worst_moments(folders, label_score, "mean", count=options.top, apart=options.apart)
     if not moments:

@@ -13,6 +13,7 @@ import numpy as np
 from segunc.data.labels import LabelMap
 from segunc.frames.sources import open_source
 from segunc.maps.manifest import build_manifest
+from segunc.maps.nearest import NearestPlaces, TrainingPlace
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
 
@@ -43,24 +44,43 @@ def score_maps(grey: Any, seed: int, *, shift: float = 0.0) -> dict[str, Any]:
         "entropy": entropy,
         "epistemic": 0.2 * entropy**2 * noise,
         "deterministic-max-logit": 12 * (entropy - 1) - 3 * noise,
+        "anomaly": 4 * (1 - entropy) + 2 * noise,
     }
 
 
-def write_maps(images: Path, out: Path, *, seed: int = 0, shift: float = 0.0, skip: Sequence[str] = ()) -> Path:
+def neighbours(seed: int) -> NearestPlaces:
+    """A grid of 2 x 3 places that covers a little more than the frame."""
+    generator = np.random.default_rng(seed)
+    known = [TrainingPlace(f"town/{i:03d}", 0.5, 0.5, None if i == 0 else i % 3) for i in range(20)]
+    places, distances = generator.integers(0, 20, (2, 3)), generator.random((2, 3), np.float32)
+    return NearestPlaces("toy", known, places, distances, (1.25, 1.0))
+
+
+def write_maps(
+    images: Path,
+    out: Path,
+    *,
+    seed: int = 0,
+    shift: float = 0.0,
+    skip: Sequence[str] = (),
+    scores: Sequence[str] = SCORES,
+) -> Path:
     """Maps of a folder of pictures, of a model that is none."""
     source = open_source(images)
     run = {"input": str(source.path), "draws": 24, "seed": seed, "scope": "decoder"}
     model: dict[str, Any] = {"architecture": "FPN mobilenet_v2", "method": "ABNN", "members": 4}
     model["parameters"] = {"alpha": 0.05, "noise": "channel"}
     model["provenance"] = {"settings": {"epochs": 2, "lr": 0.005, "noise": "channel"}, "seconds": 9.0}
-    manifest = build_manifest(run, SCORES, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
+    manifest = build_manifest(run, scores, device="cpu", classes=CLASSES, palette=PALETTE, model=model)
     with MapsWriter(out, manifest) as writer:
         for frame in source.frames(lambda _, name: name in skip):
             grey = frame.image.mean(axis=2).astype(np.float32) / 255
             prediction = np.where(grey > 0.5, 2, 0).astype(np.uint8)
             prediction[-6:] = 1
-            scores = score_maps(grey, frame.index + 100 * seed, shift=shift)
-            record = writer.store(frame.name, {"prediction": prediction, **scores}, place=frame.index)
+            found = score_maps(grey, frame.index + 100 * seed, shift=shift)
+            maps = {"prediction": prediction, **{name: found[name] for name in scores}}
+            near = neighbours(frame.index) if "anomaly" in scores else None
+            record = writer.store(frame.name, maps, place=frame.index, nearest=near)
             writer.commit(record | {"stamp": frame.stamp})
     return out
 

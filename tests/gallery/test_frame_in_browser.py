@@ -38,8 +38,8 @@ def test_values_under_the_pointer_are_those_on_disk(name: str, full_page: Path, 
                 assert float(cells[f"{prefix}{score}"][0]) == pytest.approx(float(value), rel=1e-5)
             assert cells[f"{prefix}prediction"][0] == ("road", "car", "sky")[maps.prediction(name)[y, x]]
         if name in NAMES[:5]:
-            assert cells["truth"][0] == ("ignored" if y == 0 else "road" if x < 20 else "sky")
-        assert (cells["anomaly"][0] != "–") == (name in NAMES[:4])
+            assert cells["label/truth"][0] == ("ignored" if y == 0 else "road" if x < 20 else "sky")
+        assert (cells["label/anomaly"][0] != "–") == (name in NAMES[:4])
 
 
 def test_layers_are_painted_in_their_fixed_colours(full_page: Path, scene: Scene, visit: Visit) -> None:
@@ -133,11 +133,13 @@ def test_zoom_and_pan_keep_the_point_under_the_pointer(full_page: Path, visit: V
 
 
 def test_a_link_leads_to_the_same_view(full_page: Path, visit: Visit) -> None:
-    state = "&layer=epistemic&score=epistemic&wipe=1&right=truth&split=0.25&opacity=0.5&zoom=3&x=0.4&y=0.6&flags=1"
+    state = (
+        "&layer=epistemic&score=epistemic&wipe=1&right=label%2Ftruth&split=0.25&opacity=0.5&zoom=3&x=0.4&y=0.6&flags=1"
+    )
     visit.open_frame(full_page, NAMES[1], f"{state}&threshold=0.03&probe=12%2C7&nonsense=1&statistic=mode")
     found = visit.page.evaluate("segunc.state.get()")
     assert found["layer"] == found["score"] == "epistemic"
-    assert (found["wipe"], found["right"], found["split"], found["opacity"]) == (True, "truth", 0.25, 0.5)
+    assert (found["wipe"], found["right"], found["split"], found["opacity"]) == (True, "label/truth", 0.25, 0.5)
     assert (found["zoom"], found["x"], found["y"], found["threshold"]) == (3, 0.4, 0.6, 0.03)
     assert found["statistic"] == "mean"  # there is no other of that name
     assert visit.page.inner_text("[data-content=pixel]") == "12, 7"

@@ -49,8 +49,8 @@ def test_page_is_self_contained_and_escaped(full_page: Path) -> None:
     found = table(full_page, "frames")
     assert found["names"] == list(NAMES)
     kinds = [set(found["kinds"][kind]) for kind in found["kind"]]
-    assert {"image", "prediction", *SCORES, "anomaly", "truth", "other/entropy"} <= kinds[0]
-    assert "truth" not in kinds[5]
+    assert {"image", "prediction", *SCORES, "label/anomaly", "label/truth", "other/entropy"} <= kinds[0]
+    assert "label/truth" not in kinds[5]
     for name, place, kind in zip(found["names"], found["places"], kinds, strict=True):
         for content in kind:
             ending = "jpg" if content == "image" else "js"

@@ -15,11 +15,14 @@ from segunc.affine.draws import AffineLayout
 from segunc.frames.sources import Frame
 from segunc.maps.store import Maps
 from segunc.networks import NetworkDescription, SegmentationNetwork
+from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNN
-from segunc.processing.frames import FrameProcess, frame_seed
+from segunc.processing.frames import FrameProcess, HostMaps, frame_seed
 from segunc.processing.means import Tiling
 from segunc.processing.smoothing import Smoother
 from segunc.sampling import Sampler
+from segunc.sampling.density import FeatureDensity, Neighbours
+from segunc.sampling.frames import network_input
 from segunc.scores import DEFAULT_SCORES
 
 
@@ -152,3 +155,23 @@ def test_maps_of_a_gpu_are_whole_when_they_are_looked_at() -> None:
     results = [maps for frame in given for maps in computed(process, [frame])]
     for found, expected in zip(results, computed(FrameProcess(sampler(), ("entropy",)), given), strict=True):
         np.testing.assert_allclose(found["entropy"], expected["entropy"], atol=1e-4)
+
+
+def test_what_each_place_is_most_like_is_that_of_the_whole_frame_as_the_network_sees_it(tmp_path: Path) -> None:
+    given = sampler()
+    extractor = FeatureExtractor(given.network, ["body.0"])
+    bank = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    density, pictures = FeatureDensity(extractor, [[Neighbours(bank)]]), frames(3)
+    expected = density.nearest(network_input([frame.image for frame in pictures], (20, 28)))
+    ways: list[dict[str, Any]] = [{}, {"redraw": True}, {"smoother": Smoother(1.0, tmp_path)}]
+    for way in ways:
+        process = FrameProcess(given, DEFAULT_SCORES, size=(20, 28), nearest=density, **way)
+        for index, found in enumerate(computed(process, pictures)):
+            assert isinstance(found, HostMaps)
+            assert found.nearest.extent == (1.0, 1.0)
+            np.testing.assert_array_equal(found.nearest.rows, expected.rows[index])
+            np.testing.assert_allclose(found.nearest.distances, expected.distances[index], atol=1e-6)
+            assert "nearest" not in found
+    (without,) = computed(FrameProcess(given, DEFAULT_SCORES), pictures[:1])
+    assert isinstance(without, HostMaps)
+    assert without.nearest is None

@@ -12,12 +12,16 @@ import pytest
 import torch
 
 from segunc.core.errors import InputError
+from segunc.data.images import load_image
 from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
-from segunc.scores import SCORES
+from segunc.sampling.frames import network_input
+from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES
 from tests.conftest import Job
 from tests.training.overconfident import CONFIDENCE
 from tests.verbs.processes import FAST, refuse, succeed
+
+OF_FEATURES = [name for name, score in SCORES.items() if FEATURES.intersection(score.needs)]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,7 @@ def configs(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> dic
     groups = {
         "temperature": "temperature: {pixels: 200, draws: 4}",
         "standardized-max-logit": "max_logit: {frames: 4}",
-        "features": "features: {frames: 4}",
+        "features": f"features: {{frames: 4, layers: [body.encoder.features.3], scores: [{', '.join(OF_FEATURES)}]}}",
         "anomaly": "anomaly: {draws: 2, weights: [2, 1], normalisation: standard}\nselect: {frames: 4}",
     }
     for method, group in groups.items():
@@ -72,7 +76,7 @@ def test_the_model_is_the_same_with_what_was_fitted_beside_it(
     assert (found.frames, found.pixels, found.draws) == (4, 800, 4)
     assert found.fitted_on["dataset"] == "toy"
     assert sum(after.max_logit_statistics.pixels) == 4 * 64 * 128
-    assert (after.features.bank.encoder, after.features.bank.frames) == ("own", 4)
+    assert (after.features.bank.encoder, len(after.features.bank.frames)) == ("own", 4)
     assert {path.name for path in fitted.glob("*.yaml")} == {f"{method}.yaml" for method in configs}
 
 
@@ -107,6 +111,56 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     assert set(first["scores"]) == set(SCORES)
     assert first["scores"] == second["scores"]
     assert first["counts"]["anomaly_pixels"] == second["counts"]["anomaly_pixels"] > 0
+
+
+def test_the_sum_is_written_and_shown_by_default(overconfident: Job, fitted: Path, tmp_path: Path) -> None:
+    for model, shown in ((fitted, "anomaly"), (overconfident.abnn, "entropy")):
+        out = tmp_path / shown
+        succeed("predict --draws 2 --overlay --model", model, "--input", overconfident.frames, "--out", out, FAST)
+        manifest = json.loads((out / "manifest.json").read_text())
+        assert manifest["run"]["overlay"] == shown
+        assert set(manifest["maps"]) == {"prediction", *DEFAULT_SCORES, shown}
+        words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
+        succeed("evaluate --dataset toy-anomaly --split anomaly --draws 2 --replicates 0 --model", model, *words)
+        assert set(json.loads((tmp_path / "m.json").read_text())["scores"]) == {*DEFAULT_SCORES, shown}
+
+
+def test_what_was_near_is_written_and_shown(overconfident: Job, fitted: Path, tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    words = ("--input", overconfident.frames, "--out", out, "--nearest --scores anomaly,entropy", FAST)
+    succeed("predict --draws 2 --shard 1/2 --model", fitted, *words)
+    succeed("predict --draws 2 --shard 2/2 --model", fitted, *words)
+    model, reader = load_model(fitted), MapsReader(out)
+    density = model.features.density(model.network)
+    assert reader.manifest["run"]["nearest"] is True
+    for name in reader.frames:
+        found = reader.nearest(name)
+        seen = network_input([load_image(overconfident.frames / f"{name}.png")], (64, 128))
+        rows, distances, _ = density.nearest(seen)
+        assert found.dataset == "toy"
+        np.testing.assert_allclose(found.distances, distances[0], atol=1e-4)
+        for row, place in zip(rows.flatten(), found.places.flatten(), strict=True):
+            origin, neighbour = density.origins[row], found.known[place]
+            assert neighbour.frame == origin.frame
+            assert neighbour.label == (origin.label and model.network.description.classes.index(origin.label))
+    succeed("review --maps", out, "--out", tmp_path / "page")
+    assert "nearest/places" in (tmp_path / "page" / "data" / "frames.js").read_text()
+    succeed("overlay --panel --maps", out, "--out", tmp_path / "panels")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--nearest --tile 64x64", "--nearest with --tile"),
+        ("--nearest --scores entropy", r"--nearest without a score of nearest features \(entropy\)"),
+    ],
+)
+def test_what_was_near_needs_whole_frames_and_features(
+    overconfident: Job, fitted: Path, tmp_path: Path, words: str, said: str
+) -> None:
+    given = ("--input", overconfident.frames, "--out", tmp_path / "out", words, FAST)
+    assert re.search(said, refuse("predict --draws 2 --model", fitted, *given))
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_anomaly_score_is_the_surprise_of_the_sum_of_its_parts(fitted: Path, maps: Path, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@
   const gradient = `linear-gradient(90deg, ${page.colours.filter((_, i) => i % 15 === 0).map(css).join(", ")})`;
   const key = {
     error: [["wrong class", cssOfPixel(WRONG)], ["right class", cssOfPixel(RIGHT)], ["ignored", cssOfPixel(IGNORED)]],
-    anomaly: [["anomaly", cssOfPixel(ANOMALY)], ["normal", cssOfPixel(RIGHT)], ["ignored", cssOfPixel(IGNORED)]],
+    "label/anomaly": [["anomaly", cssOfPixel(ANOMALY)], ["normal", cssOfPixel(RIGHT)], ["ignored", cssOfPixel(IGNORED)]],
     flagged: "rgb(0, 200, 200)",
   };
 

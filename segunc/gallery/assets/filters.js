@@ -61,7 +61,7 @@
     if (name === "flagged" || name === "below") return table.scores.length > 0;
     if (name === "found" || name === "missed") return Object.keys(segunc.data.frames.found).length > 0;
     if (name === "normal") return segunc.data.frames.objects.includes(0);
-    if (name === "unlabelled") return table.everHas("anomaly") && segunc.data.frames.objects.includes(null);
+    if (name === "unlabelled") return table.everHas("label/anomaly") && segunc.data.frames.objects.includes(null);
     return name !== "problems" || Object.keys(segunc.data.frames.problems).length > 0;
   }
 

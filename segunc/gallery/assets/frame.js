@@ -1,7 +1,7 @@
 "use strict";
 /* The view of one frame: its panel of layers, threshold, values and verdict, and the way to its neighbours. */
 (function (segunc) {
-  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, format, announce } = segunc;
+  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, format, legend, announce } = segunc;
   const { page } = segunc.data;
   const panel = document.getElementById("panel");
   const parts = {};
@@ -41,15 +41,16 @@
     parts.threshold = range;
     parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
     parts.legends = element("div", { id: "legends" });
+    parts.peak = element("p", { id: "peak", class: "small" });
     parts.problems = element("ul", { id: "problems" });
     parts.note = element("textarea", { id: "note", rows: 1, placeholder: "Note", "aria-label": "Note on this frame", oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }) });
     parts.verdicts = Object.entries(verdicts.WORDS).map(([name, words]) => element("button", { type: "button", "data-verdict": name, onclick: () => judge(name) }, words, " ", element("kbd", {}, VERDICT_KEYS[name])));
     const link = element("button", { type: "button", id: "copy-link", onclick: copyLink }, "Copy link to this view");
     panel.replaceChildren(
-      group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note),
+      group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note, parts.peak),
       group("Layer", element("div", { class: "layers" }, ...radios), slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
         element("div", { class: "row" }, check("wipe", "wipe to", "wipe", "w"), parts.right),
-        layers.every.includes("anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
+        layers.every.includes("label/anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
         parts.legends),
       table.scores.length ? group("Threshold", check("flags", "show what would be flagged", "flags", "t"),
         element("div", { class: "row" }, range, parts.number), parts.flagged) : null,
@@ -150,7 +151,8 @@
     showFlagged(index);
     clearTimeout(later);
     // Values of layers that are not shown can wait, and need not be read while frames rush by.
-    later = setTimeout(() => probe.loadAll(index), playing ? 400 : 30);
+    parts.peak.replaceChildren();
+    later = setTimeout(() => probe.loadAll(index).then(() => { if (stage.shown() === index) showPeak(index); }), playing ? 400 : 30);
   }
 
   function showLegends(index) {
@@ -163,6 +165,21 @@
     parts.legends.replaceChildren(...legends.filter(Boolean));
   }
 
+  /* What of the training frames the strongest region is most like; its place is a button that leads there. */
+  function showPeak(index) {
+    const near = maps.peek(table.place(index), "nearest/places");
+    if (!near) return;
+    const { peak } = near.head;
+    if (!peak) {
+      parts.peak.textContent = "No pixel reaches the threshold of the score.";
+      return;
+    }
+    const [x, y] = peak.at, [height, width] = stage.size();
+    parts.peak.replaceChildren(
+      element("button", { type: "button", onclick: () => state.set({ probe: `${x},${y}` }) }, `highest ${peak.score} ${format(peak.value)} at ${x}, ${y}`),
+      " most like ", legend.mostLike(near, [(x + 0.5) / width, (y + 0.5) / height]));
+  }
+
   /* How much of the frame, of its labelled anomaly and of the rest lies at or above the threshold. */
   function showFlagged(index) {
     const { flags, threshold, score } = state.get();
@@ -172,7 +189,7 @@
       parts.flagged.textContent = "";
       return;
     }
-    const label = table.has(index, "anomaly") ? maps.peek(table.place(index), "anomaly") : null;
+    const label = table.has(index, "label/anomaly") ? maps.peek(table.place(index), "label/anomaly") : null;
     const flagged = [0, 0], pixels = [0, 0];
     let all = 0;
     for (let i = 0; i < map.codes.length; i++) {

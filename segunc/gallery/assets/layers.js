@@ -13,7 +13,7 @@
   function needs(layer) {
     const name = plain(layer);
     if (name === "image") return [];
-    if (name === "error") return [`${modelOf(layer)}prediction`, "truth"];
+    if (name === "error") return [`${modelOf(layer)}prediction`, "label/truth"];
     return [layer];
   }
 
@@ -22,13 +22,13 @@
   /* All layers that a frame of this page has, in the order of the list. */
   const models = page.compared ? ["", OTHER] : [""];
   const every = ["image", ...models.map((m) => `${m}prediction`), ...models.flatMap((m) => table.scores.map((s) => `${m}${s}`)),
-    ...models.map((m) => `${m}error`), "truth", "anomaly"]
+    ...models.map((m) => `${m}error`), "label/truth", "label/anomaly"]
     .filter((layer) => (layer === "image" ? table.everHas("image") : needs(layer).every(table.everHas)));
 
-  const TITLES = { image: "image", prediction: "prediction", error: "error", truth: "ground truth", anomaly: "anomaly label" };
+  const TITLES = { image: "image", prediction: "prediction", error: "error", "label/truth": "ground truth", "label/anomaly": "anomaly label", "nearest/places": "most like" };
   function title(layer) {
     const words = TITLES[plain(layer)] ?? plain(layer);
-    if (!page.compared || ["image", "truth", "anomaly"].includes(layer)) return words;
+    if (!page.compared || ["image", "label/truth", "label/anomaly", "nearest/places"].includes(layer)) return words;
     return `${words} · model ${isOther(layer) ? 2 : 1}`;
   }
 
@@ -39,8 +39,8 @@
     const name = plain(layer);
     if (scoreOf(layer)) colours.paintScore(canvas, maps[0], name);
     else if (name === "prediction") colours.paintClasses(canvas, maps[0]);
-    else if (name === "truth") colours.paintTruth(canvas, maps[0]);
-    else if (name === "anomaly") colours.paintAnomaly(canvas, maps[0]);
+    else if (name === "label/truth") colours.paintTruth(canvas, maps[0]);
+    else if (name === "label/anomaly") colours.paintAnomaly(canvas, maps[0]);
     else if (name === "error") {
       if (maps[0].width !== maps[1].width || maps[0].height !== maps[1].height) {
         throw new Error("prediction and label differ in size");

@@ -43,6 +43,7 @@
       this.height = head.height;
       this.codes = codes;
       this.table = valueTable(head);
+      this.head = head;
     }
 
     /* Place of a pixel given as shares 0..1 of the frame's width and height; null outside. */

@@ -15,7 +15,7 @@
         if (table.everHas(`${model}${content}`)) rows.push([`${model}${content}`, layers.title(`${model}${content}`)]);
       }
     }
-    for (const content of ["truth", "anomaly"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
+    for (const content of ["label/truth", "label/anomaly", "nearest/places"]) if (table.everHas(content)) rows.push([content, layers.title(content)]);
     for (const [content, words] of rows) {
       const cell = element("dd", { "data-content": content }, "–");
       cells.set(content, cell);
@@ -25,12 +25,13 @@
   }
 
   function read(content, map, at) {
+    if (content === "nearest/places") return { value: "", text: legend.mostLike(map, at) };
     const place = map.place(...at);
     if (place === null) return null;
     const value = map.value(place), name = content.replace(/^other\//, "");
     if (table.scores.includes(name)) return { value, text: format(value) };
     const id = map.codes[place];
-    if (name === "anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
+    if (name === "label/anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
     return { value: id, text: legend.className(id) };
   }
 
@@ -79,8 +80,8 @@
     point = null;
     state.set(changes);
     fill();
-    const said = [...cells].filter(([content]) => ["prediction", state.get().score, "truth", "anomaly"].includes(content));
-    announce(`${at.join(", ")}: ${said.map(([content, cell]) => `${content} ${cell.textContent}`).join(", ")}`);
+    const said = [...cells].filter(([content]) => ["prediction", state.get().score, "label/truth", "label/anomaly"].includes(content));
+    announce(`${at.join(", ")}: ${said.map(([content, cell]) => `${layers.title(content)} ${cell.textContent}`).join(", ")}`);
   }
 
   function onKey(event) {

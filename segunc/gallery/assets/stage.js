@@ -83,7 +83,7 @@
     });
     const [picture, label, ...parts] = await Promise.all([
       loadPhoto(index),
-      current.outline && table.objects(index) ? get("anomaly") : null,
+      current.outline && table.objects(index) ? get("label/anomaly") : null,
       ...wanted.map(async ({ layer, flagged }) => ({
         maps: layer ? await Promise.all(layers.needs(layer).map(get)) : [],
         flagged: flagged ? await get(flagged) : null,

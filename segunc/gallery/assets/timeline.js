@@ -138,7 +138,7 @@
     const lines = [`${segunc.filters.statisticWords(current.statistic)} ${current.score} of every frame`];
     if (page.compared) lines.push("orange: the other model");
     lines.push("▾ peaks");
-    if (table.everHas("anomaly")) lines.push("blue below: labelled anomaly");
+    if (table.everHas("label/anomaly")) lines.push("blue below: labelled anomaly");
     legend.textContent = lines.join(" · ");
     canvas.setAttribute("aria-valuenow", index + 1);
     canvas.setAttribute("aria-valuemax", table.count);
