@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -20,6 +20,11 @@ _SELECTIVE = {
     **{"aurc": "AURC", "augrc": "AUGRC", "ause": "AUSE", "failure_auroc": "failure AUROC"},
     **{"failure_aupr": "failure AUPR", "pavpu": "PAvPU"},
 }
+_OBJECTS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "found": "found"}
+_FLAGGED = {
+    **{"threshold": "threshold", "share": "share", "regions_per_frame": "regions/frame"},
+    **{"frames_with_region": "frames with one", "precision": "precision", "recall": "recall"},
+}
 _MISSING = "-"
 
 
@@ -27,7 +32,12 @@ def format_metrics(result: Mapping[str, Any]) -> str:
     """The result as a plain table of fractions of 1, without a line break at its end."""
     parts = [
         *(_protocol(result, protocol) for protocol in ("pooled", "per-image", "smiyc")),
-        *(*_components(result), *_classes(result), _selective(result)),
+        *(
+            _objects(result, "size", "size in pixels"),
+            _objects(result, "distance", "place in the frame"),
+            _groups(result),
+        ),
+        *(*_components(result), *_classes(result), _selective(result), *_flagged(result)),
         *(_intervals(result), _missing(result), _left_out(result)),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -46,7 +56,7 @@ def _protocol(result: Mapping[str, Any], protocol: str) -> str:
     if pixels and protocol == "pooled":
         # The AUPR of a random score is this share, so no AUPR can be read without it.
         title += f"; share of anomaly pixels {counts['anomaly_pixels'] / pixels:.4f}"
-    return f"{title}\n{_columns(rows, _PIXELS)}"
+    return f"{title}\n{_columns(rows.items(), _PIXELS)}"
 
 
 def _components(result: Mapping[str, Any]) -> list[str]:
@@ -55,7 +65,53 @@ def _components(result: Mapping[str, Any]) -> list[str]:
     for track in tracks:
         rows = {name: values["components"][track] or {} for name, values in result["scores"].items()}
         title = f"Components, {track}, mode {result['component_mode']}, at the best-F1 threshold of smiyc"
-        tables.append(f"{title}\n{_columns(rows, _COMPONENTS)}")
+        tables.append(f"{title}\n{_columns(rows.items(), _COMPONENTS)}")
+    return tables
+
+
+def _objects(result: Mapping[str, Any], kind: str, what: str) -> str:
+    rows = {name: values[kind] for name, values in result["scores"].items() if kind in values}
+    # The objects are the same for all scores; a bin without one has no numbers.
+    bins = {name: values for name, values in next(iter(rows.values()), {}).items() if values["objects"]}
+    title = (
+        f"Anomalous objects by {what}, against all normal pixels\n"
+        "  found: share of objects, half of whose pixels are above what flags 5 % of normal pixels"
+    )
+    heads = {
+        name: f"{name}: {values['objects']:,} objects, {values['pixels']:,} pixels" for name, values in bins.items()
+    }
+    return _blocks(
+        title, {head: {score: v[name] for score, v in rows.items()} for name, head in heads.items()}, _OBJECTS
+    )
+
+
+def _groups(result: Mapping[str, Any]) -> str:
+    frames = result["counts"].get("groups", {})
+    blocks: dict[str, dict[str, Mapping[str, Any]]] = {}
+    columns = {key: _PIXELS[key] for key in ("auroc", "aupr", "fpr95")}
+    for name, values in result["scores"].items():
+        for group, numbers in values.get("groups", {}).items():
+            found = dict(numbers["pooled"])
+            for track, components in numbers.get("components", {}).items():
+                columns[track] = f"mean F1, {track}"
+                found[track] = components["mean_f1"]
+            blocks.setdefault(f"{group}: {_frames(frames[group])}", {})[name] = found
+    return _blocks("Anomaly scores by group of frames, pooled", blocks, columns)
+
+
+def _flagged(result: Mapping[str, Any]) -> list[str]:
+    rows: Mapping[str, Any] = result.get("flagged", {})
+    if not rows:
+        return []
+    corruption = result.get("run", {}).get("corruption")
+    of = f", images corrupted by {corruption}" if corruption else ""
+    smallest = result["flagged_regions_from"]
+    title = f"Flagged at a threshold{of}: share of known pixels, regions of at least {smallest} pixels"
+    tables = [f"{title}\n{_columns(rows.items(), _FLAGGED)}"]
+    if by_class := {name: values["by_class"] for name, values in rows.items() if "by_class" in values}:
+        table = [["class", *by_class]]
+        table += [[c, *(_number(v[c]) for v in by_class.values())] for c in next(iter(by_class.values()))]
+        tables.append(f"Flagged share of the pixels of each class{of}\n{_table(table)}")
     return tables
 
 
@@ -76,7 +132,7 @@ def _selective(result: Mapping[str, Any]) -> str:
     if not result["selective"]:
         return ""
     title = "Selective prediction and failure detection, over the same pixels"
-    return f"{title}\n{_columns(result['selective'], _SELECTIVE)}"
+    return f"{title}\n{_columns(result['selective'].items(), _SELECTIVE)}"
 
 
 def _intervals(result: Mapping[str, Any]) -> str:
@@ -97,15 +153,27 @@ def _intervals(result: Mapping[str, Any]) -> str:
     return f"95 % intervals (Poisson bootstrap, {of.strip()})\n{_table([['number', 'value', 'interval'], *rows])}"
 
 
-def _columns(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+def _columns(rows: Collection[tuple[str, Mapping[str, Any]]], columns: Mapping[str, str]) -> str:
     """A row for each score; columns that no row has are left out."""
-    present = {key: title for key, title in columns.items() if any(key in values for values in rows.values())}
+    present = {key: title for key, title in columns.items() if any(key in values for _, values in rows)}
     table = [["score", *present.values()]]
     table += [
         [name, *(_number(values.get(key), ".4g" if key == "threshold" else ".4f") for key in present)]
-        for name, values in rows.items()
+        for name, values in rows
     ]
     return _table(table)
+
+
+def _blocks(title: str, blocks: Mapping[str, Mapping[str, Mapping[str, Any]]], columns: Mapping[str, str]) -> str:
+    """One table in blocks, each below its heading, with a row for each score; empty without a block."""
+    if not blocks:
+        return ""
+    rows = [(f"  {name}", values) for block in blocks.values() for name, values in block.items()]
+    lines, place = _columns(rows, columns).splitlines(), 2
+    for head, block in blocks.items():
+        lines.insert(place, f"  {head}")
+        place += len(block) + 1
+    return "\n".join([title, *lines])
 
 
 def _missing(result: Mapping[str, Any]) -> str:

@@ -1,0 +1,104 @@
+"""Anomalous objects: which bin each belongs to, its pixels by score, and whether half of it stands out.
+
+An object is an 8-connected component of the pixels that are labelled as an anomaly. All objects of a set fall into B bins, by their
+pixels or by where they stand (:data:`RULES`), and the pixels of a bin are set against *all* normal pixels of the set; objects of
+other bins are left out. An object is **found** where at least half of its pixels score at or above the lowest threshold that flags
+at most 5 % (:data:`FOUND_AT`) of the normal pixels of the set. That is so if and only if its upper median, the ceil(n / 2)-th
+highest of its n scores, does; so one count of each object, at the key of its upper median, tells it at any threshold, and the
+threshold that only the whole set knows needs no second pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.maps.encoding import score_keys
+from segunc.metrics.counting import KEYS, Counts, auroc, average_precision, detection_curve, fpr_at_recall
+
+FOUND_AT = 0.05
+"""Share of the normal pixels that is flagged at the threshold at which objects are looked for, at most."""
+NO_OBJECT = "no labelled object belongs here"
+OBJECT_NUMBERS = ("auroc", "aupr", "fpr95", "found", "objects", "pixels")
+SIZES = (100.0, 500.0, 2_500.0, 10_000.0, 50_000.0)
+"""Edges between bins of sizes in pixels, each five times the last: of frames of 360 x 640 to 720 x 1280 that is from specks of the
+annotation to a tenth of the frame and more."""
+BANDS = (0.6, 0.8)
+"""Edges between far, middle and near, as shares of the frame's height from its top: on a flat road a level camera with its horizon
+at 0.5 sees 0.6 three times as far away as 0.8. No camera is known here, so this is a place in the picture, no distance in metres."""
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The N objects of one frame."""
+
+    number: npt.NDArray[np.int32]  # [H, W] that of the object of each pixel, from 1; 0 outside
+    pixels: npt.NDArray[np.int64]  # [N]
+    lowest: npt.NDArray[np.float64]  # [N] lower edge of its lowest row, as a share of the frame's height in 0..1
+
+    @classmethod
+    def of(cls, anomaly: npt.NDArray[np.uint8]) -> Objects:
+        """Those of an anomaly label ``[H, W]`` (1: anomaly)."""
+        _, number, known, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
+        ends = known[1:, cv2.CC_STAT_TOP] + known[1:, cv2.CC_STAT_HEIGHT]
+        return cls(np.asarray(number, np.int32), known[1:, cv2.CC_STAT_AREA].astype(np.int64), ends / len(anomaly))
+
+
+Rule = Callable[[Objects], npt.NDArray[np.number[Any]]]
+"""What is known of each object of a frame, ``[N]``; edges cut it into bins, the lower edge of a bin belonging to it."""
+RULES: dict[str, Rule] = {
+    "size": lambda objects: objects.pixels,
+    "relative-size": lambda objects: objects.pixels / objects.number.size,
+    "distance": lambda objects: objects.lowest,
+}
+
+
+def object_counts(stored: npt.NDArray[Any], objects: Objects, place: npt.NDArray[np.integer], bins: int) -> Counts:
+    """The anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, 65536]``: rows 0 to B - 1 hold the pixels of
+    the objects of a bin, the others its objects, each at the key of its upper median. Counts of frames add.
+
+    Args:
+        stored: the score map ``[H, W]`` in its stored form; see :func:`segunc.maps.encoding.score_keys`, which says what it refuses.
+        objects: of the same frame.
+        place: the bin of each object, ``[N]`` in 0..B-1.
+    """
+    inside = objects.number > 0
+    owner = objects.number[inside] - 1
+    # Sorted by object and, within one, by key.
+    owner, keys = np.divmod(np.sort(owner.astype(np.int64) * KEYS + score_keys(stored[inside])), KEYS)
+    medians = keys[objects.pixels.cumsum() - (objects.pixels + 1) // 2]
+    cells = np.concatenate([place[owner] * KEYS + keys, (bins + place) * KEYS + medians])
+    return np.bincount(cells, minlength=2 * bins * KEYS).reshape(2 * bins, KEYS)
+
+
+def found_threshold(normal: npt.NDArray[np.int64]) -> int:
+    """The lowest key at which at most :data:`FOUND_AT` of the normal pixels, by key ``[K]``, score at or above it; K where even the
+    highest flags more."""
+    flagged = normal[::-1].cumsum()[::-1]
+    return len(normal) - int(np.count_nonzero(flagged * round(1 / FOUND_AT) <= flagged[0]))
+
+
+def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[str, float | None]]:
+    """The numbers of each bin, by name of :data:`OBJECT_NUMBERS`, of all normal pixels by key ``[K]`` and :func:`object_counts`
+    ``[2 B, K]``: AUROC, AUPR and FPR95 of its pixels, the share of its objects that is found (all in 0..1), objects and pixels.
+    None where the counts define none."""
+    bins, threshold = len(counts) // 2, found_threshold(normal)
+    rows: list[dict[str, float | None]] = []
+    for pixels, medians in zip(counts[:bins], counts[bins:], strict=True):
+        curve, objects = detection_curve(np.stack([normal, pixels])), int(medians.sum())
+        found = float(medians[threshold:].sum() / objects) if objects and curve.negatives else None
+        areas = auroc(curve), average_precision(curve), fpr_at_recall(curve)
+        rows.append(dict(zip(OBJECT_NUMBERS, (*areas, found, objects, curve.positives), strict=True)))
+    return rows
+
+
+def bin_names(edges: Sequence[float], form: Callable[[float], str]) -> tuple[str, ...]:
+    """``0-100``, ``100-500``, ..., ``50000+``: each lower edge with the upper one, which belongs to the next bin."""
+    ends = [form(edge) for edge in (0.0, *edges)]
+    return (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+")
