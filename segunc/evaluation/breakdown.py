@@ -4,60 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import NO_ANOMALY_LABEL, ArrayPart, Counts, Forms, Numbers, Part, State
+from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Counts, Forms, Numbers, Part, State
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics.counting import NO_NORMAL
-from segunc.metrics.objects import (
-    BANDS,
-    NO_OBJECT,
-    OBJECT_NUMBERS,
-    RULES,
-    SIZES,
-    bin_names,
-    object_counts,
-    object_numbers,
-)
+from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, object_counts, object_numbers
 
 OTHER = "other"
 """The group of frames whose names a pattern does not match, or a list does not hold."""
 MOST_GROUPS = 100
-KINDS = ("size", "distance")
-"""What objects can be sorted by."""
-
-
-@dataclass(frozen=True)
-class ObjectBins:
-    """A rule of :data:`segunc.metrics.objects.RULES` with edges ``[B - 1]`` and names ``[B]`` of the bins that they make."""
-
-    rule: str
-    edges: tuple[float, ...]
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, kind: str, sizes: Sequence[str] = ()) -> ObjectBins:
-        """Those of a kind of :data:`KINDS`; ``sizes`` are edges in place of the usual ones, in pixels (``500``) or, for frames of
-        any resolution, as shares of the frame (``0.05%``). InputError for another kind, or edges of both forms or that do not rise."""
-        if kind not in KINDS:
-            raise InputError(f"--by {kind}", f"one of {', '.join(KINDS)}", "check the spelling")
-        if kind == "distance":
-            return cls("distance", BANDS, ("far", "middle", "near"))
-        shares = {size.endswith("%") for size in sizes}
-        try:
-            edges = tuple(float(size.removesuffix("%")) for size in sizes) or SIZES
-        except ValueError:
-            edges = ()
-        if not edges or len(shares) > 1 or not np.all(np.diff((0.0, *edges)) > 0) or np.inf in edges:
-            expected = "rising numbers above 0, all of pixels or all with %"
-            raise InputError(f"--sizes {','.join(sizes)}", expected, "e.g. 500,2500,10000 or 0.05%,0.5%,5%")
-        if shares == {True}:
-            return cls("relative-size", tuple(edge / 100 for edge in edges), bin_names(edges, "{:g}%".format))
-        return cls("size", edges, bin_names(edges, "{:.12g}".format))
 
 
 class ByObject(ArrayPart):
@@ -65,10 +24,10 @@ class ByObject(ArrayPart):
     :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, 65536]``: normal pixels, then those of ``object_counts``."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    coarse = 2048  # a set has many bins, and a replicate of each; half the keys of the whole pool
+    coarse = COARSE_KEYS
 
-    def __init__(self, score: str, kind: str, bins: ObjectBins) -> None:
-        self.score, self.bins, self.section = score, bins, ("scores", score, kind)
+    def __init__(self, score: str, bins: ObjectBins) -> None:
+        self.score, self.bins, self.section = score, bins, ("scores", score, bins.kind)
         self.names = tuple((name, number) for name in bins.names for number in OBJECT_NUMBERS)
         self.point = frozenset(name for name in self.names if name[1] in ("objects", "pixels"))
 
@@ -76,9 +35,7 @@ class ByObject(ArrayPart):
         counts, objects = frame.anomaly_counts(self.score), frame.objects
         if counts is None or objects is None:
             return None
-        place = np.searchsorted(self.bins.edges, RULES[self.bins.rule](objects), side="right")
-        rows = object_counts(frame.score(self.score), objects, place, len(self.bins.names))
-        return np.concatenate([counts[:1], rows])
+        return np.concatenate([counts[:1], object_counts(frame.score(self.score), objects, self.bins)])
 
     def refine(self, coarse: Counts) -> Counts:
         return coarse  # no number is a key's value, so they are made of coarse keys as they are

@@ -17,13 +17,14 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.evaluation.breakdown import ByObject, Grouped, ObjectBins, group_frames
+from segunc.evaluation.breakdown import ByObject, Grouped, group_frames
 from segunc.evaluation.flagged import SMALLEST_REGION, FalseAlarms, Hits, Threshold
 from segunc.evaluation.labelled_frame import CONFIDENCE, Array, LabelledFrame
 from segunc.evaluation.parts import PARTS, PROTOCOLS, AnomalyProtocol, Components, Forms, Part, Pooled
 from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, resampled_units
 from segunc.metrics.components import TRACKS, Mode
 from segunc.metrics.counting import NO_ANOMALY, Counts
+from segunc.metrics.objects import ObjectBins
 
 State = TypeVar("State")
 Result = dict[str, Any]  # the content of metrics.json
@@ -42,7 +43,7 @@ class Tally(Generic[State]):
         self.part, self.resampling = part, resampling
         self.frames = 0
         self._counts: list[State] = []
-        self._replicates: Counts | None = None
+        self._sums: Counts | None = None  # [cells of coarse counts, R]
         self._unit: str | None = None
         self._pending: Counts | None = None
 
@@ -70,8 +71,11 @@ class Tally(Generic[State]):
     @property
     def replicates(self) -> Counts | None:
         """int64 ``[R, ...]`` coarse counts of each replicate; None before the first count or without replicates."""
+        total = self.total
         self._flush()
-        return self._replicates
+        if total is None or self._sums is None:
+            return None
+        return self._sums.T.reshape(-1, *self.part.coarsen(total).shape)
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
         """For each number that all frames together define its replicates ``[R]``, NaN where one defines none; moved by the
@@ -81,7 +85,7 @@ class Tally(Generic[State]):
             return {}
         part = self.part
         exact, coarse = part.numbers(total, forms), part.numbers(part.refine(part.coarsen(total)), forms)
-        rows = [part.numbers(part.refine(replicate), forms) for replicate in replicates]
+        rows = [part.numbers(part.refine(np.ascontiguousarray(one)), forms) for one in replicates]
         columns = {}
         for name, value in exact.items():
             near = coarse[name]
@@ -92,11 +96,12 @@ class Tally(Generic[State]):
     def _flush(self) -> None:
         if self._pending is None or self._unit is None:
             return
-        weights = self.resampling.weights(self._unit)
-        if self._replicates is None:
-            self._replicates = np.zeros((len(weights), *self._pending.shape), np.int64)
-        for replicate in np.flatnonzero(weights):
-            self._replicates[replicate] += weights[replicate] * self._pending
+        weights, counts = self.resampling.weights(self._unit), self._pending.ravel()
+        if self._sums is None:
+            self._sums = np.zeros((len(counts), len(weights)), np.int64)
+        # Most cells of a large part stay empty, and the memory of their sums untouched.
+        filled = np.flatnonzero(counts)
+        self._sums[filled] += counts[filled, None] * weights
         self._unit = self._pending = None
 
 
@@ -262,12 +267,11 @@ class Evaluator(Gatherer):
         result["counts"] = {"frames": scored + lost, "frames_scored": scored, "frames_left_out": lost}
         result["counts"] |= {key: self._counts[key] for key in _COUNTS}
         result["counts"]["resampled_units"] = len(self.units)
-        if groups := {t.part.group: t for t in self.tallies if isinstance(t.part, Grouped)}:
-            result["counts"]["groups"] = {
-                name: {"anomaly_frames": tally.frames}
-                | ({} if tally.total is None else dict(zip(("normal_pixels", "anomaly_pixels"), tally.total.sum(1).tolist(), strict=True)))
-                for name, tally in groups.items()
-            }
+        for tally in self.tallies:
+            if isinstance(tally.part, Grouped):
+                normal, anomalous = (0, 0) if tally.total is None else tally.total.sum(1).tolist()
+                counted = {"anomaly_frames": tally.frames, "normal_pixels": normal, "anomaly_pixels": anomalous}
+                result["counts"].setdefault("groups", {})[tally.part.group] = counted
         result["forms"] = {name: self.forms[name] for name in self.score_names if name in self.forms}
         result["left_out"] = list(self._left_out)
         return result
@@ -286,7 +290,7 @@ class Evaluator(Gatherer):
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What is made of the counts; InputError for an unknown track, mode or kind of objects, or edges that are none.
+    """What is made of the counts; InputError for an unknown track or mode, or regions of no pixel.
 
     Component tracks need a second pass; their threshold is that of the protocol ``smiyc``, which is evaluated too.
     """
@@ -298,8 +302,7 @@ class EvaluationOptions:
     resampling: Resampling = NO_INTERVALS
     resample: str = "frame"  # the resampled unit: frame, folder or a regular expression over frame names
     map_classes: Mapping[str, str] | None = None  # class of the network -> of the data set; None: they are the same
-    by: Sequence[str] = ()  # what objects are sorted by: size, distance
-    sizes: Sequence[str] = ()  # edges of sizes, see :meth:`ObjectBins.of`
+    by: Sequence[ObjectBins] = ()  # what objects are sorted by
     groups: str | Mapping[str, str] | None = (
         None  # of frames: a regular expression over their names, or the group of each
     )
@@ -312,8 +315,6 @@ class EvaluationOptions:
                 raise InputError(f"component track '{name}'", f"one of {', '.join(TRACKS)}", "check the spelling")
         if self.mode not in get_args(Mode):
             raise InputError(f"component mode '{self.mode}'", " or ".join(get_args(Mode)), "check the spelling")
-        for kind in self.by:
-            ObjectBins.of(kind, self.sizes)
         if self.smallest_region < 1:
             raise InputError(f"--flag-region {self.smallest_region}", "at least 1 pixel", "1 counts every region")
 
@@ -344,9 +345,8 @@ class EvaluationOptions:
         )
 
     def _breakdown(self, scores: Sequence[str], frames: Collection[str]) -> list[Part[Any]]:
-        bins = {kind: ObjectBins.of(kind, self.sizes) for kind in self.by}
         groups = {} if self.groups is None else group_frames(self.groups, frames)
-        parts: list[Part[Any]] = [ByObject(score, kind, bins[kind]) for score in scores for kind in bins]
+        parts: list[Part[Any]] = [ByObject(score, bins) for score in scores for bins in self.by]
         return [*parts, *(Grouped(Pooled(score), *group) for score in scores for group in groups.items())]
 
     def _flagged(self, scores: Sequence[str], classes: Sequence[str], anomalies: bool) -> list[Part[Any]]:
@@ -383,8 +383,9 @@ def finish(
         return Evaluation(result, evaluator.replicates(), evaluator)
     thresholds = {name: result["scores"][name]["smiyc"]["threshold"] for name in evaluator.score_names}
     known = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
+    sizes = next((bins for bins in options.by if bins.kind == "size"), None)
     parts: list[Part[Any]] = [
-        Components(name, track, known[name], options.mode) for name in known for track in options.tracks
+        Components(name, track, known[name], options.mode, sizes) for name in known for track in options.tracks
     ]
     grouped = {t.part.group: t.part.members for t in evaluator.tallies if isinstance(t.part, Grouped)}
     parts += [Grouped(part, *group) for part in parts for group in grouped.items()]

@@ -29,6 +29,7 @@ from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame, decode_k
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics import calibration, components, counting, segmentation, selective, smiyc
 from segunc.metrics.counting import KEYS, Counts, detection_curve
+from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import SmiycBins
 
 State = TypeVar("State")
@@ -313,25 +314,32 @@ class Components(ArrayPart):
     Replicates keep the threshold: intervals do not contain what another choice of it would change.
     """
 
-    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
 
-    def __init__(self, score: str, track: str, threshold: float, mode: components.Mode) -> None:
-        self.score, self.track, self.threshold, self.mode = score, track, threshold, mode
+    def __init__(
+        self, score: str, track: str, threshold: float, mode: components.Mode, bins: ObjectBins | None = None
+    ) -> None:
+        self.score, self.track, self.threshold, self.mode, self.bins = score, track, threshold, mode, bins
         self.section = ("scores", score, "components", track)
+        own = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
+        self.names = (*own, *(("size", name, "siou_gt") for name in (bins.names if bins else ())))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.anomaly is None:
             return None
         # The benchmark stores scores as float16; floats that were wider are rounded as the pixel protocol rounds them.
         scores = frame.values(self.score).astype(np.float16)
-        return components.component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode)
+        edges = None if self.bins is None else self.bins.pixels(scores.size)
+        return components.component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode, edges)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         result: dict[str, Any] = components.component_result(counts)
-        return {name: result["f1"][name[1]] if name[0] == "f1" else result[name[0]] for name in self.names}
+        values = (result["siou_gt"], result["ppv"], result["mean_f1"], *result["f1"].values())
+        return dict(zip(self.names, (*values, *components.siou_by_size(counts)), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
+        if name[0] == "size":
+            return components.NO_TRUTH_COMPONENT
         return components.undefined_components(counts)[name[0]]
 
 

@@ -54,7 +54,6 @@ def _protocol(result: Mapping[str, Any], protocol: str) -> str:
     else:
         title = f"Anomaly scores, {protocol}: {pixels:,} pixels of {_frames(counts['anomaly_frames'])}"
     if pixels and protocol == "pooled":
-        # The AUPR of a random score is this share, so no AUPR can be read without it.
         title += f"; share of anomaly pixels {counts['anomaly_pixels'] / pixels:.4f}"
     return f"{title}\n{_columns(rows.items(), _PIXELS)}"
 
@@ -70,33 +69,50 @@ def _components(result: Mapping[str, Any]) -> list[str]:
 
 
 def _objects(result: Mapping[str, Any], kind: str, what: str) -> str:
-    rows = {name: values[kind] for name, values in result["scores"].items() if kind in values}
+    rows: dict[str, dict[str, Any]] = {}
+    columns = dict(_OBJECTS)
+    for score, values in result["scores"].items():
+        for name, numbers in values.get(kind, {}).items():
+            # Of distance, components hold nothing.
+            tracks = {
+                track: found[kind][name]["siou_gt"]
+                for track, found in values.get("components", {}).items()
+                if found and kind in found
+            }
+            columns |= {track: f"sIoU_gt, {track}" for track in tracks}
+            rows.setdefault(score, {})[name] = numbers | tracks
     # The objects are the same for all scores; a bin without one has no numbers.
-    bins = {name: values for name, values in next(iter(rows.values()), {}).items() if values["objects"]}
+    blocks = {
+        f"{name}: {values['objects']:,} objects, {_share(values['pixels'], result['counts']['normal_pixels'])}": {
+            score: numbers[name] for score, numbers in rows.items()
+        }
+        for name, values in next(iter(rows.values()), {}).items()
+        if values["objects"]
+    }
     title = (
-        f"Anomalous objects by {what}, against all normal pixels\n"
+        f"Anomalous objects by {what}, their pixels against all normal pixels\n"
         "  found: share of objects, half of whose pixels are above what flags 5 % of normal pixels"
     )
-    heads = {
-        name: f"{name}: {values['objects']:,} objects, {values['pixels']:,} pixels" for name, values in bins.items()
-    }
-    return _blocks(
-        title, {head: {score: v[name] for score, v in rows.items()} for name, head in heads.items()}, _OBJECTS
-    )
+    return _blocks(title, blocks, columns)
 
 
 def _groups(result: Mapping[str, Any]) -> str:
-    frames = result["counts"].get("groups", {})
-    blocks: dict[str, dict[str, Mapping[str, Any]]] = {}
     columns = {key: _PIXELS[key] for key in ("auroc", "aupr", "fpr95")}
-    for name, values in result["scores"].items():
-        for group, numbers in values.get("groups", {}).items():
-            found = dict(numbers["pooled"])
-            for track, components in numbers.get("components", {}).items():
-                columns[track] = f"mean F1, {track}"
-                found[track] = components["mean_f1"]
-            blocks.setdefault(f"{group}: {_frames(frames[group])}", {})[name] = found
+    blocks: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for group, counts in result["counts"].get("groups", {}).items():
+        share = _share(counts["anomaly_pixels"], counts["normal_pixels"])
+        block = blocks.setdefault(f"{group}: {_frames(counts['anomaly_frames'])}, {share}", {})
+        for name, values in result["scores"].items():
+            numbers = values["groups"][group]
+            tracks = {track: found["mean_f1"] for track, found in numbers.get("components", {}).items()}
+            columns |= {track: f"mean F1, {track}" for track in tracks}
+            block[name] = numbers["pooled"] | tracks
     return _blocks("Anomaly scores by group of frames, pooled", blocks, columns)
+
+
+def _share(anomalous: int, normal: int) -> str:
+    """The AUPR of a random score is this share, so no AUPR can be read without it."""
+    return f"{anomalous:,} anomaly pixels, a share of {anomalous / max(anomalous + normal, 1):.2g}"
 
 
 def _flagged(result: Mapping[str, Any]) -> list[str]:
@@ -105,10 +121,11 @@ def _flagged(result: Mapping[str, Any]) -> list[str]:
         return []
     corruption = result.get("run", {}).get("corruption")
     of = f", images corrupted by {corruption}" if corruption else ""
-    smallest = result["flagged_regions_from"]
-    title = f"Flagged at a threshold{of}: share of known pixels, regions of at least {smallest} pixels"
-    tables = [f"{title}\n{_columns(rows.items(), _FLAGGED)}"]
+    tables = [f"Flagged pixels, at or above a threshold{of}\n{_columns(rows.items(), _FLAGGED)}"]
     if by_class := {name: values["by_class"] for name, values in rows.items() if "by_class" in values}:
+        tables[0] += (
+            f"\n  share: of known pixels; regions: flagged ones of at least {result['flagged_regions_from']} pixels"
+        )
         table = [["class", *by_class]]
         table += [[c, *(_number(v[c]) for v in by_class.values())] for c in next(iter(by_class.values()))]
         tables.append(f"Flagged share of the pixels of each class{of}\n{_table(table)}")
@@ -141,6 +158,7 @@ def _intervals(result: Mapping[str, Any]) -> str:
     shown += [(("calibration", "ece"), "ECE"), (("calibration", "nll"), "NLL")]
     for name in result["scores"]:
         shown += [(("scores", name, "pooled", key), f"{name} {_PIXELS[key]}") for key in ("auroc", "aupr", "fpr95")]
+    shown += [(("flagged", name, "share"), f"{name} flagged") for name in result.get("flagged", {})]
     rows = [
         [what, f"{reduce(getitem, path, result):.4f}", "[{:.4f}, {:.4f}]".format(*result["intervals"][".".join(path)])]
         for path, what in shown
@@ -208,6 +226,8 @@ def _frames(number: int) -> str:
 
 
 def _number(value: float | None, form: str = ".4f") -> str:
+    # Shares of small things and of rare alarms would be left with one digit.
+    form = ".1e" if value and form == ".4f" and abs(value) < 1e-3 else form
     return _MISSING if value is None else format(value, form)
 
 

@@ -21,6 +21,7 @@ from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps
 from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
+from segunc.metrics.objects import ObjectBins
 from segunc.options import EvaluateOptions
 from segunc.verbs.labels import label_arguments, split_samples
 
@@ -61,8 +62,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         resampling=Resampling(options.replicates),
         resample=options.resample,
         map_classes=options.map_classes,
-        by=[kind for kind in options.by if kind != "none"],
-        sizes=options.sizes,
+        by=[ObjectBins.of(kind, options.sizes) for kind in options.by if kind != "none"],
         groups=options.groups,
         flag=read_thresholds(options.flag),
         smallest_region=options.flag_region,
