@@ -384,11 +384,10 @@ def finish(
     thresholds = {name: result["scores"][name]["smiyc"]["threshold"] for name in evaluator.score_names}
     known = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
     sizes = next((bins for bins in options.by if bins.kind == "size"), None)
-    parts: list[Part[Any]] = [
-        Components(name, track, known[name], options.mode, sizes) for name in known for track in options.tracks
-    ]
     grouped = {t.part.group: t.part.members for t in evaluator.tallies if isinstance(t.part, Grouped)}
-    parts += [Grouped(part, *group) for part in parts for group in grouped.items()]
+    parts: list[Part[Any]] = []
+    for given in ((name, track, known[name], options.mode) for name in known for track in options.tracks):
+        parts += [Components(*given, sizes), *(Grouped(Components(*given), *group) for group in grouped.items())]
     second = Gatherer(parts, options.resampling, evaluator.unit)
     for frame in again() if parts else ():
         second.add(frame)

@@ -9,6 +9,7 @@ from operator import getitem
 from typing import Any
 
 from segunc.evaluation.compare import first_of
+from segunc.metrics.objects import NO_OBJECT
 
 _PIXELS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "best_f1": "best F1", "threshold": "threshold"}
 _COMPONENTS = {"siou_gt": "sIoU_gt", "ppv": "PPV", "mean_f1": "mean F1"}
@@ -37,7 +38,7 @@ def format_metrics(result: Mapping[str, Any]) -> str:
             _objects(result, "distance", "place in the frame"),
             _groups(result),
         ),
-        *(*_components(result), *_classes(result), _selective(result), *_flagged(result)),
+        *(_groups(result), *_components(result), *_classes(result), _selective(result), *_flagged(result)),
         *(_intervals(result), _missing(result), _left_out(result)),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -200,7 +201,8 @@ def _missing(result: Mapping[str, Any]) -> str:
     classes = bool(result["segmentation"]["per_class"])
     asked = {"scores": bool(result["scores"]), "segmentation": classes, "calibration": classes}
     for path, why in result["reasons"].items():
-        if asked.get(path.split(".")[0], True):  # what nobody asked for stays in the file
+        # What nobody asked for, and objects that are not there, stay in the file.
+        if asked.get(path.split(".")[0], True) and why != NO_OBJECT:
             by_reason.setdefault(why, []).append(path)
     lines = [f"  {first_of(paths)}: {why}" for why, paths in by_reason.items()]
     return "\n".join(["Not available", *lines]) if lines else ""

@@ -80,8 +80,8 @@ class ObjectBins:
             expected = "rising numbers above 0, all of pixels or all with %"
             raise InputError(f"--sizes {','.join(sizes)}", expected, "e.g. 500,2500,10000 or 0.05%,0.5%,5%")
         relative = forms == {True}
-        ends = [f"{edge:.12g}{'%' if relative else ''}" for edge in (0.0, *edges)]
-        names = (*(f"{low}-{high}" for low, high in pairwise(ends)), f"{ends[-1]}+")
+        ends, unit = [f"{edge:.12g}" for edge in (0.0, *edges)], "%" if relative else ""
+        names = (*(f"{low}-{high}{unit}" for low, high in pairwise(ends)), f"{ends[-1]}{unit}+")
         return cls(kind, tuple(edge / 100 for edge in edges) if relative else edges, names, relative)
 
     def pixels(self, frame: int) -> npt.NDArray[np.float64]:
