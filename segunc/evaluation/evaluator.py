@@ -181,8 +181,8 @@ class Evaluator(Gatherer):
 
     Every frame with an anomaly label must bring all the scores; ``classes`` are the label map (a mapping where the network has other
     classes) or the class names by train id, None where no class labels are evaluated, and ``protocols`` none where no anomaly labels
-    are. ``unit_codes`` as of :class:`LabelledFrame`; ``further`` parts count beside all those that there are. InputError: a name comes twice, a protocol is unknown, or there is nothing to
-    evaluate.
+    are. ``unit_codes`` as of :class:`LabelledFrame`; ``further`` parts count beside those of :data:`PARTS`. InputError: a name comes
+    twice, a protocol is unknown, or there is nothing to evaluate.
     """
 
     def __init__(
@@ -303,9 +303,7 @@ class EvaluationOptions:
     resample: str = "frame"  # the resampled unit: frame, folder or a regular expression over frame names
     map_classes: Mapping[str, str] | None = None  # class of the network -> of the data set; None: they are the same
     by: Sequence[ObjectBins] = ()  # what objects are sorted by
-    groups: str | Mapping[str, str] | None = (
-        None  # of frames: a regular expression over their names, or the group of each
-    )
+    groups: str | Mapping[str, str] | None = None  # of frames: a pattern of their names, or the group of each
     flag: Mapping[str, Threshold] = field(default_factory=dict)  # score -> from which value on its pixels are flagged
     smallest_region: int = SMALLEST_REGION  # pixels from which on a flagged region counts
 

