@@ -69,17 +69,18 @@ def image_size(text: str) -> Size:
     return height, width
 
 
-def by_name(parts: str | Iterable[str], read: Callable[[str], Value], form: str) -> dict[str, Value]:
-    """``a=X,b=Y``, or its parts, as a dictionary; ``form`` is for the message."""
+def by_name(parts: str | Iterable[Sequence[str]], read: Callable[[str], Value], form: str) -> dict[str, Value]:
+    """``a=X,b=Y``, or its pairs, as a dictionary; ``form`` is for the message."""
     found: dict[str, Value] = {}
-    for part in comma_list(parts) if isinstance(parts, str) else parts:
-        name, _, value = part.partition("=")
+    for part in (word.split("=", 1) for word in comma_list(parts)) if isinstance(parts, str) else parts:
+        try:
+            name, value = part
+            read_value = read(value)
+        except ValueError:
+            raise ArgumentTypeError(f"'{'='.join(part)}' is not {form}") from None
         if name.strip() in found:
             raise ArgumentTypeError(f"'{name.strip()}' is given twice")
-        try:
-            found[name.strip()] = read(value)
-        except ValueError:
-            raise ArgumentTypeError(f"'{part}' is not {form}") from None
+        found[name.strip()] = read_value
     return found
 
 
@@ -125,7 +126,7 @@ def named_pairs(text: str, columns: str, form: str) -> dict[str, str]:
             raise ValueError
         return value.strip()
 
-    parts: str | list[str] = text
+    parts: str | list[list[str]] = text
     if text.endswith(".csv"):
         try:
             with open(text, newline="", encoding="utf-8") as file:
@@ -134,7 +135,7 @@ def named_pairs(text: str, columns: str, form: str) -> dict[str, str]:
             raise ArgumentTypeError(f"{text} cannot be read as CSV ({error})") from None
         if ",".join(header) != columns:
             raise ArgumentTypeError(f"the first line of {text} is '{','.join(header)}'; expected {columns}")
-        parts = ["=".join(row) for row in rows if row]
+        parts = [row for row in rows if row]
     pairs = by_name(parts, name, form)
     if not pairs:
         raise ArgumentTypeError(f"'{text}' names nothing; expected {form}")

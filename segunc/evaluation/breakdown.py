@@ -9,9 +9,9 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Counts, Forms, Numbers, Part, State
+from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Forms, Numbers, Part, State
 from segunc.evaluation.resampling import NumberPath
-from segunc.metrics.counting import NO_NORMAL
+from segunc.metrics.counting import NO_NORMAL, Counts
 from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, object_counts, object_numbers
 
 OTHER = "other"

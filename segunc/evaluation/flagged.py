@@ -17,9 +17,9 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.evaluation.compare import load_results
 from segunc.evaluation.labelled_frame import Array, LabelledFrame, decode_keys
-from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Counts, Forms, Numbers
+from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Numbers
 from segunc.evaluation.resampling import NumberPath
-from segunc.metrics.counting import KEYS, NO_ANOMALY
+from segunc.metrics.counting import KEYS, NO_ANOMALY, Counts
 from segunc.scores import SCORES, present_name
 
 SMALLEST_REGION = 50

@@ -133,12 +133,12 @@ def metrics_tables(metrics: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         rows = [row(name, v, _COLUMNS, f"scores.{name}.{protocol}") for name, v in named.items() if v is not None]
         tables.append((f"Anomaly detection, {protocol} pixels", list(_COLUMNS.values()), rows))
     for kind, columns in (("size", _OBJECTS), ("distance", _OBJECTS), ("groups", _COLUMNS)):
-        named = {name: (entry or {}).get(kind, {}) for name, entry in scores.items()}
+        parts = dict.fromkeys(part for entry in scores.values() for part in (entry or {}).get(kind, ()))
         rows = [
-            row(f"{part}, {name}", values[part].get("pooled", values[part]), columns, f"scores.{name}.{kind}.{part}")
-            for part in next(iter(named.values()), ())
-            for name, values in named.items()
-            if values[part].get("objects") != 0
+            row(f"{part}, {name}", v.get("pooled", v), columns, f"scores.{name}.{kind}.{part}")
+            for part in parts
+            for name, v in ((name, ((entry or {}).get(kind) or {}).get(part, {})) for name, entry in scores.items())
+            if v and v.get("objects") != 0
         ]
         tables.append((f"Anomaly detection by {kind}", list(columns.values()), rows))
     alarms = [row(name, v, _FLAGGED, f"flagged.{name}") for name, v in (metrics.get("flagged") or {}).items()]

@@ -90,9 +90,9 @@ class ObjectBins:
 
     def place(self, objects: Objects) -> npt.NDArray[np.intp]:
         """The bin of each object of a frame, ``[N]``."""
-        by_place = self.kind == "distance"
-        known = (self.edges, objects.lowest) if by_place else (self.pixels(objects.number.size), objects.pixels)
-        return np.searchsorted(*known, side="right")
+        if self.kind == "distance":
+            return np.searchsorted(self.edges, objects.lowest, side="right")
+        return np.searchsorted(self.pixels(objects.number.size), objects.pixels, side="right")
 
 
 def object_counts(stored: npt.NDArray[Any], objects: Objects, bins: ObjectBins) -> Counts:

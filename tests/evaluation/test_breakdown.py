@@ -126,10 +126,10 @@ def test_the_tables_show_the_bins_that_hold_objects() -> None:
 def test_groups_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "groups.csv"
     path.write_text("frame,group\nseq/a=1,day\nseq/b,night drive\n")
-    with pytest.raises(ArgumentTypeError, match="is not FRAME,GROUP"):
-        frame_groups(str(path.rename(tmp_path / "odd.csv")))
-    path.write_text("frame,group\nseq/a,day\nseq/b,night drive\n")
-    assert frame_groups(str(path)) == {"seq/a": "day", "seq/b": "night drive"}
+    assert frame_groups(str(path)) == {"seq/a=1": "day", "seq/b": "night drive"}
+    path.write_text("frame,group\nseq/a,1,day\n")
+    with pytest.raises(ArgumentTypeError, match="'seq/a=1=day' is not FRAME,GROUP"):
+        frame_groups(str(path))
     path.write_text("name,group\nseq/a,day\n")
     with pytest.raises(ArgumentTypeError, match="'name,group'; expected frame,group"):
         frame_groups(str(path))
