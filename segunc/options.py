@@ -69,17 +69,18 @@ def image_size(text: str) -> Size:
     return height, width
 
 
-def by_name(parts: str | Iterable[str], read: Callable[[str], Value], form: str) -> dict[str, Value]:
-    """``a=X,b=Y``, or its parts, as a dictionary; ``form`` is for the message."""
+def by_name(parts: str | Iterable[Sequence[str]], read: Callable[[str], Value], form: str) -> dict[str, Value]:
+    """``a=X,b=Y``, or its pairs, as a dictionary; ``form`` is for the message."""
     found: dict[str, Value] = {}
-    for part in comma_list(parts) if isinstance(parts, str) else parts:
-        name, _, value = part.partition("=")
+    for part in (word.split("=", 1) for word in comma_list(parts)) if isinstance(parts, str) else parts:
+        try:
+            name, value = part
+            read_value = read(value)
+        except ValueError:
+            raise ArgumentTypeError(f"'{'='.join(part)}' is not {form}") from None
         if name.strip() in found:
             raise ArgumentTypeError(f"'{name.strip()}' is given twice")
-        try:
-            found[name.strip()] = read(value)
-        except ValueError:
-            raise ArgumentTypeError(f"'{part}' is not {form}") from None
+        found[name.strip()] = read_value
     return found
 
 
@@ -117,28 +118,38 @@ def score_ranges(text: str) -> dict[str, tuple[float, float]]:
     return by_name(text, ends, "SCORE=LOW:HIGH, e.g. epistemic=0:0.05")
 
 
-def class_pairs(text: str) -> dict[str, str]:
-    """``road=road,sidewalk=pavement`` as a dictionary, or the same of a CSV file with the columns ``network,dataset``."""
+def named_pairs(text: str, columns: str, form: str) -> dict[str, str]:
+    """``a=b,c=d`` as a dictionary, or the same of a CSV file with these two columns; names without spaces around them."""
 
-    def class_name(value: str) -> str:
+    def name(value: str) -> str:
         if not value.strip():
             raise ValueError
         return value.strip()
 
-    parts: str | list[str] = text
+    parts: str | list[list[str]] = text
     if text.endswith(".csv"):
         try:
             with open(text, newline="", encoding="utf-8") as file:
                 header, *rows = [*csv.reader(file)] or [[]]
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise ArgumentTypeError(f"{text} cannot be read as CSV ({error})") from None
-        if header != ["network", "dataset"]:
-            raise ArgumentTypeError(f"the first line of {text} is '{','.join(header)}'; expected network,dataset")
-        parts = ["=".join(row) for row in rows if row]
-    pairs = by_name(parts, class_name, "NETWORK_CLASS=DATASET_CLASS, e.g. sidewalk=pavement")
+        if ",".join(header) != columns:
+            raise ArgumentTypeError(f"the first line of {text} is '{','.join(header)}'; expected {columns}")
+        parts = [row for row in rows if row]
+    pairs = by_name(parts, name, form)
     if not pairs:
-        raise ArgumentTypeError(f"'{text}' names no class")
+        raise ArgumentTypeError(f"'{text}' names nothing; expected {form}")
     return pairs
+
+
+def class_pairs(text: str) -> dict[str, str]:
+    """``road=road,sidewalk=pavement`` as a dictionary, or the same of a CSV file with the columns ``network,dataset``."""
+    return named_pairs(text, "network,dataset", "NETWORK_CLASS=DATASET_CLASS, e.g. sidewalk=pavement")
+
+
+def frame_groups(text: str) -> str | dict[str, str]:
+    """A regular expression as it is, or the group of each frame of a CSV file with the columns ``frame,group``."""
+    return named_pairs(text, "frame,group", "FRAME,GROUP") if text.endswith(".csv") else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -417,6 +428,32 @@ class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
     component_mode: Literal["smiyc", "inclusive"] = option(
         "score > threshold as the benchmark cuts (default), or >=", "smiyc"
     )
+    by: Sequence[str] = listed(
+        "anomaly numbers also by size of the connected objects, or by distance, the place of their lowest pixel in the "
+        "frame's height: size, distance, or none (default size)",
+        ["size"],
+    )
+    sizes: Sequence[str] = listed(
+        "edges between sizes of objects, in pixels or as shares of the frame, e.g. 0.05%%,0.5%%,5%% (default "
+        "100,500,2500,10000,50000)",
+        [],
+    )
+    groups: str | Mapping[str, str] | None = option(
+        "anomaly numbers also by groups of frames: what a regular expression finds in their names (its first group, where it "
+        "has one), or a CSV with the columns frame,group; frames without one are the group other",
+        None,
+        metavar="PATTERN|CSV",
+        type=frame_groups,
+    )
+    flag: Sequence[str] = option(
+        "also what thresholds flag: false alarms by class, precision and recall; SCORE=VALUE, or an earlier result, whose "
+        "scores all have one for a recall of 0.8 (default) and 0.95 (may be repeated)",
+        [],
+        metavar="SCORE=VALUE|JSON[:RECALL]",
+        type=comma_list,
+        action="extend",
+    )
+    flag_region: int = option("pixels from which on a flagged region counts (default 50)", 50, metavar="N")
     replicates: int = option("of the bootstrap intervals (default 200; 0: none)", 200, metavar="R")
     resample: str = option(
         "what is resampled: frame (default), folder, or a regular expression; frames with one match stay together",

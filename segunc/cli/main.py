@@ -42,8 +42,9 @@ VERBS = {
     ),
     "evaluate": (
         "metrics from maps on disk, or from a model in one pass",
-        "segunc evaluate --maps maps --anomaly-labels labels --out metrics.json\n"
-        "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --out metrics.json\n"
+        "segunc evaluate --maps maps --anomaly-labels labels --groups ^[a-z_]+ --out metrics.json\n"
+        "  segunc evaluate --model runs/camvid-abnn --dataset camvid --root data/camvid --split test --flag metrics.json:0.8 "
+        "--out camvid.json\n"
         "  segunc evaluate --model runs/cityscapes --dataset camvid --root data/camvid "
         "--map-classes road=road,sidewalk=pavement,car=car,truck=car --out metrics.json",
     ),

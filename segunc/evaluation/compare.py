@@ -25,23 +25,36 @@ from segunc.evaluation.resampling import (
 )
 from segunc.scores import present_name
 
-ABOUT = ("intervals", "reasons", "counts", "left_out", "run", "bootstrap", "unfinished", "component_mode")
+ABOUT = (
+    *("intervals", "reasons", "counts", "left_out", "forms", "run", "bootstrap", "unfinished"),
+    *("component_mode", "flagged_regions_from"),
+)
 """What a result says of its numbers; every other key is a section that holds numbers."""
 HIGHER_IS_BETTER = (
     *("auroc", "aupr", "best_f1", "miou", "accuracy", "siou_gt", "ppv", "mean_f1"),
-    *("failure_auroc", "failure_aupr", "pavpu"),
+    *("failure_auroc", "failure_aupr", "pavpu", "found", "precision", "recall"),
 )
 LOWER_IS_BETTER = (
     *("fpr95", "ece", "adaptive_ece", "classwise_ece", "nll", "brier", "aurc", "augrc", "ause", "failure_fpr95"),
+    *("share", "regions_per_frame", "frames_with_region"),
 )
 _EVALUATED = {
     "scores": ("anomaly_frames", "anomaly_pixels", "normal_pixels"),
     "segmentation": ("labelled_frames", "labelled_pixels"),
 }
 """Section -> counts that must agree for its numbers to be of the same data; the others are as segmentation."""
-BY_SCORE = ("scores", "selective")  # sections of a result that hold a part for each score
+BY_SCORE = ("scores", "selective", "flagged")  # sections of a result that hold a part for each score
 BY_PATH = ("intervals", "reasons")  # parts that hold something for each number, by its dotted path
-HIDDEN = ("threshold", "per_class", "f1")  # parts of a path that are shown only when they are asked for
+HIDDEN = (
+    "threshold",
+    "thresholds",
+    "per_class",
+    "by_class",
+    "f1",
+    "size",
+    "distance",
+    "groups",
+)  # parts of a path that are shown only when they are asked for
 NULL = "—"
 _MINUS = "−"
 _MOST_DECIMALS = 6  # what is smaller is rounding: confidences are counted in float32
@@ -96,7 +109,7 @@ def load_results(paths: Sequence[Path], names: Sequence[str] | None = None) -> l
 
 def higher_is_better(path: NumberPath) -> bool | None:
     """The direction of a number; None where it has none, as a threshold, or is not known."""
-    if path[-1] in LOWER_IS_BETTER:
+    if path[-1] in LOWER_IS_BETTER or path[-2:-1] == ("by_class",):
         return False
     # An IoU of a class and an F1 at a threshold are named by the class and the threshold.
     return True if path[-1] in HIGHER_IS_BETTER or path[-2:-1] in (("per_class",), ("f1",)) else None

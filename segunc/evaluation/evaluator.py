@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, get_args
 
 import numpy as np
@@ -17,11 +17,14 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE, LabelMap
+from segunc.evaluation.breakdown import ByObject, Grouped, group_frames
+from segunc.evaluation.flagged import SMALLEST_REGION, FalseAlarms, Hits, Threshold
 from segunc.evaluation.labelled_frame import CONFIDENCE, Array, LabelledFrame
-from segunc.evaluation.parts import PARTS, PROTOCOLS, AnomalyProtocol, Components, Forms, Part
+from segunc.evaluation.parts import PARTS, PROTOCOLS, AnomalyProtocol, Components, Forms, Part, Pooled
 from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, resampled_units
 from segunc.metrics.components import TRACKS, Mode
 from segunc.metrics.counting import NO_ANOMALY, Counts
+from segunc.metrics.objects import ObjectBins
 
 State = TypeVar("State")
 Result = dict[str, Any]  # the content of metrics.json
@@ -40,7 +43,7 @@ class Tally(Generic[State]):
         self.part, self.resampling = part, resampling
         self.frames = 0
         self._counts: list[State] = []
-        self._replicates: Counts | None = None
+        self._sums: Counts | None = None  # [cells of coarse counts, R]
         self._unit: str | None = None
         self._pending: Counts | None = None
 
@@ -68,8 +71,11 @@ class Tally(Generic[State]):
     @property
     def replicates(self) -> Counts | None:
         """int64 ``[R, ...]`` coarse counts of each replicate; None before the first count or without replicates."""
+        total = self.total
         self._flush()
-        return self._replicates
+        if total is None or self._sums is None:
+            return None
+        return self._sums.T.reshape(-1, *self.part.coarsen(total).shape)
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
         """For each number that all frames together define its replicates ``[R]``, NaN where one defines none; moved by the
@@ -79,7 +85,7 @@ class Tally(Generic[State]):
             return {}
         part = self.part
         exact, coarse = part.numbers(total, forms), part.numbers(part.refine(part.coarsen(total)), forms)
-        rows = [part.numbers(part.refine(replicate), forms) for replicate in replicates]
+        rows = [part.numbers(part.refine(np.ascontiguousarray(one)), forms) for one in replicates]
         columns = {}
         for name, value in exact.items():
             near = coarse[name]
@@ -90,11 +96,12 @@ class Tally(Generic[State]):
     def _flush(self) -> None:
         if self._pending is None or self._unit is None:
             return
-        weights = self.resampling.weights(self._unit)
-        if self._replicates is None:
-            self._replicates = np.zeros((len(weights), *self._pending.shape), np.int64)
-        for replicate in np.flatnonzero(weights):
-            self._replicates[replicate] += weights[replicate] * self._pending
+        weights, counts = self.resampling.weights(self._unit), self._pending.ravel()
+        if self._sums is None:
+            self._sums = np.zeros((len(counts), len(weights)), np.int64)
+        # Most cells of a large part stay empty, and the memory of their sums untouched.
+        filled = np.flatnonzero(counts)
+        self._sums[filled] += counts[filled, None] * weights
         self._unit = self._pending = None
 
 
@@ -174,8 +181,8 @@ class Evaluator(Gatherer):
 
     Every frame with an anomaly label must bring all the scores; ``classes`` are the label map (a mapping where the network has other
     classes) or the class names by train id, None where no class labels are evaluated, and ``protocols`` none where no anomaly labels
-    are. ``unit_codes`` as of :class:`LabelledFrame`. InputError: a name comes twice, a protocol is unknown, or there is nothing to
-    evaluate.
+    are. ``unit_codes`` as of :class:`LabelledFrame`; ``further`` parts count beside those of :data:`PARTS`. InputError: a name comes
+    twice, a protocol is unknown, or there is nothing to evaluate.
     """
 
     def __init__(
@@ -187,6 +194,7 @@ class Evaluator(Gatherer):
         unit_codes: Collection[str] | None = None,
         resampling: Resampling = NO_INTERVALS,
         unit: Callable[[str], str] | None = None,
+        further: Sequence[Part[Any]] = (),
     ) -> None:
         self.score_names = tuple(score_names)
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
@@ -201,7 +209,7 @@ class Evaluator(Gatherer):
             raise InputError("neither scores nor classes to evaluate", "at least one of them")
         self.protocols, self.unit_codes = tuple(protocols), unit_codes
         parts = [part for build in PARTS.values() for part in build(self.score_names, self.classes, self.protocols)]
-        super().__init__(parts, resampling, unit)
+        super().__init__([*parts, *further], resampling, unit)
         self._counts = Counter[str]()
         self._left_out: list[dict[str, str]] = []
 
@@ -259,6 +267,12 @@ class Evaluator(Gatherer):
         result["counts"] = {"frames": scored + lost, "frames_scored": scored, "frames_left_out": lost}
         result["counts"] |= {key: self._counts[key] for key in _COUNTS}
         result["counts"]["resampled_units"] = len(self.units)
+        for tally in self.tallies:
+            if isinstance(tally.part, Grouped):
+                normal, anomalous = (0, 0) if tally.total is None else tally.total.sum(1).tolist()
+                counted = {"anomaly_frames": tally.frames, "normal_pixels": normal, "anomaly_pixels": anomalous}
+                result["counts"].setdefault("groups", {})[tally.part.group] = counted
+        result["forms"] = {name: self.forms[name] for name in self.score_names if name in self.forms}
         result["left_out"] = list(self._left_out)
         return result
 
@@ -266,7 +280,7 @@ class Evaluator(Gatherer):
         if part.needs == "class" and not self.classes:
             return "no class labels were given"
         labelled = self._counts["anomaly_frames" if part.needs == "anomaly" else "labelled_frames"]
-        if 0 < counted < labelled:
+        if 0 < counted < labelled and not isinstance(part, Grouped):
             return f"only {counted} of {labelled} frames with a label hold what it needs"
         ignored = self._counts["ignored_pixels"]
         if part.needs == "anomaly" and labelled and not self._counts["anomaly_pixels"] and ignored:
@@ -276,7 +290,7 @@ class Evaluator(Gatherer):
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """What is made of the counts; InputError for an unknown track or mode.
+    """What is made of the counts; InputError for an unknown track or mode, or regions of no pixel.
 
     Component tracks need a second pass; their threshold is that of the protocol ``smiyc``, which is evaluated too.
     """
@@ -288,6 +302,10 @@ class EvaluationOptions:
     resampling: Resampling = NO_INTERVALS
     resample: str = "frame"  # the resampled unit: frame, folder or a regular expression over frame names
     map_classes: Mapping[str, str] | None = None  # class of the network -> of the data set; None: they are the same
+    by: Sequence[ObjectBins] = ()  # what objects are sorted by
+    groups: str | Mapping[str, str] | None = None  # of frames: a pattern of their names, or the group of each
+    flag: Mapping[str, Threshold] = field(default_factory=dict)  # score -> from which value on its pixels are flagged
+    smallest_region: int = SMALLEST_REGION  # pixels from which on a flagged region counts
 
     def __post_init__(self) -> None:
         for name in self.tracks:
@@ -295,20 +313,49 @@ class EvaluationOptions:
                 raise InputError(f"component track '{name}'", f"one of {', '.join(TRACKS)}", "check the spelling")
         if self.mode not in get_args(Mode):
             raise InputError(f"component mode '{self.mode}'", " or ".join(get_args(Mode)), "check the spelling")
+        if self.smallest_region < 1:
+            raise InputError(f"--flag-region {self.smallest_region}", "at least 1 pixel", "1 counts every region")
 
     def evaluator(
-        self, scores: Sequence[str], classes: LabelMap | None, frames: Iterable[str], *, anomalies: bool, **given: Any
+        self,
+        scores: Sequence[str],
+        classes: LabelMap | None,
+        frames: Iterable[str],
+        *,
+        anomalies: Collection[str] | None,
+        **given: Any,
     ) -> Evaluator:
-        """An evaluator with these options, and further arguments of it; every name of the ``frames`` to come is checked to belong
-        to a resampled unit."""
+        """An evaluator with these options, and further arguments of it; every name of the ``frames`` to come, of which ``anomalies``
+        have an anomaly label (None: none are evaluated), is checked to belong to a resampled unit."""
         if self.map_classes and classes is None:
             raise InputError("--map-classes without class labels", "frames with class labels", "leave it out")
         unit = resampled_units(self.resample)
         for name in frames:
             unit(name)
         wanted = dict.fromkeys((*self.protocols, *(("smiyc",) if self.tracks else ())))
-        protocols: Sequence[AnomalyProtocol] = tuple(wanted) if anomalies else ()
-        return Evaluator(scores, classes, protocols=protocols, resampling=self.resampling, unit=unit, **given)
+        protocols: Sequence[AnomalyProtocol] = () if anomalies is None else tuple(wanted)
+        if self.groups is not None and anomalies is None:
+            raise InputError("--groups without anomaly labels", "frames with anomaly labels", "leave it out")
+        further = [] if anomalies is None else self._breakdown(scores, anomalies)
+        further += self._flagged(scores, classes.classes if classes else (), anomalies is not None)
+        return Evaluator(
+            scores, classes, protocols=protocols, resampling=self.resampling, unit=unit, further=further, **given
+        )
+
+    def _breakdown(self, scores: Sequence[str], frames: Collection[str]) -> list[Part[Any]]:
+        groups = {} if self.groups is None else group_frames(self.groups, frames)
+        parts: list[Part[Any]] = [ByObject(score, bins) for score in scores for bins in self.by]
+        return [*parts, *(Grouped(Pooled(score), *group) for score in scores for group in groups.items())]
+
+    def _flagged(self, scores: Sequence[str], classes: Sequence[str], anomalies: bool) -> list[Part[Any]]:
+        # A result may hold thresholds of other scores too; one that was given for a score was asked for.
+        lost = [name for name, threshold in self.flag.items() if name not in scores and not threshold.source]
+        used = {name: self.flag[name] for name in scores if name in self.flag}
+        if lost or (self.flag and not used):
+            given = f"--flag with a threshold of '{(lost or [*self.flag])[0]}', which is not evaluated"
+            raise InputError(given, f"one of {', '.join(scores)}", "check the name, or name it with --scores")
+        alarms = [FalseAlarms(*one, classes, self.smallest_region) for one in used.items() if classes]
+        return [*alarms, *(Hits(*one) for one in used.items() if anomalies)]
 
 
 @dataclass(frozen=True)
@@ -327,11 +374,18 @@ def finish(
 
     They are counted at the thresholds that the first pass found, over ``again``, its frames with anomaly labels.
     """
+    for name, numbers in result.get("flagged", {}).items():
+        numbers["threshold"] = options.flag[name].value
+        result["flagged_regions_from"] = options.smallest_region
     if not options.tracks or not evaluator.protocols:
         return Evaluation(result, evaluator.replicates(), evaluator)
     thresholds = {name: result["scores"][name]["smiyc"]["threshold"] for name in evaluator.score_names}
     known = {name: threshold for name, threshold in thresholds.items() if threshold is not None}
-    parts = [Components(name, track, known[name], options.mode) for name in known for track in options.tracks]
+    sizes = next((bins for bins in options.by if bins.kind == "size"), None)
+    grouped = {t.part.group: t.part.members for t in evaluator.tallies if isinstance(t.part, Grouped)}
+    parts: list[Part[Any]] = []
+    for given in ((name, track, known[name], options.mode) for name in known for track in options.tracks):
+        parts += [Components(*given, sizes), *(Grouped(Components(*given), *group) for group in grouped.items())]
     second = Gatherer(parts, options.resampling, evaluator.unit)
     for frame in again() if parts else ():
         second.add(frame)

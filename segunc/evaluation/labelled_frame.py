@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from segunc.data.labels import IGNORE
 from segunc.maps.encoding import decode_unit, keys_to_half
 from segunc.maps.score_files import decode_stored
 from segunc.metrics.counting import Counts, check_anomaly_labels, count_scores
+from segunc.metrics.objects import Objects
 from segunc.scores import stored_as_codes
 
 Array = npt.NDArray[Any]
@@ -80,6 +82,11 @@ class LabelledFrame:
 
     def _holds_codes(self, name: str) -> bool:
         return stored_as_codes(name) if self.unit_codes is None else name in self.unit_codes
+
+    @cached_property
+    def objects(self) -> Objects | None:
+        """The anomalous objects of the frame; None without an anomaly label."""
+        return None if self.anomaly is None else Objects.of(self.anomaly)
 
     def anomaly_counts(self, name: str) -> Counts | None:
         """Pixels by key of a score, int64 ``[2, 65536]``, row 1 anomalous; None without an anomaly label."""

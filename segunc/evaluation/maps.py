@@ -61,9 +61,8 @@ def evaluate_maps(
     class_files = label_files(labels, reader.frames)
     chosen = choose_scores(reader, options.scores)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
-    evaluator = options.evaluator(
-        chosen, classes, reader.frames, anomalies=anomaly_labels is not None, unit_codes=codes
-    )
+    marked = None if anomaly_labels is None else anomaly_files
+    evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, unit_codes=codes)
     found = ReviewLabels(anomaly_files, class_files, anomaly_encoding, classes, reader.region)
     inputs = _FrameInputs(reader, chosen, found)
     total = len(reader.frames) + (len(anomaly_files) if options.tracks else 0)

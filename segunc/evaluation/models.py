@@ -54,7 +54,8 @@ def evaluate_model(
         raise InputError(given, f"those of the network: {', '.join(own[:4])}, ...", remedy)
     chosen = list(check_scores(options.scores or DEFAULT_SCORES))
     names = [sample.name for sample in samples]
-    evaluator = options.evaluator(chosen, classes, names, anomalies=anomalies is not None)
+    marked = None if anomalies is None else [sample.name for sample in samples if sample.anomaly is not None]
+    evaluator = options.evaluator(chosen, classes, names, anomalies=marked)
     with tempfile.TemporaryDirectory(prefix="segunc-") as folder, count_frames() as show:
         kept: list[str] = []
         for done, sample in enumerate(samples, start=1):

@@ -29,6 +29,7 @@ from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame, decode_k
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics import calibration, components, counting, segmentation, selective, smiyc
 from segunc.metrics.counting import KEYS, Counts, detection_curve
+from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import SmiycBins
 
 State = TypeVar("State")
@@ -44,12 +45,14 @@ NEEDS_PROBABILITIES = (
     "needs the mean probabilities of all classes, which maps on disk do not hold; evaluate with the model"
 )
 COARSE_KEYS = 4096
+RECALLS = (0.8, 0.95)  # whose thresholds are kept, for --flag
+_AT_RECALL = tuple(("thresholds", f"{recall:g}") for recall in RECALLS)
 _DETECTION = (("auroc",), ("aupr",), ("fpr95",), ("best_f1",), ("threshold",))
 
 
 def coarse_keys(counts: Counts, bins: int) -> Counts:
-    """Counts by key ``[..., 65536]`` with neighbouring keys merged to ``[..., bins]``."""
-    return np.asarray(counts.reshape(*counts.shape[:-1], bins, KEYS // bins).sum(-1), np.int64)
+    """Counts by key ``[..., K]`` with neighbouring keys merged to ``[..., bins]``."""
+    return np.asarray(counts.reshape(*counts.shape[:-1], bins, counts.shape[-1] // bins).sum(-1), np.int64)
 
 
 def fine_keys(coarse: Counts) -> Counts:
@@ -65,11 +68,11 @@ class Part(ABC, Generic[State]):
 
     section: NumberPath  # its place in metrics.json
     names: Sequence[NumberPath]  # of its numbers below the section
-    needs: ClassVar[str]  # the kind of label it needs, ``anomaly`` or ``class``
+    needs: str  # the kind of label it needs, ``anomaly`` or ``class``
     lacks: str  # why all its numbers are None where :meth:`count` gave no counts of any frame
     undefined: ClassVar[str] = "its counts define no number"  # why a number is None where the counts define none
-    point: ClassVar[frozenset[NumberPath]] = frozenset()  # numbers without an interval, thresholds for instance
-    batch: ClassVar[int] = 1  # frames whose counts are kept before they are combined
+    point: frozenset[NumberPath] = frozenset()  # numbers without an interval, thresholds for instance
+    batch: int = 1  # frames whose counts are kept before they are combined
 
     @abstractmethod
     def count(self, frame: LabelledFrame) -> State | None:
@@ -122,9 +125,9 @@ class AnomalyPart(Part[State]):
 
 
 class Pooled(AnomalyPart[Counts], ArrayPart):
-    """All pixels of the set in one pool; equal scores are one threshold."""
+    """All pixels of the set in one pool; equal scores are one threshold. ``thresholds`` are the highest that reach a recall."""
 
-    protocol, names, point = "pooled", _DETECTION, frozenset({("threshold",)})
+    protocol, names, point = "pooled", (*_DETECTION, *_AT_RECALL), frozenset({("threshold",), *_AT_RECALL})
     coarse = COARSE_KEYS
 
     def count(self, frame: LabelledFrame) -> Counts | None:
@@ -135,9 +138,10 @@ class Pooled(AnomalyPart[Counts], ArrayPart):
         best = counting.best_f1(curve)
         if best is None:
             return dict.fromkeys(self.names)
-        threshold = float(decode_keys(forms[self.score], np.array([best[1]], np.uint16))[0])
+        keys = [best[1], *(curve.thresholds[np.argmax(curve.recall >= recall)] for recall in RECALLS)]
+        thresholds = decode_keys(forms[self.score], np.array(keys, np.uint16)).tolist()
         areas = counting.auroc(curve), counting.average_precision(curve), counting.fpr_at_recall(curve)
-        return dict(zip(self.names, (*areas, best[0], threshold), strict=True))
+        return dict(zip(self.names, (*areas, best[0], *thresholds), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return str(detection_curve(counts).undefined)
@@ -310,25 +314,32 @@ class Components(ArrayPart):
     Replicates keep the threshold: intervals do not contain what another choice of it would change.
     """
 
-    names = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
 
-    def __init__(self, score: str, track: str, threshold: float, mode: components.Mode) -> None:
-        self.score, self.track, self.threshold, self.mode = score, track, threshold, mode
+    def __init__(
+        self, score: str, track: str, threshold: float, mode: components.Mode, bins: ObjectBins | None = None
+    ) -> None:
+        self.score, self.track, self.threshold, self.mode, self.bins = score, track, threshold, mode, bins
         self.section = ("scores", score, "components", track)
+        own = (("siou_gt",), ("ppv",), ("mean_f1",), *(("f1", f"{tau:.2f}") for tau in components.TAUS))
+        self.names = (*own, *(("size", name, "siou_gt") for name in (bins.names if bins else ())))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.anomaly is None:
             return None
         # The benchmark stores scores as float16; floats that were wider are rounded as the pixel protocol rounds them.
         scores = frame.values(self.score).astype(np.float16)
-        return components.component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode)
+        edges = None if self.bins is None else self.bins.pixels(scores.size)
+        return components.component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode, edges)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         result: dict[str, Any] = components.component_result(counts)
-        return {name: result["f1"][name[1]] if name[0] == "f1" else result[name[0]] for name in self.names}
+        values = (result["siou_gt"], result["ppv"], result["mean_f1"], *result["f1"].values())
+        return dict(zip(self.names, (*values, *components.siou_by_size(counts)), strict=True))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
+        if name[0] == "size":
+            return components.NO_TRUTH_COMPONENT
         return components.undefined_components(counts)[name[0]]
 
 

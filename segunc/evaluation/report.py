@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any
 
 from segunc.evaluation.compare import first_of
+from segunc.metrics.objects import NO_OBJECT
 
 _PIXELS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "best_f1": "best F1", "threshold": "threshold"}
 _COMPONENTS = {"siou_gt": "sIoU_gt", "ppv": "PPV", "mean_f1": "mean F1"}
@@ -20,6 +21,11 @@ _SELECTIVE = {
     **{"aurc": "AURC", "augrc": "AUGRC", "ause": "AUSE", "failure_auroc": "failure AUROC"},
     **{"failure_aupr": "failure AUPR", "pavpu": "PAvPU"},
 }
+_OBJECTS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "found": "found"}
+_FLAGGED = {
+    **{"threshold": "threshold", "share": "share", "regions_per_frame": "regions/frame"},
+    **{"frames_with_region": "frames with one", "precision": "precision", "recall": "recall"},
+}
 _MISSING = "-"
 
 
@@ -27,7 +33,12 @@ def format_metrics(result: Mapping[str, Any]) -> str:
     """The result as a plain table of fractions of 1, without a line break at its end."""
     parts = [
         *(_protocol(result, protocol) for protocol in ("pooled", "per-image", "smiyc")),
-        *(*_components(result), *_classes(result), _selective(result)),
+        *(
+            _objects(result, "size", "size in pixels"),
+            _objects(result, "distance", "place in the frame"),
+            _groups(result),
+        ),
+        *(_groups(result), *_components(result), *_classes(result), _selective(result), *_flagged(result)),
         *(_intervals(result), _missing(result), _left_out(result)),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -44,9 +55,8 @@ def _protocol(result: Mapping[str, Any], protocol: str) -> str:
     else:
         title = f"Anomaly scores, {protocol}: {pixels:,} pixels of {_frames(counts['anomaly_frames'])}"
     if pixels and protocol == "pooled":
-        # The AUPR of a random score is this share, so no AUPR can be read without it.
         title += f"; share of anomaly pixels {counts['anomaly_pixels'] / pixels:.4f}"
-    return f"{title}\n{_columns(rows, _PIXELS)}"
+    return f"{title}\n{_columns(rows.items(), _PIXELS)}"
 
 
 def _components(result: Mapping[str, Any]) -> list[str]:
@@ -55,7 +65,71 @@ def _components(result: Mapping[str, Any]) -> list[str]:
     for track in tracks:
         rows = {name: values["components"][track] or {} for name, values in result["scores"].items()}
         title = f"Components, {track}, mode {result['component_mode']}, at the best-F1 threshold of smiyc"
-        tables.append(f"{title}\n{_columns(rows, _COMPONENTS)}")
+        tables.append(f"{title}\n{_columns(rows.items(), _COMPONENTS)}")
+    return tables
+
+
+def _objects(result: Mapping[str, Any], kind: str, what: str) -> str:
+    rows: dict[str, dict[str, Any]] = {}
+    columns = dict(_OBJECTS)
+    for score, values in result["scores"].items():
+        for name, numbers in values.get(kind, {}).items():
+            # Of distance, components hold nothing.
+            tracks = {
+                track: found[kind][name]["siou_gt"]
+                for track, found in values.get("components", {}).items()
+                if found and kind in found
+            }
+            columns |= {track: f"sIoU_gt, {track}" for track in tracks}
+            rows.setdefault(score, {})[name] = numbers | tracks
+    # The objects are the same for all scores; a bin without one has no numbers.
+    blocks = {
+        f"{name}: {values['objects']:,} objects, {_share(values['pixels'], result['counts']['normal_pixels'])}": {
+            score: numbers[name] for score, numbers in rows.items()
+        }
+        for name, values in next(iter(rows.values()), {}).items()
+        if values["objects"]
+    }
+    title = (
+        f"Anomalous objects by {what}, their pixels against all normal pixels\n"
+        "  found: share of objects, half of whose pixels are above what flags 5 % of normal pixels"
+    )
+    return _blocks(title, blocks, columns)
+
+
+def _groups(result: Mapping[str, Any]) -> str:
+    columns = {key: _PIXELS[key] for key in ("auroc", "aupr", "fpr95")}
+    blocks: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for group, counts in result["counts"].get("groups", {}).items():
+        share = _share(counts["anomaly_pixels"], counts["normal_pixels"])
+        block = blocks.setdefault(f"{group}: {_frames(counts['anomaly_frames'])}, {share}", {})
+        for name, values in result["scores"].items():
+            numbers = values["groups"][group]
+            tracks = {track: found["mean_f1"] for track, found in numbers.get("components", {}).items()}
+            columns |= {track: f"mean F1, {track}" for track in tracks}
+            block[name] = numbers["pooled"] | tracks
+    return _blocks("Anomaly scores by group of frames, pooled", blocks, columns)
+
+
+def _share(anomalous: int, normal: int) -> str:
+    """The AUPR of a random score is this share, so no AUPR can be read without it."""
+    return f"{anomalous:,} anomaly pixels, a share of {anomalous / max(anomalous + normal, 1):.2g}"
+
+
+def _flagged(result: Mapping[str, Any]) -> list[str]:
+    rows: Mapping[str, Any] = result.get("flagged", {})
+    if not rows:
+        return []
+    corruption = result.get("run", {}).get("corruption")
+    of = f", images corrupted by {corruption}" if corruption else ""
+    tables = [f"Flagged pixels, at or above a threshold{of}\n{_columns(rows.items(), _FLAGGED)}"]
+    if by_class := {name: values["by_class"] for name, values in rows.items() if "by_class" in values}:
+        tables[0] += (
+            f"\n  share: of known pixels; regions: flagged ones of at least {result['flagged_regions_from']} pixels"
+        )
+        table = [["class", *by_class]]
+        table += [[c, *(_number(v[c]) for v in by_class.values())] for c in next(iter(by_class.values()))]
+        tables.append(f"Flagged share of the pixels of each class{of}\n{_table(table)}")
     return tables
 
 
@@ -76,7 +150,7 @@ def _selective(result: Mapping[str, Any]) -> str:
     if not result["selective"]:
         return ""
     title = "Selective prediction and failure detection, over the same pixels"
-    return f"{title}\n{_columns(result['selective'], _SELECTIVE)}"
+    return f"{title}\n{_columns(result['selective'].items(), _SELECTIVE)}"
 
 
 def _intervals(result: Mapping[str, Any]) -> str:
@@ -85,6 +159,7 @@ def _intervals(result: Mapping[str, Any]) -> str:
     shown += [(("calibration", "ece"), "ECE"), (("calibration", "nll"), "NLL")]
     for name in result["scores"]:
         shown += [(("scores", name, "pooled", key), f"{name} {_PIXELS[key]}") for key in ("auroc", "aupr", "fpr95")]
+    shown += [(("flagged", name, "share"), f"{name} flagged") for name in result.get("flagged", {})]
     rows = [
         [what, f"{reduce(getitem, path, result):.4f}", "[{:.4f}, {:.4f}]".format(*result["intervals"][".".join(path)])]
         for path, what in shown
@@ -97,15 +172,27 @@ def _intervals(result: Mapping[str, Any]) -> str:
     return f"95 % intervals (Poisson bootstrap, {of.strip()})\n{_table([['number', 'value', 'interval'], *rows])}"
 
 
-def _columns(rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+def _columns(rows: Collection[tuple[str, Mapping[str, Any]]], columns: Mapping[str, str]) -> str:
     """A row for each score; columns that no row has are left out."""
-    present = {key: title for key, title in columns.items() if any(key in values for values in rows.values())}
+    present = {key: title for key, title in columns.items() if any(key in values for _, values in rows)}
     table = [["score", *present.values()]]
     table += [
         [name, *(_number(values.get(key), ".4g" if key == "threshold" else ".4f") for key in present)]
-        for name, values in rows.items()
+        for name, values in rows
     ]
     return _table(table)
+
+
+def _blocks(title: str, blocks: Mapping[str, Mapping[str, Mapping[str, Any]]], columns: Mapping[str, str]) -> str:
+    """One table in blocks, each below its heading, with a row for each score; empty without a block."""
+    if not blocks:
+        return ""
+    rows = [(f"  {name}", values) for block in blocks.values() for name, values in block.items()]
+    lines, place = _columns(rows, columns).splitlines(), 2
+    for head, block in blocks.items():
+        lines.insert(place, f"  {head}")
+        place += len(block) + 1
+    return "\n".join([title, *lines])
 
 
 def _missing(result: Mapping[str, Any]) -> str:
@@ -114,7 +201,8 @@ def _missing(result: Mapping[str, Any]) -> str:
     classes = bool(result["segmentation"]["per_class"])
     asked = {"scores": bool(result["scores"]), "segmentation": classes, "calibration": classes}
     for path, why in result["reasons"].items():
-        if asked.get(path.split(".")[0], True):  # what nobody asked for stays in the file
+        # What nobody asked for, and objects that are not there, stay in the file.
+        if asked.get(path.split(".")[0], True) and why != NO_OBJECT:
             by_reason.setdefault(why, []).append(path)
     lines = [f"  {first_of(paths)}: {why}" for why, paths in by_reason.items()]
     return "\n".join(["Not available", *lines]) if lines else ""
@@ -140,6 +228,8 @@ def _frames(number: int) -> str:
 
 
 def _number(value: float | None, form: str = ".4f") -> str:
+    # Shares of small things and of rare alarms would be left with one digit.
+    form = ".1e" if value and form == ".4f" and abs(value) < 1e-3 else form
     return _MISSING if value is None else format(value, form)
 
 

@@ -14,6 +14,11 @@ from segunc.maps.reader import MapsReader
 
 _PROTOCOLS = ("pooled", "per-image", "smiyc")
 _COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
+_OBJECTS = {**_COLUMNS, "found": "found"}
+_FLAGGED = {
+    **{"threshold": "threshold", "share": "share of known pixels", "regions_per_frame": "regions a frame"},
+    **{"precision": "precision", "recall": "recall"},
+}
 _SINGLE_NUMBERS = (
     ("segmentation", "miou", "mIoU"),
     ("calibration", "ece", "ECE"),
@@ -122,10 +127,22 @@ def metrics_tables(metrics: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         return {"name": name, "cells": [_cell(values.get(key), reasons, f"{path}.{key}") for key in keys]}
 
     tables = []
+    scores: Mapping[str, Any] = metrics.get("scores") or {}
     for protocol in _PROTOCOLS:
-        named = {name: (entry or {}).get(protocol) for name, entry in (metrics.get("scores") or {}).items()}
+        named = {name: (entry or {}).get(protocol) for name, entry in scores.items()}
         rows = [row(name, v, _COLUMNS, f"scores.{name}.{protocol}") for name, v in named.items() if v is not None]
         tables.append((f"Anomaly detection, {protocol} pixels", list(_COLUMNS.values()), rows))
+    for kind, columns in (("size", _OBJECTS), ("distance", _OBJECTS), ("groups", _COLUMNS)):
+        parts = dict.fromkeys(part for entry in scores.values() for part in (entry or {}).get(kind, ()))
+        rows = [
+            row(f"{part}, {name}", v.get("pooled", v), columns, f"scores.{name}.{kind}.{part}")
+            for part in parts
+            for name, v in ((name, ((entry or {}).get(kind) or {}).get(part, {})) for name, entry in scores.items())
+            if v and v.get("objects") != 0
+        ]
+        tables.append((f"Anomaly detection by {kind}", list(columns.values()), rows))
+    alarms = [row(name, v, _FLAGGED, f"flagged.{name}") for name, v in (metrics.get("flagged") or {}).items()]
+    tables.append(("Flagged at a threshold", list(_FLAGGED.values()), alarms))
     groups = {group: metrics.get(group) or {} for group, _, _ in _SINGLE_NUMBERS}
     single = [row(label, groups[group], [key], group) for group, key, label in _SINGLE_NUMBERS if key in groups[group]]
     tables.append(("Segmentation and calibration", ["value"], single))

@@ -78,7 +78,12 @@ def called_anomalous(scores: npt.NDArray[np.floating], threshold: float, mode: M
 
 
 def component_counts(
-    scores: npt.NDArray[np.floating], anomaly: npt.NDArray[np.uint8], threshold: float, track: str, mode: Mode = "smiyc"
+    scores: npt.NDArray[np.floating],
+    anomaly: npt.NDArray[np.uint8],
+    threshold: float,
+    track: str,
+    mode: Mode = "smiyc",
+    edges: npt.NDArray[np.floating] | None = None,
 ) -> Counts:
     """Count the components of one frame.
 
@@ -87,10 +92,12 @@ def component_counts(
         anomaly: uint8 ``[H, W]``; 0 normal, 1 anomaly, 255 ignored.
         threshold, mode: see :func:`called_anomalous`.
         track: a key of :data:`TRACKS`.
+        edges: rising, ``[B - 1]``, between B bins of the pixels of truth components; a lower edge belongs to its bin.
 
     Returns:
         int64 ``[37]``: TP, FN and FP at each of the 11 :data:`TAUS`; truth components, predicted components; steps of
-        2^-40 of the summed sIoU_gt and of the summed PPV. Counts of frames add.
+        2^-40 of the summed sIoU_gt and of the summed PPV. With edges ``[37 + 2 B]``: the truth components of each bin, and their
+        summed sIoU_gt. Counts of frames add.
 
     Raises:
         InputError: shapes, types or values do not fit, or a score that is not ignored is NaN.
@@ -104,10 +111,15 @@ def component_counts(
     predicted = called_anomalous(scores, threshold, mode)
     if (np.isnan(scores) & counted).any():
         raise InputError("a score map holds NaN", "numbers", "mask such pixels as ignored or repair the map")
-    return match_components(predicted & counted, anomaly == 1, TRACKS[track])
+    return match_components(predicted & counted, anomaly == 1, TRACKS[track], edges)
 
 
-def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_], track: Track) -> Counts:
+def match_components(
+    predicted: npt.NDArray[np.bool_],
+    truth: npt.NDArray[np.bool_],
+    track: Track,
+    edges: npt.NDArray[np.floating] | None = None,
+) -> Counts:
     """Compare the components of two masks ``[H, W]``; ignored pixels are False in both. See :func:`component_counts`."""
     truth_label, truth_size = _components(truth)
     predicted_label, predicted_size = _components(predicted)
@@ -139,8 +151,13 @@ def match_components(predicted: npt.NDArray[np.bool_], truth: npt.NDArray[np.boo
     counts[_TP], counts[_FN] = reached, len(siou) - reached
     counts[_FP] = (ppv[:, None] < TAUS).sum(axis=0)
     counts[_TRUTH], counts[_PREDICTED] = len(siou), len(ppv)
-    counts[_SIOU], counts[_PPV] = (to_fixed_point(values, STEPS_PER_FRACTION).sum() for values in (siou, ppv))
-    return counts
+    stored = to_fixed_point(siou, STEPS_PER_FRACTION)
+    counts[_SIOU], counts[_PPV] = stored.sum(), to_fixed_point(ppv, STEPS_PER_FRACTION).sum()
+    if edges is None:
+        return counts
+    place = np.searchsorted(edges, truth_size[scored], side="right")
+    by_size = (grouped_sums(place, values, len(edges) + 1) for values in (np.ones_like(stored), stored))
+    return np.concatenate([counts, *by_size])
 
 
 def component_result(counts: Counts) -> dict[str, Any]:
@@ -162,6 +179,11 @@ def component_result(counts: Counts) -> dict[str, Any]:
         "mean_f1": mean,
         "f1": f1,
     }
+
+
+def siou_by_size(counts: Counts) -> list[float | None]:
+    """The mean sIoU_gt of the truth components of each bin, in 0..1; None of a bin without one."""
+    return [mean_of_fractions(total, number) for number, total in counts[37:].reshape(2, -1).T.tolist()]
 
 
 def undefined_components(counts: Counts) -> dict[str, str]:

@@ -17,9 +17,11 @@ from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample
 from segunc.evaluation.compare import ABOUT
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
+from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps
 from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
+from segunc.metrics.objects import ObjectBins
 from segunc.options import EvaluateOptions
 from segunc.verbs.labels import label_arguments, split_samples
 
@@ -60,6 +62,10 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         resampling=Resampling(options.replicates),
         resample=options.resample,
         map_classes=options.map_classes,
+        by=[ObjectBins.of(kind, options.sizes) for kind in options.by if kind != "none"],
+        groups=options.groups,
+        flag=read_thresholds(options.flag),
+        smallest_region=options.flag_region,
     )
     if options.maps and not options.model:
         evaluation, notes = _from_maps(Path(options.maps), options, entry, wanted)

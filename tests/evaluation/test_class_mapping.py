@@ -187,11 +187,11 @@ def test_a_network_on_another_data_set_with_an_anomaly(tmp_path: Path, capsys: p
         ("road=road,road=pavement", "'road' is given twice"),
         ("road=road,car", "'car' is not NETWORK_CLASS=DATASET_CLASS"),
         ("road=", "'road=' is not NETWORK_CLASS=DATASET_CLASS"),
-        ("", "names no class"),
+        ("", "names nothing"),
         ("nowhere.csv", "nowhere.csv cannot be read"),
         ("class,of\nroad,road", "is 'class,of'; expected network,dataset"),
         ("network,dataset\nroad,road\nroad,car\n", "'road' is given twice"),
-        ("network,dataset\n", "names no class"),
+        ("network,dataset\n", "names nothing"),
     ],
 )
 def test_pairs_that_say_nothing_are_refused(tmp_path: Path, given: str, said: str) -> None:
@@ -204,4 +204,4 @@ def test_pairs_that_say_nothing_are_refused(tmp_path: Path, given: str, said: st
 
 def test_a_mapping_needs_class_labels() -> None:
     with pytest.raises(InputError, match="--map-classes without class labels"):
-        EvaluationOptions(map_classes=PAIRS).evaluator(("msp",), None, [], anomalies=True)
+        EvaluationOptions(map_classes=PAIRS).evaluator(("msp",), None, [], anomalies=[])

@@ -47,11 +47,12 @@ def result(run) -> dict[str, Any]:
 
 def test_the_schema_is_complete(result):
     sections = ["scores", "segmentation", "calibration", "selective"]
-    assert list(result) == [*sections, "intervals", "reasons", "counts", "left_out"]
+    assert list(result) == [*sections, "intervals", "reasons", "counts", "forms", "left_out"]
     assert list(result["scores"]) == list(SCORES)
     for values in result["scores"].values():
         assert list(values) == ["pooled", "per-image", "smiyc"]
-        assert list(values["pooled"]) == list(values["smiyc"]) == ["auroc", "aupr", "fpr95", "best_f1", "threshold"]
+        assert list(values["smiyc"]) == ["auroc", "aupr", "fpr95", "best_f1", "threshold"]
+        assert list(values["pooled"]) == [*values["smiyc"], "thresholds"]
         assert list(values["per-image"]) == ["auroc", "aupr", "fpr95", "best_f1"]
     assert list(result["segmentation"]) == ["miou", "accuracy", "per_class"]
     assert list(result["segmentation"]["per_class"]) == list(CLASSES)

@@ -23,6 +23,7 @@ from segunc.metrics.components import (
     component_counts,
     component_result,
     match_components,
+    siou_by_size,
     undefined_components,
 )
 
@@ -98,6 +99,19 @@ def test_noise_with_blobs_equals_the_definition(share):
     predicted = (generator.random((60, 70)) < share) | boxes((60, 70), (5, 5, 6, 25), (32, 10, 9, 40))
     for track in (*TRACKS.values(), Track(12, 20)):
         assert match_components(predicted, truth, track).tolist() == slow_counts(predicted, truth, track)
+
+
+@settings(max_examples=60, deadline=None)
+@given(masks, masks)
+def test_each_size_has_its_own_components(predicted, truth):
+    track, edges = Track(2, 3), np.array([4.0, 6.5, 20.0])
+    sizes = [len(k) for k in flood(truth) if len(k) >= track.smallest_truth]
+    expected: list[list[float]] = [[] for _ in range(4)]
+    for size, siou in zip(sizes, slow_values(predicted, truth, track)[0], strict=True):
+        expected[sum(size >= edge for edge in edges)].append(float(siou))
+    counts = match_components(predicted, truth, track, edges)
+    assert counts[:37].tolist() == match_components(predicted, truth, track).tolist()
+    assert siou_by_size(counts) == [pytest.approx(np.mean(some), abs=1e-11) if some else None for some in expected]
 
 
 def test_one_prediction_over_several_truths_and_several_predictions_of_one_truth():

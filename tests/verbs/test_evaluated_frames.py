@@ -44,6 +44,32 @@ def test_a_corruption_is_that_of_the_images_themselves(trained: Job, tmp_path: P
         assert stored[section] == noisy[section]
 
 
+def test_a_threshold_of_anomalies_flags_known_scenes_clean_and_corrupted(
+    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--root", trained.data, "--scores", "entropy", "--threads", 1)
+    first = evaluate(tmp_path, trained.base, "--dataset", "toy-anomaly", "--split", "anomaly", *words, "--groups", ".")
+    earlier = shutil.move(tmp_path / "metrics.json", tmp_path / "earlier.json")
+    flag = ("--dataset", "toy", "--split", "test", *words, "--flag", f"{earlier}:0.95", "--flag-region", 20)
+    clean, noisy = (evaluate(tmp_path, trained.base, *flag, *more) for more in ((), ("--corruption", "noise:4")))
+    pooled = first["scores"]["entropy"]["pooled"]
+    for result in (clean, noisy):
+        found = result["flagged"]["entropy"]
+        assert found["threshold"] == pooled["thresholds"]["0.95"]
+        assert 0 < found["share"] <= 1
+    assert clean["flagged"] != noisy["flagged"]
+    shown = capsys.readouterr().out
+    assert "images corrupted by noise:4" in shown
+    assert "of at least 20 pixels" in shown
+    assert (
+        sum(group["anomaly_pixels"] for group in first["counts"]["groups"].values())
+        == first["counts"]["anomaly_pixels"]
+    )
+    assert (
+        sum(size["pixels"] for size in first["scores"]["entropy"]["size"].values()) == first["counts"]["anomaly_pixels"]
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

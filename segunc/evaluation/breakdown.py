@@ -1,0 +1,105 @@
+"""Anomaly numbers of kinds of objects and of groups of frames: a number of the whole pool is an average over its largest objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from segunc.core.errors import InputError
+from segunc.evaluation.labelled_frame import LabelledFrame
+from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Forms, Numbers, Part, State
+from segunc.evaluation.resampling import NumberPath
+from segunc.metrics.counting import NO_NORMAL, Counts
+from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, object_counts, object_numbers
+
+OTHER = "other"
+"""The group of frames whose names a pattern does not match, or a list does not hold."""
+MOST_GROUPS = 100
+
+
+class ByObject(ArrayPart):
+    """The pooled numbers of the objects of each bin against all normal pixels, and the share of them that is found; see
+    :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, 65536]``: normal pixels, then those of ``object_counts``."""
+
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    coarse = COARSE_KEYS
+
+    def __init__(self, score: str, bins: ObjectBins) -> None:
+        self.score, self.bins, self.section = score, bins, ("scores", score, bins.kind)
+        self.names = tuple((name, number) for name in bins.names for number in OBJECT_NUMBERS)
+        self.point = frozenset(name for name in self.names if name[1] in ("objects", "pixels"))
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        counts, objects = frame.anomaly_counts(self.score), frame.objects
+        if counts is None or objects is None:
+            return None
+        return np.concatenate([counts[:1], object_counts(frame.score(self.score), objects, self.bins)])
+
+    def refine(self, coarse: Counts) -> Counts:
+        return coarse  # no number is a key's value, so they are made of coarse keys as they are
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        rows = object_numbers(counts[0], counts[1:])
+        return {
+            (name, key): value for name, row in zip(self.bins.names, rows, strict=True) for key, value in row.items()
+        }
+
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return NO_OBJECT if counts[0].any() else NO_NORMAL
+
+
+class Grouped(Part[State]):
+    """Another part over the frames of one group alone."""
+
+    def __init__(self, part: Part[State], group: str, members: Collection[str]) -> None:
+        self.part, self.group, self.members = part, group, members
+        self.section = (*part.section[:2], "groups", group, *part.section[2:])
+        self.names, self.point, self.batch = part.names, part.point, part.batch
+        self.needs, self.lacks = part.needs, part.lacks
+
+    def count(self, frame: LabelledFrame) -> State | None:
+        return self.part.count(frame) if frame.name in self.members else None
+
+    def numbers(self, counts: State, forms: Forms) -> Numbers:
+        return self.part.numbers(counts, forms)
+
+    def why(self, counts: State, name: NumberPath) -> str:
+        return self.part.why(counts, name)
+
+    def combine(self, counts: Sequence[State]) -> State:
+        return self.part.combine(counts)
+
+    def coarsen(self, counts: State) -> Counts:
+        return self.part.coarsen(counts)
+
+    def refine(self, coarse: Counts) -> State:
+        return self.part.refine(coarse)
+
+
+def group_frames(how: str | Mapping[str, str], frames: Collection[str]) -> dict[str, set[str]]:
+    """The frames of each group, by its name, :data:`OTHER` last: what a regular expression finds in their names (its first group,
+    where it has one), or the groups of a mapping from frames. InputError: not a regular expression, no frame belongs to a group, or
+    more than :data:`MOST_GROUPS` come out."""
+    if isinstance(how, str):
+        try:
+            pattern = re.compile(how)
+        except re.error as error:
+            expected = "a regular expression, or a CSV with the columns frame,group"
+            raise InputError(
+                f"--groups '{how}' ({error})", expected, "e.g. '^[a-z_]+' for the letters before a number"
+            ) from error
+        matches = {frame: pattern.search(frame) for frame in frames}
+        found = {frame: match[min(pattern.groups, 1)] or OTHER for frame, match in matches.items() if match}
+    else:
+        found = {frame: how[frame] for frame in frames if frame in how}
+    groups: dict[str, set[str]] = {name: set() for name in sorted({*found.values()} - {OTHER})}
+    for frame in frames:
+        groups.setdefault(found.get(frame, OTHER), set()).add(frame)
+    if not found or len(groups) > MOST_GROUPS:
+        what = f"makes {len(groups)} groups" if found else "names no frame with an anomaly label"
+        example = f", of names such as {min(frames)}" if frames else ""
+        given = f"--groups {how if isinstance(how, str) else 'CSV'} {what}"
+        raise InputError(given, f"1 to {MOST_GROUPS} groups{example}", "kinds or sequences, say")
+    return groups

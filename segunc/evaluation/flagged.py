@@ -1,0 +1,169 @@
+"""What a threshold flags: on frames of known scenes false alarms, by class and as regions; of anomalies precision and recall.
+
+A pixel is flagged where its score is at or above the threshold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from segunc.core.errors import InputError
+from segunc.data.labels import IGNORE
+from segunc.evaluation.compare import load_results
+from segunc.evaluation.labelled_frame import Array, LabelledFrame, decode_keys
+from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Numbers
+from segunc.evaluation.resampling import NumberPath
+from segunc.metrics.counting import KEYS, NO_ANOMALY, Counts
+from segunc.scores import SCORES, present_name
+
+SMALLEST_REGION = 50
+"""Pixels from which on a flagged region counts: the least of a predicted component of SegmentMeIfYouCan's obstacle track."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From which value on pixels are flagged; of which form of maps (:meth:`LabelledFrame.form`) and by which file, where one says."""
+
+    value: float
+    form: str | None = None
+    source: str = ""
+
+
+def read_thresholds(given: Iterable[str]) -> dict[str, Threshold]:
+    """The threshold of each score: ``SCORE=VALUE``, or ``FILE.json[:RECALL]``, a result of evaluate, whose scores all have one for
+    each of :data:`RECALLS` (default 0.8). InputError for anything else, a value that the score cannot have, or a score given twice."""
+    found: dict[str, Threshold] = {}
+    for word in given:
+        file = re.fullmatch(r"(.+\.json)(?::([^:]*))?", word)
+        more = _of_result(Path(file[1]), file[2]) if file else dict([_of_value(word)])
+        for score, threshold in more.items():
+            if score in found:
+                raise InputError(f"--flag {word}: '{score}' has two thresholds", "one for each score", "leave one out")
+            found[score] = threshold
+    return found
+
+
+def _of_value(word: str) -> tuple[str, Threshold]:
+    name, _, text = word.partition("=")
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if not name or not np.isfinite(value):
+        raise InputError(f"--flag {word}", "SCORE=VALUE or FILE.json[:RECALL]", "e.g. entropy=0.5 or metrics.json:0.95")
+    name = present_name(name)
+    low, high = (SCORES[name].lower, SCORES[name].upper) if name in SCORES else (None, None)
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise InputError(f"--flag {word}", f"a value of {name} in {low:g} to {np.inf if high is None else high:g}")
+    return name, Threshold(value)
+
+
+def _of_result(path: Path, recall: str | None) -> dict[str, Threshold]:
+    known = [f"{value:g}" for value in RECALLS]
+    try:
+        wanted = known[0] if recall is None else f"{float(recall):g}"
+    except ValueError:
+        wanted = ""
+    if wanted not in known:
+        raise InputError(f"--flag {path}:{recall}", f"a recall of {' or '.join(known)}", "those are in the file")
+    (result,) = load_results([path])
+    found = {}
+    for name in result.content["scores"]:
+        value = result.numbers.get(("scores", name, "pooled", "thresholds", wanted))
+        if value is not None:
+            found[name] = Threshold(value, result.content.get("forms", {}).get(name), path.name)
+    if not found:
+        remedy = "evaluate anomaly labels with the protocol pooled, and give that result"
+        raise InputError(f"--flag {path}: it holds no threshold of a recall of {wanted}", "one for some score", remedy)
+    return found
+
+
+class _Flagged(ArrayPart):
+    def __init__(self, score: str, threshold: Threshold) -> None:
+        self.score, self.threshold, self.section = score, threshold, ("flagged", score)
+
+    def check_form(self, frame: LabelledFrame) -> str:
+        form, asked = frame.form(self.score), self.threshold.form
+        if asked not in (None, form):
+            given = (
+                f"the map '{self.score}' is stored as {form}, the threshold of {self.threshold.source} is of {asked}"
+            )
+            raise InputError(given, "one form for both", "evaluate maps of one tool, or give --flag SCORE=VALUE")
+        return form
+
+
+class FalseAlarms(_Flagged):
+    """Known pixels that are flagged, by class, and the regions that they make (8-connected, of at least so many pixels).
+
+    Known are the pixels with a class label, but for those that an anomaly label marks; nothing else counts or is part of a region.
+    Its counts are ``[2 C + 3]``: known pixels and flagged ones by class; frames, regions, and frames with one.
+    """
+
+    needs, undefined = "class", ALL_IGNORED
+
+    def __init__(self, score: str, threshold: Threshold, classes: Sequence[str], smallest: int) -> None:
+        super().__init__(score, threshold)
+        self.classes, self.smallest, self.lacks = classes, smallest, f"no labelled frame has a map '{score}'"
+        self.names = (
+            ("share",),
+            *(("by_class", name) for name in classes),
+            ("regions_per_frame",),
+            ("frames_with_region",),
+        )
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        if frame.labels is None or self.score not in frame.stored:
+            return None
+        known = frame.labels != IGNORE if frame.anomaly is None else (frame.labels != IGNORE) & (frame.anomaly != 1)
+        flagged = known & self._flagged(frame)
+        by_class = [np.bincount(frame.labels[mask], minlength=len(self.classes)) for mask in (known, flagged)]
+        *_, regions, _ = cv2.connectedComponentsWithStats(flagged.view(np.uint8), connectivity=8)
+        large = int(np.count_nonzero(regions[1:, cv2.CC_STAT_AREA] >= self.smallest))
+        return np.concatenate([*by_class, [1, large, large > 0]]).astype(np.int64)
+
+    def _flagged(self, frame: LabelledFrame) -> Array:
+        values: Array = frame.values(self.score)
+        if self.check_form(frame) == "float":
+            values = values.astype(np.float16)  # as their keys
+        return np.asarray(values >= np.float64(self.threshold.value))
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        known, flagged = counts[:-3].reshape(2, -1)
+        frames, regions, with_region = counts[-3:].tolist()
+        if not known.any():
+            return dict.fromkeys(self.names)
+        shares = [f / n if n else None for n, f in zip(known.tolist(), flagged.tolist(), strict=True)]
+        values = (flagged.sum() / known.sum(), *shares, regions / frames, with_region / frames)
+        return dict(zip(self.names, values, strict=True))
+
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return "no pixel is labelled with the class" if counts.any() and len(name) > 1 else self.undefined
+
+
+class Hits(_Flagged):
+    """Precision and recall of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
+
+    needs, lacks, names = "anomaly", NO_ANOMALY_LABEL, (("precision",), ("recall",))
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        counts = frame.anomaly_counts(self.score)
+        if counts is None:
+            return None
+        values = decode_keys(self.check_form(frame), np.arange(KEYS, dtype=np.uint16))
+        with np.errstate(invalid="ignore"):
+            flagged = values >= np.float64(self.threshold.value)  # False for keys that are NaN
+        return np.stack([counts[:, ~flagged].sum(1), counts[:, flagged].sum(1)], axis=1)
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        (_, false), (missed, hit) = counts.tolist()
+        precision, recall = (hit / total if total else None for total in (hit + false, hit + missed))
+        return {("precision",): precision, ("recall",): recall}
+
+    def why(self, counts: Counts, name: NumberPath) -> str:
+        return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"

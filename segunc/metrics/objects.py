@@ -1,0 +1,134 @@
+"""Anomalous objects: which bin each belongs to, its pixels by score, and whether half of it stands out.
+
+An object is an 8-connected component of the pixels that are labelled as an anomaly. All objects of a set fall into B bins, by their
+pixels or by where they stand (:class:`ObjectBins`), and the pixels of a bin are set against *all* normal pixels of the set; objects of
+other bins are left out. An object is **found** where at least half of its pixels score at or above the lowest threshold that flags
+at most 5 % (:data:`FOUND_AT`) of the normal pixels of the set. That is so if and only if its upper median, the ceil(n / 2)-th
+highest of its n scores, does; so one count of each object, at the key of its upper median, tells it at any threshold, and the
+threshold that only the whole set knows needs no second pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from segunc.core.errors import InputError
+from segunc.maps.encoding import score_keys
+from segunc.metrics.counting import KEYS, Counts, auroc, average_precision, detection_curve, fpr_at_recall
+
+KINDS = ("size", "distance")
+"""What objects can be sorted by."""
+FOUND_AT = 0.05
+"""Share of the normal pixels that is flagged at the threshold at which objects are looked for, at most."""
+NO_OBJECT = "no labelled object belongs here"
+OBJECT_NUMBERS = ("auroc", "aupr", "fpr95", "found", "objects", "pixels")
+SIZES = (100.0, 500.0, 2_500.0, 10_000.0, 50_000.0)
+"""Edges between bins of sizes in pixels, each five times the last: of frames of 360 x 640 to 720 x 1280 that is from specks of the
+annotation to a tenth of the frame and more."""
+BANDS = (0.6, 0.8)
+"""Edges between far, middle and near, as shares of the frame's height from its top: on a flat road a level camera with its horizon
+at 0.5 sees 0.6 three times as far away as 0.8. No camera is known here, so this is a place in the picture, no distance in metres."""
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The N objects of one frame."""
+
+    number: npt.NDArray[np.int32]  # [H, W] that of the object of each pixel, from 1; 0 outside
+    pixels: npt.NDArray[np.int64]  # [N]
+    lowest: npt.NDArray[np.float64]  # [N] lower edge of its lowest row, as a share of the frame's height in 0..1
+
+    @classmethod
+    def of(cls, anomaly: npt.NDArray[np.uint8]) -> Objects:
+        """Those of an anomaly label ``[H, W]`` (1: anomaly)."""
+        _, number, known, _ = cv2.connectedComponentsWithStats((anomaly == 1).view(np.uint8), connectivity=8)
+        ends = known[1:, cv2.CC_STAT_TOP] + known[1:, cv2.CC_STAT_HEIGHT]
+        return cls(np.asarray(number, np.int32), known[1:, cv2.CC_STAT_AREA].astype(np.int64), ends / len(anomaly))
+
+
+@dataclass(frozen=True)
+class ObjectBins:
+    """By what objects are sorted, a name of :data:`KINDS`, the edges ``[B - 1]`` between their bins, a lower edge belonging to its
+    bin, and the names ``[B]`` of these; sizes may be shares of the frame."""
+
+    kind: str
+    edges: tuple[float, ...]
+    names: tuple[str, ...]
+    relative: bool = False
+
+    @classmethod
+    def of(cls, kind: str, sizes: Sequence[str] = ()) -> ObjectBins:
+        """Those of a kind; ``sizes`` are edges in place of :data:`SIZES`, in pixels (``500``) or, for frames of any resolution, as
+        shares of the frame (``0.05%``). InputError for another kind, or edges of both forms or that do not rise."""
+        if kind not in KINDS:
+            raise InputError(f"--by {kind}", f"one of {', '.join(KINDS)}", "check the spelling")
+        if kind == "distance":
+            return cls(kind, BANDS, ("far", "middle", "near"))
+        forms = {size.endswith("%") for size in sizes}
+        try:
+            edges = tuple(float(size.removesuffix("%")) for size in sizes) or SIZES
+        except ValueError:
+            edges = (np.nan,)
+        if len(forms) > 1 or np.inf in edges or not (np.diff((0.0, *edges)) > 0).all():
+            expected = "rising numbers above 0, all of pixels or all with %"
+            raise InputError(f"--sizes {','.join(sizes)}", expected, "e.g. 500,2500,10000 or 0.05%,0.5%,5%")
+        relative = forms == {True}
+        ends, unit = [f"{edge:.12g}" for edge in (0.0, *edges)], "%" if relative else ""
+        names = (*(f"{low}-{high}{unit}" for low, high in pairwise(ends)), f"{ends[-1]}{unit}+")
+        return cls(kind, tuple(edge / 100 for edge in edges) if relative else edges, names, relative)
+
+    def pixels(self, frame: int) -> npt.NDArray[np.float64]:
+        """The edges of sizes in pixels of a frame of so many, ``[B - 1]``."""
+        return np.array(self.edges) * (frame if self.relative else 1)
+
+    def place(self, objects: Objects) -> npt.NDArray[np.intp]:
+        """The bin of each object of a frame, ``[N]``."""
+        if self.kind == "distance":
+            return np.searchsorted(self.edges, objects.lowest, side="right")
+        return np.searchsorted(self.pixels(objects.number.size), objects.pixels, side="right")
+
+
+def object_counts(stored: npt.NDArray[Any], objects: Objects, bins: ObjectBins) -> Counts:
+    """The anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, 65536]``: rows 0 to B - 1 hold the pixels of
+    the objects of a bin, the others its objects, each at the key of its upper median. Counts of frames add.
+
+    Args:
+        stored: the score map ``[H, W]`` in its stored form; see :func:`segunc.maps.encoding.score_keys`, which says what it refuses.
+        objects: of the same frame.
+    """
+    place, number = bins.place(objects), len(bins.names)
+    inside = objects.number > 0
+    owner = objects.number[inside] - 1
+    # Sorted by object and, within one, by key.
+    owner, keys = np.divmod(np.sort(owner.astype(np.int64) * KEYS + score_keys(stored[inside])), KEYS)
+    medians = keys[objects.pixels.cumsum() - (objects.pixels + 1) // 2]
+    cells = np.concatenate([place[owner] * KEYS + keys, (number + place) * KEYS + medians])
+    return np.bincount(cells, minlength=2 * number * KEYS).reshape(2 * number, KEYS)
+
+
+def found_threshold(normal: npt.NDArray[np.int64]) -> int:
+    """The lowest key at which at most :data:`FOUND_AT` of the normal pixels, by key ``[K]``, score at or above it; K where even the
+    highest flags more."""
+    flagged = normal[::-1].cumsum()[::-1]
+    return len(normal) - int(np.count_nonzero(flagged * round(1 / FOUND_AT) <= flagged[0]))
+
+
+def object_numbers(normal: npt.NDArray[np.int64], counts: Counts) -> list[dict[str, float | None]]:
+    """The numbers of each bin, by name of :data:`OBJECT_NUMBERS`, of all normal pixels by key ``[K]`` and :func:`object_counts`
+    ``[2 B, K]``: AUROC, AUPR and FPR95 of its pixels, the share of its objects that is found (all in 0..1), objects and pixels.
+    None where the counts define none."""
+    bins, threshold = len(counts) // 2, found_threshold(normal)
+    rows: list[dict[str, float | None]] = []
+    for pixels, medians in zip(counts[:bins], counts[bins:], strict=True):
+        curve, objects = detection_curve(np.stack([normal, pixels])), int(medians.sum())
+        found = float(medians[threshold:].sum() / objects) if objects and curve.negatives else None
+        areas = auroc(curve), average_precision(curve), fpr_at_recall(curve)
+        rows.append(dict(zip(OBJECT_NUMBERS, (*areas, found, objects, curve.positives), strict=True)))
+    return rows

@@ -1,0 +1,156 @@
+"""Numbers by objects and by groups: those of the set that holds nothing else, merged to the bit, with intervals and reasons."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from segunc.core.errors import InputError
+from segunc.evaluation.breakdown import MOST_GROUPS, ByObject, group_frames
+from segunc.evaluation.compare import HIDDEN
+from segunc.evaluation.evaluator import EvaluationOptions, Evaluator, finish
+from segunc.evaluation.labelled_frame import LabelledFrame
+from segunc.evaluation.report import format_metrics
+from segunc.evaluation.resampling import Resampling
+from segunc.gallery.description import metrics_tables
+from segunc.metrics.components import component_counts, component_result
+from segunc.metrics.objects import ObjectBins
+from segunc.options import frame_groups
+from tests.metrics.test_objects import scene
+
+SIZES = ObjectBins.of("size", ["4", "30"])
+FRAMES = {f"{kind}{i:02}": scene(10 * i + len(kind)) for i in range(6) for kind in ("cow", "cone", "tyre")}
+
+
+def evaluator(names: Iterable[str], **options: Any) -> Evaluator:
+    names = list(names)
+    found = EvaluationOptions(protocols=("pooled",), **options).evaluator(("own",), None, names, anomalies=names)
+    for name in names:
+        stored, anomaly = FRAMES[name]
+        assert found.update(name, {"own": stored}, anomaly=anomaly)
+    return found
+
+
+def test_shards_of_a_set_merge_to_the_whole() -> None:
+    part = ByObject("own", SIZES)
+    frames = [LabelledFrame(name, {"own": stored}, anomaly=anomaly) for name, (stored, anomaly) in FRAMES.items()]
+    counts = [part.count(frame) for frame in frames]
+    whole = part.combine(counts)
+    assert whole.dtype == np.int64
+    np.testing.assert_array_equal(part.combine([part.combine(counts[3:]), part.combine(counts[:3])]), whole)
+    coarse = part.coarsen(whole)
+    np.testing.assert_array_equal(sum(map(part.coarsen, counts)), coarse)
+    np.testing.assert_array_equal(part.coarsen(part.refine(coarse)), coarse)
+
+
+def test_intervals_and_the_order_of_frames() -> None:
+    asked = {"by": [SIZES, ObjectBins.of("distance")], "groups": "^[a-z]+", "resampling": Resampling(60)}
+    whole, backwards = (evaluator(names, **asked) for names in (FRAMES, reversed(FRAMES)))
+    result = whole.result()
+    assert result == backwards.result()
+    np.testing.assert_array_equal(whole.replicates().values, backwards.replicates().values)
+    values = result["scores"]["own"]
+    assert list(values) == ["pooled", "size", "distance", "groups"]
+    for path in ("size.4-30.aupr", "size.30+.found", "distance.near.fpr95", "groups.cow.pooled.auroc"):
+        low, high = result["intervals"][f"scores.own.{path}"]
+        *place, last = path.split(".")
+        held = values
+        for key in place:
+            held = held[key]
+        assert low <= held[last] <= high
+    assert "scores.own.size.4-30.objects" not in result["intervals"]
+
+
+def test_a_group_has_the_numbers_of_a_set_of_its_own() -> None:
+    result = evaluator(FRAMES, groups="^(cow|cone)").result()
+    groups = result["scores"]["own"]["groups"]
+    assert [*groups] == [*result["counts"]["groups"]] == ["cone", "cow", "other"]
+    for group, start in (("cow", "cow"), ("cone", "cone"), ("other", "tyre")):
+        alone = evaluator(name for name in FRAMES if name.startswith(start)).result()
+        assert groups[group] == {"pooled": alone["scores"]["own"]["pooled"]}
+        own = result["counts"]["groups"][group]
+        assert own.items() <= alone["counts"].items()
+        assert own["anomaly_frames"] == 6
+
+
+def test_components_by_group_and_size() -> None:
+    asked = EvaluationOptions(protocols=(), tracks=("smiyc-obstacle",), groups="^c[a-z]+", by=[SIZES])
+    first = asked.evaluator(("own",), None, FRAMES, anomalies=FRAMES)
+    held = [LabelledFrame(name, {"own": stored}, anomaly=anomaly) for name, (stored, anomaly) in FRAMES.items()]
+    for frame in held:
+        first.add(frame)
+        first._counts.update(frames_scored=1, anomaly_frames=1, anomaly_pixels=1)
+    result = finish(first, first.result(), asked, lambda: held).result
+    values = result["scores"]["own"]
+    threshold = values["smiyc"]["threshold"]
+    for group in ("cow", "cone"):
+        frames = [FRAMES[name] for name in FRAMES if name.startswith(group)]
+        counted = sum(component_counts(*frame, threshold, "smiyc-obstacle") for frame in frames)
+        assert values["groups"][group]["components"]["smiyc-obstacle"] == component_result(counted)
+    # Truth components of fewer than 10 pixels are ignored by the track, so the first bin has none.
+    by_size = {name: found["siou_gt"] for name, found in values["components"]["smiyc-obstacle"]["size"].items()}
+    assert by_size["0-4"] is None
+    assert 0 < by_size["4-30"] < by_size["30+"] < 1
+    assert "large enough" in result["reasons"]["scores.own.components.smiyc-obstacle.size.0-4.siou_gt"]
+    text = format_metrics(result)
+    assert f"{by_size['30+']:.4f}" in next(line for line in text.split("30+:")[1].splitlines()[1:])
+    assert "cow: 6 frames" in text
+
+
+def test_the_tables_show_the_bins_that_hold_objects() -> None:
+    result = evaluator(FRAMES, by=[ObjectBins.of("size", ["30", "100000"])], groups="^[a-z]+").result()
+    text, tables = format_metrics(result), {table["title"]: table for table in metrics_tables(result)}
+    sizes = result["scores"]["own"]["size"]
+    assert "100000+" not in text
+    assert sizes["100000+"]["auroc"] is None
+    assert result["reasons"]["scores.own.size.100000+.auroc"] == "no labelled object belongs here"
+    assert f"30-100000: {sizes['30-100000']['objects']} objects" in text
+    assert f"{sizes['0-30']['found']:.4f}" in text
+    assert max(map(len, text.splitlines())) <= 100
+    rows = tables["Anomaly detection by size"]["rows"]
+    assert [row["name"] for row in rows] == ["0-30, own", "30-100000, own"]
+    assert rows[0]["cells"][3] == {"value": sizes["0-30"]["found"]}
+    assert [row["name"] for row in tables["Anomaly detection by groups"]["rows"]] == [
+        "cone, own",
+        "cow, own",
+        "tyre, own",
+    ]
+    assert {"size", "groups"} <= set(HIDDEN)  # a table of results shows them where they are asked for
+
+
+def test_groups_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "groups.csv"
+    path.write_text("frame,group\nseq/a=1,day\nseq/b,night drive\n")
+    assert frame_groups(str(path)) == {"seq/a=1": "day", "seq/b": "night drive"}
+    path.write_text("frame,group\nseq/a,1,day\n")
+    with pytest.raises(ArgumentTypeError, match="'seq/a=1=day' is not FRAME,GROUP"):
+        frame_groups(str(path))
+    path.write_text("name,group\nseq/a,day\n")
+    with pytest.raises(ArgumentTypeError, match="'name,group'; expected frame,group"):
+        frame_groups(str(path))
+    assert frame_groups("^[a-z]+") == "^[a-z]+"
+
+
+def test_groups_by_name() -> None:
+    names = ["animals01_a", "lost_tires08", "b/cones02", "x"]
+    assert group_frames(r"([a-z_]+)\d", names) == {
+        **{"animals": {"animals01_a"}, "cones": {"b/cones02"}, "lost_tires": {"lost_tires08"}},
+        "other": {"x"},
+    }
+    assert [*group_frames({"x": "b", "animals01_a": "a", "gone": "c"}, names)] == ["a", "b", "other"]
+    for how, said in (
+        ("(", r"--groups '\(' .*; expected a regular expression"),
+        (r"\d{5}", "names no frame"),
+        ({}, "CSV names no"),
+    ):
+        with pytest.raises(InputError, match=said):
+            group_frames(how, names)
+    with pytest.raises(InputError, match=rf"makes 101 groups; expected 1 to {MOST_GROUPS} groups, of names such as f0"):
+        group_frames(".*", [f"f{i}" for i in range(101)])
+    with pytest.raises(InputError, match="--groups without anomaly labels"):
+        EvaluationOptions(groups="a").evaluator(("own",), None, [], anomalies=None)

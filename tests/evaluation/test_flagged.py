@@ -1,0 +1,165 @@
+"""What a threshold flags, against a count by hand, and where thresholds come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import ndimage
+from sklearn import metrics as sklearn_metrics
+
+from segunc.core.errors import InputError
+from segunc.data.labels import LabelMap
+from segunc.evaluation.compare import compare, load_results
+from segunc.evaluation.evaluator import EvaluationOptions, finish
+from segunc.evaluation.flagged import Threshold, read_thresholds
+from segunc.evaluation.report import format_metrics
+from segunc.evaluation.resampling import Resampling
+from segunc.gallery.description import metrics_tables
+from segunc.maps.encoding import decode_unit
+from segunc.scores import stored_as_codes
+from tests.evaluation.runs import CLASSES, make_run
+
+CITY = LabelMap("city", (*CLASSES, "boat"), ((0, 0, 0),) * 5, {i: i for i in range(5)} | {255: 255})
+SCORES = ("entropy", "deterministic-energy")
+RUN = make_run()
+
+
+def evaluate(
+    flag: Mapping[str, Threshold], *, anomalies: bool = True, classes: bool = True, **options: Any
+) -> dict[str, Any]:
+    asked = EvaluationOptions(protocols=("pooled",), flag=flag, resampling=Resampling(60), **options)
+    found = asked.evaluator(SCORES, CITY if classes else None, RUN, anomalies=RUN if anomalies else None)
+    for name, frame in RUN.items():
+        labels, anomaly = frame.labels if classes else None, frame.anomaly if anomalies else None
+        assert found.update(name, frame.stored, frame.prediction, None, labels, anomaly), found._left_out
+    return finish(found, found.result(), asked, lambda: []).result
+
+
+@pytest.mark.parametrize("anomalies", [True, False])
+@pytest.mark.parametrize(("score", "value"), [("entropy", 0.5), ("deterministic-energy", -2.5)])
+def test_false_alarms_are_those_of_a_count_by_hand(score: str, value: float, anomalies: bool) -> None:
+    result = evaluate({score: Threshold(value)}, anomalies=anomalies, smallest_region=12)
+    known, flagged, regions = np.zeros(5), np.zeros(5), []
+    for frame in RUN.values():
+        stored = frame.stored[score]
+        values = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
+        counted = (frame.labels != 255) & ((frame.anomaly != 1) | (not anomalies))
+        marked = (values >= value) & counted
+        for i in range(5):
+            known[i] += (counted & (frame.labels == i)).sum()
+            flagged[i] += (marked & (frame.labels == i)).sum()
+        sizes = np.bincount(ndimage.label(marked, np.ones((3, 3)))[0].ravel())[1:]
+        regions.append((sizes >= 12).sum())
+    found = result["flagged"][score]
+    assert min(regions) < max(regions)
+    assert found["threshold"] == value
+    assert found["share"] == pytest.approx(flagged.sum() / known.sum(), rel=1e-12)
+    assert found["by_class"] == {
+        name: pytest.approx(f / n) for name, n, f in zip(CLASSES, known[:4], flagged[:4], strict=True)
+    } | {"boat": None}
+    assert "no pixel is labelled" in result["reasons"][f"flagged.{score}.by_class.boat"]
+    assert found["regions_per_frame"] == np.mean(regions)
+    assert found["frames_with_region"] == np.mean(np.array(regions) > 0)
+    low, high = result["intervals"][f"flagged.{score}.share"]
+    assert low < found["share"] < high
+    assert ("recall" in found) == anomalies
+
+
+@pytest.mark.parametrize("recall", ["0.8", "0.95"])
+def test_a_threshold_of_an_earlier_result_reaches_its_recall(tmp_path: Path, recall: str) -> None:
+    first = evaluate({}, classes=False)
+    path = tmp_path / "first.json"
+    path.write_text(json.dumps(first))
+    thresholds = read_thresholds([f"{path}:{recall}"])
+    assert set(thresholds) == set(SCORES)
+    result = evaluate(thresholds)
+    labels = np.concatenate([frame.anomaly.ravel() for frame in RUN.values()])
+    for score in SCORES:
+        stored = np.concatenate([frame.stored[score].ravel() for frame in RUN.values()])
+        values = decode_unit(stored) if stored_as_codes(score) else stored.astype(np.float32)
+        truth, predicted = labels[labels != 255], values[labels != 255] >= thresholds[score].value
+        hits = result["flagged"][score]
+        assert hits["recall"] == pytest.approx(sklearn_metrics.recall_score(truth, predicted), rel=1e-12)
+        assert hits["precision"] == pytest.approx(sklearn_metrics.precision_score(truth, predicted), rel=1e-12)
+        assert hits["recall"] >= float(recall)
+        # The next higher score that occurs reaches less.
+        above = min(values[labels != 255][values[labels != 255] > thresholds[score].value])
+        assert sklearn_metrics.recall_score(truth, values[labels != 255] >= above) < float(recall)
+    assert read_thresholds([str(path)]) == read_thresholds([f"{path}:0.80"])
+
+
+def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
+    result = evaluate({"entropy": Threshold(0.5)})
+    result["run"] = {"corruption": "fog:3"}
+    text = format_metrics(result)
+    found = result["flagged"]["entropy"]
+    row = next(line for line in text.split("Flagged pixels")[1].splitlines() if line.split()[:1] == ["entropy"])
+    keys = ("share", "regions_per_frame", "frames_with_region", "precision", "recall")
+    assert row.split()[2:] == [f"{found[key]:.4f}" for key in keys]
+    assert f"{found['by_class']['road']:.4f}" in text
+    assert "images corrupted by fog:3" in text
+    assert "entropy flagged" in text
+    assert any(table["title"] == "Flagged at a threshold" for table in metrics_tables(result))
+    (tmp_path / "a.json").write_text(json.dumps(result))
+    (tmp_path / "b.json").write_text(json.dumps(evaluate({"entropy": Threshold(0.9)})))
+    rows = {row.label: row for row in compare(load_results([tmp_path / "a.json", tmp_path / "b.json"])).rows}
+    assert rows["flagged.entropy.share"].higher_is_better is False
+    assert rows["flagged.entropy.precision"].higher_is_better is True
+    assert [label for label in rows if label.startswith("flagged")] == [f"flagged.entropy.{key}" for key in keys]
+
+
+def test_a_result_may_have_thresholds_of_other_scores_too(tmp_path: Path) -> None:
+    content = evaluate({}, classes=False)
+    content["scores"]["knn"] = content["scores"].pop("deterministic-energy")
+    (tmp_path / "r.json").write_text(json.dumps(content))
+    assert set(evaluate(read_thresholds([str(tmp_path / "r.json")]))["flagged"]) == {"entropy"}
+    (tmp_path / "r.json").write_text(json.dumps(content | {"scores": {"knn": content["scores"]["knn"]}}))
+    with pytest.raises(
+        InputError, match="threshold of 'knn', which is not evaluated; expected one of entropy, deterministic-energy"
+    ):
+        evaluate(read_thresholds([str(tmp_path / "r.json")]))
+    with pytest.raises(InputError, match="threshold of 'margin', which is not evaluated"):
+        evaluate({"margin": Threshold(0.5), "entropy": Threshold(0.5)})
+
+
+def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
+    given = EvaluationOptions(flag={"entropy": Threshold(0.5, "float", "first.json")})
+    for labels, anomalies in ((None, RUN), (CITY, None)):
+        found = given.evaluator(SCORES, labels, RUN, anomalies=anomalies)
+        frame = RUN["bergen/frame_0"]
+        anomaly = None if anomalies is None else frame.anomaly
+        assert not found.update("f", frame.stored, frame.prediction, None, frame.labels if labels else None, anomaly)
+        said = "'entropy' is stored as unit-code, the threshold of first.json is of float; expected one form for both"
+        with pytest.raises(InputError, match=said):
+            found.result()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["entropy"], "expected SCORE=VALUE or FILE"),
+        (["entropy=high"], "expected SCORE=VALUE or FILE"),
+        (["entropy=nan"], "expected SCORE=VALUE or FILE"),
+        (["entropy=1.5"], "a value of entropy in 0 to 1"),
+        (["entropy=0.5", "entropy=0.6"], "'entropy' has two thresholds"),
+        (["nowhere.json"], "nowhere.json"),
+        (["FILE:0.9"], "expected a recall of 0.8 or 0.95"),
+        (["FILE:"], "expected a recall of 0.8 or 0.95"),
+        (["FILE"], "it holds no threshold of a recall of 0.8; expected one for some score"),
+    ],
+)
+def test_thresholds_that_say_nothing_are_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    old = {"scores": {"entropy": {"pooled": {"auroc": 0.5, "threshold": 0.2}}}, "counts": {}}
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    with pytest.raises(InputError, match=said):
+        read_thresholds([word.replace("FILE", str(tmp_path / "old.json")) for word in words])
+
+
+def test_regions_of_no_pixel_are_refused() -> None:
+    with pytest.raises(InputError, match="--flag-region 0; expected at least 1 pixel"):
+        EvaluationOptions(smallest_region=0)

@@ -1,0 +1,117 @@
+"""Anomalous objects against SciPy's components and scikit-learn's curves, pixel by pixel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import ndimage
+from sklearn import metrics as sklearn_metrics
+
+from segunc.core.errors import InputError
+from segunc.maps.encoding import score_keys
+from segunc.metrics.counting import auroc, average_precision, count_scores, detection_curve, fpr_at_recall
+from segunc.metrics.objects import KINDS, ObjectBins, Objects, found_threshold, object_counts, object_numbers
+
+EIGHT = np.ones((3, 3))
+
+
+def scene(seed: int, kind: str = "float", size: tuple[int, int] = (40, 60)) -> tuple[np.ndarray, np.ndarray]:
+    """A score map and an anomaly label with objects of many sizes, some that touch at corners only, and ignored pixels."""
+    random = np.random.default_rng(seed)
+    smooth = ndimage.gaussian_filter(random.random(size), 1.3)
+    anomaly = (smooth > np.quantile(smooth, 0.8)).astype(np.uint8)
+    anomaly[random.random(size) < 0.03] = 255
+    scores = np.round(random.normal(size=size) + 1.2 * (anomaly == 1), 1)
+    return (scores.astype(np.float16) if kind == "float" else np.uint16(np.clip(scores * 500 + 2000, 0, 4000))), anomaly
+
+
+def by_hand(scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins) -> list[list[float | None]]:
+    """Every number from the pixels of each object, in a sweep over all thresholds there are."""
+    normal = np.concatenate([stored[anomaly == 0] for stored, anomaly in scenes]).astype(np.float64)
+    objects: list[list[np.ndarray]] = [[] for _ in bins.names]
+    for stored, anomaly in scenes:
+        labels, number = ndimage.label(anomaly == 1, EIGHT)
+        for i in range(1, number + 1):
+            mask = labels == i
+            lowest = (np.flatnonzero(mask.any(1)).max() + 1) / len(mask)
+            known = {"size": mask.sum() / (mask.size if bins.relative else 1), "distance": lowest}[bins.kind]
+            objects[sum(known >= edge for edge in bins.edges)].append(stored[mask].astype(np.float64))
+    thresholds = np.unique(np.concatenate([normal, *(pixels for some in objects for pixels in some)]))
+    lowest = min((t for t in thresholds if (normal >= t).sum() * 20 <= len(normal)), default=np.inf)
+    rows: list[list[float | None]] = []
+    for some in objects:
+        if not some:
+            rows.append([None, None, None, None, 0, 0])
+            continue
+        pixels = np.concatenate(some)
+        labels, values = np.repeat([0, 1], [len(normal), len(pixels)]), np.concatenate([normal, pixels])
+        false, true, _ = sklearn_metrics.roc_curve(labels, values, drop_intermediate=False)
+        areas = sklearn_metrics.roc_auc_score(labels, values), sklearn_metrics.average_precision_score(labels, values)
+        found = np.mean([(one >= lowest).sum() * 2 >= len(one) for one in some])
+        rows.append([*map(float, areas), float(false[true >= 0.95][0]), float(found), len(some), len(pixels)])
+    return rows
+
+
+def counted(scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins) -> tuple[np.ndarray, np.ndarray]:
+    normal = sum(count_scores(stored, anomaly)[0] for stored, anomaly in scenes)
+    return normal, sum(object_counts(stored, Objects.of(anomaly), bins) for stored, anomaly in scenes)
+
+
+@pytest.mark.parametrize("stored", ["float", "codes"])
+@pytest.mark.parametrize("sizes", [("3", "10", "40"), ("0.2%", "2%"), ("1000",)], ids=["pixels", "shares", "one bin"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_number_is_that_of_a_sweep_over_the_pixels(kind: str, sizes: tuple[str, ...], stored: str) -> None:
+    scenes = [scene(seed, stored) for seed in range(3)]
+    bins = ObjectBins.of(kind, sizes)
+    rows = object_numbers(*counted(scenes, bins))
+    expected = by_hand(scenes, bins)
+    assert sum(row[4] or 0 for row in expected) > 20
+    for row, right in zip(rows, expected, strict=True):
+        assert [*row.values()] == (pytest.approx(right, rel=1e-12) if right[4] else right)
+
+
+def test_a_set_of_one_kind_of_objects_has_the_pooled_numbers() -> None:
+    scenes = [scene(seed) for seed in range(2)]
+    pooled = detection_curve(sum(count_scores(stored, anomaly) for stored, anomaly in scenes))
+    small, large = object_numbers(*counted(scenes, ObjectBins.of("size", ["100000"])))
+    assert [small[key] for key in ("auroc", "aupr", "fpr95")] == [
+        auroc(pooled),
+        average_precision(pooled),
+        fpr_at_recall(pooled),
+    ]
+    assert large == {"auroc": None, "aupr": None, "fpr95": None, "found": None, "objects": 0, "pixels": 0}
+
+
+@pytest.mark.parametrize(
+    ("above", "pixels", "found"), [(2, 4, 1.0), (1, 4, 0.0), (2, 5, 0.0), (3, 5, 1.0), (1, 1, 1.0)]
+)
+def test_an_object_is_found_where_half_of_its_pixels_are_above(above: int, pixels: int, found: float) -> None:
+    stored = np.zeros((1, 100), np.float16)
+    anomaly = np.zeros((1, 100), np.uint8)
+    anomaly[0, :pixels], stored[0, :above] = 1, 2
+    stored[0, 60:62] = 1  # 2 of at least 95 normal pixels: less than 5 %, with those at 0 more
+    (row, _) = object_numbers(*counted([(stored, anomaly)], ObjectBins.of("size", ["50"])))
+    assert row["found"] == found
+
+
+def test_the_threshold_flags_at_most_5_percent_and_the_next_lower_one_more() -> None:
+    normal = np.zeros(65536, np.int64)
+    keys = score_keys(np.arange(40, dtype=np.float16))
+    normal[keys] = 1
+    threshold = found_threshold(normal)
+    assert normal[threshold:].sum() == 2
+    assert normal[threshold - 1 :].sum() == 3
+    assert found_threshold(np.array([0, 0, 7])) == 3  # even the highest score flags every pixel
+
+
+@pytest.mark.parametrize("sizes", ["0,5", "5,5", "9,5", "-1", "x", "5,1%", "nan", "inf", "5%,4%"])
+def test_edges_that_are_none_are_refused(sizes: str) -> None:
+    with pytest.raises(InputError, match="rising numbers above 0"):
+        ObjectBins.of("size", sizes.split(","))
+
+
+def test_bins_have_names_that_say_their_edges() -> None:
+    assert ObjectBins.of("size").names == ("0-100", "100-500", "500-2500", "2500-10000", "10000-50000", "50000+")
+    assert ObjectBins.of("size", ["0.05%", "5%"]).names == ("0-0.05%", "0.05-5%", "5%+")
+    with pytest.raises(InputError, match="--by colour; expected one of size, distance"):
+        ObjectBins.of("colour")
