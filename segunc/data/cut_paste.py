@@ -95,9 +95,9 @@ class CutPaste:
         for size in sizes:
             if own := [one for one in regions if not (taken[_at(*one)] & one[2]).any() and _depth(one[2]).max() >= 2]:
                 top, left, part = min(own, key=lambda one: abs(np.log(one[2].sum() / (size * labels.size))))
-                shift = np.float32([[1, 0, random.uniform(-0.5, 0.5)], [0, 1, random.uniform(-0.5, 0.5)]])
+                shift = _floats([[1, 0, random.uniform(-0.5, 0.5)], [0, 1, random.uniform(-0.5, 0.5)]])
                 shifted = cv2.warpAffine(image, shift, image.shape[1::-1], borderMode=cv2.BORDER_REPLICATE)
-                cut = CutOut(np.float32(shifted[_at(top, left, part)]), np.float32(part))
+                cut = CutOut(_floats(shifted[_at(top, left, part)]), _floats(part))
                 alpha = _blend(made, cut, (top, left), random.uniform(-0.25, 0.25), random)
                 taken |= alpha > 0
                 shams |= alpha > 0
@@ -108,7 +108,7 @@ class CutPaste:
         image, labels = self.sources.read(index)
         known = labels != IGNORE
         light = frame.mean() / max(image[known].mean(), 1.0) if known.any() else 1.0
-        return np.clip(image * np.float32(light), 0, 255), labels
+        return np.clip(_floats(image) * float(light), 0, 255), labels
 
     def _object(self, random: np.random.Generator, area: int, frame: Image) -> CutOut:
         """A region of one class, in other colours and turned by at least a right angle's two thirds."""
@@ -120,7 +120,7 @@ class CutPaste:
         large = [one for one in regions if one[2].sum() >= area / 2] or regions[-1:]
         some = [large[i] for i in random.integers(len(large), size=2)]
         top, left, inside = max(some, key=lambda one: image[_at(*one)][one[2]].std())
-        cut = CutOut(_recoloured(image[_at(top, left, inside)], random), np.float32(inside))
+        cut = CutOut(_recoloured(image[_at(top, left, inside)], random), _floats(inside))
         return _scaled(cut, area, frame.shape, random.uniform(60, 300), random.uniform(0.8, 1.25))
 
     def _texture(self, random: np.random.Generator, area: int, frame: Image) -> CutOut:
@@ -136,10 +136,10 @@ class CutPaste:
                 along = rows * np.sin(angle) + columns * np.cos(angle) + random.uniform(0, 0.3) * noise
                 noise = 0.7 * (np.sin(2 * np.pi * waves * along) > random.uniform(-0.5, 0.5)) + 0.3 * noise
             first, second = self._colours(frame, random)
-            patch = first + (second - first) * np.float32(noise)[..., None]
+            patch = first + (second - first) * _floats(noise)[..., None]
         # A body is darker towards its rim and from below.
         depth = _depth(inside > 0.5)
-        light = np.float32(0.75 + 0.25 * np.sqrt(depth / depth.max()) + np.linspace(0.15, -0.25, side)[:, None])
+        light = _floats(0.75 + 0.25 * np.sqrt(depth / depth.max()) + np.linspace(0.15, -0.25, side)[:, None])
         return _scaled(CutOut(patch * light[..., None], inside), area, frame.shape, 0.0, random.uniform(0.6, 1.7))
 
     def _patch(self, side: int, frame: Image, random: np.random.Generator) -> Floats | None:
@@ -151,9 +151,8 @@ class CutPaste:
         known = [image[part] for part in parts if not (labels[part] == IGNORE).any()]
         if not known:
             return None
-        patch = max(known[:2], key=np.std)
-        patch = cv2.resize(np.rot90(patch, random.integers(4)), (side, side), interpolation=cv2.INTER_AREA)
-        return _recoloured(patch, random)
+        turned = np.rot90(max(known[:2], key=np.std), int(random.integers(4)))
+        return _recoloured(_floats(cv2.resize(turned, (side, side), interpolation=cv2.INTER_AREA)), random)
 
     def _colours(self, frame: Image, random: np.random.Generator) -> Floats:
         """Two colours ``[2, 3]`` in 0..255: of two pixels of a training frame that differ, or any."""
@@ -161,10 +160,10 @@ class CutPaste:
             image, labels = self._source(int(random.integers(len(self.sources))), frame)
             known = image[labels != IGNORE]
             if len(known):
-                some = known[random.integers(len(known), size=8)]
-                return some[[0, np.abs(some - some[0]).sum(1).argmax()]]
+                some = _floats(known[random.integers(len(known), size=8)])
+                return _floats(some[[0, np.abs(some - some[0]).sum(1).argmax()]])
         hsv = [[[random.uniform(0, 360), random.beta(1.5, 2), random.uniform(0.1, 0.95)] for _ in range(2)]]
-        return np.asarray(cv2.cvtColor(np.float32(hsv), cv2.COLOR_HSV2RGB)[0] * 255, np.float32)
+        return _floats(cv2.cvtColor(_floats(hsv), cv2.COLOR_HSV2RGB)[0] * 255)
 
     def _file(self, random: np.random.Generator, area: int, frame: Image) -> CutOut:
         """A cut-out of the user's, which is an anomaly as it is: mirrored or tilted a little."""
@@ -187,10 +186,10 @@ def read_cut_out(path: Path) -> CutOut:
         raise InputError(f"object {path} cannot be read ({damage or 'no image'})", "a PNG with alpha", remedy)
     if decoded.dtype != np.uint8 or decoded.ndim != 3 or decoded.shape[2] != 4:
         raise InputError(f"object {path} has no alpha channel of 8 bits", "a PNG with alpha", remedy)
-    inside = np.float32(decoded[..., 3]) / 255
+    inside = _floats(decoded[..., 3] / 255)
     if not (inside > 0.5).any() or (inside > 0.5).all():
         raise InputError(f"object {path} is {'all' if inside.any() else 'nowhere'} opaque", "an object cut out", remedy)
-    return CutOut(np.float32(decoded[..., 2::-1]), inside)
+    return CutOut(_floats(decoded[..., 2::-1]), inside)
 
 
 def _size(random: np.random.Generator) -> float:
@@ -205,7 +204,7 @@ def _regions(labels: Labels) -> list[tuple[int, int, Mask]]:
     """Top, left and pixels of the connected regions of one class that are neither slivers nor larger than what is pasted, by size."""
     found = []
     for value in np.unique(labels[labels != IGNORE]):
-        _, numbered, numbers, _ = cv2.connectedComponentsWithStats(np.uint8(labels == value), connectivity=4)
+        _, numbered, numbers, _ = cv2.connectedComponentsWithStats(_bytes(labels == value), connectivity=4)
         for number, (left, top, width, height, area) in enumerate(numbers[1:], start=1):
             if SMALLEST <= area / labels.size <= LARGEST and area >= max(0.3 * width * height, FEWEST):
                 found.append(
@@ -220,10 +219,10 @@ def _recoloured(pixels: Floats, random: np.random.Generator) -> Floats:
     lab = cv2.cvtColor(pixels / 255, cv2.COLOR_RGB2LAB)
     loud, towards = random.random() < 0.5, random.uniform(0, 2 * np.pi)
     turn = np.radians(random.uniform(60, 300) if loud else random.uniform(-20, 20))
-    rotation = np.float32([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
-    moved = random.uniform(0, 20 if loud else 5) * np.float32([np.cos(towards), np.sin(towards)])
+    rotation = _floats([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    moved = random.uniform(0, 20 if loud else 5) * _floats([np.cos(towards), np.sin(towards)])
     lab[..., 1:] = lab[..., 1:] @ rotation * random.uniform(0.8, 1.4) + moved
-    return np.clip(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB), 0, 1) * 255
+    return _floats(np.clip(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB), 0, 1) * 255)
 
 
 def _shape_of_noise(side: float, random: np.random.Generator) -> Floats:
@@ -231,9 +230,9 @@ def _shape_of_noise(side: float, random: np.random.Generator) -> Floats:
     height = fractal(int(side), random.uniform(1.6, 2.4), random)
     across = np.linspace(-1, 1, len(height))
     height -= np.hypot(across[:, None], across) ** 2
-    _, islands = cv2.connectedComponents(np.uint8(height > np.quantile(height, 0.7)))
+    _, islands = cv2.connectedComponents(_bytes(height > np.quantile(height, 0.7)))
     middle = islands[np.unravel_index(np.argmax(height), height.shape)]
-    return np.float32(islands == middle)
+    return _floats(islands == middle)
 
 
 def _scaled(cut: CutOut, area: int, shape: tuple[int, ...], angle: float, stretch: float) -> CutOut:
@@ -250,11 +249,11 @@ def _scaled(cut: CutOut, area: int, shape: tuple[int, ...], angle: float, stretc
     height, width = (int(np.ceil(v)) + 2 for v in np.abs(turn[:, :2])[::-1, ::-1] @ np.array(size))
     turn[:, 2] += (width - size[1]) / 2, (height - size[0]) / 2
     layers = cv2.warpAffine(layers, turn, (width, height), flags=cv2.INTER_CUBIC)
-    inside = np.clip(layers[..., 3], 0, 1)
+    inside = _floats(np.clip(layers[..., 3], 0, 1))
     excess = max(height / shape[0], width / shape[1]) / ROOM
     if excess > 1 and area > 1:
         return _scaled(cut, int(area / (1.05 * excess) ** 2), shape, angle, stretch)
-    return CutOut(np.float32(layers[..., :3] / np.maximum(inside, 1e-3)[..., None]), inside)
+    return CutOut(_floats(layers[..., :3] / np.maximum(inside, 1e-3)[..., None]), inside)
 
 
 def _place(part: Mask, taken: Mask, size: float, random: np.random.Generator) -> tuple[int, int] | None:
@@ -281,14 +280,15 @@ def _blend(made: Image, cut: CutOut, place: tuple[int, int], share: float, rando
     near = made[top : place[0] + len(depth) + reach, left : place[1] + depth.shape[1] + reach]
     part, alpha = _at(place[0] - top, place[1] - left, depth), np.zeros(near.shape[:2], np.float32)
     alpha[part] = weight
-    ring = (cv2.dilate(np.uint8(alpha > 0), np.ones((reach, reach), np.uint8)) == 1) & (alpha == 0)
-    mixed = np.float32(near)
+    ring = (cv2.dilate(_bytes(alpha > 0), np.ones((reach, reach), np.uint8)) == 1) & (alpha == 0)
+    below = _floats(near)
+    mixed = below.copy()
     moved = _matched(cut.pixels, weight == 1, near[ring] if ring.any() else near.reshape(-1, 3), share)
-    moved = np.clip(moved, *np.float32(np.percentile(made[::4, ::4], (0.5, 99.5))))  # no brighter than the frame
+    moved = np.clip(moved, *_floats(np.percentile(made[::4, ::4], (0.5, 99.5))))  # no brighter than the frame
     mixed[part] += weight[..., None] * (moved - mixed[part])
     blurred = cv2.GaussianBlur(mixed, (0, 0), random.uniform(0.3, 0.8))
-    seen = recompressed(_stored(blurred), int(random.integers(85, 97)))
-    near[:] = _stored(near + alpha[..., None] * (np.float32(seen) - near))
+    seen = recompressed(_stored(_floats(blurred)), int(random.integers(85, 97)))
+    near[:] = _stored(below + alpha[..., None] * (_floats(seen) - below))
     whole = np.zeros(made.shape[:2], np.float32)
     whole[_at(top, left, alpha)] = alpha
     return whole
@@ -299,14 +299,22 @@ def _matched(pixels: Floats, core: Mask, around: Image, share: float) -> Floats:
     own = pixels[core]
     contrast = np.clip((around.std() + 1) / (own.std() + 1), 0.7, 2) ** share
     mean = own.mean(0)
-    return np.asarray((pixels - mean) * contrast + mean + share * (around.mean(0) - mean), np.float32)
+    return _floats((pixels - mean) * contrast + mean + share * (around.mean(0) - mean))
 
 
 def _depth(part: Mask) -> Floats:
     """Distance of each pixel from what is outside, 1 for the outermost."""
-    padded = cv2.copyMakeBorder(np.uint8(part), 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0)
-    return np.asarray(cv2.distanceTransform(padded, cv2.DIST_L2, 5)[1:-1, 1:-1], np.float32)
+    padded = cv2.copyMakeBorder(_bytes(part), 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0)
+    return _floats(cv2.distanceTransform(padded, cv2.DIST_L2, 5)[1:-1, 1:-1])
 
 
 def _stored(values: Floats) -> Image:
-    return np.asarray(np.rint(np.clip(values, 0, 255)), np.uint8)
+    return _bytes(np.rint(np.clip(values, 0, 255)))
+
+
+def _floats(values: npt.ArrayLike) -> Floats:
+    return np.asarray(values, np.float32)
+
+
+def _bytes(values: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+    return np.asarray(values, np.uint8)

@@ -3,6 +3,7 @@ borders than what is normal."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import cv2
@@ -16,9 +17,11 @@ from segunc.data import cut_paste
 from segunc.data.cut_paste import FEWEST, LARGEST, MOST, SMALLEST, CutPaste, Pasted
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, label_map
+from segunc.data.module import SegmentationDataModule
 from segunc.data.samples import Labels, SegmentationDataset
 from segunc.toyroads import render_scene
 
+DATA = os.environ.get("SEGUNC_DATA")
 Frame = tuple[Image, Labels]
 SEEDS = range(6)
 
@@ -150,6 +153,10 @@ def detectors(image: Image) -> dict[str, npt.NDArray[np.float32]]:
 
 
 def test_borders_of_anomalies_look_like_those_of_what_is_normal(pasted: list[tuple[Frame, Pasted]]) -> None:
+    borders_are_no_cue(pasted)
+
+
+def borders_are_no_cue(pasted: list[tuple[Frame, Pasted]]) -> None:
     anomalous: dict[str, list[npt.NDArray[np.float32]]] = {}
     normal: dict[str, list[npt.NDArray[np.float32]]] = {}
     for frame, made in pasted:
@@ -162,6 +169,35 @@ def test_borders_of_anomalies_look_like_those_of_what_is_normal(pasted: list[tup
         assert min(map(len, values)) > 1500
         auroc = roc_auc_score(np.repeat([0, 1], [len(one) for one in values]), np.concatenate(values))
         assert auroc == pytest.approx(0.5, abs=0.1), name
+
+
+@pytest.mark.skipif(DATA is None, reason="SEGUNC_DATA names no folder of real data")
+def test_borders_are_no_cue_on_camvid() -> None:
+    root = str(Path(str(DATA)) / "camvid")
+    data = SegmentationDataModule("camvid", root, validation="leave-sequence-out", sequence="^([^_]+)_")
+    pasted = []
+    for fold in data.folds():
+        frames, paste = fold.dataset("val"), CutPaste(fold.dataset("train"))
+        assert len(frames) == {"0001TP": 62, "0006R0": 101, "0016E5": 204}[str(fold.held_out)]
+        for index in range(0, len(frames), len(frames) // 6):
+            frame = frames.read(index)
+            pasted.append((frame, paste(*frame, frames.samples[index].name)))
+    borders_are_no_cue(pasted)
+
+
+def test_colours_move_towards_those_around() -> None:
+    random = np.random.default_rng(0)
+    pixels, around = (
+        np.float32(random.normal(60, 10, (20, 20, 3))),
+        random.integers(120, 200, (500, 3)).astype(np.uint8),
+    )
+    core = np.ones((20, 20), bool)
+    means = [cut_paste._matched(pixels, core, around, share).mean((0, 1)) for share in (0.0, 0.5, 1.0)]
+    np.testing.assert_allclose(means[0], pixels.mean((0, 1)), rtol=1e-4)
+    np.testing.assert_allclose(means[2], around.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(means[1], (means[0] + means[2]) / 2, rtol=1e-4)
+    spreads = [cut_paste._matched(pixels, core, around, share).std() for share in (0.0, 0.5, 1.0)]
+    assert spreads[0] < spreads[1] < spreads[2] <= 2.001 * spreads[0]  # never more than twice the contrast
 
 
 def test_shams_go_through_the_blending(pasted: list[tuple[Frame, Pasted]]) -> None:
