@@ -41,9 +41,7 @@ class Method:
     restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
     finished: bool = False  # made of a finished model of any kind; the others make one from a deterministic base
     data: bool = True  # looks at data; without, a configuration need not be given
-    selects: bool = (
-        False  # for a finished one: on frames of :class:`segunc.training.config.SelectConfig`, section ``select``
-    )
+    selects: bool = False  # a finished one: on the frames of :class:`segunc.training.config.SelectConfig`
     several: bool = False
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -84,6 +84,93 @@ def test_a_folder_takes_its_label_map_by_name(tmp_path: Path) -> None:
 def test_splits_that_are_too_small_are_reported_before_the_work(root: Path) -> None:
     with pytest.raises(InputError, match="5 training frames; expected at least a batch of 6"):
         module(root, batch_size=6).prepare_data()
+
+
+class TestSequences:
+    """Frames ``a_0 .. b_2`` of three drives, one of which is held out."""
+
+    counts: ClassVar = {"a": 2, "b": 3, "c": 4}
+
+    @pytest.fixture
+    def drives(self, tmp_path: Path) -> Path:
+        for drive, frames in self.counts.items():
+            for i in range(frames):
+                name = f"{drive}_{i}.png"
+                miniatures.write_frame(tmp_path / "train" / name, tmp_path / "trainannot" / name, [3, 10, 0], seed=i)
+        return tmp_path
+
+    def left_out(self, root: Path, **options: Any) -> SegmentationDataModule:
+        return module(root, **{"validation": "leave-sequence-out", "sequence": "^([^_]+)_", **options})
+
+    @staticmethod
+    def names(data: SegmentationDataModule, split: str) -> list[str]:
+        return [sample.name for sample in data.dataset(split).samples]
+
+    def test_each_is_held_out_once_and_never_trained_on_then(self, drives: Path) -> None:
+        whole = self.left_out(drives)
+        every = self.names(whole, "train")
+        assert len(every) == 9
+        folds = whole.folds()
+        assert [fold.held_out for fold in folds] == list(self.counts)
+        for fold, (drive, frames) in zip(folds, self.counts.items(), strict=True):
+            train, val = self.names(fold, "train"), self.names(fold, "val")
+            assert [name[0] for name in val] == [drive] * frames
+            assert not any(name.startswith(drive) for name in train)
+            assert sorted(train + val) == sorted(every)
+            assert fold.folds() == [fold]
+            fold.prepare_data()
+        assert whole.held_out is None
+        assert self.names(whole, "train") == every
+        assert self.names(self.left_out(drives, held_out="b"), "val") == self.names(folds[1], "val")
+
+    def test_without_one_held_out_nothing_is_trained(self, drives: Path) -> None:
+        said = r"without data.held_out; expected one of a \(2 frames\), b \(3 frames\), c \(4 frames\)"
+        with pytest.raises(InputError, match=said):
+            self.left_out(drives).prepare_data()
+
+    def test_the_whole_match_is_a_sequence_and_folders_are(self, drives: Path) -> None:
+        assert list(self.left_out(drives, sequence="^[^_]").sequences()) == list(self.counts)
+        assert {name: len(found) for name, found in module(drives, sequence="^.").sequences().items()} == self.counts
+
+    def test_the_data_sets_own_val_is_one_fold(self, root: Path) -> None:
+        data = module(root)
+        assert data.folds() == [data]
+        with pytest.raises(InputError, match=r"without data\.sequence"):
+            data.sequences()
+
+    def test_frames_with_an_anomaly_belong_to_no_fold(self, drives: Path) -> None:
+        for name in ("a_0", "c_3"):  # with a bicyclist, class 9
+            for folder in ("train", "trainannot"):
+                (drives / folder / f"{name}.png").unlink()
+            paths = drives / "train" / f"{name}.png", drives / "trainannot" / f"{name}.png"
+            miniatures.write_frame(*paths, [3, 9, 0])
+        miniatures.write_frame(drives / "val" / "d_0.png", drives / "valannot" / "d_0.png", [3])
+        for fold in self.left_out(drives, anomaly_class="pedestrian").folds():
+            held = {*self.names(fold, "train"), *self.names(fold, "val")}
+            assert len(held) == 7
+            assert not held & {"a_0", "c_3"}
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"sequence": None}, r"leave-sequence-out without data\.sequence"),
+            ({"sequence": "("}, r"data\.sequence \(: .*expected a regular expression"),
+            ({"sequence": "^x_"}, r"in 9 of 9 training frames, the first is a_0; .*found: none"),
+            (
+                {"sequence": "^([ab])_"},
+                r"in 4 of 9 .* first is c_0; .*found: a \(2 frames\), b \(3 frames\)",
+            ),
+            ({"sequence": "^(x?)"}, "in 9 of 9"),
+            ({"sequence": "(_)"}, r"finds one sequence of training frames: _ \(9 frames\)"),
+            ({"held_out": "d"}, r"data\.held_out d; expected one of a \(2 frames\), b"),
+            ({"validation": "val", "held_out": "a"}, r"data\.held_out a with data\.validation val"),
+            ({"validation": "leave-one-out"}, r"data\.validation leave-one-out; expected val or leave-sequence-out"),
+        ],
+    )
+    def test_bad_settings_are_one_line(self, drives: Path, options: dict[str, Any], said: str) -> None:
+        with pytest.raises(InputError, match=said) as caught:
+            self.left_out(drives, **options).folds()[0].dataset("val")
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
