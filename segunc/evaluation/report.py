@@ -33,12 +33,9 @@ def format_metrics(result: Mapping[str, Any]) -> str:
     """The result as a plain table of fractions of 1, without a line break at its end."""
     parts = [
         *(_protocol(result, protocol) for protocol in ("pooled", "per-image", "smiyc")),
-        *(
-            _objects(result, "size", "size in pixels"),
-            _objects(result, "distance", "place in the frame"),
-            _groups(result),
-        ),
-        *(_groups(result), *_components(result), *_classes(result), _selective(result), *_flagged(result)),
+        _objects(result, "size", "size in pixels or % of the frame"),
+        *(_objects(result, "distance", "place in the frame"), _groups(result)),
+        *(*_components(result), *_classes(result), _selective(result), *_flagged(result)),
         *(_intervals(result), _missing(result), _left_out(result)),
     ]
     return "\n\n".join(part for part in parts if part)
