@@ -119,7 +119,7 @@ class StoredFeatures(NamedTuple):
         densities, origins = list[list[Density]](), list[Origin]()
         if needs & OF_HEAD:
             fitted = _tensors(path, tensors, HEAD, HeadScores.shapes(needs), device)
-            head = HeadScores(LogitLayer(network), fitted, bank.scale_percentile)
+            head = HeadScores(LogitLayer(network), fitted, bank.scale_percentile, needs & OF_HEAD)
         if needs - OF_HEAD:
             seen: nn.Module = network
             if bank.encoder != OWN:
@@ -136,7 +136,7 @@ class StoredFeatures(NamedTuple):
                 if index == len(bank.layers) - 1:
                     origins = self._origins(fitted["origins"], network.description.classes)
             if needs & OF_GAUSSIANS:
-                of_map.append(Gaussians(_tensors(path, tensors, f"{index}.", Gaussians.shapes(needs), device)))
+                of_map.append(Gaussians(_tensors(path, tensors, f"{index}.", Gaussians.shapes(needs), device), needs))
         return FeatureDensity(extractor, densities, head, guided=bank.upsampling == "guided", origins=origins)
 
     def _origins(self, places: Tensor, classes: Sequence[str]) -> list[Origin]:

@@ -60,6 +60,7 @@ class Gaussians:
 
     Args:
         tensors: as :meth:`shapes` names them.
+        gives: names of the evidence that they were fitted for.
     """
 
     @staticmethod
@@ -80,17 +81,12 @@ class Gaussians:
             }  # whiten the classes' own; logarithms of weights and normalisers
         return found
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self.tensors = tensors
+    def __init__(self, tensors: Mapping[str, Tensor], gives: Collection[str]) -> None:
+        self.tensors, self.gives = tensors, frozenset(gives).intersection(ORDER)
 
     @property
     def channels(self) -> int:
         return len(self.tensors["mean"])
-
-    @property
-    def gives(self) -> frozenset[str]:
-        needed = {RELATIVE_MAHALANOBIS: "background", LOG_DENSITY: "components"}
-        return frozenset(name for name in ORDER if needed.get(name, "mean") in self.tensors)
 
     @classmethod
     def fit(cls, moments: Moments, needs: Collection[str], sample: Tensor) -> Gaussians:
@@ -129,13 +125,13 @@ class Gaussians:
             normaliser = components.diagonal(dim1=1, dim2=2).log().sum(1) - variances[kept].log().sum() / 2
             found["components"] = components
             found["constants"] = (counts / total).log() + normaliser - len(whitening) / 2 * math.log(2 * math.pi)
-        plain = cls({name: values.float().contiguous() for name, values in found.items()})
+        plain = cls({name: values.float().contiguous() for name, values in found.items()}, needs)
         values = plain.raw(sample, needs)
         standard = torch.tensor([[0.0, 1.0]] * len(ORDER))
         for name, of_sample in values.items():
             wide = of_sample.double()
             standard[ORDER.index(name)] = torch.stack([wide.mean(), wide.std(correction=0).clamp_min(1e-6)])
-        return cls({**plain.tensors, "standard": standard})
+        return cls({**plain.tensors, "standard": standard}, needs)
 
     def raw(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
         """The evidence that is needed of features ``[M, D]``, each ``[M]`` float32: squared Mahalanobis distance to the nearest class

@@ -22,6 +22,7 @@ from segunc.sampling.density import FeatureDensity, Neighbours, beside, guided_f
 from segunc.sampling.gathering import farthest_points
 from segunc.sampling.gaussians import ORDER, Gaussians, Moments
 from segunc.sampling.head import HeadFit, HeadScores, LogitLayer
+from segunc.sampling.sampler import Sampler
 from segunc.scores import (
     CLIPPED_ENERGY,
     FEATURES,
@@ -32,8 +33,10 @@ from segunc.scores import (
     VIRTUAL_LOGIT,
 )
 from segunc.uncertainty import energy
+from tests.sampling.plain import posterior_of
 
 CLASSES, SIZE, HALF = 3, 6, (0.5, 0.5, 0.5)
+OF_HEAD = {VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY}
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -214,7 +217,7 @@ def head_scores(found: SegmentationNetwork, images: Tensor, needs: Any, clip: fl
     fit = HeadFit(LogitLayer(found), needs, 0)
     for image in images:
         fit.add(image[None])
-    return HeadScores(fit.layer, fit.tensors(clip), 75.0)
+    return HeadScores(fit.layer, fit.tensors(clip), 75.0, OF_HEAD.intersection(needs))
 
 
 @pytest.fixture(scope="module")
@@ -314,6 +317,19 @@ def test_a_converted_network_has_the_features_of_the_one_that_it_was(images: Ten
     convert(converted.body)
     for name, values in density(converted, images)(images, FEATURES).items():
         torch.testing.assert_close(values, expected[name], msg=name)
+
+
+def test_the_draws_have_no_part_in_what_the_features_say(images: Tensor) -> None:
+    expected = density(network(), images)(images, FEATURES, temperature=2.0)
+    own = network()
+    given: Any = {"posterior": posterior_of(own, 0.5, 1), "density": density(own, images), "temperature": 2.0}
+    sampler = Sampler(own, draws=3, scores=["knn", "scale-energy", "entropy"], **given)
+    for _ in range(2):
+        found = sampler(images).scores
+        torch.testing.assert_close(found["knn"], expected["feature distance"])
+        torch.testing.assert_close(found["scale-energy"], expected[SCALED_ENERGY])
+    other = Sampler(network(), scores=["knn"], density=density(network(), images))(images[:1], size=(36, 46))
+    assert other.scores["knn"].shape == (1, 36, 46)
 
 
 def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:
