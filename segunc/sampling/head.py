@@ -20,6 +20,7 @@ from segunc.sampling.gathering import Sample
 from segunc.scores import CLIPPED_ENERGY, SCALED_ENERGY, VIRTUAL_LOGIT
 from segunc.uncertainty import energy
 
+OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
 PLACES = 10_000
 """Whose activations stand for those of the training set where a percentile or a mean is asked for."""
 
