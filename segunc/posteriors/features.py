@@ -10,6 +10,7 @@ Frames are not augmented, and are seen at the size at which the network will pre
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,20 +35,9 @@ from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision, simplest
 from segunc.sampling.density import Density, FeatureDensity, Neighbours, Origin, unit_features
 from segunc.sampling.gathering import Sample, farthest_points, places_of
-from segunc.sampling.gaussians import Gaussians, Moments
-from segunc.sampling.head import HeadFit, HeadScores, LogitLayer
-from segunc.scores import (
-    CLIPPED_ENERGY,
-    FEATURE_DISTANCE,
-    FEATURES,
-    LOG_DENSITY,
-    MAHALANOBIS,
-    RELATIVE_MAHALANOBIS,
-    SCALED_ENERGY,
-    SCORES,
-    VIRTUAL_LOGIT,
-    check_scores,
-)
+from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians, Moments
+from segunc.sampling.head import OF_HEAD, HeadFit, HeadScores, LogitLayer
+from segunc.scores import FEATURE_DISTANCE, FEATURES, LOG_DENSITY, SCORES, check_scores
 from segunc.training.config import FitConfig, SelectConfig
 from segunc.training.progress import Say, say
 
@@ -70,8 +60,6 @@ MOST, LARGEST = 64, 16
 """Of sizes in a record, and a size."""
 Upsampling = Literal["bilinear", "guided"]
 Percentile = Annotated[float, Bound(above=0, most=99.9)]
-OF_GAUSSIANS = frozenset({MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY})
-OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
 
 
 def evidence_of(scores: Collection[str]) -> frozenset[str]:
@@ -131,7 +119,7 @@ class StoredFeatures(NamedTuple):
         densities, origins = list[list[Density]](), list[Origin]()
         if needs & OF_HEAD:
             fitted = _tensors(path, tensors, HEAD, HeadScores.shapes(needs), device)
-            head = HeadScores(LogitLayer(network), fitted, bank.scale_percentile)
+            head = HeadScores(LogitLayer(network), fitted, bank.scale_percentile, needs & OF_HEAD)
         if needs - OF_HEAD:
             seen: nn.Module = network
             if bank.encoder != OWN:
@@ -147,8 +135,8 @@ class StoredFeatures(NamedTuple):
                 of_map.append(Neighbours(fitted["bank"]))
                 if index == len(bank.layers) - 1:
                     origins = self._origins(fitted["origins"], network.description.classes)
-            if needs & OF_GAUSSIANS:
-                of_map.append(Gaussians(_tensors(path, tensors, f"{index}.", Gaussians.shapes(needs), device)))
+            if needs.intersection(OF_GAUSSIANS):
+                of_map.append(Gaussians(_tensors(path, tensors, f"{index}.", Gaussians.shapes(needs), device), needs))
         return FeatureDensity(extractor, densities, head, guided=bank.upsampling == "guided", origins=origins)
 
     def _origins(self, places: Tensor, classes: Sequence[str]) -> list[Origin]:
@@ -203,32 +191,29 @@ def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:
     content = FeatureBank.content(folder, base_sha256=base_sha256)
     if content is None:
         return None
-    of_names = {
-        name: isinstance(content[name], list) and all(isinstance(item, str) for item in content[name])
-        for name in ("scores", "layers", "frames")
+
+    def strings(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+    def numbers(value: Any, fewest: int, most: int, above: float = -math.inf) -> bool:
+        fits = isinstance(value, list) and fewest <= len(value) <= most and are_finite(value)
+        return fits and all(above < number <= LARGEST for number in value)
+
+    colours = 0 if content["encoder"] == OWN else 3
+    checks: dict[str, Callable[[Any], bool]] = {
+        "scores": lambda v: strings(v) and v and all(n in SCORES and FEATURES.intersection(SCORES[n].needs) for n in v),
+        "encoder": lambda v: isinstance(v, str),
+        "layers": lambda v: strings(v) and len(v) <= MOST,
+        "sizes": lambda v: numbers(v, 1, MOST, above=0),
+        "upsampling": lambda v: v in get_args(Upsampling),
+        "scale_percentile": lambda v: are_finite([v]) and 0 < v < 100,
+        "mean": lambda v: numbers(v, colours, colours),
+        "std": lambda v: numbers(v, colours, colours, above=0),
+        "fitted_on": lambda v: isinstance(v, dict),
+        "frames": strings,
+        "tensors_sha256": lambda v: isinstance(v, str),
     }
-    of_numbers = {
-        name: isinstance(content[name], list) and are_finite(content[name]) and len(content[name]) <= most
-        for name, most in (("sizes", MOST), ("mean", 3), ("std", 3))
-    }
-    valid = {
-        **{name: isinstance(content[name], str) for name in ("encoder", "tensors_sha256")},
-        **of_names,
-        **of_numbers,
-        "upsampling": content["upsampling"] in get_args(Upsampling),
-        "scale_percentile": are_finite([content["scale_percentile"]]) and 0 < content["scale_percentile"] < 100,
-        "fitted_on": isinstance(content["fitted_on"], dict),
-    }
-    if all(valid.values()):
-        valid |= {
-            "scores": bool(content["scores"])
-            and all(name in SCORES and FEATURES.intersection(SCORES[name].needs) for name in content["scores"]),
-            "layers": len(content["layers"]) <= MOST,
-            "sizes": bool(content["sizes"]) and all(0 < size <= LARGEST for size in content["sizes"]),
-            "mean": content["encoder"] == OWN or len(content["mean"]) == 3,
-            "std": content["encoder"] == OWN or (len(content["std"]) == 3 and min(content["std"]) > 0),
-        }
-    if damaged := [name for name, fine in valid.items() if not fine]:
+    if damaged := [name for name, fine in checks.items() if not fine(content[name])]:
         given = f"{folder / FeatureBank.file}: {damaged[0]} is damaged ({str(content[damaged[0]])[:40]})"
         raise InputError(given, "what finetune wrote", "fit it again")
     tuples = {name: tuple(content[name]) for name in ("scores", "layers", "frames", "sizes", "mean", "std")}
@@ -287,7 +272,7 @@ class MapFit:
     def __init__(self, settings: FeaturesConfig, needs: frozenset[str], classes: int) -> None:
         self.settings, self.needs, self.seen = settings, needs, 0
         self.sample = Sample(settings.bank * (CORESET_FROM if settings.coreset else 1), settings.seed)
-        self.moments = Moments(classes, by_class=LOG_DENSITY in needs) if OF_GAUSSIANS & needs else None
+        self.moments = Moments(classes, by_class=LOG_DENSITY in needs) if needs.intersection(OF_GAUSSIANS) else None
 
     def add(self, maps: Tensor, labels: Tensor, extent: tuple[int, int], frame: int) -> None:
         """The map ``[1, D, h, w]`` of a frame, with its train ids ``[H, W]``, see :func:`segunc.sampling.gathering.places_of`."""
@@ -453,8 +438,8 @@ def fit_features(
         file_sha256(out / TENSORS),
     )  # fmt: skip
     kept.attach(base, config, out, METHOD.name, say)
-    what = f"{sum(fit.seen for fit in fits):,} features of" if fits else "the last layer's inputs of"
-    say(f"wrote {out}: {', '.join(kept.scores)}, fitted on {what} {len(names)} frames ({', '.join(layers) or 'own'})")
+    of = f"{sum(fit.seen for fit in fits):,} features of {len(names)} frames ({', '.join(layers)})"
+    say(f"wrote {out}: {', '.join(kept.scores)}, fitted on {of if fits else f'{len(names)} frames'}")
     return kept
 
 

@@ -25,7 +25,7 @@ from segunc.scores import LOG_DENSITY, MAHALANOBIS, RELATIVE_MAHALANOBIS
 
 LEAST_SHARE = 1e-8
 """Of the largest variance of the shared covariance; directions with less hold the rounding of float32 features."""
-ORDER = (MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY)
+OF_GAUSSIANS = (MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY)
 """The rows of the constants."""
 
 
@@ -60,6 +60,7 @@ class Gaussians:
 
     Args:
         tensors: as :meth:`shapes` names them.
+        gives: names of the evidence that they were fitted for.
     """
 
     @staticmethod
@@ -69,7 +70,7 @@ class Gaussians:
             "mean": "D",  # of all features with a class
             "whitening": "RD",
             "centres": "KR",  # means of the classes, whitened
-            "standard": "32",  # mean and standard deviation of each evidence, in ORDER
+            "standard": "32",  # mean and standard deviation of each evidence, in OF_GAUSSIANS
         }
         if RELATIVE_MAHALANOBIS in needs:
             found["background"] = "RR"  # whitens the one Gaussian of all, in whitened coordinates
@@ -80,17 +81,12 @@ class Gaussians:
             }  # whiten the classes' own; logarithms of weights and normalisers
         return found
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self.tensors = tensors
+    def __init__(self, tensors: Mapping[str, Tensor], gives: Collection[str]) -> None:
+        self.tensors, self.gives = tensors, frozenset(gives).intersection(OF_GAUSSIANS)
 
     @property
     def channels(self) -> int:
         return len(self.tensors["mean"])
-
-    @property
-    def gives(self) -> frozenset[str]:
-        needed = {RELATIVE_MAHALANOBIS: "background", LOG_DENSITY: "components"}
-        return frozenset(name for name in ORDER if needed.get(name, "mean") in self.tensors)
 
     @classmethod
     def fit(cls, moments: Moments, needs: Collection[str], sample: Tensor) -> Gaussians:
@@ -129,13 +125,13 @@ class Gaussians:
             normaliser = components.diagonal(dim1=1, dim2=2).log().sum(1) - variances[kept].log().sum() / 2
             found["components"] = components
             found["constants"] = (counts / total).log() + normaliser - len(whitening) / 2 * math.log(2 * math.pi)
-        plain = cls({name: values.float().contiguous() for name, values in found.items()})
+        plain = cls({name: values.float().contiguous() for name, values in found.items()}, needs)
         values = plain.raw(sample, needs)
-        standard = torch.tensor([[0.0, 1.0]] * len(ORDER))
+        standard = torch.tensor([[0.0, 1.0]] * len(OF_GAUSSIANS))
         for name, of_sample in values.items():
             wide = of_sample.double()
-            standard[ORDER.index(name)] = torch.stack([wide.mean(), wide.std(correction=0).clamp_min(1e-6)])
-        return cls({**plain.tensors, "standard": standard})
+            standard[OF_GAUSSIANS.index(name)] = torch.stack([wide.mean(), wide.std(correction=0).clamp_min(1e-6)])
+        return cls({**plain.tensors, "standard": standard}, needs)
 
     def raw(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
         """The evidence that is needed of features ``[M, D]``, each ``[M]`` float32: squared Mahalanobis distance to the nearest class
@@ -159,7 +155,7 @@ class Gaussians:
 
     def __call__(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
         """The evidence that is needed of unit features ``[M, D]``, each ``[M]`` float32, standardised."""
-        constants = dict(zip(ORDER, self.tensors["standard"], strict=True))
+        constants = dict(zip(OF_GAUSSIANS, self.tensors["standard"], strict=True))
         found = self.raw(features, needs)
         return {name: (values - constants[name][0]) / constants[name][1] for name, values in found.items()}
 

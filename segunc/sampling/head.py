@@ -20,6 +20,7 @@ from segunc.sampling.gathering import Sample
 from segunc.scores import CLIPPED_ENERGY, SCALED_ENERGY, VIRTUAL_LOGIT
 from segunc.uncertainty import energy
 
+OF_HEAD = frozenset({VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY})
 PLACES = 10_000
 """Whose activations stand for those of the training set where a percentile or a mean is asked for."""
 
@@ -112,6 +113,7 @@ class HeadScores:
         layer: of the network.
         tensors: as :meth:`shapes` names them.
         percentile: of a place's activations, from which on they count as large for ``scale-energy``.
+        gives: names of the evidence that they were fitted for.
     """
 
     @staticmethod
@@ -123,13 +125,10 @@ class HeadScores:
             found |= {"origin": "D", "residual": "RD", "alpha": "1"}
         return found
 
-    def __init__(self, layer: LogitLayer, tensors: Mapping[str, Tensor], percentile: float) -> None:
-        self.layer, self.tensors, self.percentile = layer, tensors, percentile
-
-    @property
-    def gives(self) -> frozenset[str]:
-        needed = {VIRTUAL_LOGIT: "residual", CLIPPED_ENERGY: "clip"}
-        return frozenset({SCALED_ENERGY, *(name for name, tensor in needed.items() if tensor in self.tensors)})
+    def __init__(
+        self, layer: LogitLayer, tensors: Mapping[str, Tensor], percentile: float, gives: Collection[str]
+    ) -> None:
+        self.layer, self.tensors, self.percentile, self.gives = layer, tensors, percentile, frozenset(gives)
 
     def __call__(self, images: Tensor, needs: Collection[str], temperature: float = 1.0) -> dict[str, Tensor]:
         """The evidence that is needed, each ``[n, H, W]`` float32, of images ``[n, 3, H, W]`` in 0..1: alpha times the residual's

@@ -14,19 +14,24 @@ import timm
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from sklearn.neighbors import NearestNeighbors
 from torch import nn
 
+from segunc import build_network, save_network
 from segunc.affine.files import file_sha256
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
+from segunc.data.labels import label_map
+from segunc.networks.description import NetworkDescription
 from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
-from segunc.posteriors.features import FeatureBank, FeaturesConfig, StoredFeatures, fit_features
+from segunc.posteriors.features import FeatureBank, FeaturesConfig, StoredFeatures, fit_features, read_features
 from segunc.posteriors.files import copy_model, load_model
 from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.frames import network_input
 from segunc.sampling.gathering import Sample, places_of
-from segunc.scores import FEATURE_DISTANCE, FEATURES
+from segunc.sampling.sampler import Sampler
+from segunc.scores import FEATURE_DISTANCE, FEATURES, SCORES
 from segunc.training.config import FitConfig
 from tests.conftest import Job
 
@@ -122,19 +127,40 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def fitted(trained: Job, out: Path, **options: Any) -> Any:
-    config = FitConfig(FeaturesConfig(frames=3, **options), {"dataset": "toy", "root": str(trained.data)})
-    fit_features(trained.base, config, out, device="cpu")
+@pytest.fixture(scope="module")
+def base(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """An untrained network."""
+    torch.manual_seed(0)
+    options = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
+    names = label_map("toy").classes
+    network = build_network(NetworkDescription("FPN", "mobilenet_v2", names, options=options))
+    folder = tmp_path_factory.mktemp("base")
+    save_network(network, folder)
+    return Job(toy_set, folder, folder, folder, folder, folder)
+
+
+@pytest.fixture(scope="module")
+def small(base: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a bank of 50 features of one frame."""
+    out = tmp_path_factory.mktemp("small") / "model"
+    settings = FeaturesConfig(layers=["body.encoder.features.3"], frames=1, bank=50)
+    fit_features(base.base, FitConfig(settings, {"dataset": "toy", "root": str(base.data)}), out, device="cpu")
+    return out
+
+
+def fitted(base: Job, out: Path, **options: Any) -> Any:
+    config = FitConfig(FeaturesConfig(frames=3, **options), {"dataset": "toy", "root": str(base.data)})
+    fit_features(base.base, config, out, device="cpu")
     return load_model(out)
 
 
 @pytest.mark.parametrize("encoder", ["own", "test_efficientnet"])
-def test_what_was_seen_is_near_and_noise_is_far(trained: Job, weights: Path, tmp_path: Path, encoder: str) -> None:
+def test_what_was_seen_is_near_and_noise_is_far(base: Job, weights: Path, tmp_path: Path, encoder: str) -> None:
     own = {"layers": ["body.encoder.features.3"]}  # deeper ones of so small a network say the same everywhere
     given = own if encoder == "own" else {"encoder": encoder, "weights": str(weights), "sizes": [1.0, 0.5]}
-    model = fitted(trained, tmp_path / "model", bank=10_000, **given)
+    model = fitted(base, tmp_path / "model", bank=10_000, **given)
     density = model.features.density(model.network)
-    first = sorted(trained.data.glob("leftImg8bit/train/*/*.png"))[0]
+    first = sorted(base.data.glob("leftImg8bit/train/*/*.png"))[0]
     seen = network_input([load_image(first)], (64, 128))
     other = torch.rand(seen.shape, generator=torch.Generator().manual_seed(0))
     near, far = (density(images, FEATURES)[FEATURE_DISTANCE] for images in (seen, other))
@@ -143,11 +169,11 @@ def test_what_was_seen_is_near_and_noise_is_far(trained: Job, weights: Path, tmp
     assert float(far.median()) > 3 * float(near.max())
 
 
-def test_the_bank_says_where_each_feature_was_seen(trained: Job, tmp_path: Path) -> None:
+def test_the_bank_says_where_each_feature_was_seen(base: Job, tmp_path: Path) -> None:
     layer = "body.encoder.features.3"
-    model = fitted(trained, tmp_path / "model", bank=300, layers=["body.encoder.features.5", layer])
+    model = fitted(base, tmp_path / "model", bank=300, layers=["body.encoder.features.5", layer])
     density, frames = model.features.density(model.network), {}
-    for path in trained.data.glob("leftImg8bit/train/*/*.png"):
+    for path in base.data.glob("leftImg8bit/train/*/*.png"):
         (maps,) = FeatureExtractor(model.network, [layer])(network_input([load_image(path)], (64, 128)))
         frames[f"{path.parent.name}/{path.stem}"] = unit_features(maps).detach().view(*maps.shape[2:], -1)
     bank = density.densities[1][0].bank
@@ -176,8 +202,40 @@ def test_a_place_has_the_class_of_most_of_its_labelled_pixels() -> None:
     assert places[-1, :2].tolist() == pytest.approx([1, 5 / 6])
 
 
-def test_damage_is_one_line(trained: Job, weights: Path, tmp_path: Path) -> None:
-    model = fitted(trained, tmp_path / "model", bank=50)
+def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Job, tmp_path: Path) -> None:
+    scores = ["gmm", "relative-mahalanobis", "knn", "vim", "react-energy", "scale-energy"]
+    layers = ["body.encoder.features.4", "body.encoder.features.6"]
+    said: list[str] = []
+    settings = FeaturesConfig(scores=scores, layers=layers, frames=3, bank=50, coreset=True, upsampling="guided")
+    config = FitConfig(settings, {"dataset": "toy", "root": str(base.data)})
+    fit_features(base.base, config, tmp_path / "model", device="cpu", say=said.append)
+    features = load_model(tmp_path / "model").features
+    network = load_model(tmp_path / "model").network
+    images = torch.rand(2, 3, 64, 128, generator=torch.Generator().manual_seed(0))
+    whole = features.density(network)
+    found = whole(images, FEATURES)
+    assert whole.gives == found.keys() == {need for name in scores for need in SCORES[name].needs}
+    for name in scores:
+        (need,) = SCORES[name].needs
+        alone = features.density(network, [need])
+        assert alone.gives >= {need}
+        torch.testing.assert_close(alone(images, [need])[need], found[need])
+    assert "mahalanobis" not in features.bank.scores
+    assert len(whole.origins) == 50
+    assert any("left out of the Gaussians" in line for line in said)
+
+
+def test_a_network_of_its_last_layer_alone_needs_no_encoder(base: Job, tmp_path: Path) -> None:
+    model = fitted(base, tmp_path / "model", scores=["scale-energy"])
+    assert (model.features.bank.layers, model.features.density(model.network).extractor) == ((), None)
+    with pytest.raises(InputError, match=r"nearest features of a model without a bank.*--features\.scores \[knn\]"):
+        model.features.density(model.network).nearest(torch.rand(1, 3, 64, 128))
+    with pytest.raises(InputError, match="score knn of a model without features"):
+        Sampler(model.network, scores=["knn"], **model.fitted(["knn"]))
+
+
+def test_damage_is_one_line(base: Job, weights: Path, tmp_path: Path) -> None:
+    model = fitted(base, tmp_path / "model", bank=50)
     place = tmp_path / "model" / "features.safetensors"
     place.write_bytes(place.read_bytes()[:-4] + b"abcd")
     with pytest.raises(InputError, match=r"has changed since features\.json was written"):
@@ -197,14 +255,69 @@ def test_damage_is_one_line(trained: Job, weights: Path, tmp_path: Path) -> None
         load_model(tmp_path / "model")
 
 
-def test_a_copy_of_the_model_has_its_bank(trained: Job, tmp_path: Path) -> None:
-    first = fitted(trained, tmp_path / "model", bank=50)
+def test_a_copy_of_the_model_has_its_bank(base: Job, tmp_path: Path) -> None:
+    first = fitted(base, tmp_path / "model", bank=50)
     copy_model(tmp_path / "model", tmp_path / "copy")
     shutil.rmtree(tmp_path / "model")
     again = load_model(tmp_path / "copy")
     assert again.features.bank == first.features.bank
     assert isinstance(again.features.density(again.network), FeatureDensity)
     assert FeatureBank.file in {path.name for path in (tmp_path / "copy").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("layers", value) for value in ("body.encoder", None, [1], ["body"] * 1000)],
+        *[
+            ("sizes", value)
+            for value in ("1", [], [0.0], [-1.0], [float("nan")], [1e300], [True], [1.0] * 1000, None, {})
+        ],
+        *[("scores", value) for value in ("knn", [], ["entropy"], ["nothing"], [None])],
+        ("encoder", 3),
+        ("encoder", "test_efficientnet"),  # without its normalisation
+        ("frames", 3),
+        ("mean", "0.5"),
+        ("std", [0.5] * 1000),
+        ("upsampling", ["guided"]),
+        ("upsampling", "nearest"),
+        ("scale_percentile", float("nan")),
+        ("scale_percentile", "85"),
+        ("fitted_on", []),
+        ("tensors_sha256", None),
+    ],
+)
+def test_a_damaged_record_is_one_line(small: Path, tmp_path: Path, name: str, value: Any) -> None:
+    copy_model(small, tmp_path)
+    record = tmp_path / "features.json"
+    content = json.loads(record.read_text()) | {name: value}
+    record.unlink()
+    record.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=rf"features\.json: ({name}|mean) is damaged") as caught:
+        read_features(tmp_path, content["base_sha256"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "said"),
+    [
+        ("0.origins", lambda rows: rows[:-1], r"0\.origins of \(49, 4\) is damaged"),
+        ("0.bank", lambda rows: rows * torch.inf, "is damaged"),
+        ("0.bank", lambda rows: rows[:0], "is damaged"),
+        ("0.bank", lambda rows: rows[0], "expected finite numbers of the axes ND"),
+        ("0.origins", lambda rows: rows + 7, "names 1 frames, of which features.safetensors has others"),
+        ("0.bank", lambda rows: None, "lacks 0.bank"),
+    ],
+)
+def test_a_damaged_tensor_is_one_line(small: Path, tmp_path: Path, name: str, made: Any, said: str) -> None:
+    tensors = load_file(small / "features.safetensors")
+    changed = {key: made(value) if key == name else value for key, value in tensors.items()}
+    save_file({key: value for key, value in changed.items() if value is not None}, tmp_path / "features.safetensors")
+    stored = load_model(small).features
+    bank = replace(stored.bank, tensors_sha256=file_sha256(tmp_path / "features.safetensors"))
+    with pytest.raises(InputError, match=said) as caught:
+        StoredFeatures(bank, tmp_path).density(load_model(small).network)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -216,12 +329,16 @@ def test_a_copy_of_the_model_has_its_bank(trained: Job, tmp_path: Path) -> None:
         ({"encoder": "efficientnet_lite_zero", "weights": "x.pth"}, "encoder 'efficientnet_lite_zero'"),
         ({"encoder": "resnet18", "weights": "WEIGHTS"}, "do not fit"),
         ({"layers": ["body.segmentation_head.2"], "sizes": [0.0]}, "sizes 0"),
+        ({"sizes": [1e300]}, "sizes 1e"),
+        ({"scores": ["entropy"]}, r"features\.scores with 'entropy'; expected some of knn, mahalanobis"),
+        ({"scores": ["scale-energy"], "layers": ["body.encoder"]}, r"features\.layers for scale-energy alone"),
+        ({"scores": ["gmm"]}, "features with a class for a covariance of 1280 numbers"),
     ],
 )
-def test_bad_input_is_one_line(trained: Job, weights: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+def test_bad_input_is_one_line(base: Job, weights: Path, tmp_path: Path, options: dict[str, Any], said: str) -> None:
     options = {name: str(weights) if value == "WEIGHTS" else value for name, value in options.items()}
     with pytest.raises(InputError, match=said) as caught:
-        fitted(trained, tmp_path / "model", **options)
+        fitted(base, tmp_path / "model", **options)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "model").exists()
 

@@ -20,8 +20,9 @@ from segunc.networks.features import FeatureExtractor, Witness
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.density import FeatureDensity, Neighbours, beside, guided_filter, unit_features
 from segunc.sampling.gathering import farthest_points
-from segunc.sampling.gaussians import ORDER, Gaussians, Moments
-from segunc.sampling.head import HeadFit, HeadScores, LogitLayer
+from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians, Moments
+from segunc.sampling.head import OF_HEAD, HeadFit, HeadScores, LogitLayer
+from segunc.sampling.sampler import Sampler
 from segunc.scores import (
     CLIPPED_ENERGY,
     FEATURES,
@@ -29,9 +30,11 @@ from segunc.scores import (
     MAHALANOBIS,
     RELATIVE_MAHALANOBIS,
     SCALED_ENERGY,
+    SCORES,
     VIRTUAL_LOGIT,
 )
 from segunc.uncertainty import energy
+from tests.sampling.plain import posterior_of
 
 CLASSES, SIZE, HALF = 3, 6, (0.5, 0.5, 0.5)
 
@@ -55,7 +58,7 @@ def fitted(known: tuple[Tensor, Tensor]) -> Gaussians:
     moments = Moments(4, by_class=True)
     for rows, labels in zip(known[0].split(250), known[1].split(250), strict=True):
         moments.add(rows, labels)
-    return Gaussians.fit(moments, ORDER, known[0])
+    return Gaussians.fit(moments, OF_GAUSSIANS, known[0])
 
 
 def by_class(known: tuple[Tensor, Tensor]) -> tuple[list[Any], Any]:
@@ -76,7 +79,7 @@ def test_mahalanobis_distances_are_those_of_scikit_learn(known: tuple[Tensor, Te
     centred = EmpiricalCovariance(assume_centered=True).fit(np.concatenate([part - part.mean(0) for part in parts]))
     wide = queries().double().numpy()
     expected = np.min([centred.mahalanobis(wide - part.mean(0)) for part in parts], 0)
-    found = fitted.raw(queries(), ORDER)
+    found = fitted.raw(queries(), OF_GAUSSIANS)
     assert_near(found[MAHALANOBIS], expected)
     relative = expected - EmpiricalCovariance().fit(whole).mahalanobis(wide)
     # A difference of two float32 numbers as large as the distance.
@@ -97,11 +100,11 @@ def test_the_mixture_is_that_of_scikit_learn_with_covariances_drawn_to_the_share
         drawn,
         np.array([np.linalg.cholesky(np.linalg.inv(covariance)) for covariance in drawn]),
     )
-    assert_near(fitted.raw(queries(), ORDER)[LOG_DENSITY], -mixture.score_samples(queries().double().numpy()))
+    assert_near(fitted.raw(queries(), OF_GAUSSIANS)[LOG_DENSITY], -mixture.score_samples(queries().double().numpy()))
 
 
 def test_each_is_standardised_on_the_training_features(known: tuple[Tensor, Tensor], fitted: Gaussians) -> None:
-    for name, values in fitted(known[0], ORDER).items():
+    for name, values in fitted(known[0], OF_GAUSSIANS).items():
         assert float(values.mean()) == pytest.approx(0, abs=1e-4), name
         assert float(values.std()) == pytest.approx(1, abs=1e-2), name
     assert set(fitted(known[0], [LOG_DENSITY])) == {LOG_DENSITY}
@@ -112,10 +115,10 @@ def test_only_what_is_needed_is_fitted_and_means_the_same(known: tuple[Tensor, T
     moments.add(*known)
     assert moments.products.shape == (1, SIZE, SIZE)
     alone = Gaussians.fit(moments, [MAHALANOBIS], known[0])
-    assert (alone.gives, fitted.gives) == ({MAHALANOBIS}, set(ORDER))
+    assert (alone.gives, fitted.gives) == ({MAHALANOBIS}, set(OF_GAUSSIANS))
     assert alone.tensors.keys() == alone.shapes([MAHALANOBIS]).keys()
-    assert fitted.tensors.keys() == fitted.shapes(ORDER).keys()
-    assert_near(alone(queries(), ORDER[:1])[MAHALANOBIS], fitted(queries(), ORDER)[MAHALANOBIS])
+    assert fitted.tensors.keys() == fitted.shapes(OF_GAUSSIANS).keys()
+    assert_near(alone(queries(), OF_GAUSSIANS[:1])[MAHALANOBIS], fitted(queries(), OF_GAUSSIANS)[MAHALANOBIS])
 
 
 def test_a_class_of_one_feature_has_a_gaussian_and_dead_channels_are_left_out(known: tuple[Tensor, Tensor]) -> None:
@@ -125,9 +128,9 @@ def test_a_class_of_one_feature_has_a_gaussian_and_dead_channels_are_left_out(kn
     labels[-1] = 1
     moments.add(rows, labels)
     plain.add(known[0], labels)
-    found, expected = Gaussians.fit(moments, ORDER, rows), Gaussians.fit(plain, ORDER, known[0])
-    for name, values in found(torch.cat([queries(), random(50, 2)], 1), ORDER).items():
-        assert_near(values, expected(queries(), ORDER)[name])
+    found, expected = Gaussians.fit(moments, OF_GAUSSIANS, rows), Gaussians.fit(plain, OF_GAUSSIANS, known[0])
+    for name, values in found(torch.cat([queries(), random(50, 2)], 1), OF_GAUSSIANS).items():
+        assert_near(values, expected(queries(), OF_GAUSSIANS)[name])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_too_little_for_a_covariance_is_one_line(rows: Tensor, labels: list[int]
     moments = Moments(3, by_class=True)
     moments.add(nn.functional.normalize(rows, dim=1), torch.tensor(labels))
     with pytest.raises(InputError, match=said) as caught:
-        Gaussians.fit(moments, ORDER, rows)
+        Gaussians.fit(moments, OF_GAUSSIANS, rows)
     assert "\n" not in str(caught.value)
 
 
@@ -214,7 +217,8 @@ def head_scores(found: SegmentationNetwork, images: Tensor, needs: Any, clip: fl
     fit = HeadFit(LogitLayer(found), needs, 0)
     for image in images:
         fit.add(image[None])
-    return HeadScores(fit.layer, fit.tensors(clip), 75.0)
+    tensors = {name: values.to(images.device) for name, values in fit.tensors(clip).items()}
+    return HeadScores(fit.layer, tensors, 75.0, OF_HEAD.intersection(needs))
 
 
 @pytest.fixture(scope="module")
@@ -316,6 +320,19 @@ def test_a_converted_network_has_the_features_of_the_one_that_it_was(images: Ten
         torch.testing.assert_close(values, expected[name], msg=name)
 
 
+def test_the_draws_have_no_part_in_what_the_features_say(images: Tensor) -> None:
+    expected = density(network(), images)(images, FEATURES, temperature=2.0)
+    own = network()
+    given: Any = {"posterior": posterior_of(own, 0.5, 1), "density": density(own, images), "temperature": 2.0}
+    sampler = Sampler(own, draws=3, scores=["knn", "scale-energy", "entropy"], **given)
+    for _ in range(2):
+        found = sampler(images).scores
+        torch.testing.assert_close(found["knn"], expected["feature distance"])
+        torch.testing.assert_close(found["scale-energy"], expected[SCALED_ENERGY])
+    other = Sampler(network(), scores=["knn"], density=density(network(), images))(images[:1], size=(36, 46))
+    assert other.scores["knn"].shape == (1, 36, 46)
+
+
 def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) -> None:
     found = density(network(), images)
     for small, layer in ((nn.Sequential(Beyond()), "0"), (Witness("vit_tiny_patch16_224", HALF, HALF), "encoder.norm")):
@@ -332,14 +349,14 @@ def test_maps_without_a_place_or_of_other_features_are_one_line(images: Tensor) 
 def test_on_a_gpu_the_density_runs_beside_the_network_and_gives_the_same() -> None:
     own = network().cuda()
     images = torch.rand(2, 3, 512, 768, device="cuda")
-    found = density(own, images)
-    expected = {name: values.clone() for name, values in found(images, FEATURES).items()}
+    fitted = density(own, images)
+    expected = fitted(images, FEATURES)
+    scores = ["knn", "vim", "react-energy", "scale-energy", "entropy"]
+    sampler = Sampler(own, scores=scores, density=fitted)
     for _ in range(20):
-        given = images.clone()
-        finished = beside(lambda given=given: found(given, FEATURES), given)  # type: ignore[misc]
-        del given
-        busy = torch.rand(2, 3, 512, 768, device="cuda")  # would take the memory of a frame that was freed too early
-        busy = (busy * 0 - 1).sum()
-        for name, values in finished().items():
-            torch.testing.assert_close(values, expected[name], rtol=1e-3, atol=1e-3)
-    assert float(busy) < 0
+        found = sampler(images.clone()).scores
+        for name in scores[:-1]:
+            (need,) = SCORES[name].needs
+            torch.testing.assert_close(found[name], expected[need], rtol=1e-4, atol=1e-4)
+    finished = beside(lambda: fitted(images, FEATURES), images)
+    assert finished().keys() == expected.keys()
