@@ -163,8 +163,10 @@ class FeatureDensity:
                         self.extractor.network, self.extractor.layers[last:], self.extractor.sizes[:1]
                     )
                     (maps,), ((height, width),) = single(images), single.extents(images)
-                    found = (part.view(len(maps), *maps.shape[2:]) for part in bank.nearest(unit_features(maps)))
-                    return Nearest(*found, (height / images.shape[2], width / images.shape[3]))
+                    rows, distances = bank.nearest(unit_features(maps))
+                    shape = (len(maps), *maps.shape[2:])
+                    extent = (height / images.shape[2], width / images.shape[3])
+                    return Nearest(rows.view(shape), distances.view(shape), extent)
         raise InputError("nearest features of a model without a bank", "a model with one", fit_remedy("knn"))
 
 

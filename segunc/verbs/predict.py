@@ -365,7 +365,8 @@ def nearest_finder(job: Job) -> FindNearest:
         given = f"--nearest without a score of nearest features ({', '.join(job.request.scores)})"
         raise InputError(given, "knn, or an anomaly that has it as a part", "add knn to --scores")
     classes = job.model.network.description.classes
-    known = [TrainingPlace(*at, None if label is None else classes.index(label)) for *at, label in density.origins]
+    number = {None: None} | {name: index for index, name in enumerate(classes)}
+    known = [TrainingPlace(at.frame, at.row, at.column, number[at.label]) for at in density.origins]
 
     def find(frame: Frame, maps: Maps) -> NearestPlaces:
         assert isinstance(maps, HostMaps)

@@ -15,6 +15,7 @@ from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.maps.reader import MapsReader
 from segunc.posteriors.files import load_model
+from segunc.sampling.density import Neighbours, unit_features
 from segunc.sampling.frames import network_input
 from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES
 from tests.conftest import Job
@@ -132,17 +133,22 @@ def test_what_was_near_is_written_and_shown(overconfident: Job, fitted: Path, tm
     succeed("predict --draws 2 --shard 2/2 --model", fitted, *words)
     model, reader = load_model(fitted), MapsReader(out)
     density = model.features.density(model.network)
+    (bank,) = (one.bank for one in density.densities[-1] if isinstance(one, Neighbours))
+    known = {(o.frame, round(o.row, 4), round(o.column, 4)): number for number, o in enumerate(density.origins)}
     assert reader.manifest["run"]["nearest"] is True
     for name in reader.frames:
         found = reader.nearest(name)
         seen = network_input([load_image(overconfident.frames / f"{name}.png")], (64, 128))
-        rows, distances, _ = density.nearest(seen)
+        features = unit_features(density.extractor(seen)[len(density.extractor.layers) - 1])
         assert found.dataset == "toy"
-        np.testing.assert_allclose(found.distances, distances[0], atol=1e-4)
-        for row, place in zip(rows.flatten(), found.places.flatten(), strict=True):
-            origin, neighbour = density.origins[row], found.known[place]
-            assert neighbour.frame == origin.frame
-            assert neighbour.label == (origin.label and model.network.description.classes.index(origin.label))
+        np.testing.assert_allclose(found.distances, density.nearest(seen).distances[0], atol=1e-4)
+        # Toy scenes are alike, so that several places may be as near.
+        for feature, place, distance in zip(features, found.places.ravel(), found.distances.ravel(), strict=True):
+            *at, label = found.known[place]
+            number = known[tuple(at)]
+            assert float(1 - feature.detach() @ bank[number]) == pytest.approx(distance, abs=1e-3)
+            expected = density.origins[number].label
+            assert label == (expected and model.network.description.classes.index(expected))
     succeed("review --maps", out, "--out", tmp_path / "page")
     assert "nearest/places" in (tmp_path / "page" / "data" / "frames.js").read_text()
     succeed("overlay --panel --maps", out, "--out", tmp_path / "panels")
