@@ -149,9 +149,7 @@ class StoredFeatures(NamedTuple):
         ]
 
 
-def of_frames(
-    fitted: dict[str, Tensor], names: Sequence[str], frames: Collection[str] | None
-) -> dict[str, Tensor]:
+def of_frames(fitted: dict[str, Tensor], names: Sequence[str], frames: Collection[str] | None) -> dict[str, Tensor]:
     """The tensors of :data:`BANK` with the features of some frames alone; InputError where there are none."""
     if frames is None:
         return fitted
