@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,25 @@ from segunc.affine.files import file_sha256
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
 from segunc.data.labels import label_map
+from segunc.data.module import SegmentationDataModule
 from segunc.networks.description import NetworkDescription
-from segunc.networks.features import FeatureExtractor, Witness, deepest_layer
-from segunc.posteriors.features import FeatureBank, FeaturesConfig, StoredFeatures, fit_features, read_features
+from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
+from segunc.posteriors.features import (
+    FeatureBank,
+    FeaturesConfig,
+    StoredFeatures,
+    _choose_layers,
+    fit_features,
+    read_features,
+)
 from segunc.posteriors.files import copy_model, load_model
 from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.frames import network_input
 from segunc.sampling.gathering import Sample, places_of
 from segunc.sampling.sampler import Sampler
 from segunc.scores import FEATURE_DISTANCE, FEATURES, SCORES
-from segunc.training.config import FitConfig
+from segunc.training.config import FitConfig, SelectConfig
+from segunc.training.selection import SelectionFrame
 from tests.conftest import Job
 
 HALF = (0.5, 0.5, 0.5)
@@ -148,8 +158,8 @@ def small(base: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def fitted(base: Job, out: Path, **options: Any) -> Any:
-    config = FitConfig(FeaturesConfig(frames=3, **options), {"dataset": "toy", "root": str(base.data)})
+def fitted(base: Job, out: Path, select: SelectConfig | None = None, **options: Any) -> Any:
+    config = FitConfig(FeaturesConfig(frames=3, **options), {"dataset": "toy", "root": str(base.data)}, select)
     fit_features(base.base, config, out, device="cpu")
     return load_model(out)
 
@@ -189,6 +199,104 @@ def test_the_bank_says_where_each_feature_was_seen(base: Job, tmp_path: Path) ->
     expected = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank).kneighbors(rows)[0][:, 0]
     found = bank[density.nearest(seen)[0].flatten()]
     np.testing.assert_allclose(1 - nn.functional.cosine_similarity(found, rows), expected, atol=1e-5)
+
+
+PASTED = SelectConfig(anomalies="cut-paste", frames=2)
+
+
+def test_layers_and_upsampling_are_chosen_by_what_finds_pasted_anomalies(
+    base: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: dict[tuple[tuple[int, ...], str], float] = {}
+
+    def the_best(found: dict[tuple[tuple[int, ...], str], float]) -> tuple[tuple[int, ...], str]:
+        chosen.update(found)
+        return (0, 2), "guided"
+
+    monkeypatch.setattr("segunc.posteriors.features.simplest", the_best)
+    sizes = {"sizes": [1.0, 2.0]}
+    model = fitted(base, tmp_path / "auto", select=PASTED, layers="auto", **sizes)
+    bank = model.features.bank
+    candidates = candidate_layers(model.network, ("body.encoder", "body.decoder"), torch.zeros(1, 3, 256, 256))
+    assert bank.layers == (candidates[0], candidates[2])
+    assert bank.upsampling == "guided"
+    count = len(candidates)
+    assert len(chosen) == 2 * (count + count * (count - 1) // 2 + count * (count - 1) * (count - 2) // 6)
+    assert all(0 <= value <= 1 for value in chosen.values())
+    # What is kept is what these layers would have by their names.
+    named = fitted(base, tmp_path / "named", layers=list(bank.layers), upsampling="guided", **sizes)
+    image = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
+    both = [one.features.density(one.network)(image, FEATURES)[FEATURE_DISTANCE] for one in (model, named)]
+    torch.testing.assert_close(*both)
+
+
+def test_a_layer_that_sees_what_was_pasted_is_chosen(base: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(fold: SegmentationDataModule, _: SelectConfig) -> Iterator[SelectionFrame]:
+        """Frames with a block of a colour that no scene has."""
+        for index in range(2):
+            image, labels = fold.dataset("val").read(index)
+            image, anomaly = image.copy(), np.zeros_like(labels)
+            image[20:40, 50:90], anomaly[20:40, 50:90] = (255, 0, 255), 1
+            yield SelectionFrame(str(index), image, labels, anomaly, None)
+
+    monkeypatch.setattr("segunc.posteriors.pasted.selection_frames", planted)
+
+    class Planted(nn.Module):
+        """One layer repeats the colours; the other gives noise."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.noise, self.colours, self.blind = nn.Identity(), nn.Identity(), nn.Conv2d(3, 4, 1)
+
+        def forward(self, images: torch.Tensor) -> None:
+            small = nn.functional.avg_pool2d(images, 4)
+            self.noise(random(1, 4, *small.shape[2:], seed=int(1e6 * images.sum()) % 997))
+            self.colours(torch.cat([small, small.square()], 1))
+
+    model, extractor = load_model(base.base), FeatureExtractor(Planted(), ["noise", "colours"])
+    data = SegmentationDataModule("toy", str(base.data))
+    banks = [Sample(20_000, 0), Sample(20_000, 0)]
+    for index in range(4):
+        image = torch.from_numpy(data.dataset("train").read(index)[0]).permute(2, 0, 1)[None].float() / 255
+        for bank, maps in zip(banks, extractor(image), strict=True):
+            bank.add(unit_features(maps))
+    settings, names = FeaturesConfig(layers="auto", upsampling="bilinear"), [f"{i}" for i in range(4)]
+    kept = [{"bank": bank.rows, "origins": torch.zeros(len(bank.rows), 4)} for bank in banks]
+    said: list[str] = []
+    places, form = _choose_layers(model, data, extractor, kept, names, settings, PASTED, said.append)
+    assert (places, form) == ((1,), "bilinear")
+    assert "colours, bilinear" in said[0]
+
+
+def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) -> None:
+    model = fitted(base, tmp_path / "model", layers=["body.encoder.features.3"])
+    names = model.features.bank.frames
+    density = model.features.density(model.network, FEATURES, {names[0], names[2]})
+    assert {origin.frame for origin in density.origins} == {names[0], names[2]}
+    assert len(density.densities[0][0].bank) == len(density.origins)
+    with pytest.raises(InputError, match="none of which is trained on"):
+        model.features.density(model.network, FEATURES, {"another"})
+
+
+def test_candidates_are_maps_of_known_strides() -> None:
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 4, 3, 4, 1)
+            self.blocks = nn.Sequential(
+                nn.Sequential(nn.Conv2d(4, 4, 3, 2, 1)), nn.Conv2d(4, 4, 3, 2, 1), nn.Conv2d(4, 4, 3, 4, 1)
+            )
+            self.pool = nn.AdaptiveAvgPool2d(1)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.pool(self.blocks(self.stem(images)))
+
+    whole = nn.Module()
+    whole.encoder = Nested()
+    whole.forward = whole.encoder.forward  # type: ignore[method-assign]
+    # Strides 8 and 16; the stem's is 4, the last block's 64.
+    assert candidate_layers(whole, ["encoder"], torch.zeros(1, 3, 128, 128)) == ["encoder.blocks.0", "encoder.blocks.1"]
+    assert candidate_layers(whole, ["body.encoder"], torch.zeros(1, 3, 128, 128)) == []
 
 
 def test_a_place_has_the_class_of_most_of_its_labelled_pixels() -> None:
