@@ -185,11 +185,11 @@ def test_the_network_goes_on_while_a_group_is_written(tmp_path: Path, group: int
         return process(frames)
 
     class Slow(MapsWriter):
-        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None) -> Any:
+        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None, **more: Any) -> Any:
             assert place is not None
             # No frame of a group is written before the network has begun with the next one.
             held.append(began[min(place // group + 1, 2)].wait(timeout=5))
-            return super().store(name, maps, overlay, place=place)
+            return super().store(name, maps, overlay, place=place, **more)
 
     run_pipeline(open_source(tmp_path / "in"), watch, Slow(tmp_path / "out", manifest(group=group)), group=group)
     assert len(held) == 3 * group
@@ -206,11 +206,11 @@ def test_the_network_does_not_run_ahead_of_the_writers(tmp_path: Path) -> None:
         return process(frames)
 
     class Slow(MapsWriter):
-        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None) -> Any:
+        def store(self, name: str, maps: Maps, overlay: Any = None, *, place: int | None = None, **more: Any) -> Any:
             time.sleep(0.01)
             assert place is not None
             ahead.append(len(computed) - place)
-            return super().store(name, maps, overlay, place=place)
+            return super().store(name, maps, overlay, place=place, **more)
 
     run_pipeline(open_source(tmp_path / "in"), watch, Slow(tmp_path / "out", manifest()), prefetch=3, writers=1)
     # Three frames queued, one being written, one waiting to be queued, and the one that is computed.
