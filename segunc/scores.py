@@ -26,7 +26,7 @@ MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY = (
     "negative log density",
 )
 VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY = "virtual logit", "clipped energy", "scaled energy"
-SUM = "standardised sum"
+SUM = "sum of scores"
 EVIDENCE = {
     "probabilities": "[n, C, H, W] mean over the draws of p",
     "total entropy": "[n, H, W] entropy of the mean p, share of ln C",

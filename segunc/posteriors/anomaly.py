@@ -24,7 +24,7 @@ from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.posteriors.pasted import Frames, Pixels, gather_pixels, mean_precision, simplest
+from segunc.posteriors.pasted import Frames, Pixels, gather_pixels, mean_precision
 from segunc.sampling.sampler import Sampler
 from segunc.scores import FEATURES, SCORES, SUM, check_scores
 from segunc.training.config import FitConfig, SelectConfig
@@ -209,7 +209,7 @@ def candidates(parts: int, settings: AnomalyConfig) -> Iterator[Candidate]:
 
 
 def choose(pixels: Pixels, parts: Sequence[str], settings: AnomalyConfig) -> tuple[Candidate, dict[str, float]]:
-    """The simplest sum that finds the pasted objects as well as any, and what each found."""
+    """The sum that finds most of the pasted objects, of equals the simplest, and what each found."""
     known = pixels.values[:, (pixels.size == 0) & pixels.clean]
     scaled = {
         form: torch.stack([SCALES[form].of(of_known)(values) for of_known, values in zip(known, pixels.values, strict=True)])
@@ -222,7 +222,9 @@ def choose(pixels: Pixels, parts: Sequence[str], settings: AnomalyConfig) -> tup
         )
         for candidate in candidates(len(parts), settings)
     }  # fmt: skip
-    return simplest(found), {c.words(parts): v for c, v in sorted(found.items(), key=lambda one: -one[1])}
+    return max(found, key=lambda candidate: found[candidate]), {
+        c.words(parts): v for c, v in sorted(found.items(), key=lambda one: -one[1])
+    }
 
 
 @flushed_denormals()

@@ -32,7 +32,7 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
 from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision, simplest
+from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
 from segunc.sampling.density import Density, FeatureDensity, Neighbours, Origin, unit_features
 from segunc.sampling.gathering import Sample, farthest_points, places_of
 from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians, Moments
@@ -358,7 +358,7 @@ def _choose_layers(
     }
     for (places, form), value in sorted(found.items(), key=lambda one: -one[1])[:5]:
         say(f"{value:.3f} of the pasted pixels: {', '.join(extractor.layers[place] for place in places)}, {form}")
-    return simplest(found)
+    return max(found, key=lambda candidate: found[candidate])
 
 
 @flushed_denormals()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
 import numpy as np
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
     from segunc.posteriors.files import Model
 
-T = TypeVar("T")
 Frames = Collection[str] | None
 """Names of the frames that a fold trains on; None for all."""
 PIXELS = 20_000
 """Of a frame, at random: neighbouring pixels say the same, and a thousand frames fit into memory."""
 SIZES = (0.0, 0.002, 0.01)
 """Where ranges of the size of objects begin, as shares of the frame."""
-MARGIN = 0.005
-"""Of the criterion that is given away for what is simpler."""
+PREVALENCE = 0.1
+"""Of anomalies among the pixels of a criterion, about that of sets of road anomalies."""
 
 
 class Pixels(NamedTuple):
@@ -75,17 +74,15 @@ def _size_ranges(anomaly: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def mean_precision(values: Tensor, size: Tensor) -> float:
-    """Average precision of objects of each range of sizes against all known pixels, mean over the ranges that occur: pooled, a few
-    large objects would decide alone."""
+    """Average precision of objects of each range of sizes against all known pixels, mean over the ranges that occur. Pixels of objects
+    weigh so that they are a share :data:`PREVALENCE` of each: pooled, a few large objects would decide alone."""
     stored, found = values.clamp(-6e4, 6e4).half().numpy(), []
     for kind in range(1, len(SIZES) + 1):
         rows = torch.where(size == kind, 1, torch.where(size == 0, 0, IGNORE)).byte().numpy()
-        if (precision := average_precision(detection_curve(count_scores(stored, rows)))) is not None:
-            found.append(precision)
+        counts = count_scores(stored, rows)
+        known, anomalous = counts.sum(1)
+        if anomalous:
+            weights = 1000 * np.array([1, PREVALENCE / (1 - PREVALENCE) * known / anomalous])
+            curve = detection_curve(counts * np.rint(weights).astype(np.int64)[:, None])
+            found.append(average_precision(curve) or 0.0)
     return sum(found) / len(found)
-
-
-def simplest(found: Mapping[T, float]) -> T:
-    """The first, where the simplest come first, that is as good as the best up to :data:`MARGIN`."""
-    best = max(found.values())
-    return next(candidate for candidate, value in found.items() if value >= best - MARGIN)

@@ -36,6 +36,7 @@ from segunc.posteriors.features import (
     read_features,
 )
 from segunc.posteriors.files import copy_model, load_model
+from segunc.posteriors.pasted import Pixels, gather_pixels
 from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
 from segunc.sampling.frames import network_input
 from segunc.sampling.gathering import Sample, places_of
@@ -207,22 +208,28 @@ PASTED = SelectConfig(anomalies="cut-paste", frames=2)
 def test_layers_and_upsampling_are_chosen_by_what_finds_pasted_anomalies(
     base: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen: dict[tuple[tuple[int, ...], str], float] = {}
+    tried: list[Pixels] = []
 
-    def the_best(found: dict[tuple[tuple[int, ...], str], float]) -> tuple[tuple[int, ...], str]:
-        chosen.update(found)
-        return (0, 2), "guided"
+    def planted(*given: Any) -> tuple[Pixels, int]:
+        """Values of 2 ways to upsample by C layers: the guided maps of two layers give together what was pasted."""
+        real, frames = gather_pixels(*given)
+        tried.append(real)
+        values, found = torch.randn(real.values.shape, generator=torch.Generator().manual_seed(0)), real.size > 0
+        half = torch.rand(found.shape, generator=torch.Generator().manual_seed(1)) < 0.5
+        guided = values[len(values) // 2 :]
+        guided[0] += 8.0 * (found & half)
+        guided[2] += 8.0 * (found & ~half)
+        return real._replace(values=values), frames
 
-    monkeypatch.setattr("segunc.posteriors.features.simplest", the_best)
+    monkeypatch.setattr("segunc.posteriors.features.gather_pixels", planted)
     sizes = {"sizes": [1.0, 2.0]}
     model = fitted(base, tmp_path / "auto", select=PASTED, layers="auto", **sizes)
     bank = model.features.bank
     candidates = candidate_layers(model.network, ("body.encoder", "body.decoder"), torch.zeros(1, 3, 256, 256))
     assert bank.layers == (candidates[0], candidates[2])
     assert bank.upsampling == "guided"
-    count = len(candidates)
-    assert len(chosen) == 2 * (count + count * (count - 1) // 2 + count * (count - 1) * (count - 2) // 6)
-    assert all(0 <= value <= 1 for value in chosen.values())
+    assert tried[0].values.shape == (2 * len(candidates), len(tried[0].size))
+    assert tried[0].values.min() >= 0  # distances
     # What is kept is what these layers would have by their names.
     named = fitted(base, tmp_path / "named", layers=list(bank.layers), upsampling="guided", **sizes)
     image = torch.rand(1, 3, 64, 128, generator=torch.Generator().manual_seed(0))
