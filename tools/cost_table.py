@@ -178,11 +178,7 @@ def video(arguments: argparse.Namespace, device: torch.device) -> dict[str, floa
             _wait(device)
             return sum(map(len, inputs)) / (time.perf_counter() - start)
 
-        rates: list[list[float]] = []
-        for turn in range(arguments.rounds + 1):
-            for bench in benches if not turn else ():
-                bench.decode()
-            rates.append([without.predict(), witness(), both.predict()])
+        rates = [(without.predict(), witness(), both.predict()) for _ in range(arguments.rounds + 1)]
     parts = [1e3 / statistics.median(one) for one in zip(*rates[1:], strict=True)]
     names = ("predict without", "witness", "predict with")
     return dict(zip(names, parts, strict=True)) | {SHARE: (parts[0] + parts[1]) / parts[2]}
@@ -196,13 +192,15 @@ def tables(costs: Costs, rows: Mapping[str, Mapping[str, float]]) -> list[str]:
         above = "not measured" if memory is None else f"{memory:.0f}"
         return f"| {what} | {rows[row]['base_passes']:.2f} | {rows[row]['ms']:.1f} | {above} |"
 
-    lines, of_table = (
-        list[str](),
-        {PASS: "score | draws", "witness": "features | frame | MB on disk", "encoder": "encoder"},
-    )
+    heads = {
+        PASS: "score | draws",
+        "witness": "features | frame | MB on disk",
+        "encoder": "encoder, quality not measured",
+    }
+    lines = list[str]()
     for row in rows:
         kind, *words = row.split()
-        if columns := of_table.pop(kind, None):
+        if columns := heads.pop(kind, None):
             lines += [
                 "",
                 f"| {columns} | base passes | ms | MiB above a pass |",
