@@ -21,8 +21,8 @@ from segunc.networks.features import FeatureExtractor
 from segunc.sampling.head import HeadScores
 from segunc.scores import FEATURE_DISTANCE, FEATURES
 
-CHUNK_BYTES = 64 << 20
-"""Of the cosines of a chunk of places with the whole bank."""
+BLOCK = {"cpu": 512, "cuda": 8192}
+"""Places, and features of a bank, that are multiplied at a time: on a CPU their cosines stay in the cache, however large the bank."""
 GUIDED_VARIANCE = 0.01
 """Of the grey image (0..1) in a window, from which on a guided map follows its edges: epsilon of He et al., 0.1 squared."""
 
@@ -70,17 +70,24 @@ class Neighbours:
 
     def __call__(self, features: Tensor, needs: Collection[str] = FEATURES) -> dict[str, Tensor]:
         """``1 - cosine`` ``[M]`` float32 of unit features ``[M, D]`` with the nearest."""
-        cosine = torch.cat([found.amax(1) for found in self._cosines(features)])
-        return {FEATURE_DISTANCE: _distance(cosine)}
+        parts = [torch.stack([block.amax(1) for block in blocks]).amax(0) for blocks in self._cosines(features)]
+        return {FEATURE_DISTANCE: _distance(torch.cat(parts))}
 
     def nearest(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """The row of the nearest, int64 ``[M]``, and its distance."""
-        cosines, rows = zip(*(found.max(1) for found in self._cosines(features)), strict=True)
+        rows, cosines = [], []
+        for blocks in self._cosines(features):
+            highest, at = map(torch.stack, zip(*(block.max(1) for block in blocks), strict=True))
+            cosine, block = highest.max(0)
+            cosines.append(cosine)
+            rows.append(at.gather(0, block[None])[0] + block * BLOCK[self.bank.device.type])
         return torch.cat(rows), _distance(torch.cat(cosines))
 
-    def _cosines(self, features: Tensor) -> Iterator[Tensor]:
-        rows = max(1, CHUNK_BYTES // (self.bank.element_size() * len(self.bank)))
-        return (part.to(self.bank.dtype) @ self.bank.T for part in torch.split(features, rows))
+    def _cosines(self, features: Tensor) -> Iterator[Iterator[Tensor]]:
+        """Of each block of the features its cosines with each block of the bank."""
+        side = BLOCK[self.bank.device.type]
+        for part in features.to(self.bank.dtype).split(side):
+            yield (part @ rows.T for rows in self.bank.split(side))
 
 
 class FeatureDensity:

@@ -15,6 +15,14 @@ from segunc import options as opts
 from segunc.core.errors import PartialFailure
 from segunc.options import DemoOptions
 
+SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")
+"""Scores whose numbers are printed at the end."""
+WITNESS = {
+    "a witness: what the training frames look like to the base's own encoder": "features",
+    "one score of the base's energy and of what the witness never saw": "anomaly",
+}
+"""Titles of the steps that fit it on the ABNN in place, and their methods."""
+
 Step = Callable[[str, str, Any], None]  # does one step: its title, the verb, and the verb's options
 
 
@@ -29,8 +37,9 @@ class DemoResult:
 
 
 def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], None] | None = None) -> DemoResult:
-    """Toy data, base, ABNN, maps, metrics, video and page.
+    """Toy data, base, ABNN, a witness, maps, metrics, video and page.
 
+    The witness is the base's own encoder, which never saw the anomalies: a second encoder that knows toy things does not exist.
     ``step`` does each step, the verb's function unless something is to be shown of it; ``say`` receives a line of each set of scenes.
 
     Raises:
@@ -50,6 +59,12 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
         config = configs / "demo_finetune.yaml"
         tuned = opts.FinetuneOptions(base=base, config=config, out=abnn, settings=root, device=device)
         step("convert and fine-tune it (ABNN)", "finetune", tuned)
+        for title, method in WITNESS.items():
+            config = configs / f"demo_{method}.yaml"
+            fitted = opts.FinetuneOptions(
+                base=abnn, method=method, config=config, out=abnn, settings=root, device=device
+            )
+            step(title, "finetune", fitted)
     step("is the uncertainty alive", "doctor", opts.DoctorOptions(model=abnn, dataset="toy", root=data, device=device))
     maps = opts.PredictOptions(model=abnn, input=frames, out=out / "maps", overlay=True, device=device)
     step("maps of the anomaly split", "predict", maps)
@@ -70,7 +85,7 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     shown = opts.ReviewOptions(out / "video", anomaly_labels=labels, out=out / "review-video", device=device)
     step("a page of the video", "review", shown)
     scores = json.loads((out / "anomaly.json").read_text(encoding="utf-8"))["scores"]
-    auroc = {name: scores[name]["pooled"]["auroc"] for name in ("deterministic-msp", "entropy", "epistemic")}
+    auroc = {name: scores[name]["pooled"]["auroc"] for name in SHOWN}
     if any(value is None for value in auroc.values()):
         raise PartialFailure(f"the demo has no anomaly score: {auroc}")
     seconds = time.monotonic() - start

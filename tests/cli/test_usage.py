@@ -15,6 +15,7 @@ from segunc.cli import run
 from segunc.cli.main import VERBS, build_parser, main
 from segunc.cli.parser import command_line
 from segunc.options import DemoOptions, PredictOptions
+from segunc.verbs.demo import SHOWN
 from tests.conftest import Job
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -55,11 +56,11 @@ def test_the_demo_shows_commands_that_parse(
     monkeypatch.setattr("segunc.toyroads.generate_toy", lambda *args, **settings: None)
     for verb in ("train", "finetune", "doctor", "predict", "evaluate", "review"):
         monkeypatch.setattr(run, verb, lambda options: None)
-    scores = {name: {"pooled": {"auroc": 0.5}} for name in ("deterministic-msp", "entropy", "epistemic")}
+    scores = {name: {"pooled": {"auroc": 0.5}} for name in SHOWN}
     (tmp_path / "anomaly.json").write_text(json.dumps({"scores": scores}))
     run.demo(DemoOptions(out=tmp_path))
     commands = re.findall(r"^\$ segunc (.*)$", capsys.readouterr().out, re.MULTILINE)
-    assert len(commands) == 10
+    assert len(commands) == 12
     for command in commands:
         known, rest = build_parser().parse_known_args(command.split())
         assert not rest or known.verb in ("train", "finetune")

@@ -37,7 +37,7 @@ from segunc.posteriors.features import (
 )
 from segunc.posteriors.files import copy_model, load_model
 from segunc.posteriors.pasted import Pixels, gather_pixels
-from segunc.sampling.density import FeatureDensity, Neighbours, unit_features
+from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, unit_features
 from segunc.sampling.frames import network_input
 from segunc.sampling.gathering import Sample, places_of
 from segunc.sampling.sampler import Sampler
@@ -53,13 +53,16 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("chunk", [1, 1 << 10, 1 << 26])
-def test_distances_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr("segunc.sampling.density.CHUNK_BYTES", chunk)
+@pytest.mark.parametrize("block", [1, 7, 512])
+def test_distances_are_those_of_scikit_learn(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setitem(BLOCK, "cpu", block)
     queries, bank = random(50, 12), random(80, 12, seed=1)
-    expected = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank).kneighbors(queries)[0][:, 0]
-    unit = [nn.functional.normalize(rows, dim=1) for rows in (queries, bank)]
-    np.testing.assert_allclose(Neighbours(unit[1])(unit[0])[FEATURE_DISTANCE].numpy(), expected, atol=1e-5)
+    found, rows = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank).kneighbors(queries)
+    neighbours, unit = Neighbours(bank), nn.functional.normalize(queries, dim=1)
+    np.testing.assert_allclose(neighbours(unit)[FEATURE_DISTANCE].numpy(), found[:, 0], atol=1e-5)
+    nearest, distances = neighbours.nearest(unit)
+    assert nearest.tolist() == rows[:, 0].tolist()
+    np.testing.assert_allclose(distances.numpy(), found[:, 0], atol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)

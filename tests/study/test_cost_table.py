@@ -1,0 +1,61 @@
+"""The table of costs of a tiny model: every row is there, and the numbers follow from one another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from segunc.posteriors.anomaly import AnomalyConfig, fit_sum
+from segunc.posteriors.features import FeaturesConfig, fit_features
+from segunc.training.config import FitConfig
+from tests.conftest import Job
+from tests.study.conftest import Run
+from tools import cost_table
+
+
+@pytest.fixture(scope="module")
+def model(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ABNN with features of two layers and a sum."""
+    out, data = tmp_path_factory.mktemp("model") / "model", {"dataset": "toy", "root": str(overconfident.data)}
+    features = FeaturesConfig(layers=["body.encoder.features.3", "body.encoder.features.6"], frames=2)
+    fit_features(overconfident.abnn, FitConfig(features, data), out, device="cpu")
+    fit_sum(out, FitConfig(AnomalyConfig(draws=2), data), out, device="cpu")
+    return out
+
+
+def test_a_table_of_costs_adds_up(
+    model: Path, overconfident: Job, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "cost.json"
+    words = "--size 64x128 --draws 2 --banks 50 200 --encoders test_vit no_such --rounds 2 --device cpu --no-memory --end 0.3"
+    run(cost_table, "--model", model, "--video", overconfident.video, "--json", place, *words.split())
+    printed, found = capsys.readouterr(), json.loads(place.read_text())
+    rows, clip = found["rows"], found["video"]
+    assert {"pass", "score entropy", "score knn", "score anomaly", "witness 1.5", "search 2 200"} < set(rows)
+    assert {"encoder test_vit", "places test_vit"} < set(rows)
+    assert not {"score vim", "encoder no_such"} & set(rows)
+    assert "'no_such'" in printed.err
+    for row in rows.values():
+        assert row["ms"] > 0
+        assert row["base_passes"] * rows["pass"]["ms"] == pytest.approx(row["ms"])
+    stored = load_file(model / "features.safetensors")
+    parts = [(stored[f"{layer}.bank"], stored[f"{layer}.origins"]) for layer in (0, 1)]
+    megabytes = sum((bank.nbytes + origins.nbytes) / len(bank) for bank, origins in parts) / 1e6
+    for count in (50, 200):
+        assert rows[f"search 1 {count}"]["megabytes"] == pytest.approx(count * megabytes)
+    assert clip["share_of_sum"] == pytest.approx((clip["predict without"] + clip["witness"]) / clip["predict with"])
+    table = [line for line in printed.out.splitlines() if line.startswith("| ")]
+    assert len(table) == len(rows) + len(clip) - 1 + 4  # a row for each number, and four heads
+    assert (
+        f"| entropy | 2 | {rows['score entropy']['base_passes']:.2f} | {rows['score entropy']['ms']:.1f} |"
+        in printed.out
+    )
+    assert f"| deterministic-energy |  | {rows['score deterministic-energy']['base_passes']:.2f} |" in printed.out
+
+
+def test_a_row_tells_its_memory(model: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run(cost_table, "--model", model, "--size", "64x128", "--device", "cpu", "--row", "search 1 300")
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["peak_bytes"] > 1 << 20
