@@ -87,7 +87,7 @@ class Neighbours:
         """Of each block of the features its cosines with each block of the bank."""
         side = BLOCK[self.bank.device.type]
         for part in features.to(self.bank.dtype).split(side):
-            yield (part @ rows.T for rows in self.bank.split(side))
+            yield (part @ rows.T for rows in torch.split(self.bank, side))
 
 
 class FeatureDensity:
