@@ -86,7 +86,7 @@ class Neighbours:
     def _cosines(self, features: Tensor) -> Iterator[Iterator[Tensor]]:
         """Of each block of the features its cosines with each block of the bank."""
         side = BLOCK[self.bank.device.type]
-        for part in features.to(self.bank.dtype).split(side):
+        for part in torch.split(features.to(self.bank.dtype), side):
             yield (part @ rows.T for rows in torch.split(self.bank, side))
 
 
