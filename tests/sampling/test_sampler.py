@@ -16,7 +16,7 @@ from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNN
-from segunc.posteriors.anomaly import ScoreSum
+from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.runner import draw_logits
@@ -128,7 +128,9 @@ class OfFeatures:
 
 
 def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> None:
-    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), (0.1, 0.2), (0.5, 0.25), {}, 1, 4, "", None, None)
+    scales = (Standard(0.1, 0.5), Standard(0.2, 0.25))
+    surprise = Surprise((-1.0, 0.0, 4.0), 0.5)
+    total = ScoreSum(("entropy", "knn"), (1.0, 2.0), scales, surprise, {}, {}, 1, 4, 1.0, "", None, None)
     fitted: Any = {"max_logit_statistics": STATISTICS, "density": OfFeatures(), "total": total}
     sampler = Sampler(*model(), draws=4, scores=SCORES, **fitted)
     result = sampler(IMAGES, size=(37, 51), keep_probabilities=True)
@@ -141,7 +143,7 @@ def test_every_score_at_the_frames_own_size_is_in_its_range_and_consistent() -> 
         assert SCORES[name].upper is None or float(values.max()) <= SCORES[name].upper, name
     assert result.probabilities is not None
     torch.testing.assert_close(result.probabilities.sum(1), torch.ones(3, 37, 51))
-    expected = (found["entropy"] - 0.1) / 0.5 + 2 * (found["knn"] - 0.2) / 0.25
+    expected = surprise((found["entropy"] - 0.1) / 0.5 + 2 * (found["knn"] - 0.2) / 0.25)
     torch.testing.assert_close(found["anomaly"], expected)
     alone = Sampler(*model(), draws=4, scores=["anomaly"], **fitted)(IMAGES, size=(37, 51)).scores
     assert list(alone) == ["anomaly"]

@@ -93,7 +93,7 @@ def test_an_entry_is_complete_and_its_values_are_within_its_bounds(name: str) ->
     assert score.colours or score.upper is None  # where values may be anything, colours may still be fixed
     if score.colours:
         assert display_range(name).low == score.colours[0]
-        assert display_range(name).ticks[-1] == (f">= {score.colours[1]}" if score.colours[1] < 1 else "1")
+        assert display_range(name).ticks[-1] == ("1" if score.colours[1] == score.upper else f">= {score.colours[1]}")
     described = build_manifest({}, [name], device="", classes=["road"], palette=[(0, 0, 0)])["maps"][name]
     assert described["unit"] == score.unit
     assert described.get("component_threshold") == score.threshold
