@@ -142,7 +142,7 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
         assert model.posterior.members == 6
         return
     if method == "anomaly":
-        assert model.anomaly.parts == ("deterministic-energy", "entropy")
+        assert set(model.anomaly.parts) <= {"deterministic-energy", "entropy"}  # where they are selected, some
         return
     made = {"temperature": model.calibration, "features": model.features}.get(str(method), model.max_logit_statistics)
     assert made is not None
