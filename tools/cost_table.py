@@ -68,8 +68,12 @@ class Costs:
         self.model.place(self.device)
         image = torch.rand(1, 3, *arguments.size, device=self.device)
         self.image = image.contiguous(memory_format=torch.channels_last)
+
+    @functools.cached_property
+    def density(self) -> FeatureDensity | None:
+        """Of the model's features of layers; a process that measures the memory of something else does without it."""
         stored = self.model.features
-        self.density = stored.density(self.model.network) if stored and stored.bank.layers else None
+        return stored.density(self.model.network) if stored and stored.bank.layers else None
 
     def needs(self, score: str) -> frozenset[str] | None:
         """The evidence of a score, with that of its parts; None where the model lacks some."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -46,9 +47,13 @@ def processor() -> str:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Largest memory of this process so far: resident on a CPU (Linux counts it in KiB), allocated on a GPU."""
+    """Largest memory of this process so far: resident on a CPU, allocated on a GPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    # Linux starts ru_maxrss of a new program at the peak of the process that started it; VmHWM is the program's own.
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
