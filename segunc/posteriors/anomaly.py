@@ -54,7 +54,7 @@ class Surprise:
         shares = 10.0 ** -(np.arange(STEPS * DECADES + 1) / STEPS)
         levels = np.quantile(values.double().numpy(), 1 - shares)
         beyond = values.double() - levels[-1]
-        # Where many share the largest value there is no tail to measure: one known pixel's whole range stands for it.
+        # Where many share the largest value there is no tail to measure; the range of all known pixels stands for it.
         excess = beyond[beyond > 0].mean() if (beyond > 0).any() else levels[-1] - levels[0]
         return cls(tuple(levels.tolist()), float(excess))
 
@@ -164,7 +164,8 @@ def _checked(parts: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class AnomalyConfig(Settings):
-    """How the sum is made, of frames of known scenes (``val`` of each fold of the data, ``select``) that were not trained on.
+    """How the sum is made, of frames of known scenes: ``val`` of each fold of the data, see ``select``. With leave-sequence-out these
+    are frames that features were not taken of, but that a base which was trained on all sequences has seen.
 
     Args:
         parts: names of scores, none of them a sum; with select.anomalies those to choose from.
@@ -256,15 +257,16 @@ def fit_sum(
         return values
 
     pixels, frames = gather_pixels(model, data, select, settings.seed, of_fold)
-    for name, values in zip(names, pixels.values, strict=True):
+    of_known = pixels.values[:, (pixels.size == 0) & pixels.clean]
+    for name, values in zip(names, of_known, strict=True):
         if not values.max() > values.min():
-            given = f"score {name} is {float(values[0]):g} at every pixel"
+            given = f"score {name} is {float(values[0]):g} at every pixel of a known class"
             raise InputError(given, "a score that tells pixels apart", "leave it out")
     every = Candidate(
         tuple(range(len(names))), tuple(settings.weights or [1.0] * len(names)), settings.normalisation or "standard"
     )
     chosen, found = (every, {}) if select.anomalies == "none" else choose(pixels, names, settings)
-    known = pixels.values[:, (pixels.size == 0) & pixels.clean][list(chosen.places)]
+    known = of_known[list(chosen.places)]
     parts = tuple(names[place] for place in chosen.places)
     scales = tuple(SCALES[chosen.normalisation].of(values) for values in known)
     by_features = any(FEATURES.intersection(SCORES[name].needs) for name in parts)
@@ -274,7 +276,7 @@ def fit_sum(
         fitted_on(config, "val"), frames, draws, model.temperature, model.sha256, model.posterior_sha256, bank,
     )  # fmt: skip
     total.attach(base, config, out, METHOD.name, say)
-    of = f", {found[chosen.words(names)]:.3f} of the pasted pixels" if found else ""
+    of = f", average precision {found[chosen.words(names)]:.3f} on pasted anomalies" if found else ""
     say(f"wrote {out}: anomaly is {chosen.words(names)} on {frames} frames{of}")
     return total
 

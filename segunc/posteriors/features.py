@@ -357,7 +357,9 @@ def _choose_layers(
         for places in itertools.combinations(range(count), number)
     }
     for (places, form), value in sorted(found.items(), key=lambda one: -one[1])[:5]:
-        say(f"{value:.3f} of the pasted pixels: {', '.join(extractor.layers[place] for place in places)}, {form}")
+        say(
+            f"average precision {value:.3f} on pasted anomalies: {', '.join(extractor.layers[place] for place in places)}, {form}"
+        )
     return max(found, key=lambda candidate: found[candidate])
 
 

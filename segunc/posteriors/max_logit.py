@@ -39,6 +39,7 @@ class MaxLogitStatistics(Attachment):
 
     file: ClassVar[str] = "max_logit_statistics.json"
     what: ClassVar[str] = "max-logit statistics"
+    outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
 
     mean: tuple[float, ...]  # one number a class
     std: tuple[float, ...]  # above 0

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.metrics.counting import average_precision, count_scores, detection_curve
 from segunc.posteriors.fitting import as_seen
@@ -51,10 +52,15 @@ def gather_pixels(
     Args:
         of_fold: from the frames that a fold trains on to a function from an image ``[1, 3, h, w]`` to values ``[P, h, w]`` of its
             pixels: what a frame's own sequence tells of it must not count.
+
+    Raises:
+        InputError: no pixel of a known class, or none of a pasted anomaly where these are asked for.
     """
     generator, found = torch.Generator().manual_seed(seed), []
     for fold in data.folds():
-        values_of = of_fold(None if fold is data else {sample.name for sample in fold.dataset("train").samples})
+        # A single sequence that was named is held out, too, from what was fitted on all.
+        own = fold.validation == "val"
+        values_of = of_fold(None if own else {sample.name for sample in fold.dataset("train").samples})
         for frame in selection_frames(fold, select):
             image, anomaly = as_seen(model, data, frame.image, frame.anomaly)
             values = values_of(image).flatten(1).cpu()
@@ -62,7 +68,13 @@ def gather_pixels(
             kept = labelled[torch.randperm(len(labelled), generator=generator)[:PIXELS]]
             clean = torch.full((len(kept),), frame.corruption is None)
             found.append(Pixels(values[:, kept], torch.from_numpy(_size_ranges(anomaly).ravel())[kept], clean))
-    return Pixels(*(torch.cat(one, -1) for one in zip(*found, strict=True))), len(found)
+    pixels = Pixels(*(torch.cat(one, -1) for one in zip(*found, strict=True)))
+    if not ((pixels.size == 0) & pixels.clean).any():
+        raise InputError(f"{len(found)} frames without a labelled pixel of a known class", "known scenes", "check val")
+    if select.anomalies != "none" and not pixels.size.any():
+        given = f"{len(found)} frames in which nothing that was pasted is left within its border"
+        raise InputError(given, "room for an anomaly", "larger frames, or more of them")
+    return pixels, len(found)
 
 
 def _size_ranges(anomaly: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

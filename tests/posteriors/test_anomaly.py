@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,18 +14,21 @@ import torch
 from sklearn.metrics import average_precision_score
 from torch import Tensor
 
+from segunc import build_network
 from segunc.core.errors import InputError
+from segunc.networks.description import NetworkDescription
 from segunc.posteriors.anomaly import (
     AnomalyConfig,
-    Pixels,
     ScoreSum,
     Standard,
     Surprise,
     candidates,
     choose,
-    mean_precision,
     weighted_sum,
 )
+from segunc.posteriors.pasted import Pixels, gather_pixels, mean_precision
+from segunc.training.config import SelectConfig
+from segunc.training.selection import SelectionFrame
 
 
 def known(count: int = 200_000, seed: int = 0) -> Tensor:
@@ -143,6 +148,51 @@ def test_scales_are_those_of_clean_known_pixels() -> None:
 )
 def test_the_candidates(settings: AnomalyConfig, words: list[str]) -> None:
     assert [candidate.words("ab") for candidate in candidates(2, settings)] == words
+
+
+class OneFold:
+    """A data set of frames 0 and 1, whose sequences are their names, the first of them held out by name or by nobody."""
+
+    size = None
+
+    def __init__(self, validation: str) -> None:
+        self.validation = validation
+
+    def folds(self) -> list[OneFold]:
+        return [self]
+
+    def dataset(self, split: str) -> Any:
+        return SimpleNamespace(samples=[SimpleNamespace(name="1")])
+
+
+def gathered(monkeypatch: pytest.MonkeyPatch, label: int, anomaly: int, validation: str = "val") -> Any:
+    """What of_fold was given; of one frame whose left half is labelled so, its right half an anomaly or not."""
+    image, mask = np.zeros((32, 64, 3), np.uint8), np.full((32, 64), label, np.uint8)
+    mask[:, 32:] = anomaly
+    frame = SelectionFrame("0", image, mask, mask, None)
+    monkeypatch.setattr("segunc.posteriors.pasted.selection_frames", lambda fold, select: iter([frame]))
+    network = build_network(NetworkDescription("FPN", "mobilenet_v2", ("road", "car")))
+    model: Any = SimpleNamespace(network=network)
+    seen: list[Any] = []
+
+    def of_fold(trained_on: Any) -> Any:
+        seen.append(trained_on)
+        return lambda image: image[:, 0]
+
+    gather_pixels(model, OneFold(validation), SelectConfig(anomalies="cut-paste"), 0, of_fold)
+    return seen[0]
+
+
+def test_a_sequence_that_is_held_out_by_name_does_not_count_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gathered(monkeypatch, 0, 1) is None
+    assert gathered(monkeypatch, 0, 1, "leave-sequence-out") == {"1"}
+
+
+def test_frames_without_what_selection_needs_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="1 frames in which nothing that was pasted"):
+        gathered(monkeypatch, 0, 0)
+    with pytest.raises(InputError, match="without a labelled pixel of a known class"):
+        gathered(monkeypatch, 255, 1)
 
 
 def total() -> ScoreSum:

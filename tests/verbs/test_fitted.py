@@ -201,7 +201,7 @@ def test_pasted_anomalies_choose_the_sum(fitted: Path, configs: dict[str, Path],
     )
     said = fit("anomaly", fitted, out, {"anomaly": config})
     total = load_model(out).anomaly
-    assert "of the pasted pixels" in said
+    assert "on pasted anomalies" in said
     assert total.frames == 6
     assert set(total.parts) <= {"deterministic-energy", "knn", "deterministic-entropy"}
     assert len(total.selected) == 2 * (3 + 3 * 3 + 7)
@@ -212,7 +212,7 @@ def test_pasted_anomalies_choose_the_sum(fitted: Path, configs: dict[str, Path],
 def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(
     fitted: Path, configs: dict[str, Path], tmp_path: Path
 ) -> None:
-    for method in ("features", "temperature"):
+    for method in ("features", "temperature", "standardized-max-logit"):
         out = Path(shutil.copytree(fitted, tmp_path / method))
         said = fit(method, out, out, configs)
         assert "anomaly.json, which was fitted with a former" in said
