@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
@@ -24,7 +24,7 @@ from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.posteriors.pasted import Frames, Look, Pixels, gather_pixels, mean_precision
+from segunc.posteriors.pasted import Frames, Pixels, gather_pixels, mean_precision
 from segunc.sampling.sampler import Sampler
 from segunc.scores import FEATURES, SCORES, SUM, check_scores
 from segunc.training.config import FitConfig, SelectConfig
@@ -211,7 +211,7 @@ def candidates(parts: int, settings: AnomalyConfig) -> Iterator[Candidate]:
 
 def choose(pixels: Pixels, parts: Sequence[str], settings: AnomalyConfig) -> tuple[Candidate, dict[str, float]]:
     """The sum that finds most of the pasted objects, of equals the simplest, and what each found."""
-    known = pixels.values[:, (pixels.kind == 0) & pixels.clean]
+    known = pixels.values[:, (pixels.size == 0) & pixels.clean]
     scaled = {
         form: torch.stack([SCALES[form].of(of_known)(values) for of_known, values in zip(known, pixels.values, strict=True)])
         for form in get_args(Normalisation)
@@ -219,7 +219,7 @@ def choose(pixels: Pixels, parts: Sequence[str], settings: AnomalyConfig) -> tup
     found = {
         candidate: mean_precision(
             torch.tensordot(torch.tensor(candidate.weights), scaled[candidate.normalisation][list(candidate.places)], 1),
-            pixels.kind,
+            pixels.size,
         )
         for candidate in candidates(len(parts), settings)
     }  # fmt: skip
@@ -242,27 +242,22 @@ def fit_sum(
     if settings.weights is not None and len(settings.weights) != len(names):
         given = f"anomaly.weights {list(settings.weights)}"
         raise InputError(given, f"{len(names)}, one for each part", "repair it")
-    if select.anomalies == "leave-class-out":
-        given = "a sum of scores with select.anomalies leave-class-out, on which the network was trained"
-        raise InputError(
-            given, "cut-paste or none", "leave-class-out chooses layers: segunc finetune --method features"
-        )
     model, data = load_for_fitting(base, config, resolve_device(device))
     draws = max(settings.draws, model.posterior.members)
 
-    def of_fold(trained_on: Frames) -> Look:
+    def of_fold(trained_on: Frames) -> Callable[[Tensor], Tensor]:
         posterior = model.posterior if model.bayesian else None
         fitted = model.fitted(names, trained_on)
         sampler = Sampler(model.network, posterior, draws=draws, scores=names, **fitted)
 
-        def values(image: Tensor, left_out: Sequence[int | None]) -> Tensor:
+        def values(image: Tensor) -> Tensor:
             maps = sampler(image).scores
-            return torch.cat([maps[name].float() for name in names])[None]
+            return torch.cat([maps[name].float() for name in names])
 
         return values
 
     pixels, frames = gather_pixels(model, data, select, settings.seed, of_fold)
-    of_known = pixels.values[:, (pixels.kind == 0) & pixels.clean]
+    of_known = pixels.values[:, (pixels.size == 0) & pixels.clean]
     for name, values in zip(names, of_known, strict=True):
         if not values.max() > values.min():
             given = f"score {name} is {float(values[0]):g} at every pixel of a known class"

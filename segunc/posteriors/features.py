@@ -32,8 +32,8 @@ from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
 from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
-from segunc.posteriors.pasted import Frames, Look, gather_pixels, mean_precision
-from segunc.sampling.density import Density, FeatureDensity, Neighbours, NeighboursByClass, Origin, unit_features
+from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
+from segunc.sampling.density import Density, FeatureDensity, Neighbours, Origin, unit_features
 from segunc.sampling.gathering import Sample, farthest_points, places_of
 from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians, Moments
 from segunc.sampling.head import OF_HEAD, HeadFit, HeadScores, LogitLayer
@@ -229,7 +229,7 @@ class FeaturesConfig(Settings):
             network itself all the same.
         weights: of the second encoder: a file in the names of timm or torchvision, or imagenet, which timm downloads.
         layers: names of the modules whose outputs are the features; auto for those of the encoder (and of the network's own decoder)
-            whose distances find the anomalies of select; none for the deepest map.
+            whose distances find the anomalies that select pastes; none for the deepest map.
         sizes: factors by which frames are resized before the encoder, a map for each.
         bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
         coreset: choose the bank from a sample five times as large so that it leaves no feature far from it, instead of at random;
@@ -328,38 +328,37 @@ def _choose_layers(
     select: SelectConfig,
     say: Say,
 ) -> tuple[tuple[int, ...], Upsampling]:
-    """The layers, by their places, at most :data:`MOST_LAYERS`, and the upsampling whose mean distance finds the anomalies of ``select``."""
+    """The layers, by their places, at most :data:`MOST_LAYERS`, and the upsampling whose mean distance finds the pasted anomalies."""
     forms = (settings.upsampling,) if settings.upsampling else get_args(Upsampling)
     count = len(extractor.layers)
 
-    def of_fold(trained_on: Frames) -> Look:
-        banks = [NeighboursByClass(**of_frames(one, names, trained_on)) for one in fitted]
-        densities = [FeatureDensity(extractor, guided=form == "guided") for form in forms]
+    def of_fold(trained_on: Frames) -> Callable[[Tensor], Tensor]:
+        banks = [[Neighbours(of_frames(one, names, trained_on)["bank"])] for one in fitted]
+        densities = [FeatureDensity(extractor, banks, guided=form == "guided") for form in forms]
 
-        def values(image: Tensor, left_out: Sequence[int | None]) -> Tensor:
-            maps, extents, asked = extractor(image), extractor.extents(image), [str(one) for one in left_out]
+        def values(image: Tensor) -> Tensor:
+            maps, extents = extractor(image), extractor.extents(image)
             found = [
-                torch.cat([*density.of_map(bank, features, extent, image, asked).values()])
+                density.of_map(bank[0], features, extent, image, {FEATURE_DISTANCE})[FEATURE_DISTANCE][0]
                 for density in densities
                 for bank, features, extent in zip(banks, maps, extents, strict=True)
             ]
             # Of each form and layer the mean over the sizes.
-            by_size = torch.stack(found, 1).unflatten(1, (len(forms), -1, count))
-            return by_size.mean(2).flatten(1, 2)
+            return torch.stack(found).view(len(forms), -1, count, *image.shape[2:]).mean(1).flatten(0, 1)
 
         return values
 
     with torch.inference_mode():
         pixels, _ = gather_pixels(model, data, select, settings.seed, of_fold)
     found = {
-        (places, form): mean_precision(pixels.values[[index * count + place for place in places]].mean(0), pixels.kind)
+        (places, form): mean_precision(pixels.values[[index * count + place for place in places]].mean(0), pixels.size)
         for number in range(1, min(count, MOST_LAYERS) + 1)
         for index, form in enumerate(forms)
         for places in itertools.combinations(range(count), number)
     }
     for (places, form), value in sorted(found.items(), key=lambda one: -one[1])[:5]:
         say(
-            f"average precision {value:.3f} by {select.anomalies}: {', '.join(extractor.layers[place] for place in places)}, {form}"
+            f"average precision {value:.3f} on pasted anomalies: {', '.join(extractor.layers[place] for place in places)}, {form}"
         )
     return max(found, key=lambda candidate: found[candidate])
 
@@ -376,8 +375,7 @@ def fit_features(
     settings, select = config.settings, config.select or SelectConfig()
     needs, auto = evidence_of(settings.scores), settings.layers == AUTO
     if auto and select.anomalies == "none":
-        expected = "cut-paste or leave-class-out"
-        raise InputError("features.layers auto with select.anomalies none", expected, "or name the layers")
+        raise InputError("features.layers auto with select.anomalies none", "cut-paste", "or name the layers")
     model, data = load_for_fitting(base, config, resolve_device(device))
     network, classes = model.network, model.network.description.classes
     head = HeadFit(LogitLayer(network), needs, settings.seed) if needs & OF_HEAD else None

@@ -1,9 +1,8 @@
-"""What is chosen by anomalies that were made, by pasting or by leaving a class out: pixels of the selection frames, and how well
-values of theirs find these."""
+"""What is chosen by pasted anomalies: pixels of the selection frames, and how well values of theirs find what was pasted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 Frames = Collection[str] | None
 """Names of the frames that a fold trains on; None for all."""
-Look = Callable[[Tensor, Sequence[int | None]], Tensor]
-"""From an image ``[1, 3, h, w]`` and L classes, by their train ids, to the values ``[L, P, h, w]`` that its pixels have where features of
-the class do not count; None is no class."""
 PIXELS = 20_000
 """Of a frame, at random: neighbouring pixels say the same, and a thousand frames fit into memory."""
 SIZES = (0.0, 0.002, 0.01)
@@ -40,7 +36,7 @@ class Pixels(NamedTuple):
     """Pixels of selection frames."""
 
     values: Tensor  # [P, N] float32, of each part
-    kind: Tensor  # int64 [N]: 0 for what is known, k for a pasted object of the k-th range of sizes, or the k-th class left out
+    size: Tensor  # int64 [N]: 0 for a known class, k for an object of the k-th range of sizes
     clean: Tensor  # bool [N], of a frame that was not corrupted
 
 
@@ -49,39 +45,36 @@ def gather_pixels(
     data: SegmentationDataModule,
     select: SelectConfig,
     seed: int,
-    of_fold: Callable[[Frames], Look],
+    of_fold: Callable[[Frames], Callable[[Tensor], Tensor]],
 ) -> tuple[Pixels, int]:
     """Pixels at random of the selection frames of all folds, and how many frames there were.
 
     Args:
-        of_fold: from the frames that a fold trains on: what a frame's own sequence tells of it must not count.
+        of_fold: from the frames that a fold trains on to a function from an image ``[1, 3, h, w]`` to values ``[P, h, w]`` of its
+            pixels: what a frame's own sequence tells of it must not count.
 
     Raises:
-        InputError: no pixel of a known class, or none of an anomaly where these are asked for.
+        InputError: no pixel of a known class, or none of a pasted anomaly where these are asked for.
     """
-    generator, found, frames = torch.Generator().manual_seed(seed), list[Pixels](), 0
-    by_class = select.anomalies == "leave-class-out"
+    generator, found = torch.Generator().manual_seed(seed), []
     for fold in data.folds():
         # A single sequence that was named is held out, too, from what was fitted on all.
         own = fold.validation == "val"
         values_of = of_fold(None if own else {sample.name for sample in fold.dataset("train").samples})
         for frame in selection_frames(fold, select):
-            frames += 1
-            image, labels = as_seen(model, data, frame.image, frame.labels if by_class else frame.anomaly)
-            left_out = [int(c) for c in np.unique(labels) if c != IGNORE] if by_class else [None]
-            labelled = torch.from_numpy(labels.ravel() != IGNORE).nonzero().flatten()
-            for values, one in zip(values_of(image, left_out).flatten(2).cpu(), left_out, strict=True):
-                kinds = _size_ranges(labels) if one is None else (labels == one) * (one + 1)
-                kept = labelled[torch.randperm(len(labelled), generator=generator)[: PIXELS // len(left_out)]]
-                clean = torch.full((len(kept),), frame.corruption is None)
-                found.append(Pixels(values[:, kept], torch.from_numpy(kinds.ravel())[kept], clean))
-    pixels = Pixels(*(torch.cat(one, -1) for one in zip(*found, strict=True))) if found else None
-    if pixels is None or not ((pixels.kind == 0) & pixels.clean).any():
-        raise InputError(f"{frames} frames without a labelled pixel of a known class", "known scenes", "check val")
-    if select.anomalies != "none" and not pixels.kind.any():
-        given = f"{frames} frames in which nothing that was pasted is left within its border"
+            image, anomaly = as_seen(model, data, frame.image, frame.anomaly)
+            values = values_of(image).flatten(1).cpu()
+            labelled = torch.from_numpy(anomaly.ravel() != IGNORE).nonzero().flatten()
+            kept = labelled[torch.randperm(len(labelled), generator=generator)[:PIXELS]]
+            clean = torch.full((len(kept),), frame.corruption is None)
+            found.append(Pixels(values[:, kept], torch.from_numpy(_size_ranges(anomaly).ravel())[kept], clean))
+    pixels = Pixels(*(torch.cat(one, -1) for one in zip(*found, strict=True)))
+    if not ((pixels.size == 0) & pixels.clean).any():
+        raise InputError(f"{len(found)} frames without a labelled pixel of a known class", "known scenes", "check val")
+    if select.anomalies != "none" and not pixels.size.any():
+        given = f"{len(found)} frames in which nothing that was pasted is left within its border"
         raise InputError(given, "room for an anomaly", "larger frames, or more of them")
-    return pixels, frames
+    return pixels, len(found)
 
 
 def _size_ranges(anomaly: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
@@ -92,15 +85,16 @@ def _size_ranges(anomaly: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     return np.asarray(kinds[objects], np.int64)
 
 
-def mean_precision(values: Tensor, kind: Tensor) -> float:
-    """Average precision of anomalies of each kind (see :class:`Pixels`) against all known pixels, mean over the kinds that occur. Their pixels
+def mean_precision(values: Tensor, size: Tensor) -> float:
+    """Average precision of objects of each range of sizes against all known pixels, mean over the ranges that occur. Pixels of objects
     weigh so that they are a share :data:`PREVALENCE` of each: pooled, a few large objects would decide alone."""
     stored, found = values.clamp(-6e4, 6e4).half().numpy(), []
-    for one in kind[kind > 0].unique().tolist():
-        rows = torch.where(kind == one, 1, torch.where(kind == 0, 0, IGNORE)).byte().numpy()
+    for kind in range(1, len(SIZES) + 1):
+        rows = torch.where(size == kind, 1, torch.where(size == 0, 0, IGNORE)).byte().numpy()
         counts = count_scores(stored, rows)
         known, anomalous = counts.sum(1)
-        weights = 1000 * np.array([1, PREVALENCE / (1 - PREVALENCE) * known / anomalous])
-        curve = detection_curve(counts * np.rint(weights).astype(np.int64)[:, None])
-        found.append(average_precision(curve) or 0.0)
+        if anomalous:
+            weights = 1000 * np.array([1, PREVALENCE / (1 - PREVALENCE) * known / anomalous])
+            curve = detection_curve(counts * np.rint(weights).astype(np.int64)[:, None])
+            found.append(average_precision(curve) or 0.0)
     return sum(found) / len(found)

@@ -90,30 +90,6 @@ class Neighbours:
             yield (part @ rows.T for rows in torch.split(self.bank, side))
 
 
-class NeighboursByClass:
-    """Distances to the nearest of a bank, less its features of a class: evidence by the class's train id as a text, ``None`` for none.
-
-    Args:
-        bank: as :class:`Neighbours`.
-        origins: ``[N, 4]``, whose last is the train id.
-    """
-
-    gives: frozenset[str] = frozenset()
-
-    def __init__(self, bank: Tensor, origins: Tensor) -> None:
-        labels = origins[:, 3].long()
-        self.channels = bank.shape[1]
-        self.of_class = {str(label): Neighbours(bank[labels == label]) for label in labels.unique().tolist()}
-
-    def __call__(self, features: Tensor, needs: Collection[str]) -> dict[str, Tensor]:
-        found = {label: one(features)[FEATURE_DISTANCE] for label, one in self.of_class.items()}
-        # Of a bank of one class nothing is left; what is like nothing is as far as can be.
-        farthest = features.new_full((len(features),), 2.0)
-        return {
-            name: torch.stack([farthest, *(v for label, v in found.items() if label != name)]).amin(0) for name in needs
-        }
-
-
 class FeatureDensity:
     """What features say of frames.
 

@@ -107,9 +107,8 @@ class SelectConfig(Settings):
     (``data.validation``), and what is done to them.
 
     Args:
-        anomalies: none; cut-paste: objects and textures that no frame holds are pasted into each frame
-            (:mod:`segunc.data.cut_paste`); or leave-class-out: each class of a frame in turn, whose features do not count then. That
-            one says which layers know real objects, and nothing of the network's own scores: it was trained on every class.
+        anomalies: none, or cut-paste: objects and textures that no frame holds are pasted into each frame
+            (:mod:`segunc.data.cut_paste`).
         objects: folder of cut-out objects (PNG with an alpha channel) that are pasted, too; none for no further ones.
         corruptions: NAME:STRENGTH (fog:3) each: frames are shown clean and under each. What is left out here is what a test of the
             shift may ask for.
@@ -118,7 +117,7 @@ class SelectConfig(Settings):
     """
 
     section = "select"
-    anomalies: Literal["none", "cut-paste", "leave-class-out"] = "none"
+    anomalies: Literal["none", "cut-paste"] = "none"
     objects: str | None = None
     corruptions: list[str] = field(default_factory=list)
     frames: NonNegativeInt = 0
@@ -127,9 +126,8 @@ class SelectConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kinds()
-        if self.objects is not None and self.anomalies != "cut-paste":
-            given = f"objects {self.objects} with anomalies {self.anomalies}"
-            raise InputError(given, "anomalies cut-paste", "or leave it out")
+        if self.objects is not None and self.anomalies == "none":
+            raise InputError(f"objects {self.objects} with anomalies none", "anomalies cut-paste", "or leave it out")
 
     def kinds(self) -> list[Corruption]:
         """The corruptions; InputError for an unknown one."""

@@ -37,7 +37,7 @@ from segunc.posteriors.features import (
 )
 from segunc.posteriors.files import copy_model, load_model
 from segunc.posteriors.pasted import Pixels, gather_pixels
-from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, NeighboursByClass, unit_features
+from segunc.sampling.density import BLOCK, FeatureDensity, Neighbours, unit_features
 from segunc.sampling.frames import network_input
 from segunc.sampling.gathering import Sample, places_of
 from segunc.sampling.sampler import Sampler
@@ -217,7 +217,7 @@ def test_layers_and_upsampling_are_chosen_by_what_finds_pasted_anomalies(
         """Values of 2 ways to upsample by C layers: the guided maps of two layers give together what was pasted."""
         real, frames = gather_pixels(*given)
         tried.append(real)
-        values, found = torch.randn(real.values.shape, generator=torch.Generator().manual_seed(0)), real.kind > 0
+        values, found = torch.randn(real.values.shape, generator=torch.Generator().manual_seed(0)), real.size > 0
         half = torch.rand(found.shape, generator=torch.Generator().manual_seed(1)) < 0.5
         guided = values[len(values) // 2 :]
         guided[0] += 8.0 * (found & half)
@@ -231,7 +231,7 @@ def test_layers_and_upsampling_are_chosen_by_what_finds_pasted_anomalies(
     candidates = candidate_layers(model.network, ("body.encoder", "body.decoder"), torch.zeros(1, 3, 256, 256))
     assert bank.layers == (candidates[0], candidates[2])
     assert bank.upsampling == "guided"
-    assert tried[0].values.shape == (2 * len(candidates), len(tried[0].kind))
+    assert tried[0].values.shape == (2 * len(candidates), len(tried[0].size))
     assert tried[0].values.min() >= 0  # distances
     # What is kept is what these layers would have by their names.
     named = fitted(base, tmp_path / "named", layers=list(bank.layers), upsampling="guided", **sizes)
@@ -276,62 +276,6 @@ def test_a_layer_that_sees_what_was_pasted_is_chosen(base: Job, monkeypatch: pyt
     places, form = _choose_layers(model, data, extractor, kept, names, settings, PASTED, said.append)
     assert (places, form) == ((1,), "bilinear")
     assert "colours, bilinear" in said[0]
-
-
-def test_a_bank_without_one_class_is_that_of_the_others() -> None:
-    bank, rows = nn.functional.normalize(random(600, 8, seed=0)), nn.functional.normalize(random(50, 8, seed=1))
-    labels = torch.arange(600) % 3
-    origins = torch.cat([torch.zeros(600, 3), labels[:, None]], 1)
-    found = NeighboursByClass(bank, origins)(rows, ["2", "None", "7"])
-    for name, kept in (("2", labels != 2), ("None", labels >= 0), ("7", labels >= 0)):
-        expected = NearestNeighbors(n_neighbors=1, metric="cosine").fit(bank[kept]).kneighbors(rows)[0][:, 0]
-        np.testing.assert_allclose(found[name], expected, atol=1e-5)
-    alone = NeighboursByClass(bank[labels == 2], origins[labels == 2])(rows, ["2"])
-    assert alone["2"].tolist() == [2.0] * 50
-
-
-def test_a_layer_that_knows_classes_is_chosen_and_one_that_knows_places_is_not(base: Job) -> None:
-    class Planted(nn.Module):
-        """One layer is in classes' directions, the other in those of places: what was seen there is near whatever it was."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.places, self.classes = nn.Identity(), nn.Identity()
-            self.labels = torch.empty(0)
-
-        def forward(self, images: torch.Tensor) -> None:
-            self.places(random(1, 64, *self.labels.shape, seed=0) + 0.1 * random(1, 64, *self.labels.shape, seed=1))
-            ids = self.labels.long().clamp(max=19)
-            self.classes(
-                nn.functional.one_hot(ids, 20).movedim(-1, 0)[None].float() + 0.1 * random(1, 20, *ids.shape, seed=2)
-            )
-
-    model, planted = load_model(base.base), Planted()
-    data = SegmentationDataModule("toy", str(base.data))
-    kept = []
-    extractor = FeatureExtractor(planted, ["places", "classes"])
-    for index in range(2):
-        labels = torch.from_numpy(data.dataset("train").read(index)[1])
-        planted.labels = labels[::4, ::4]
-        for maps in extractor(torch.zeros(1, 3, *labels.shape)):
-            places = torch.cat([torch.zeros(maps[0, 0].numel(), 3), planted.labels.reshape(-1, 1).float()], 1)
-            kept.append({"bank": unit_features(maps), "origins": places})
-    kept = [
-        {name: torch.cat([one[name] for one in kept[layer::2]]) for name in ("bank", "origins")} for layer in (0, 1)
-    ]
-    shown = iter(range(100))
-    forward = planted.forward
-
-    def of_val(images: torch.Tensor) -> None:
-        planted.labels = torch.from_numpy(data.dataset("val").read(next(shown))[1])[::4, ::4]
-        forward(images)
-
-    planted.forward = of_val  # type: ignore[method-assign]
-    settings, said = FeaturesConfig(layers="auto", upsampling="bilinear"), list[str]()
-    select = SelectConfig(anomalies="leave-class-out")
-    places, _ = _choose_layers(model, data, extractor, kept, ["a"], settings, select, said.append)
-    assert places == (1,)
-    assert "by leave-class-out: classes, bilinear" in said[0]
 
 
 def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) -> None:
