@@ -50,9 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     study = Study(plan, plan.candidates if selecting else plan.rows, out, arguments.device)
     failed = False
     for cell in study.cells(arguments.rows, arguments.seeds) if arguments.stage != "report" else ():
-        protocol = plan.protocols[cell.protocol]
         print(f"\n== {cell.name}", flush=True)
-        outcome = study.run(cell, {SELECTION: protocol.selection} if selecting else protocol.evaluations)
+        selection = {SELECTION: plan.protocols[cell.protocol].selection}
+        outcome = study.run(cell, selection if selecting else plan.evaluations_of(cell.row, cell.protocol))
         print(f"== {cell.name}: {outcome}", flush=True)
         failed |= outcome.startswith("failed")
     out.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ from tools.study.tables import Chosen, Entry, number_table
 from tools.study.words import evaluation_words, expand
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+LINES = ["base: entropy", "base: msp", "ABNN: epistemic", "energy: deterministic-energy", "nowhere: msp"]
 STEP = {"epochs": 1, "max_steps": 1}
 FLOAT32 = {"precision": "32-true"}
 
@@ -45,6 +46,7 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
                 "evaluations": {
                     "test": {"dataset": "toy", "split": "anomaly", **toy},
                     "anomaly": {"dataset": "toy-anomaly", "split": "anomaly", "protocols": "pooled", **toy},
+                    "alarms": {"dataset": "toy", "split": "val", "flag": ["{cell}/anomaly.json:0.8"], **toy},
                 },
             }
         },
@@ -54,6 +56,7 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
             {"label": "ABNN", "method": "abnn", "settings": {**STEP, "members": 2, "alpha": 0.2}, "trainer": FLOAT32},
             {"label": "ABNN, flipped", "method": "tta", "of": "ABNN", "seeds": [1]},
             {"label": "ensemble", "method": "ensemble", "of": "control", "members": [0, 1], "seeds": [0]},
+            {"label": "energy", "scores": ["deterministic-energy"], "evaluations": ["anomaly", "alarms"]},
             {"label": "nowhere", "base": str(job.base.parent / "missing-{seed}"), "seeds": [0]},
         ],
         "candidates": [
@@ -76,20 +79,25 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
 def study_of(content: dict[str, Any], folder: Path, *, candidates: bool = False) -> Study:
     """The study of a plan that is written to a folder."""
     path = folder / "plan.yaml"
-    path.write_text(yaml.safe_dump({"study": content}), encoding="utf-8")
+    path.write_text(yaml.safe_dump({"study": content}, sort_keys=False), encoding="utf-8")
     plan = read_plan(path)
     return Study(plan, plan.candidates if candidates else plan.rows, folder / "out", "cpu")
 
 
 def run_all(study: Study) -> dict[tuple[str, int], str]:
-    protocol = study.plan.protocols["toy"]
-    return {(cell.row.label, cell.seed): study.run(cell, protocol.evaluations) for cell in study.cells()}
+    plan = study.plan
+    return {
+        (cell.row.label, cell.seed): study.run(cell, plan.evaluations_of(cell.row, "toy")) for cell in study.cells()
+    }
 
 
 @pytest.fixture(scope="module")
 def made(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, dict[tuple[str, int], str], str]:
     """The study, what became of its cells, and its report."""
-    study = study_of(plan_content(trained), tmp_path_factory.mktemp("study"))
+    content = plan_content(trained)
+    lines = {"lines": LINES, "baseline_score": "entropy", "numbers": ["pooled.aupr"]}
+    content["tables"].append({"title": "Lines", "evaluation": "toy/anomaly", **lines})
+    study = study_of(content, tmp_path_factory.mktemp("study"))
     outcomes = run_all(study)
     return study, outcomes, report(study)
 
@@ -97,7 +105,7 @@ def made(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study,
 def test_every_cell_is_made_once_and_a_missing_base_is_waited_for(made: Any) -> None:
     study, outcomes, text = made
     assert re.fullmatch(r"waits for .*missing-0", outcomes.pop(("nowhere", 0)))
-    assert list(outcomes.values()) == ["made"] * 8
+    assert list(outcomes.values()) == ["made"] * 10
     times = {path: path.stat().st_mtime_ns for path in study.out.rglob("*") if path.suffix in (".safetensors", ".json")}
     again = run_all(study)
     del again[("nowhere", 0)]
@@ -231,6 +239,7 @@ def test_candidates_are_ranked_by_the_nll_of_the_selection_frames(trained: Job, 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "configs" / "study").glob("*.yaml")), ids=lambda path: path.name)
 def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SEGUNC_DATA", str(tmp_path))
+    monkeypatch.setenv("WITNESS", str(tmp_path / "witness.safetensors"))
     plan = read_plan(path)
     assert list(Study(plan, plan.rows, tmp_path).cells())
     list(Study(plan, plan.candidates, tmp_path).cells())
@@ -257,6 +266,25 @@ def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPa
             {"tables": [{"title": "t", "evaluation": "toy/test", "numbers": [], "scores": ["msp"]}]},
             "'t' has several scores",
         ),
+        (
+            {"tables": [{"title": "t", "evaluation": "toy/test", "numbers": [], "lines": LINES}]},
+            "lines of table 't'; expected ROW: SCORE each, with baseline_score alone",
+        ),
+        (
+            {
+                "tables": [
+                    {
+                        "title": "t",
+                        "evaluation": "toy/test",
+                        "numbers": [],
+                        "lines": ["x: msp"],
+                        "baseline_score": "msp",
+                    }
+                ]
+            },
+            "lines of table 't' of x",
+        ),
+        ({"rows": [{"label": "base", "evaluations": ["night"]}]}, "names the evaluation night"),
         ({"figures": [{"name": "f", "x": "toy/training_seconds", "y": ["toy/x/calibration.nll"]}]}, "'toy/x'"),
     ],
 )
@@ -297,6 +325,39 @@ def test_a_table_of_scores_holds_what_the_tables_of_each_hold(made: Any) -> None
     assert len(epistemic) == 5
     assert epistemic == column(text, "Anomalies", "pooled.aupr")
     assert epistemic != column(text, "Scores", "entropy")
+
+
+def test_a_row_may_have_evaluations_and_scores_of_its_own(made: Any) -> None:
+    study, _, text = made
+    cell = next(study.cells(["energy"], [0]))
+    assert not cell.result("test").exists()
+    found, alarms = (json.loads(cell.result(name).read_text()) for name in ("anomaly", "alarms"))
+    assert list(found["scores"]) == list(alarms["flagged"]) == ["deterministic-energy"]
+    assert "energy, seed 0: not evaluated" not in text
+
+
+def test_lines_are_scores_of_rows_beside_one_of_the_baseline(made: Any) -> None:
+    study, _, text = made
+    shown = [line for line in text.split("## Lines\n")[1].split("##")[0].splitlines() if line.startswith("|")]
+    rows = {row[0]: row[1:] for row in ([cell.strip() for cell in line.strip("|").split("|")] for line in shown[2:])}
+    assert list(rows) == [
+        "base (2): entropy",
+        "base (2): msp",
+        "ABNN (2): epistemic",
+        "energy (2): deterministic-energy",
+    ]
+    value = {}
+    for name in rows:
+        label, _, score = name.partition(" (2): ")
+        results = [json.loads(cell.result("anomaly").read_text()) for cell in study.cells([label])]
+        value[name] = np.mean([one["scores"][score]["pooled"]["aupr"] for one in results])
+        assert float(rows[name][0].split()[0]) == pytest.approx(value[name], abs=6e-4)
+    for name, (_, less) in rows.items():
+        if name == "base (2): entropy":
+            assert float(less.split()[0].replace("−", "-")) == 0
+        else:
+            difference = value[name] - value["base (2): entropy"]
+            assert float(less.split()[0].replace("−", "-")) == pytest.approx(difference, abs=6e-4)
 
 
 def test_a_number_table_of_one_row_and_of_a_score_that_lacks(made: Any) -> None:

@@ -155,7 +155,8 @@ class Study:
                 write_json(cell.folder / RECORD, record)
                 made = True
             for name, options in evaluations.items():
-                wanted = {**self.plan.evaluate, **options}
+                own = {} if cell.row.scores is None else {"scores": cell.row.scores}
+                wanted = {**self.plan.evaluate, **options, **own}
                 words = evaluation_words(wanted)
                 if cell.finished(name) and record["evaluations"][name]["asked"] == words:
                     continue
@@ -231,8 +232,10 @@ class Study:
             return {}
         fields = settings.__dataclass_fields__
         seed = {"seed": cell.seed} if "seed" in fields else {}
-        config: dict[str, Any] = {settings.section: {**seed, **cell.row.settings}}
+        config: dict[str, Any] = {settings.section: seed}
+        config[settings.section] |= {k: expand(v) if isinstance(v, str) else v for k, v in cell.row.settings.items()}
         if METHODS[method].data:
             data = {**self.plan.protocols[cell.protocol].data, "seed": cell.seed, **cell.row.data}
             config = {"data": {**data, "root": expand(str(data.get("root", "")))}, **config}
-        return config | ({"trainer": cell.row.trainer} if cell.row.trainer else {})
+        further = {"select": cell.row.select, "trainer": cell.row.trainer}
+        return config | {name: given for name, given in further.items() if given}

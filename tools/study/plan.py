@@ -33,7 +33,8 @@ class Protocol:
         base: folder of the base network of a seed; ``{seed}`` stands for the seed, ``$NAME`` for a variable of the
             environment.
         data: settings of ``data`` for every fine-tuning.
-        evaluations: name -> options of ``segunc evaluate``, without their dashes.
+        evaluations: name -> options of ``segunc evaluate``, without their dashes; in ``flag`` ``{cell}`` stands for the folder of
+            the results of the same row and seed, in which those of earlier evaluations are.
         selection: those of the evaluation that candidates are ranked by; its split is ``val`` or ``selection``.
     """
 
@@ -52,24 +53,30 @@ class Row:
         method: of ``segunc finetune``; none is the base network itself.
         settings: of the method's section; its seed is that of the row unless it stands here.
         data: settings of ``data`` beside those of the protocol.
+        select: settings of the frames that the method selects on.
         trainer: settings of the Lightning Trainer, for methods that train with it.
         base: as :class:`Protocol`, instead of the protocol's.
         of: label of an earlier row whose models are the bases.
         members: seeds of the bases of an ensemble.
         seeds: instead of the study's.
         protocols: where it is made; none is everywhere.
+        scores: that are evaluated, instead of those of the evaluations.
+        evaluations: of the protocol's, those that are made; none is all.
     """
 
     label: str
     method: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
+    select: dict[str, Any] = field(default_factory=dict)
     trainer: dict[str, Any] = field(default_factory=dict)
     base: str | None = None
     of: str | None = None
     members: list[int] = field(default_factory=list)
     seeds: list[int] | None = None
     protocols: list[str] | None = None
+    scores: list[str] | None = None
+    evaluations: list[str] | None = None
 
     @property
     def slug(self) -> str:
@@ -88,6 +95,7 @@ class Table:
         score: whose numbers they are.
         baseline_score: the score of the baseline that differences refer to; none is the same score.
         scores: instead of one: a column each, for a single number, without differences.
+        lines: ``ROW: SCORE`` each, instead of a line for each row; differences are to baseline_score of the baseline.
     """
 
     title: str
@@ -96,6 +104,12 @@ class Table:
     score: str | None = None
     baseline_score: str | None = None
     scores: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """The label and the score of each of ``lines``."""
+        return [(label, score) for label, _, score in (line.rpartition(": ") for line in self.lines)]
 
 
 @dataclass
@@ -142,6 +156,11 @@ class Plan(Settings):
         """The seeds that a row is made for."""
         return self.seeds if row.seeds is None else row.seeds
 
+    def evaluations_of(self, row: Row, protocol: str) -> dict[str, dict[str, Any]]:
+        """Name -> options of the evaluations of a row."""
+        every = self.protocols[protocol].evaluations
+        return every if row.evaluations is None else {n: given for n, given in every.items() if n in row.evaluations}
+
     def protocols_of(self, row: Row) -> list[str]:
         """The protocols that a row is made in."""
         return list(self.protocols) if row.protocols is None else row.protocols
@@ -179,6 +198,12 @@ def read_plan(path: Path) -> Plan:
         if table.scores and (table.score or table.baseline_score or len(table.numbers) != 1):
             where = f"{path}: table '{table.title}' has several scores"
             raise InputError(where, "one number, and neither score nor baseline_score", "make a table for each number")
+        lacking = {label for label, _ in table.parts} - {row.label for row in plan.rows}
+        if lacking or (table.lines and not (table.baseline_score and not table.score and not table.scores)):
+            where = f"{path}: lines of table '{table.title}'{f' of {lacking.pop()}' if lacking else ''}"
+            raise InputError(
+                where, "ROW: SCORE each, with baseline_score alone", _listed(row.label for row in plan.rows)
+            )
     places = [table.evaluation for table in plan.tables]
     places += [
         axis.rpartition("/")[0] for figure in plan.figures for axis in (figure.x, *figure.y) if not _of_time(axis)
@@ -201,7 +226,7 @@ def _plain(given: Namespace | dict[str, Any]) -> dict[str, Any]:
 def _present(given: Any) -> Any:
     """A table or figure in which scores, and the numbers of scores, have their present names."""
     if isinstance(given, dict):
-        names = {key: value for key, value in given.items() if key in ("title", "name", "evaluation")}
+        names = {key: value for key, value in given.items() if key in ("title", "name", "evaluation", "lines")}
         return {key: _present(value) for key, value in given.items()} | names
     if isinstance(given, list):
         return [_present(value) for value in given]
@@ -231,6 +256,9 @@ def _check_rows(plan: Plan, rows: list[Row], path: Path) -> None:
         unknown = set(plan.protocols_of(row)) - set(plan.protocols)
         if unknown:
             raise InputError(f"{where} names the protocol {unknown.pop()}", f"one of {_listed(plan.protocols)}")
+        known = [name for protocol in plan.protocols_of(row) for name in plan.protocols[protocol].evaluations]
+        if unknown := set(row.evaluations or ()) - set(known):
+            raise InputError(f"{where} names the evaluation {unknown.pop()}", f"one of {_listed(known)}")
         if row.of is not None:
             if row.of not in seen:
                 raise InputError(f"{where} is of '{row.of}'", f"an earlier row: {_listed(seen)}")

@@ -20,6 +20,7 @@ from tools.study.tables import (
     cost_table,
     difference_table,
     differences,
+    line_table,
     number_table,
     score_table,
     training_seconds,
@@ -91,12 +92,17 @@ def _table(table: Table, entries: Sequence[Entry], baseline: str) -> list[str]:
     if table.scores:
         number = table.numbers[0]
         return [f"## {table.title}", f"{said}, {number}.", score_table(entries, number, table.scores)]
+    base = next((entry for entry in entries if entry.label == baseline), None)
+    if table.lines:
+        of = {entry.label: entry for entry in entries}
+        lines = [(of[label], score) for label, score in table.parts if label in of]
+        said += f" (differences to {table.baseline_score} of the baseline)"
+        return [f"## {table.title}", f"{said}.", line_table(lines, base, table.numbers, str(table.baseline_score))]
     chosen = Chosen(table.numbers, table.score, table.baseline_score)
     score = f", score {table.score}" if table.score else ""
     if table.baseline_score:
         score += f" (differences to {table.baseline_score} of the baseline)"
     parts = [f"## {table.title}", f"{said}{score}.", number_table(entries, chosen)]
-    base = next((entry for entry in entries if entry.label == baseline), None)
     return [*parts, difference_table(entries, base, chosen)] if base and len(entries) > 1 else parts
 
 
@@ -131,7 +137,7 @@ def _unfinished(study: Study, evaluation: str | None = None) -> list[str]:
     lines = []
     for cell in study.cells():
         record = cell.record()
-        names = [evaluation] if evaluation else list(study.plan.protocols[cell.protocol].evaluations)
+        names = [evaluation] if evaluation else list(study.plan.evaluations_of(cell.row, cell.protocol))
         if not record or record["failure"] is not None:
             lines.append(f"* {cell.name}: {record.get('failure', 'not begun')}")
         elif lacking := [name for name in names if not cell.finished(name)]:

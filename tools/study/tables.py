@@ -88,6 +88,25 @@ def score_table(entries: Sequence[Entry], number: str, scores: Sequence[str]) ->
     return markdown_table([head, *lines])
 
 
+def line_table(lines: Sequence[tuple[Entry, str]], baseline: Entry | None, numbers: Sequence[str], score: str) -> str:
+    """A line for each row and score of it: as :func:`number_table`, and the differences to ``score`` of the baseline as
+    :func:`difference_table` has them."""
+    rows, arrows = list[list[str]](), [""] * len(numbers)
+    for entry, of in lines:
+        chosen = Chosen(numbers, of, score)
+        if not _has_score(entry.mean, of):
+            continue
+        arrows, (texts,) = _number_cells([entry], chosen)
+        found = differences(entry, baseline, chosen) if baseline else dict.fromkeys(numbers)
+        rows.append([f"{_named(entry)}: {of}", *texts, *(format_difference(found[number]) for number in numbers)])
+    head = [
+        "",
+        *(number + arrow for number, arrow in zip(numbers, arrows, strict=True)),
+        *(f"{n}, less" for n in numbers),
+    ]
+    return markdown_table([head, *rows])
+
+
 def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) -> str:
     """A line for each other row: its mean less the baseline's of the same seeds, with the paired interval and p.
 
@@ -122,7 +141,7 @@ def differences(entry: Entry, baseline: Entry, chosen: Chosen) -> dict[str, Diff
     if not pairs:
         return dict.fromkeys(chosen.numbers)
     ours = mean_over_seeds([result for result, _ in pairs], entry.label)
-    theirs = mean_over_seeds([mean_over_seeds(partners, "") for _, partners in pairs], baseline.label)
+    theirs = mean_over_seeds([mean_over_seeds(partners, "") for _, partners in pairs], "the baseline")
     against = chosen.baseline_score or chosen.score
     if chosen.score is not None and not (_has_score(ours, chosen.score) and _has_score(theirs, str(against))):
         return dict.fromkeys(chosen.numbers)

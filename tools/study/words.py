@@ -55,6 +55,8 @@ def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device:
             raise InputError(f"evaluation option {key}: {error}") from error
     if "root" in read:
         read["root"] = expand(read["root"])
+    if "flag" in read:
+        read["flag"] = [word.replace("{cell}", str(out.parent)) for word in read["flag"]]
     return EvaluateOptions(model=model, out=out, device=device, **read)
 
 
