@@ -76,13 +76,13 @@ def evaluate_model(
                 counted = evaluator.update(sample.name, stored, prediction, probabilities, labels, truth)
                 if options.tracks and counted and truth is not None:
                     held: dict[str, Any] = {score: stored[score] for score in chosen}
-                    np.savez(Path(folder, f"{len(kept)}.npz"), anomaly=truth, **held)
+                    np.savez(Path(folder, f"{len(kept)}.npz"), truth, **held)  # "anomaly" is a score's name
                     kept.append(sample.name)
             show(done, len(samples))
 
         def again() -> Iterable[LabelledFrame]:
             for index, name in enumerate(kept):
                 with np.load(Path(folder, f"{index}.npz"), allow_pickle=False) as arrays:
-                    yield LabelledFrame(name, {score: arrays[score] for score in chosen}, anomaly=arrays["anomaly"])
+                    yield LabelledFrame(name, {score: arrays[score] for score in chosen}, anomaly=arrays["arr_0"])
 
         return finish(evaluator, evaluator.result(), options, again)

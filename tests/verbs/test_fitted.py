@@ -103,8 +103,9 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     overconfident: Job, fitted: Path, maps: Path, tmp_path: Path
 ) -> None:
     from_maps, one_pass = tmp_path / "maps.json", tmp_path / "pass.json"
-    succeed("evaluate --maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps)
-    words = ("--scores", ",".join(SCORES), "--draws 4 --root", overconfident.data, "--out", one_pass, FAST)
+    objects = "--components smiyc-obstacle"
+    succeed("evaluate --maps", maps, "--anomaly-labels", overconfident.masks, "--out", from_maps, objects)
+    words = ("--scores", ",".join(SCORES), "--draws 4 --root", overconfident.data, "--out", one_pass, FAST, objects)
     succeed("evaluate --dataset toy-anomaly --split anomaly --model", fitted, *words)
     manifest, first, second = (json.loads(p.read_text()) for p in (maps / "manifest.json", from_maps, one_pass))
     assert manifest["run"]["temperature"] == manifest["model"]["calibration"]["temperature"] != 1.0
