@@ -26,6 +26,7 @@ from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
+from segunc.data.corruptions import Corruption
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
 from segunc.networks.network import SegmentationNetwork
@@ -240,6 +241,7 @@ class FeaturesConfig(Settings):
         scale_percentile: of the activations of a place, from which on they are its largest for scale-energy.
         split: of the data set; the one that the network was trained on.
         frames: how many evenly spaced frames (0: all).
+        corruptions: NAME:STRENGTH (noise:2) each: what the frames look like under these is known, too, and is not flagged.
         seed: of the sample.
     """
 
@@ -256,12 +258,18 @@ class FeaturesConfig(Settings):
     scale_percentile: Percentile = 85.0
     split: str = "train"
     frames: NonNegativeInt = 0
+    corruptions: list[str] = field(default_factory=list)
     seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.kinds()
         if isinstance(self.layers, str) and self.layers != AUTO:
             raise InputError(f"layers {self.layers}", f"names in brackets, or {AUTO}", f"e.g. [{self.layers}]")
+
+    def kinds(self) -> list[Corruption]:
+        """The corruptions; InputError for an unknown one."""
+        return [Corruption.parse(text) for text in self.corruptions]
 
 
 class MapFit:
@@ -401,13 +409,15 @@ def fit_features(
         )
     known, names = data.dataset(settings.split).samples, list[str]()
     with torch.inference_mode():
-        for index, image, labels in frames_as_seen(model, data, settings.split, settings.frames, METHOD.name):
+        seen = frames_as_seen(model, data, settings.split, settings.frames, METHOD.name, settings.kinds())
+        for index, image, labels in seen:
+            if known[index].name not in names[-1:]:
+                names.append(known[index].name)
             if extractor:
                 for fit, maps, extent in zip(fits, extractor(image), extractor.extents(image), strict=True):
-                    fit.add(maps, torch.from_numpy(labels), extent, len(names))
+                    fit.add(maps, torch.from_numpy(labels), extent, len(names) - 1)
             if head:
                 head.add(image)
-            names.append(known[index].name)
     where = next(network.parameters()).device
     of_maps = [fit.tensors(where) for fit in fits]
     upsampling = settings.upsampling or "bilinear"

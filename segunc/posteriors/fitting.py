@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -18,6 +18,7 @@ from torch import Tensor
 from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
+from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
 from segunc.networks.network import inference_size
 from segunc.sampling.frames import network_input
@@ -143,7 +144,12 @@ def load_for_fitting(base: Path, config: FitConfig[Any], device: torch.device) -
 
 
 def frames_as_seen(
-    model: Model, data: SegmentationDataModule, split: str, limit: int, label: str
+    model: Model,
+    data: SegmentationDataModule,
+    split: str,
+    limit: int,
+    label: str,
+    corruptions: Sequence[Corruption] = (),
 ) -> Iterator[tuple[int, Tensor, npt.NDArray[np.uint8]]]:
     """Evenly spaced frames of a split as ``segunc predict`` would show them to the network.
 
@@ -151,6 +157,7 @@ def frames_as_seen(
         model: its network decides the size, unless ``data.size`` is given.
         limit: how many frames (0: all).
         label: what is done with them, for the progress.
+        corruptions: each frame comes clean and then under each of these.
 
     Yields:
         the frame's index, its image ``[1, 3, h, w]`` in 0..1 on the network's device, and its train ids uint8 ``[h, w]``
@@ -158,7 +165,10 @@ def frames_as_seen(
     """
     frames = data.dataset(split)
     for index in follow(spaced(len(frames), limit), label):
-        yield (index, *as_seen(model, data, *frames.read(index)))
+        image, labels = frames.read(index)
+        for corruption in (None, *corruptions):
+            shown = corruption(image, frames.samples[index].name) if corruption else image
+            yield (index, *as_seen(model, data, shown, labels))
 
 
 def as_seen(

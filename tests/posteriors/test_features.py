@@ -22,6 +22,7 @@ from torch import nn
 from segunc import build_network, save_network
 from segunc.affine.files import file_sha256
 from segunc.core.errors import InputError
+from segunc.data.corruptions import Corruption
 from segunc.data.images import load_image
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
@@ -286,6 +287,23 @@ def test_only_the_frames_that_are_trained_on_count(base: Job, tmp_path: Path) ->
     assert len(density.densities[0][0].bank) == len(density.origins)
     with pytest.raises(InputError, match="none of which is trained on"):
         model.features.density(model.network, FEATURES, {"another"})
+
+
+def test_what_frames_look_like_under_corruptions_is_known(base: Job, tmp_path: Path) -> None:
+    layers = ["body.encoder.features.3"]
+    clean = fitted(base, tmp_path / "clean", layers=layers)
+    both = fitted(base, tmp_path / "both", layers=layers, corruptions=["noise:4", "jpeg:5"])
+    assert both.features.bank.frames == clean.features.bank.frames
+    samples = SegmentationDataModule("toy", str(base.data)).dataset("train").samples
+    sample = next(one for one in samples if one.name == clean.features.bank.frames[0])
+    noisy = network_input([Corruption.parse("noise:4")(load_image(sample.image), sample.name)], (64, 128))
+    densities = [model.features.density(model.network) for model in (clean, both)]
+    assert len(densities[1].origins) == 3 * len(densities[0].origins)
+    far, near = (density(noisy, FEATURES)[FEATURE_DISTANCE].mean() for density in densities)
+    assert far > 0.1
+    assert near < 1e-3  # what is stored is rounded
+    with pytest.raises(InputError, match="corruption 'rain'"):
+        FeaturesConfig(corruptions=["rain:1"])
 
 
 def test_candidates_are_maps_of_known_strides() -> None:
