@@ -7,7 +7,7 @@ A cell is a row of the plan, a seed and a protocol: `segunc finetune` and `segun
 the words that its record, cell.json, keeps. Finished cells are kept, so the same command continues a killed study, and
 what waits for a base network that is not trained yet is made by a later call. `--stage select` makes the plan's
 candidates and ranks them by the NLL of its selection frames; nothing else is looked at there. `--stage report` only writes
-the tables (study.md, study.json) and figures again. Two processes may work on one study if they are given other `--rows`.
+the tables (study.md, study.json) and figures again. `--keep DIR` copies what these need, small enough for a repository. Two processes may work on one study if they are given other `--rows`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 from segunc.core.errors import InputError
 from segunc.options import comma_list, whole_numbers
 from tools.study.cells import Study
+from tools.study.keeping import keep
 from tools.study.plan import SELECTION, read_plan
 from tools.study.report import report, selection_report
 
@@ -32,6 +33,9 @@ def main() -> int:
     parser.add_argument("--stage", choices=("study", "select", "report"), default="study")
     parser.add_argument("--rows", type=comma_list, metavar="A,B", help="labels of the rows to work on (default: all)")
     parser.add_argument("--seeds", type=whole_numbers, metavar="A,B", help="seeds to work on (default: all)")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="copy records, results and the replicates of the tables' numbers"
+    )
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     torch.set_flush_denormal(True)
@@ -55,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         outcome = study.run(cell, selection if selecting else plan.evaluations_of(cell.row, cell.protocol))
         print(f"== {cell.name}: {outcome}", flush=True)
         failed |= outcome.startswith("failed")
+    if arguments.keep:
+        print(f"\nkept {keep(study, arguments.keep)} cells in {arguments.keep}")
     out.mkdir(parents=True, exist_ok=True)
     print(f"\n{selection_report(study) if selecting else report(study)}")
     return int(failed)

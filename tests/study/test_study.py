@@ -131,6 +131,18 @@ def test_the_tool_works_on_chosen_cells_and_writes_the_report(
     assert "row 'ABNM'; expected one of base" in capsys.readouterr().err
 
 
+def test_what_is_kept_gives_the_same_tables(made: Any, run: Run, tmp_path: Path) -> None:
+    study, _, text = made
+    kept = tmp_path / "kept"
+    words = ("--plan", study.out.parent / "plan.yaml", "--device", "cpu", "--stage", "report")
+    assert run(study_methods, *words, "--out", study.out, "--keep", kept) == 0
+    assert not list(kept.rglob("*.safetensors"))
+    assert run(study_methods, *words, "--out", kept) == 0
+    assert (kept / "study.md").read_text().split("Written")[0] == text.split("Written")[0]
+    sizes = [sum(path.stat().st_size for path in folder.rglob("*.npz")) for folder in (study.out, kept)]
+    assert 0 < sizes[1] < 0.5 * sizes[0]
+
+
 def test_an_evaluation_that_was_lost_or_changed_is_made_again(made: Any) -> None:
     study, _, _ = made
     cell = next(study.cells(["base"], [0]))

@@ -9,6 +9,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import (
     ARROWS,
+    BY_SCORE,
     NULL,
     Comparison,
     Difference,
@@ -59,9 +60,14 @@ class Chosen:
     baseline_score: str | None = None
 
     def path(self, number: str) -> NumberPath:
-        """Where a number stands in a result; the name of an F1's threshold holds a dot."""
+        """Where a number stands in a result; the name of an F1's threshold holds a dot. Of a score, a number whose first word is
+        another section of numbers by score (``flagged.share``) stands there."""
         head, dot, threshold = number.partition(".f1.")
-        return (*(("scores", self.score) if self.score else ()), *head.split("."), *(("f1", threshold) if dot else ()))
+        words = [*head.split("."), *(("f1", threshold) if dot else ())]
+        if self.score:
+            section = words.pop(0) if words[0] in BY_SCORE else "scores"
+            words = [section, self.score, *words]
+        return tuple(words)
 
 
 def number_table(entries: Sequence[Entry], chosen: Chosen) -> str:
@@ -227,7 +233,7 @@ def _pairs(entry: Entry, baseline: Entry) -> list[tuple[EvaluationResult, list[E
 
 
 def _has_score(result: EvaluationResult, score: str) -> bool:
-    return any(path[:2] == ("scores", score) for path in result.numbers)
+    return any(path[0] in BY_SCORE and path[1:2] == (score,) for path in result.numbers)
 
 
 def _agreeing(

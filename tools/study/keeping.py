@@ -1,0 +1,43 @@
+"""What of a study a repository can hold: its records, its results, and the replicates of the numbers that its tables show."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from segunc.evaluation.resampling import load_replicates, save_replicates, sidecar_path
+from tools.study.cells import RECORD, Study
+from tools.study.plan import Table
+from tools.study.tables import Chosen
+
+
+def keep(study: Study, folder: Path) -> int:
+    """Copy that of all finished cells, from which ``--stage report --out`` of the folder writes the same tables; their count. Trained
+    networks may be gone by then, and other seeds be made elsewhere."""
+    count = 0
+    for cell in study.cells():
+        if not cell.record() or cell.record()["failure"] is not None:
+            continue
+        kept = folder / cell.folder.relative_to(study.out)
+        kept.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(cell.folder / RECORD, kept / RECORD)
+        for name in study.plan.evaluations_of(cell.row, cell.protocol):
+            if cell.finished(name):
+                place, result = f"{cell.protocol}/{name}", cell.result(name)
+                shutil.copyfile(result, kept / result.name)
+                if sidecar_path(result).exists():
+                    paths = {path for table in study.plan.tables if table.evaluation == place for path in _shown(table)}
+                    whole = load_replicates(sidecar_path(result))
+                    rows = [row for row, path in enumerate(whole.paths) if path in paths]
+                    few = replace(whole, paths=tuple(whole.paths[row] for row in rows), values=whole.values[rows])
+                    save_replicates(sidecar_path(kept / result.name), few)
+        count += 1
+    return count
+
+
+def _shown(table: Table) -> Iterator[str]:
+    scores = {table.score, table.baseline_score, *table.scores, *(score for _, score in table.parts)}
+    for score in scores if scores != {None} else (None,):
+        yield from (".".join(Chosen(table.numbers, score).path(number)) for number in table.numbers)
