@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import timm
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
+from segunc.networks.folding import fold_norms
 from segunc.networks.network import SegmentationNetwork
 
 
@@ -47,6 +48,11 @@ class Witness(nn.Module):
     def deepest(self) -> str:
         """The module that makes the last map."""
         return f"encoder.{self.encoder.feature_info[-1]['module']}"
+
+    def folded(self, keep: Collection[str]) -> nn.Module:
+        """The same without its batch norms, see :func:`segunc.networks.folding.fold_norms`."""
+        mean: Tensor = self.mean
+        return fold_norms(self, mean.new_zeros(1, *self.encoder.pretrained_cfg["input_size"]), keep)
 
     def forward(self, images: Tensor) -> Any:
         whole = [side // patch * patch for side, patch in zip(images.shape[-2:], self._patch, strict=True)]

@@ -124,10 +124,10 @@ class StoredFeatures(NamedTuple):
         if needs - OF_HEAD:
             seen: nn.Module = network
             if bank.encoder != OWN:
-                seen = Witness(bank.encoder, bank.mean, bank.std)
+                witness = Witness(bank.encoder, bank.mean, bank.std)
                 weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
-                load_state(seen, weights, str(path))
-                seen.to(device)
+                load_state(witness, weights, str(path))
+                seen = witness.folded(bank.layers).to(device)
             extractor = FeatureExtractor(seen, bank.layers, bank.sizes)
             densities = [[] for _ in range(len(bank.layers) * len(bank.sizes))]
         for index, of_map in enumerate(densities):
