@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Collection
 from typing import Any
 
@@ -17,12 +17,15 @@ NORMS = (nn.BatchNorm2d, BatchNormAct2d)
 
 
 def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -> nn.Module:
-    """A copy in eval mode whose convolutions do what the batch norms after them did: it gives the same up to rounding, and reads and
-    writes its maps less often.
+    """A copy in eval mode whose convolutions do what the batch norms after them did, which reads and writes its maps less often; the
+    network itself where it has none.
 
-    Which norm follows which convolution is seen on ``images``. A pair stays where one of the two is called more than once, and where the
-    outputs of the convolution are wanted as they are: its name is in ``keep``.
+    Which norm follows which convolution is seen on ``images``. A pair stays where one of the two is called more than once, and where
+    a module named in ``keep``, whose outputs are wanted, holds the convolution and not the norm. What a network does with the outputs
+    of a convolution beside normalising them is not seen: compare what the two give.
     """
+    if not any(type(module) in NORMS for module in network.modules()):
+        return network.eval()
     folded = copy.deepcopy(network).eval()
     names = {module: name for name, module in folded.named_modules()}
     norms = {module for module in names if type(module) in NORMS and module.running_mean is not None}
@@ -37,15 +40,14 @@ def fold_norms(network: nn.Module, images: Tensor, keep: Collection[str] = ()) -
             pairs.append((made[id(inputs[0])][0], module))
 
     handles = [m.register_forward_hook(seen) for m in names if m in norms or isinstance(m, nn.Conv2d)]
-    if norms:
-        with torch.inference_mode():
-            folded(images)
+    with torch.inference_mode():
+        folded(images)
     for handle in handles:
         handle.remove()
     of_conv = Counter(conv for conv, _ in pairs)
     for conv, norm in pairs:
-        if calls[conv] == calls[norm] == of_conv[conv] == 1 and names[conv] not in keep:
+        cut = any(f"{names[conv]}.".startswith(f"{k}.") and not f"{names[norm]}.".startswith(f"{k}.") for k in keep)
+        if calls[conv] == calls[norm] == of_conv[conv] == 1 and not cut:
             folded.set_submodule(names[conv], fuse_conv_bn_eval(conv, norm))
-            after = [getattr(norm, part) for part in ("drop", "act") if hasattr(norm, part)]
-            folded.set_submodule(names[norm], nn.Sequential(*after))
+            folded.set_submodule(names[norm], nn.Sequential(OrderedDict(norm.named_children())))
     return folded

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,14 +15,13 @@ from tests.affine.networks import randomise
 HALF = (0.5, 0.5, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("name", "left"), [("test_efficientnet", 0), ("resnet18", 0), ("mobilenetv3_small_050", 0), ("test_vit", 0)]
-)
-def test_an_encoder_of_timm(name: str, left: int) -> None:
+@pytest.mark.parametrize("name", ["test_efficientnet", "resnet18", "mobilenetv3_small_050", "test_vit"])
+def test_an_encoder_of_timm(name: str) -> None:
     torch.manual_seed(0)
     witness = randomise(Witness(name, HALF, HALF)).eval()
     folded, images = witness.folded([witness.deepest]), torch.rand(2, 3, 64, 96)
-    assert sum(isinstance(module, nn.BatchNorm2d) for module in folded.modules()) == left
+    assert (folded is witness) == (name == "test_vit")
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
     with torch.inference_mode():
         (before,), (after,) = (FeatureExtractor(network, [witness.deepest])(images) for network in (witness, folded))
     assert (before - after).abs().max() <= 1e-5 * before.abs().max()
@@ -59,3 +60,35 @@ def test_what_is_shared_wanted_or_unknown_stays() -> None:
     with torch.inference_mode():
         assert torch.allclose(network(images), folded(images), rtol=1e-5, atol=1e-6)
     assert isinstance(network.of_plain, nn.BatchNorm2d)
+
+
+class PreActivated(nn.Module):
+    """A residual branch beside the norm of what a convolution makes."""
+
+    pretrained_cfg: ClassVar[dict[str, Any]] = {"input_size": (3, 16, 16)}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.whole = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Identity()
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        made = self.conv(images)
+        return self.whole(made + self.norm(made))
+
+
+def test_a_witness_that_folding_would_change_stays_as_it_is() -> None:
+    torch.manual_seed(0)
+    witness = Witness("test_efficientnet", HALF, HALF)
+    witness.encoder = randomise(PreActivated())
+    assert witness.folded(["encoder.whole"]) is witness
+    assert witness.folded(["encoder.norm"]) is not witness
+    witness = Witness("test_efficientnet", HALF, HALF)
+    assert witness.folded(["encoder.bn1.act"]) is not witness
+
+
+def test_a_wanted_module_that_holds_the_convolution_alone() -> None:
+    torch.manual_seed(0)
+    network = randomise(nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 1)), nn.BatchNorm2d(4)))
+    for keep, left in ((["0"], 1), (["1"], 0), ([], 0)):
+        folded = fold_norms(network, torch.rand(1, 3, 4, 4), keep)
+        assert sum(isinstance(module, nn.BatchNorm2d) for module in folded.modules()) == left
