@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
 import segunc
@@ -22,7 +23,7 @@ from segunc.affine.convert import revert
 from segunc.affine.draws import AffineLayout
 from segunc.core.device import resolve_device, resolve_precision
 from segunc.core.errors import InputError
-from segunc.core.files import write_json
+from segunc.core.files import write_atomically, write_json
 from segunc.data.datasets import dataset_entry
 from segunc.evaluation.evaluator import EvaluationOptions
 from segunc.evaluation.models import evaluate_model
@@ -53,13 +54,11 @@ class MeanDensity:
 def with_features(folder: Path, out: Path, data: Path, device: torch.device) -> Model:
     """A deterministic model with features of its own last encoder level, fitted where they are not there."""
     if not (out / "features.json").exists():
-        settings = {
-            "data.dataset": "camvid",
-            "data.root": str(data),
-            "features.encoder": "own",
-            "features.scores": f"[{SCORE}]",
-        }
-        segunc.finetune(FinetuneOptions(base=folder, method="features", settings=settings, out=out))
+        config, features = out.with_suffix(".yaml"), {"encoder": "own", "scores": [SCORE]}
+        write_atomically(
+            config, yaml.safe_dump({"data": {"dataset": "camvid", "root": str(data)}, "features": features}).encode()
+        )
+        segunc.finetune(FinetuneOptions(base=folder, method="features", config=config, out=out))
     model = load_model(out)
     model.place(device)
     return model
