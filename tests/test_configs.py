@@ -141,6 +141,9 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
     if method == "tta":
         assert model.posterior.members == 6
         return
+    if method == "alphas":
+        assert set(model.record["alpha"]) == {"prediction", "probabilities", "anomaly"}
+        return
     if method == "anomaly":
         assert {*model.anomaly.parts} <= {"deterministic-energy", "entropy"}
         return

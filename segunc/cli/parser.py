@@ -73,7 +73,7 @@ def _argument(field: dataclasses.Field[Any], kind: Any) -> tuple[tuple[str, ...]
     if get_origin(kind) is Literal:
         settings["choices"] = get_args(kind)
     elif kind in (int, float):
-        settings["type"] = kind
+        settings.setdefault("type", kind)
     if place := settings.pop("choices_of", None):
         module, _, name = place.partition(":")
         settings["choices"] = tuple(getattr(importlib.import_module(module), name))

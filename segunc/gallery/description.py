@@ -60,6 +60,7 @@ def describe_model(reader: MapsReader) -> dict[str, Any]:
         (model, "training", "Made with"),
         (run, "draws", "Draws"),
         (run, "seed", "Seed"),
+        (run, "alpha", "Noise in place of the posterior's own"),
         (run, "scope", "Scope"),
         (run, "input", "Data"),
         (run, "size", "Network input size"),

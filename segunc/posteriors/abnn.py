@@ -7,7 +7,8 @@ methods, which is stored as a deterministic network.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -18,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from segunc.affine.convert import revert
-from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
+from segunc.affine.pools import JOBS, Pool
 from segunc.affine.posterior import Prior, PriorMean, Trainable
-from segunc.affine.sites import StochasticSite
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.networks.files import POSTERIOR, save_network
-from segunc.posteriors.fitting import finetuning
+from segunc.posteriors.fitting import are_finite, finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
@@ -37,18 +38,21 @@ from segunc.training.progress import is_first_process
 class ABNN:
     """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel.
 
+    Alpha is one number, or one for each job of the draws (:data:`segunc.affine.pools.JOBS`): the sampler then has a pool of draws for each
+    that differs, and draws made without a sampler are those for probabilities.
+
     Members whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``:
     ``weight = gamma' rescale``, ``bias = beta + gamma' reshift``, with gamma' the drawn gamma,
     rescale = s_base / s_member and reshift = (mu_base - mu_member) / s_member.
 
     Args:
         gamma, beta: ``[M, T]`` affine parameters of the members.
-        alpha: noise scale, at least 0; 0 gives the members themselves.
+        alpha: noise scale, at least 0; 0 gives the members themselves. Or three, for prediction, probabilities and anomaly scores.
         scope: which sites are noisy.
-        rescale, reshift: ``[M, T]`` statistics corrections, or None.
+        rescale, reshift: ``[M, T]`` statistics corrections, or ``[3, M, T]``, those of each job; None for the base's statistics.
 
     Raises:
-        InputError: a negative alpha or tensors of other shapes.
+        InputError: a negative alpha, neither one nor three, or tensors of other shapes.
     """
 
     method: ClassVar[str] = "abnn"
@@ -57,16 +61,21 @@ class ABNN:
         self,
         gamma: Tensor,
         beta: Tensor,
-        alpha: float,
+        alpha: float | Sequence[float],
         scope: str = "all",
         rescale: Tensor | None = None,
         reshift: Tensor | None = None,
     ) -> None:
-        if not alpha >= 0:
-            raise InputError(f"alpha {alpha}", "a number of at least 0", "0.05 to 0.2 are usual")
+        alphas = [alpha] * len(JOBS) if isinstance(alpha, int | float) else list(alpha)
+        if len(alphas) != len(JOBS) or not all(0 <= one < math.inf for one in alphas):
+            expected = f"a number of at least 0, or three: for {', '.join(JOBS)}"
+            raise InputError(f"alpha {','.join(map(str, alphas))}", expected, "0.05 to 0.2 are usual")
         if gamma.ndim != 2 or gamma.shape != beta.shape or len(gamma) == 0:
             raise InputError(f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)}", "both [M, T], M at least 1")
-        self.gamma, self.beta, self.alpha, self.scope = gamma, beta, float(alpha), scope
+        for given in (rescale, reshift):
+            if given is not None and given.shape not in (gamma.shape, (len(JOBS), *gamma.shape)):
+                raise InputError(f"statistics of the shape {tuple(given.shape)}", f"[M, T] = {tuple(gamma.shape)}")
+        self.gamma, self.beta, self.alphas, self.scope = gamma, beta, tuple(map(float, alphas)), scope
         self.rescale, self.reshift = rescale, reshift
 
     @classmethod
@@ -74,11 +83,44 @@ class ABNN:
         """Members at the trained affine parameters: a Bayesian network without any training."""
         return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, scope)
 
+    @classmethod
+    def by_job(cls, of: Sequence[ABNN]) -> ABNN:
+        """The same members with the noise scale and the statistics of one posterior for each of the jobs."""
+        statistics = ([one.rescale for one in of], [one.reshift for one in of])
+        stacked = [None if None in held else torch.stack(cast(list[Tensor], held)) for held in statistics]
+        return cls(of[0].gamma, of[0].beta, [one.alpha for one in of], of[0].scope, *stacked)
+
     @property
     def members(self) -> int:
         return len(self.gamma)
 
+    @property
+    def alpha(self) -> float:
+        """The noise scale of draws for probabilities."""
+        return self.alphas[JOBS.index("probabilities")]
+
+    def of(self, job: str) -> ABNN:
+        """The draws for one job, as a posterior of one noise scale."""
+        place = JOBS.index(job)
+        rescale, reshift = (t[place] if t is not None and t.ndim == 3 else t for t in (self.rescale, self.reshift))
+        return ABNN(self.gamma, self.beta, self.alphas[place], self.scope, rescale, reshift)
+
+    def pools(self, draws: int) -> list[Pool]:
+        """A pool for each noise scale: without noise the M members, else ``draws`` draws, with several scales rounded up to a multiple
+        of M."""
+        pools: list[Pool] = []
+        scales, start = dict.fromkeys(self.alphas), 0
+        for alpha in scales:
+            jobs = tuple(job for job, own in zip(JOBS, self.alphas, strict=True) if own == alpha)
+            each = draws if len(scales) == 1 else -(-draws // self.members) * self.members
+            end = start + (each if alpha else self.members)
+            pools.append(Pool(self if len(scales) == 1 else self.of(jobs[0]), range(start, end), jobs))
+            start = end
+        return pools
+
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
+        if self.rescale is not None and self.rescale.ndim == 3:
+            return self.of("probabilities").affine(layout, draws, seed, scope)
         member = torch.tensor([s % self.members for s in draws])
         gamma, beta = self.gamma[member].to(layout.device), self.beta[member].to(layout.device)
         if self.alpha:
@@ -90,8 +132,8 @@ class ABNN:
             gamma = gamma * self.rescale[member].to(layout.device)
         return AffineDraws(gamma, beta)
 
-    def with_alpha(self, alpha: float) -> ABNN:
-        """The same members with another noise scale."""
+    def with_alpha(self, alpha: float | Sequence[float]) -> ABNN:
+        """The same members with another noise scale, or three; their statistics stay those that were estimated for their own."""
         return ABNN(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -99,7 +141,12 @@ class ABNN:
         return {name: tensor for name, tensor in held.items() if tensor is not None}
 
     def settings(self) -> dict[str, Any]:
-        return {"alpha": self.alpha, "scope": self.scope, "noise": "channel"}
+        by_job = dict(zip(JOBS, self.alphas, strict=True))
+        return {
+            "alpha": self.alpha if len(set(self.alphas)) == 1 else by_job,
+            "scope": self.scope,
+            "noise": "channel",
+        }
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
@@ -109,8 +156,13 @@ class ABNN:
                 "noise 'channel', one number a channel",
                 "fine-tune it again; noise for each element was given up",
             )
+        alpha = settings["alpha"]
+        if isinstance(alpha, Mapping):
+            alpha = [alpha[job] for job in JOBS]
+        if not are_finite(alpha if isinstance(alpha, list) else [alpha]):
+            raise InputError(f"alpha {alpha}", "a number, or one for each job", "fine-tune it again")
         statistics = tensors.get("rescale"), tensors.get("reshift")
-        return cls(tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics)
+        return cls(tensors["gamma"], tensors["beta"], alpha, settings["scope"], *statistics)
 
 
 @dataclass(frozen=True)
@@ -125,7 +177,7 @@ class AbnnConfig(AffineTrainingConfig):
         alpha_corruption: strength, 1 to 5, of the five corruptions under which these frames are looked at; 0 leaves them clean.
         alpha_draws: draws for each candidate.
         noise: channel, the published formula; there is no other.
-        statistics: frozen, or reestimated: each member's running statistics are averaged again after training.
+        statistics: frozen, or reestimated: each member's running statistics are averaged again after training, under its noise.
         optimizer: sgd (Nesterov momentum 0.9) or adamw.
         schedule: onecycle, poly or constant.
         prior_mean: base (the trained values) or zero (plain weight decay).
@@ -271,46 +323,76 @@ def finetune_abnn(run: FinetuneRun[AbnnConfig]) -> dict[str, Any]:
         posterior = run.train(members)
     if abnn.statistics == "reestimated":
         run.place()
-        posterior = _with_own_statistics(run, posterior)
+        posterior = with_own_statistics(run.network, posterior, run.train_batches, abnn.seed)
+        run.say(f"running statistics of {posterior.members} members re-estimated")
     numbers = 2 * posterior.gamma.numel()
     return run.finish(posterior, f"{posterior.members} members, alpha {alpha:g}, {numbers:,} parameters")
 
 
-def _with_own_statistics(run: FinetuneRun[AbnnConfig], posterior: ABNN) -> ABNN:
-    device = next(run.network.parameters()).device
+def with_own_statistics(
+    network: nn.Module, posterior: ABNN, epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]], seed: int
+) -> ABNN:
+    """A posterior of one noise scale with the running statistics of its members under this noise.
+
+    Args:
+        network: converted, on its device; it is not changed.
+        epoch: begins an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels.
+        seed: of the noise.
+    """
+    device, plain = (
+        next(network.parameters()).device,
+        ABNN(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope),
+    )
     pairs = []
-    for gamma, beta in zip(posterior.gamma, posterior.beta, strict=True):
-        batches = (images.to(device) for images, _ in islice(run.train_batches(), STATISTICS_BATCHES))
-        pairs.append(reestimate(run.network, gamma.to(device), beta.to(device), batches))
+    for member in range(plain.members):
+        batches = (images.to(device) for images, _ in islice(epoch(), STATISTICS_BATCHES))
+        pairs.append(reestimate(network, plain, member, batches, seed))
     rescale, reshift = (torch.stack([p[i].cpu() for p in pairs]) for i in (0, 1))
-    run.say(f"running statistics of {posterior.members} members re-estimated")
-    return ABNN(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope, rescale, reshift)
+    return ABNN(plain.gamma, plain.beta, plain.alpha, plain.scope, rescale, reshift)
 
 
 @torch.no_grad()
-def reestimate(network: nn.Module, gamma: Tensor, beta: Tensor, batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+def reestimate(
+    network: nn.Module, posterior: ABNN, member: int, batches: Iterable[Tensor], seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """``rescale`` and ``reshift`` ``[T]`` of :class:`ABNN`, which replace the base's running statistics by a member's own.
 
-    A copy of the network gets the member's affine, and its BatchNorm layers average the statistics of the batches anew.
+    A draw of the member meets each batch in a copy of the network whose BatchNorm layers normalise with the batch. Over all draws
+    and batches the mean is the mean of the means, and the variance the mean of the variances and the variance of the means (the law of
+    total variance): a network that is drawn has other statistics than one without noise. Sites outside of the posterior's scope keep
+    the base's, so that what lies before the first site of a narrow scope is the same for all members.
 
     Args:
         network: converted; it is not changed.
-        gamma, beta: ``[T]`` of the member.
+        posterior: without statistics of its own.
+        member: which of its members.
         batches: tens of images ``[N, 3, H, W]``.
+        seed: of the draws.
     """
     base, twin = AffineLayout(network), copy.deepcopy(network)
-    AffineLayout(twin).store(gamma, beta)
-    for module in twin.modules():
-        if isinstance(module, StochasticSite) and module.segunc_site.kind == "batch":
-            layer = cast(Any, module)
-            if hasattr(layer, "reset_running_stats"):
-                layer.reset_running_stats()
-                layer.momentum = None  # a plain average over the batches
-                layer.train()
-    for images in batches:
+    drawn, moments = AffineLayout(twin), dict[Any, Tensor]()
+
+    def look(layer: nn.Module, given: tuple[Tensor]) -> None:
+        x = given[0].transpose(0, 1).flatten(1).double()
+        found = torch.stack([x.mean(1), x.square().mean(1)])
+        moments[layer] = moments[layer] + found if layer in moments else found
+
+    for name, chosen in zip(drawn.names, in_scope(posterior.scope, drawn.names), strict=True):
+        layer = cast(Any, twin.get_submodule(name))
+        if chosen and layer.segunc_site.kind == "batch" and hasattr(layer, "reset_running_stats"):
+            layer.register_forward_pre_hook(look)
+            layer.train()
+    count = 0
+    for count, images in enumerate(batches, start=1):
+        draw = posterior.affine(base, [member + posterior.members * (count - 1)], seed)
+        drawn.store(draw.weight[0], draw.bias[0])
         twin(images)
-    member = AffineLayout(twin)
-    return member.inverse / base.inverse, (base.mean - member.mean) * member.inverse
+    for layer, sums in moments.items():
+        mean, square = sums / count
+        layer.running_mean.copy_(mean)
+        layer.running_var.copy_(square - mean.square())
+    own = AffineLayout(twin)
+    return own.inverse / base.inverse, (base.mean - own.mean) * own.inverse
 
 
 @dataclass(frozen=True)

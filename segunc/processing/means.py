@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from segunc.affine.pools import JOBS, OF_PREDICTION, OF_SCORES
 from segunc.core.errors import InputError
 from segunc.sampling.frames import finish_frame
 from segunc.sampling.sampler import Sampler
@@ -30,7 +31,7 @@ STRIDE = 32
 class FrameMeans:
     """What a frame's draws amount to, float32 at the size of the network's input."""
 
-    probabilities: Tensor  # [C, h, w], mean over draws
+    probabilities: Tensor  # [J, C, h, w], mean over draws; J is 1, or 3 where each of the JOBS has draws of its own
     aleatoric: Tensor  # [h, w], mean entropy of a draw divided by ln C
     others: dict[str, Tensor]  # [h, w] by name: the scores that do not follow from the two
 
@@ -40,16 +41,20 @@ def sample_means(sampler: Sampler, image: Tensor, seed: int | None = None) -> Fr
     result = sampler(image, keep_probabilities=True, seed=seed)
     assert result.probabilities is not None
     others = {name: maps[0] for name, maps in result.scores.items() if not MEANS.issuperset(SCORES[name].needs)}
-    return FrameMeans(result.probabilities[0], result.scores[NEEDED][0], others)
+    by_job = [result.apart[OF_PREDICTION], result.probabilities, result.apart[OF_SCORES]] if result.apart else None
+    probabilities = torch.cat(by_job) if by_job else result.probabilities
+    return FrameMeans(probabilities, result.scores[NEEDED][0], others)
 
 
 def finish_maps(means: FrameMeans, size: tuple[int, int], scores: Sequence[str]) -> dict[str, Tensor]:
     """Prediction (uint8) and the scores named (float32) of a frame, each ``[H, W]`` of (height, width) ``size``."""
-    # float64: near zero, epistemic is a small difference of two entropies.
-    entropy = entropy_share(means.probabilities[None].double()).float()
+    pools = means.probabilities[:, None]
+    decisive, confident, scored = pools if len(pools) > 1 else [pools[0]] * len(JOBS)
     evidence = {
-        "probabilities": means.probabilities[None],
-        "total entropy": entropy,
+        "probabilities": confident,
+        **({} if decisive is confident else {OF_PREDICTION: decisive}),
+        # float64: near zero, epistemic is a small difference of two entropies.
+        "total entropy": entropy_share(scored.double()).float(),
         "expected entropy": means.aleatoric[None],
     }
     derived = [SCORES[name] for name in scores if name not in means.others]

@@ -8,7 +8,7 @@ probabilities would mix neighbouring classes and write that into epistemic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from segunc.affine.pools import OF_PREDICTION, OF_SCORES
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.scores import Score
@@ -32,6 +33,9 @@ class Prediction:
     prediction: Tensor  # uint8 [n, H, W], the class of the largest mean probability
     scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
     probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
+    apart: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # those of other pools, where there are any, at the network's size
 
 
 def sample_frames(
@@ -88,19 +92,21 @@ def finish_frame(
         keep: the mean probabilities too.
     """
     probabilities: Tensor = evidence["probabilities"]
+    apart = {name: evidence[name][0] for name in (OF_PREDICTION, OF_SCORES) if keep and name in evidence}
+    decisive = OF_PREDICTION if OF_PREDICTION in evidence else "probabilities"
     resize = size is not None and size != probabilities.shape[-2:]
     late = [score for score in scores if resize and score.resized == "evidence"]
     maps = {s.name: s(evidence)[0].float() for s in scores if s not in late} | dict(ready or {})
     if size is not None and resize:
         if maps:
             maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
-        needed = {"probabilities", *(name for score in late for name in score.needs)}
+        needed = {"probabilities", decisive, *(name for score in late for name in score.needs)}
         evidence = {name: _resized(evidence[name], size) for name in needed}
         probabilities = evidence["probabilities"]
         maps |= {score.name: score(evidence)[0].float() for score in late}
     if prediction is None or resize:
-        prediction = probabilities[0].max(0).indices.to(torch.uint8)
-    return Prediction(prediction, maps, probabilities[0] if keep else None)
+        prediction = evidence[decisive][0].max(0).indices.to(torch.uint8)
+    return Prediction(prediction, maps, probabilities[0] if keep else None, apart)
 
 
 def _resized(planes: Any, size: tuple[int, int]) -> Any:

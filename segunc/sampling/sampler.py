@@ -10,22 +10,23 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, branches_of, draws_of
+from segunc.affine.branches import AnyPosterior, Branch, branches_of, draws_of
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
-from segunc.affine.posterior import Deterministic
+from segunc.affine.pools import PooledDraws, pools_of
+from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.device import Precision
 from segunc.core.errors import InputError
 from segunc.sampling.density import FeatureDensity, beside, fit_remedy
 from segunc.sampling.engine import Engine, is_rounding, require_finite
 from segunc.sampling.frames import Prediction, finish_frame
 from segunc.sampling.runner import BranchRunner, Pass
-from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
+from segunc.sampling.tail import PendingDraws, PooledSums, base_evidence, base_maps, choose_backend
 from segunc.scores import (
     BASE,
     DEFAULT_SCORES,
@@ -141,6 +142,10 @@ class Sampler:
                 given = "an unconverted network with a posterior"
                 raise InputError(given, "a converted network", "call segunc.convert on it first")
         self.draws = draws_of(self._branches, self.posterior, draws)
+        self.pools = pools_of(self.posterior, self.draws)
+        self.draws = self.pools[-1].draws.stop
+        if len(self.pools) > 1:
+            self._branches = [Branch(network, cast(Posterior, PooledDraws(self.pools)))]
         if chunk is not None and chunk < 1:
             raise InputError(f"chunk {chunk}", "at least 1", "leave it out to have it chosen by memory")
         self.scores = check_scores(scores)
@@ -217,10 +222,8 @@ class Sampler:
         # Volumes at full resolution, which only a score of both draws and base network needs.
         both = [base_evidence(z, upsampling, *fitted) if BASE & self._needs else {} for z in base]
         shape = (base.shape[1], upsampling.kept, base.device, self._backend)
-        sums = [
-            DrawAccumulator(*shape, needs=self._needs, temperature=self.temperature, logarithms=fitted[2])
-            for _ in images
-        ]
+        given: dict[str, Any] = {"temperature": self.temperature, "logarithms": fitted[2]}
+        sums = [PooledSums(self.pools, *shape, needs=self._needs, **given) for _ in images]
         pending = PendingDraws(sums)
         left = [runner.draws for runner in self._runners]
         if plain is first and first.folded is None:
@@ -234,6 +237,9 @@ class Sampler:
             evidence |= extra | {name: values[number, None] for name, values in evidence_of_features.items()}
             frames.append(finish_frame(self._of_draws, evidence, size, prediction, maps, keep=keep_probabilities))
         kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
+        apart = {
+            name: torch.stack([frame.apart[name] for frame in frames]) for name in frames[0].apart if keep_probabilities
+        }
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         if self._total is not None and self._sums:
             evidence = {SUM: self._total(maps)}
@@ -242,6 +248,7 @@ class Sampler:
             torch.stack([frame.prediction for frame in frames]),
             {name: maps[name] for name in self.scores},
             torch.stack(kept) if keep_probabilities else None,
+            apart,
         )
 
     def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:

@@ -154,7 +154,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
     from segunc.evaluation.models import evaluate_model
     from segunc.posteriors.files import default_scores, load_model
     from segunc.scores import check_scores
-    from segunc.verbs.execution import choose_compilation, inputs_of_images, make_sampler
+    from segunc.verbs.execution import choose_compilation, inputs_of_images, make_sampler, noise_record
 
     corruption = None if options.corruption is None else Corruption.parse(options.corruption)
     if entry is None or not options.root:
@@ -182,6 +182,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,
+        **noise_record(options),
         "scope": sampler.scope,
         "precision": sampler.precision,
         "compiled": sampler.compiled,

@@ -22,6 +22,7 @@ from segunc.frames.sources import FrameSource
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import SamplingOptions
+from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model
 from segunc.processing.means import Tiling
 from segunc.sampling.compilation import Decision, Workload, decide
@@ -45,10 +46,16 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
     device = resolve_device(options.device)
     if options.scope is not None:
         _check_scope(options.scope, model)
+    posterior = model.posterior
+    if options.alpha is not None:
+        if not isinstance(posterior, ABNN):
+            given = f"--alpha with a model of the method {posterior.method}"
+            raise InputError(given, "an ABNN", "leave --alpha out")
+        posterior = posterior.with_alpha(options.alpha)
     model.place(device)
     return Sampler(
         model.network,
-        model.posterior if model.bayesian else None,
+        posterior if model.bayesian else None,
         draws=options.draws,
         seed=options.seed,
         scheme=options.scheme or DEFAULT_SCHEME,
@@ -59,6 +66,12 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         scores=scores,
         **model.fitted(scores),
     )
+
+
+def noise_record(options: SamplingOptions) -> dict[str, Any]:
+    """The noise that was asked for in place of the model's own, for records; empty where none was."""
+    given = options.alpha
+    return {} if given is None else {"alpha": list(given) if isinstance(given, tuple) else given}
 
 
 def _check_scope(scope: str, model: Model) -> None:

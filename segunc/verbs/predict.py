@@ -32,7 +32,7 @@ from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
 from segunc.scores import FEATURE_DISTANCE, MAX_LOGIT_STATISTICS, SCORES, check_scores, first_shown, present_name
-from segunc.verbs.execution import Asked, Execution, choose_execution, make_sampler
+from segunc.verbs.execution import Asked, Execution, choose_execution, make_sampler, noise_record
 
 MOST_WRITERS = 8
 
@@ -302,6 +302,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,
+        **noise_record(request.sampling),
         "scope": sampler.scope,
         "size": None if request.asked.size is None else list(request.asked.size),
         "tile": None if tiling is None else [*tiling.size, tiling.overlap],

@@ -108,25 +108,43 @@ def test_bad_scopes(scope: str, said: str) -> None:
         in_scope(scope, NAMES[2:])
 
 
-def test_reestimated_statistics_fold_into_the_affine() -> None:
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_reestimated_statistics_are_those_of_all_draws_and_fold_into_the_affine(alpha: float) -> None:
     network, layout = converted()
-    gamma, beta = layout.weight * 1.3, layout.bias + 0.2
+    posterior = ABNN(layout.weight[None] * 1.3, layout.bias[None] + 0.2, alpha)
     generator = torch.Generator().manual_seed(0)
-    batches = [torch.randn(4, 3, 16, 16, generator=generator) * 2 + 1 for _ in range(3)]
-    rescale, reshift = reestimate(network, gamma, beta, batches)
-    member = ABNN(gamma[None], beta[None], 0.0, rescale=rescale[None], reshift=reshift[None])
+    batches = [torch.randn(4, 3, 16, 16, generator=generator) * (1 + i) + i for i in range(3)]
+    rescale, reshift = reestimate(network, posterior, 0, batches, seed=5)
+    member = ABNN(posterior.gamma, posterior.beta, 0.0, rescale=rescale[None], reshift=reshift[None])
     x = torch.randn(2, 3, 16, 16)
     with torch.no_grad(), layout.active(member.affine(layout, [0], 0)):
         folded = network(x)
-    # The same by hand: an unconverted network with that affine, statistics averaged by PyTorch itself.
-    plain = with_affine(small_network(), gamma, beta).train()
+    # By hand: what every layer is given over all batches, each drawn anew and normalised with its batch, as one sample.
+    plain, given = small_network(), {}
+    layers = (plain.encoder[1], plain.decoder[1])
+    for layer in layers:
+        given[layer] = []
+        layer.register_forward_pre_hook(lambda layer, x: given[layer].append(x[0]) if layer.training else None)
     with torch.no_grad():
-        for layer in (plain.encoder[1], plain.decoder[1]):
-            layer.reset_running_stats()
-            layer.momentum = None
-        for batch in batches:
-            plain(batch)
-        assert torch.allclose(plain.eval()(x), folded, atol=1e-4)
+        for number, batch in enumerate(batches):
+            draw = posterior.affine(layout, [number], 5)
+            with_affine(plain, draw.weight[0], draw.bias[0]).train()(batch)
+        for layer in layers:
+            sample = torch.cat(given[layer])
+            layer.running_mean.copy_(sample.mean((0, 2, 3)))
+            layer.running_var.copy_(sample.var((0, 2, 3), unbiased=False))
+        by_hand = with_affine(plain, posterior.gamma[0], posterior.beta[0]).eval()(x)
+    assert torch.allclose(by_hand, folded, atol=1e-4)
+
+
+def test_statistics_outside_of_the_scope_stay_those_of_the_base() -> None:
+    network, layout = converted()
+    posterior = ABNN.around(layout, 0.5, scope="decoder")
+    rescale, reshift = reestimate(network, posterior, 0, [torch.randn(4, 3, 16, 16) * 3])
+    inside = layout.mask("decoder")
+    assert torch.equal(rescale[~inside], torch.ones_like(rescale[~inside]))
+    assert not reshift[~inside].any()
+    assert not torch.equal(rescale[inside], torch.ones_like(rescale[inside]))
 
 
 def test_gradients_within_a_scope_are_those_of_all_sites_and_zero_elsewhere() -> None:

@@ -108,7 +108,7 @@ def test_blended_epistemic_is_never_negative() -> None:
         winner = torch.randint(0, 4, (1,), generator=generator)
         probabilities = torch.zeros(4, height, width)
         probabilities[winner] = 1.0
-        return FrameMeans(probabilities, torch.zeros(height, width), {})
+        return FrameMeans(probabilities[None], torch.zeros(height, width), {})
 
     maps = finish_maps(Tiling((64, 64), 32).run(torch.zeros(1, 3, 200, 200), certain), (200, 200), SCORES[:4])
     assert float(maps["epistemic"].min()) == 0.0
