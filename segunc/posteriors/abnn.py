@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from segunc.affine.convert import revert
-from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Prior, PriorMean, Trainable
 from segunc.affine.sites import StochasticSite
@@ -281,14 +281,16 @@ def _with_own_statistics(run: FinetuneRun[AbnnConfig], posterior: ABNN) -> ABNN:
     pairs = []
     for gamma, beta in zip(posterior.gamma, posterior.beta, strict=True):
         batches = (images.to(device) for images, _ in islice(run.train_batches(), STATISTICS_BATCHES))
-        pairs.append(reestimate(run.network, gamma.to(device), beta.to(device), batches))
+        pairs.append(reestimate(run.network, gamma.to(device), beta.to(device), batches, posterior.scope))
     rescale, reshift = (torch.stack([p[i].cpu() for p in pairs]) for i in (0, 1))
     run.say(f"running statistics of {posterior.members} members re-estimated")
     return ABNN(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope, rescale, reshift)
 
 
 @torch.no_grad()
-def reestimate(network: nn.Module, gamma: Tensor, beta: Tensor, batches: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+def reestimate(
+    network: nn.Module, gamma: Tensor, beta: Tensor, batches: Iterable[Tensor], scope: str = "all"
+) -> tuple[Tensor, Tensor]:
     """``rescale`` and ``reshift`` ``[T]`` of :class:`ABNN`, which replace the base's running statistics by a member's own.
 
     A copy of the network gets the member's affine, and its BatchNorm layers average the statistics of the batches anew.
@@ -297,11 +299,13 @@ def reestimate(network: nn.Module, gamma: Tensor, beta: Tensor, batches: Iterabl
         network: converted; it is not changed.
         gamma, beta: ``[T]`` of the member.
         batches: tens of images ``[N, 3, H, W]``.
+        scope: sites outside of it keep the base's statistics, so that members share what lies before it.
     """
     base, twin = AffineLayout(network), copy.deepcopy(network)
     AffineLayout(twin).store(gamma, beta)
-    for module in twin.modules():
-        if isinstance(module, StochasticSite) and module.segunc_site.kind == "batch":
+    chosen = dict(zip(base.names, in_scope(scope, base.names), strict=True))
+    for name, module in twin.named_modules():
+        if isinstance(module, StochasticSite) and module.segunc_site.kind == "batch" and chosen[name]:
             layer = cast(Any, module)
             if hasattr(layer, "reset_running_stats"):
                 layer.reset_running_stats()

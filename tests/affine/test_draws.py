@@ -129,6 +129,15 @@ def test_reestimated_statistics_fold_into_the_affine() -> None:
         assert torch.allclose(plain.eval()(x), folded, atol=1e-4)
 
 
+def test_statistics_outside_of_a_scope_stay_the_base_s() -> None:
+    network, layout = converted()
+    batches = [torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 + 1]
+    rescale, reshift = reestimate(network, layout.weight * 1.3, layout.bias, batches, "decoder")
+    assert bool((rescale[:8] == 1).all())
+    assert bool((reshift[:8] == 0).all())
+    assert bool((rescale[8:] != 1).all())
+
+
 def test_gradients_within_a_scope_are_those_of_all_sites_and_zero_elsewhere() -> None:
     network, layout = converted()
     x = torch.randn(2, 3, 16, 16)
