@@ -39,6 +39,7 @@ def base_of(path: Path) -> Path:
 
 SMALL = {
     "abnn": ["--abnn.alpha", 0.1, "--abnn.max_steps", 1, "--abnn.epochs", 1],
+    "decoder-ensemble": ["--decoder_ensemble.max_steps", 1],
     "deterministic": ["--deterministic.max_steps", 1, "--deterministic.epochs", 1],
     "hmc": ["--hmc.warmup", 1, "--hmc.samples", 2, "--hmc.max_steps", 1],
     "laplace": ["--laplace.images", 8, "--laplace.selection_frames", 1, "--laplace.selection_draws", 1],
@@ -122,7 +123,8 @@ def test_the_configurations_of_a_base_run_a_step(name: str, tmp_path: Path) -> N
         model = load_model(out)
         assert model.posterior.method == method
         options = parse(path).settings
-        assert model.posterior.members == getattr(options, "members", getattr(options, "chains", 1))
+        counts = [getattr(options, name) for name in ("members", "chains", "heads") if hasattr(options, name)]
+        assert model.posterior.members == (counts[0] if counts else 1)
         assert model.network.description.num_classes == label_map(name).num_classes
 
 

@@ -84,6 +84,11 @@ class FoldedDraws:
         return FoldedDraws(tuple(site.part(first, last) for site in self.sites), last - first, dropout)
 
 
+def in_encoder(name: str) -> bool:
+    """Whether the name of a module, a parameter or a buffer says that it belongs to a network's encoder."""
+    return not {"encoder", "backbone"}.isdisjoint(name.split("."))
+
+
 def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> list[bool]:
     """One flag for each site name, in network order; InputError for an unknown form, or where no site matches.
 
@@ -92,7 +97,7 @@ def in_scope(scope: str, names: Sequence[str], narrower: str | None = None) -> l
             a regular expression that is searched in the names.
         narrower: another scope, in which a site has to lie too.
     """
-    encoder = [not {"encoder", "backbone"}.isdisjoint(name.split(".")) for name in names]
+    encoder = [in_encoder(name) for name in names]
     if scope == "all":
         flags = [True] * len(names)
     elif scope in ("encoder", "decoder"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from safetensors.torch import save
+from torch import Tensor
 
 from segunc.affine.convert import ConversionReport
 from segunc.affine.draws import AffineLayout
-from segunc.affine.posterior import Posterior
 from segunc.core.files import link_or_copy, read_json, write_atomically, write_json
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
 from segunc.networks.weights import check_finite
@@ -19,10 +19,21 @@ FORMAT = 1
 TENSORS = "posterior.safetensors"
 
 
+class Stored(Protocol):
+    """What a model folder keeps beside its base network; every :class:`segunc.affine.posterior.Posterior` is one."""
+
+    method: ClassVar[str]
+
+    @property
+    def members(self) -> int: ...
+    def tensors(self) -> dict[str, Tensor]: ...
+    def settings(self) -> dict[str, Any]: ...
+
+
 def save_posterior(
-    posterior: Posterior,
-    layout: AffineLayout,
-    report: ConversionReport,
+    posterior: Stored,
+    layout: AffineLayout | None,
+    report: ConversionReport | None,
     base: Path,
     folder: Path,
     *,
@@ -32,7 +43,7 @@ def save_posterior(
     """Write a Bayesian model: the posterior, and the base network linked (or copied) beside it.
 
     Args:
-        layout, report: of the converted base network.
+        layout, report: of the converted base network; None for one that is not converted.
         base, folder: the model folder of the base network, and the new one.
         seed: that the posterior was made with.
         provenance: how it came to be: settings, measurements, dates.
@@ -50,7 +61,7 @@ def save_posterior(
         "base_sha256": read_json(folder / DESCRIPTION, "the description of a network")["sha256"],
         "tensors_sha256": file_sha256(folder / TENSORS),
         "parameters": sum(t.numel() for t in tensors.values()),
-        "conversion": report.to_json(),
+        "conversion": None if report is None else report.to_json(),
         "provenance": provenance,
     }
     write_json(folder / POSTERIOR, record)

@@ -25,6 +25,7 @@ from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network,
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite
 from segunc.posteriors.anomaly import ScoreSum
+from segunc.posteriors.decoder_ensemble import DecoderEnsemble
 from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.features import TENSORS as BANKS
 from segunc.posteriors.features import FeatureBank, StoredFeatures, read_features
@@ -65,8 +66,9 @@ class Model:
 
     @property
     def networks(self) -> list[SegmentationNetwork]:
-        """The network, or those of all members of an ensemble."""
-        found = {id(b.network): b.network for b in branches_of(self.network, self.posterior)}
+        """The network, and those of all members of an ensemble."""
+        members = [branch.network for branch in branches_of(self.network, self.posterior)]
+        found = {id(network): network for network in (self.network, *members)}
         return [network for network in found.values() if isinstance(network, SegmentationNetwork)]
 
     def fitted(self, scores: Iterable[str], frames: Collection[str] | None = None) -> dict[str, Any]:
@@ -161,6 +163,11 @@ def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
         return Model(network, Deterministic(), state_sha256(network.body), None, None, {})
     if record.get("method") == Ensemble.method:
         return _load_ensemble(folder, record)
+    if record.get("method") == DecoderEnsemble.method:
+        network, digest, tensors, actual = _load_base(folder, record)
+        decoders = DecoderEnsemble.from_tensors(network, tensors, record, str(folder / TENSORS))
+        sha256 = _hash(actual, decoders.method, decoders.settings())
+        return Model(network, decoders, digest, sha256, None, record)
     if record.get("method") == TestTimeAugmentation.method:
         model = _load_recorded(folder, record["inner"])
         _check_base(folder, record, model.sha256)
@@ -168,6 +175,24 @@ def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
         digest = _hash(model.posterior_sha256, posterior.method, posterior.settings())
         return Model(model.network, posterior, model.sha256, digest, model.report, record)
     return _load_single(folder, record)
+
+
+def _load_base(folder: Path, record: dict[str, Any]) -> tuple[SegmentationNetwork, str, dict[str, Tensor], str]:
+    """The base network with its hash, and the tensors beside it with the hash of their file."""
+    network = load_network(folder, ignore_posterior=True)
+    digest = state_sha256(network.body)
+    _check_base(folder, record, digest)
+    try:
+        tensors = load_file(folder / TENSORS)
+    except (OSError, SafetensorError) as error:
+        given = f"{folder / TENSORS} cannot be read ({error})"
+        raise InputError(given, "the tensors of the posterior", "restore the file") from error
+    actual = file_sha256(folder / TENSORS)
+    if actual != record.get("tensors_sha256"):
+        given = f"{folder / TENSORS} has changed since {POSTERIOR} was written"
+        raise InputError(given, "both files of one run", "restore them")
+    check_finite(tensors, str(folder / TENSORS))
+    return network, digest, tensors, actual
 
 
 def _load_ensemble(folder: Path, record: dict[str, Any]) -> Model:
@@ -190,19 +215,7 @@ def _load_ensemble(folder: Path, record: dict[str, Any]) -> Model:
 
 def _load_single(folder: Path, record: dict[str, Any]) -> Model:
     """A posterior over one network."""
-    network = load_network(folder, ignore_posterior=True)
-    digest = state_sha256(network.body)
-    _check_base(folder, record, digest)
-    try:
-        tensors = load_file(folder / TENSORS)
-    except (OSError, SafetensorError) as error:
-        given = f"{folder / TENSORS} cannot be read ({error})"
-        raise InputError(given, "the tensors of the posterior", "restore the file") from error
-    actual = file_sha256(folder / TENSORS)
-    if actual != record.get("tensors_sha256"):
-        given = f"{folder / TENSORS} has changed since {POSTERIOR} was written"
-        raise InputError(given, "both files of one run", "restore them")
-    check_finite(tensors, str(folder / TENSORS))
+    network, digest, tensors, actual = _load_base(folder, record)
     report = convert(network.body)
     posterior = restore_posterior(record, tensors, folder / POSTERIOR)
     if isinstance(posterior, OwnDropout):

@@ -55,6 +55,7 @@ METHODS: Registry[Method] = Registry(
     "segunc.posteriors",
     {
         "abnn": "segunc.posteriors.abnn:METHOD",
+        "decoder-ensemble": "segunc.posteriors.decoder_ensemble:METHOD",
         "deterministic": "segunc.posteriors.abnn:DETERMINISTIC_METHOD",
         "ensemble": "segunc.posteriors.ensemble:METHOD",
         "hmc": "segunc.posteriors.chains:HMC_METHOD",

@@ -16,10 +16,11 @@ error, and one whose tensors are changed in place would share wrong ones, so bot
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
-from segunc.affine.sites import DRAWS, FRAMES, StochasticSite
+from segunc.affine.sites import DRAWS, FRAMES, ORIGIN, StochasticSite
 from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError, one_line
 from segunc.networks.network import SegmentationNetwork
@@ -35,6 +36,7 @@ from segunc.sampling.compilation import CompiledPasses
 from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch, Upsampling
 from segunc.sampling.prefix import Prefix, SharePrefix, mark
 
+T = TypeVar("T")
 SIDE = 256
 """Longest side of the image of the self-check, which runs some twenty passes."""
 TOLERANCE = 1e-3
@@ -46,11 +48,19 @@ class Engine:
 
     In float32 it runs the network itself. In bfloat16 it runs a copy whose weights are bfloat16, so that activations
     are bfloat16 throughout without casts; a network that does not take that runs under autocast instead. Norm sites
-    take their draws in that precision, folded in float32 before. ``messages`` are what a user should know.
+    take their draws in that precision, folded in float32 before. ``messages`` are what a user should know. ``own`` are the
+    :func:`own_tensors` of networks that share a prefix, and ``copies`` what engines of such networks have copied.
     """
 
-    def __init__(self, network: nn.Module, precision: Precision, messages: list[str] | None = None) -> None:
-        self.network = network
+    def __init__(
+        self,
+        network: nn.Module,
+        precision: Precision,
+        messages: list[str] | None = None,
+        own: Collection[str] = (),
+        copies: dict[int, Any] | None = None,
+    ) -> None:
+        self.network, self.own = network, own
         self.device = next(network.parameters()).device
         self.dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.messages = [] if messages is None else messages
@@ -61,14 +71,21 @@ class Engine:
         self._endings: dict[tuple[int, ...], Ending | None] = {}
         if precision == "bfloat16":
             try:
-                self._run = bfloat16_copy(network)
+                self._run = bfloat16_copy(network, copies)
             except Exception as error:  # whatever a network's own __deepcopy__ may raise
+                if copies is not None:
+                    copies.clear()  # of half a copy
                 self._use_autocast(error)
 
     @cached_property
     def layout(self) -> AffineLayout:
         """The layout of the network that runs; InputError where it is not converted."""
         return AffineLayout(self._run)
+
+    @cached_property
+    def _own(self) -> list[Tensor]:
+        """The tensors named ``own`` of the network that runs."""
+        return list({id(tensor): tensor for name, tensor in _named_tensors(self._run) if name in self.own}.values())
 
     def fold(self, draws: AffineDraws, *, share: bool) -> FoldedDraws:
         """The draws for :meth:`logits`; with ``share`` sites where all agree keep one row."""
@@ -79,7 +96,7 @@ class Engine:
         found = self.found
         return found is not None and (is_rounding(found.shared) or (is_rounding(found.shared_one) and chunk == 1))
 
-    def ending(self, images: Tensor, draws: FoldedDraws | None) -> Ending | None:
+    def ending(self, images: Tensor, draws: FoldedDraws | None, prefix: Prefix | None = None) -> Ending | None:
         """How the network ends for images ``[n, 3, H, W]`` of this shape, found by one full pass at the first of them.
         The pass is that of one draw, or of the network as it is. A bfloat16 copy that calls other sites than it is not
         used: a network whose ``forward`` was replaced on the object calls the original's layers from every copy."""
@@ -88,14 +105,14 @@ class Engine:
             watch = InterpolationWatch()
             copied = self._run is not self.network
             try:
-                logits = self._forward(images, draws, watch)
+                logits = self._forward(images, draws, watch, prefix)
                 if copied and self.found is not None and self.layout.reached() != self.found.reached:
                     raise TypeError("a copy of it calls other layers")
             except (RuntimeError, TypeError) as error:
                 if not copied or isinstance(error, torch.OutOfMemoryError):
                     raise
                 self._use_autocast(error)
-                logits = self._forward(images, draws, watch := InterpolationWatch())
+                logits = self._forward(images, draws, watch := InterpolationWatch(), prefix)
             self._endings[key] = watch.ending(logits)
         return self._endings[key]
 
@@ -130,7 +147,7 @@ class Engine:
         narrow = not isinstance(self._run, SegmentationNetwork) and not self._autocast
         batch = images.to(self.dtype) if narrow else images
         if prefix is not None:
-            batch = mark(batch.view_as(batch), FRAMES)
+            batch = mark(batch.detach(), FRAMES)  # a view of one frame would lose its memory format
         elif count > 1:
             batch = torch.cat([batch] * count)
         with ExitStack() as stack:
@@ -142,6 +159,8 @@ class Engine:
                         mark(site.shift, DRAWS)
                 stack.enter_context(self.layout.active(draws))
             if prefix is not None:
+                for tensor in self._own:
+                    stack.callback(delattr, mark(tensor, DRAWS), ORIGIN)
                 stack.enter_context(SharePrefix(prefix, count))
             if watch is not None:
                 stack.enter_context(watch)  # the innermost mode sees a call first, also one that the prefix skips
@@ -158,16 +177,19 @@ class Engine:
 
     def _use_autocast(self, error: Exception) -> None:
         self._run, self._autocast = self.network, True
-        self.__dict__.pop("layout", None)
+        for found in ("layout", "_own"):
+            self.__dict__.pop(found, None)
         self.messages.append(
             f"the network does not run with bfloat16 weights ({one_line(error)}); it runs under autocast"
         )
 
 
-def bfloat16_copy(network: nn.Module) -> nn.Module:
+def bfloat16_copy(network: nn.Module, copies: dict[int, Any] | None = None) -> nn.Module:
     """A copy with bfloat16 weights; norm sites and batch norms keep theirs, and share them with the network. A
-    :class:`SegmentationNetwork` goes on normalising its input in float32: its body is what changes."""
-    memo: dict[int, Any] = {id(t): t for t in (*network.parameters(), *network.buffers())}
+    :class:`SegmentationNetwork` goes on normalising its input in float32: its body is what changes. ``copies`` is the memo of
+    several networks, whose common modules are copied once."""
+    memo = {} if copies is None else copies
+    memo |= {id(t): t for t in (*network.parameters(), *network.buffers())}
     copied = copy.deepcopy(network, memo)
     body = copied.body if isinstance(copied, SegmentationNetwork) else copied
     for module in body.modules():
@@ -204,14 +226,57 @@ def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
     """Compare the ways of running draws, in float32, on the first of images ``[n, 3, H, W]`` at a small size. Of the
     draws, at least two, the first is mostly the base network's own affine. NotFiniteError where one of them gives NaN
     or infinite logits."""
-    engine, image = Engine(network, "float32"), images[:1].float()
+    engine = Engine(network, "float32")
+    return _on_two_frames(images, lambda frames: _check(engine, frames, draws))
+
+
+def _on_two_frames(images: Tensor, found: Callable[[Tensor], T]) -> T:
+    """What is found on the first of some images at a small size."""
+    image = images[:1].float()
     try:
-        return _check(engine, _two_frames(image, SIDE), draws)
+        return found(_two_frames(image, SIDE))
     except (InputError, torch.OutOfMemoryError):
         raise
     except Exception:
         # Some networks take frames of their own size only.
-        return _check(engine, _two_frames(image, max(images.shape[-2:])), draws)
+        return found(_two_frames(image, max(images.shape[-2:])))
+
+
+def _named_tensors(network: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers, those that are used in several places under each name: a bfloat16 copy holds them apart."""
+    parameters = network.named_parameters(remove_duplicate=False)
+    return [*parameters, *network.named_buffers(remove_duplicate=False)]
+
+
+def own_tensors(networks: Sequence[nn.Module]) -> frozenset[str]:
+    """Names of the parameters and buffers in which networks of one build differ; none where they have no parameter in common.
+    A parameter is common as one object, a buffer, which every move to a device replaces, by its values."""
+    first, *others = [dict(_named_tensors(network)) for network in networks]
+    if any(other.keys() != first.keys() for other in others):
+        return frozenset()
+
+    def common(name: str, tensor: Tensor) -> bool:
+        by_value = not isinstance(tensor, nn.Parameter)
+        return all(other[name] is tensor or (by_value and torch.equal(other[name], tensor)) for other in others)
+
+    own = frozenset(name for name, tensor in first.items() if not common(name, tensor))
+    return own if any(isinstance(t, nn.Parameter) and name not in own for name, t in first.items()) else frozenset()
+
+
+def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Tensor) -> float:
+    """How far logits of networks that share all but what is ``own`` lie from those of the same alone, relative to the largest:
+    float32, on the first of images ``[n, 3, H, W]`` at a small size. Infinite where they cannot share."""
+    engines = [Engine(network, "float32", own=own) for network in networks]
+
+    def difference(frames: Tensor) -> float:
+        alone = torch.cat([engine.logits(frames, None, None)[0] for engine in engines])
+        with suppress(InputError, RuntimeError, TypeError, ValueError, LookupError):
+            prefix = Prefix()
+            shared = torch.cat([engine.logits(frames, None, None, prefix)[0] for engine in engines])
+            return float((shared - alone).abs().max() / alone.abs().max().clamp_min(1e-12))
+        return float("inf")
+
+    return _on_two_frames(images, difference)
 
 
 def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:

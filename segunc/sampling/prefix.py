@@ -7,6 +7,9 @@ draws; further passes over the same frames take them from there and skip what le
 for each frame and are repeated for the draws where they meet them. Nothing is found by names and skip connections need
 no special case; export and symbolic traces fail on some architectures, and are bound to a size of frame.
 
+Networks of one build that have parameters in common (decoders on one encoder) share results in the same way: the parameters in
+which they differ are marked as draws are, and one prefix of a frame serves all of them (:func:`segunc.sampling.engine.own_tensors`).
+
 A network for which this does not hold (it takes results out of in-place operations by other names, or calls scripted
 code) is found by the self-check, which compares with the plain computation.
 """

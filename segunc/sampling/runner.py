@@ -93,13 +93,14 @@ class BranchRunner:
 
 
 class Pass:
-    """One branch over one set of untransformed frames ``[n, 3, H, W]``; sharing is decided for ``chunk`` draws at a time."""
+    """One branch over one set of untransformed frames ``[n, 3, H, W]``; sharing is decided for ``chunk`` draws at a time, and
+    ``common`` is what other networks found of these frames in the same transform."""
 
-    def __init__(self, runner: BranchRunner, images: Tensor, chunk: int) -> None:
+    def __init__(self, runner: BranchRunner, images: Tensor, chunk: int, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine
         self.images = runner.branch.transform.apply(images)
-        self.prefix = Prefix() if runner.folded is not None and self.engine.shares(chunk) else None
-        self.ending = self.engine.ending(self.images, runner.base)
+        self.prefix = Prefix() if runner.folded is not None and self.engine.shares(chunk) else common
+        self.ending = self.engine.ending(self.images, runner.base, common)
 
     def base_logits(self) -> tuple[Tensor, Upsampling]:
         """Logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
@@ -15,7 +16,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.branches import AnyPosterior, Branch, branches_of, draws_of
+from segunc.affine.branches import AnyPosterior, Branch, InputTransform, branches_of, draws_of
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.pools import PooledDraws, pools_of
@@ -23,8 +24,9 @@ from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.device import Precision
 from segunc.core.errors import InputError
 from segunc.sampling.density import FeatureDensity, beside, fit_remedy
-from segunc.sampling.engine import Engine, is_rounding, require_finite
+from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.frames import Prediction, finish_frame
+from segunc.sampling.prefix import Prefix
 from segunc.sampling.runner import BranchRunner, Pass
 from segunc.sampling.tail import PendingDraws, PooledSums, base_evidence, base_maps, choose_backend
 from segunc.scores import (
@@ -180,6 +182,7 @@ class Sampler:
         self.device = next(network.parameters()).device
         self.report = SamplerReport()
         self._runners: list[BranchRunner] = []  # changed in place: copies with another execution share them
+        self._engines: dict[int, Engine] = {}  # by the id of their network, likewise
         self._backend, why = choose_backend(self.device)
         if why:
             self.report.messages.append(why)
@@ -213,7 +216,10 @@ class Sampler:
         of_features = beside(lambda: density(*asked) if density and needs else {}, images)
         first = self._runners[0]
         plain = first if first.branch.transform.identity else first.untransformed()
-        found = Pass(plain, images, self._chunk_of(images, 1))
+        if first.branch.network is not self.network:  # whose posterior draws other networks only
+            plain = BranchRunner(Branch(self.network, Deterministic()), range(0), self._engines[id(self.network)])
+        common: dict[InputTransform, Prefix] = defaultdict(Prefix)  # of these frames, and gone with them
+        found = self._pass(plain, images, common)
         base, upsampling = found.base_logits()
         self.report.upsampled = found.ending is not None
         require_finite(base)
@@ -230,7 +236,7 @@ class Sampler:
             pending.put(left[0], base, upsampling, first.branch.transform)
             left[0] = range(0)
         del base
-        self._sample(images, pending, left, {0: found} if plain is first else {})
+        self._sample(images, pending, left, {0: found} if plain is first else {}, common)
         frames, evidence_of_features = [], of_features()
         for number, (of_frame, maps, extra) in enumerate(zip(sums, ready, both, strict=True)):
             prediction, evidence = of_frame.finish()
@@ -282,14 +288,20 @@ class Sampler:
     def _chunk_of(self, images: Tensor, classes: int) -> int:
         return self.chunk_for(len(images), (images.shape[-2], images.shape[-1]), classes)
 
+    def _pass(self, runner: BranchRunner, images: Tensor, common: dict[InputTransform, Prefix]) -> Pass:
+        shared = common[runner.branch.transform] if runner.engine.own else None
+        return Pass(runner, images, self._chunk_of(images, 1), shared)
+
     def _prepare(self, images: Tensor, noise: NoiseSource) -> None:
         """Make the runners, and check their networks with the first frames; then make their draws of this noise."""
         if self._runners:
             for runner in self._runners:
                 runner.draw(noise, self.scope)
             return
-        networks = {id(branch.network): branch.network for branch in self._branches}
-        engines = {key: Engine(network, self.precision, self.report.messages) for key, network in networks.items()}
+        networks = {id(network): network for network in (self.network, *(b.network for b in self._branches))}
+        own = self._own(list(networks.values()), images)
+        engines, messages, copies = self._engines, self.report.messages, dict[int, Any]()
+        engines |= {key: Engine(n, self.precision, messages, own, copies) for key, n in networks.items()}
         runners = []
         for index, branch in enumerate(self._branches):
             if draws := range(index, self.draws, len(self._branches)):
@@ -300,7 +312,26 @@ class Sampler:
         for engine in engines.values():
             self._report(engine)
 
-    def _sample(self, images: Tensor, pending: PendingDraws, left: list[range], passes: dict[int, Pass]) -> None:
+    def _own(self, networks: list[nn.Module], images: Tensor) -> frozenset[str]:
+        """In what the networks differ, if they have more in common that can be computed once; checked with the first frames."""
+        if any(branch.stochastic for branch in self._branches) or not (own := own_tensors(networks)):
+            return frozenset()
+        if is_rounding(difference := check_common(networks, own, images)):
+            return own
+        self.report.messages.append(
+            f"what the networks have in common cannot be shared (the logits change by {difference:.1e} of the largest); "
+            "it is computed for each"
+        )
+        return frozenset()
+
+    def _sample(
+        self,
+        images: Tensor,
+        pending: PendingDraws,
+        left: list[range],
+        passes: dict[int, Pass],
+        common: dict[InputTransform, Prefix],
+    ) -> None:
         """Compute what is left of every branch, always the branch whose draw is next, and add it to the sums."""
         chunk = self._chunk_of(images, pending.shape[0])
         compiled = self.compiled and self.group in (None, len(images))
@@ -310,7 +341,7 @@ class Sampler:
             index = draw % len(left)
             runner = self._runners[index]
             if index not in passes:
-                passes[index] = Pass(runner, images, self._chunk_of(images, 1))
+                passes[index] = self._pass(runner, images, common)
             current = passes[index]
             if runner.folded is None:
                 wanted = left[index]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import lightning as L
 import torch
@@ -17,6 +18,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassConfusionMatrix
 
+from segunc.affine.draws import in_encoder
 from segunc.core.device import default_precision, flushed_denormals
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
@@ -181,6 +183,49 @@ class SegmentationTask(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         require_finite_state(checkpoint["state_dict"], self.global_step)
+
+
+class DecoderTask(SegmentationTask):
+    """Trains what lies behind a network's encoder, with all its weights and statistics. The encoder stays in eval mode and has no
+    gradients: its activations are not kept, nothing goes back through it, and checkpoints do not hold it."""
+
+    strict_loading = False
+
+    def __init__(self, network: nn.Module, *more: Any) -> None:
+        super().__init__(network, *more)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(not in_encoder(name))
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)  # Lightning toggles the mode around validation
+        for name, module in self.named_modules():
+            if in_encoder(name):
+                module.training = False
+        return self
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        if self.global_step:
+            return super().training_step(batch, batch_idx)
+        trained: list[str] = []
+
+        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and output.requires_grad:
+                trained.append(type(module).__name__)
+
+        with ExitStack() as hooks:
+            for name, module in self.named_modules():
+                if in_encoder(name):
+                    hooks.callback(module.register_forward_hook(look).remove)
+            loss = super().training_step(batch, batch_idx)
+        if trained:
+            given = f"a network with weights before its encoder ({trained[0]} depends on them)"
+            raise InputError(given, "a decoder behind the encoder alone", "make an ensemble of whole networks")
+        return loss
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        state = checkpoint["state_dict"]
+        checkpoint["state_dict"] = {name: value for name, value in state.items() if not in_encoder(name)}
 
 
 @flushed_denormals()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 import torch
 
-from segunc.affine.convert import convert
+from segunc.affine.convert import ConversionReport, convert
 from segunc.affine.draws import AffineLayout, in_scope
-from segunc.affine.files import save_posterior
+from segunc.affine.files import Stored, save_posterior
 from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
@@ -36,13 +36,14 @@ class FinetuneRun(Generic[S]):
     Args:
         base, out: model folder of a deterministic network, and the new model folder.
         config: of the run. Of the settings ``scope`` and ``seed`` are read, and ``epochs``, ``max_steps``, ``lr``, ``dice`` and
-            ``class_weight_power`` where the method trains, each of ``members`` for so many epochs.
+            ``class_weight_power`` where the method trains, each of ``members`` for so many epochs. Without a ``scope`` more is
+            trained than affine parameters, and the network is not converted.
         device: ``auto``, ``cpu`` or ``cuda[:N]``.
         say: receives a line for each step.
         partial: file beside the checkpoints in which the method keeps unfinished work of its own.
 
     Attributes:
-        network: converted, in eval mode, on the CPU.
+        network: converted, if the settings have a scope, in eval mode, on the CPU.
         settings: of the Lightning Trainer.
         precision: of predictions, as the Trainer's.
         resume: the checkpoint from which the run continues, or None.
@@ -68,9 +69,11 @@ class FinetuneRun(Generic[S]):
         self.classes = self.network.description.classes
         _ = self.trained_on
         sha256 = state_sha256(self.network.body)
-        self.conversion = convert(self.network.body)
-        say(f"converted {base}: {self.conversion}")
-        in_scope(self.options.scope, AffineLayout(self.network).names)  # a bad scope leaves no folder behind
+        self.conversion: ConversionReport | None = None
+        if hasattr(self.options, "scope"):
+            self.conversion = convert(self.network.body)
+            say(f"converted {base}: {self.conversion}")
+            in_scope(self.options.scope, AffineLayout(self.network).names)  # a bad scope leaves no folder behind
         self.settings = trainer_settings(dict(config.trainer), out, device)
         self.epochs: int = getattr(self.options, "epochs", 0)
         members: int = getattr(self.options, "members", 1)  # share the epochs in turn
@@ -166,20 +169,24 @@ class FinetuneRun(Generic[S]):
         from segunc.training.affine_task import AffineTask
         from segunc.training.base import make_trainer
 
-        data, count, network = self.trained_on, len(self.classes), self.network.cpu()
-        weights = None
-        if power := self.options.class_weight_power:
-            found = data.class_frequencies(count) if isinstance(data, OwnData) else data.class_frequencies()
-            weights = balanced_weights(found, power)
+        count, network, weights = len(self.classes), self.network.cpu(), self.class_weights()
         task = AffineTask(network, count, lambda layout: trainable, self.options, class_weights=weights).cpu()
         if not self.epochs:
             return task.posterior()
         trainer = make_trainer(self.settings, self.out, "finetune")
-        loader, start = data.train_dataloader(), time.perf_counter()
+        loader, start = self.trained_on.train_dataloader(), time.perf_counter()
         fit(trainer, task, self.resume, train_dataloaders=loader)
         self.measured["steps"] = trainer.global_step
         self.measured["train_seconds"] = round(time.perf_counter() - start, 1)
         return task.posterior()
+
+    def class_weights(self) -> list[float] | None:
+        """Those of ``class_weight_power``; None where it is 0."""
+        data, power = self.trained_on, self.options.class_weight_power
+        if not power:
+            return None
+        found = data.class_frequencies(len(self.classes)) if isinstance(data, OwnData) else data.class_frequencies()
+        return balanced_weights(found, power)
 
     def provenance(self) -> dict[str, Any]:
         """How the result came to be, for its record; the clock of the run stops here."""
@@ -193,11 +200,11 @@ class FinetuneRun(Generic[S]):
             **self.measured,
         }
 
-    def finish(self, posterior: Posterior, summary: str) -> dict[str, Any]:
+    def finish(self, posterior: Stored, summary: str) -> dict[str, Any]:
         """Write the model folder and say so; returns what was measured."""
         more = {"seed": self.options.seed, "provenance": self.provenance()}
         if is_first_process():
-            layout = AffineLayout(self.network.cpu())
+            layout = None if self.conversion is None else AffineLayout(self.network.cpu())
             save_posterior(posterior, layout, self.conversion, self.base, self.out, **more)
             self.say(f"wrote {self.out}: {summary}")
         return self.measured

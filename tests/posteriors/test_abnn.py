@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise, mix_seed
-from segunc.posteriors.abnn import ABNN
+from segunc.networks import NetworkDescription, build_network
+from segunc.posteriors.abnn import ABNN, with_own_statistics
 from segunc.posteriors.abnn_task import ABNNTask
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import select, validation_nll
@@ -95,3 +98,30 @@ def test_alpha_is_the_one_with_the_lowest_nll() -> None:
     assert nll["1e+38"] == float("inf"), "a blown-up network is not chosen, and does not end the selection"
     assert nll[f"{best:g}"] == min(nll.values())
     assert nll["0"] != nll["0.3"]
+
+
+def test_members_that_differ_in_the_decoder_alone_share_the_encoder() -> None:
+    """With affine and statistics of their own behind it: a frame goes through it once, for all draws of all members."""
+    torch.manual_seed(0)
+    options = {"decoder_channels": 16, "decoder_atrous_rates": [2, 3, 4]}
+    classes, palette = ("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2))
+    network = build_network(NetworkDescription("DeepLabV3Plus", "mobilenet_v2", classes, palette, options)).eval()
+    convert(network.body)
+    layout = AffineLayout(network)
+    inside = layout.mask("decoder")
+    gamma = torch.where(inside, layout.weight * torch.tensor([[0.8], [1.2]]), layout.weight)
+    beta = torch.where(inside, layout.bias + torch.tensor([[0.1], [-0.1]]), layout.bias)
+    images = torch.rand(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
+    batches = [(torch.cat([images, images.flip(-1)]), images)]
+    posterior = with_own_statistics(network, ABNN(gamma, beta, 0.2, "decoder"), lambda: batches, 0)
+    sampler = Sampler(network, posterior, draws=6)
+    assert float(sampler(images).scores["epistemic"].max()) > 1e-6
+    counts = []
+    for work in (lambda: sampler(images), lambda: network(images), lambda: network.body.encoder(images)):  # type: ignore[operator, union-attr]
+        with FlopCounterMode(display=False) as counter, torch.inference_mode():
+            work()
+        counts.append(counter.get_total_flops())
+    all_draws, one, encoder = counts
+    # The base and six draws; of what no draw changes in the decoder a part is shared as well.
+    assert encoder < all_draws <= encoder + 7 * (one - encoder)
+    assert all_draws < 2 * encoder + 6 * (one - encoder)

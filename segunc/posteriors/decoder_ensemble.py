@@ -1,0 +1,172 @@
+"""Decoder ensembles: several decoders on one frozen encoder (the trees of Lee et al. 2015, 1511.06314, that branch behind it)."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
+
+import torch
+from torch import Tensor
+
+from segunc.affine.branches import Branch
+from segunc.affine.draws import in_encoder
+from segunc.affine.noise import mix_seed
+from segunc.affine.posterior import Deterministic
+from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
+from segunc.core.errors import InputError
+from segunc.networks.build import build_network
+from segunc.networks.files import load_network
+from segunc.networks.network import SegmentationNetwork
+from segunc.networks.weights import load_state
+from segunc.posteriors.ensemble import Ensemble
+from segunc.posteriors.fitting import finetuning
+from segunc.posteriors.methods import Method
+from segunc.training.config import FinetuneConfig, OptimisationConfig
+from segunc.training.data import OwnData
+from segunc.training.finetune_run import FinetuneRun
+from segunc.training.progress import CHECKPOINTS, LAST, fit
+
+HEADS = "heads"
+
+
+def decoder_state(network: SegmentationNetwork) -> dict[str, Tensor]:
+    """Weights and statistics of all that is not the encoder, by their names in the body; InputError where either is missing."""
+    state = network.body.state_dict()
+    found = {name: tensor for name, tensor in state.items() if not in_encoder(name)}
+    if not 0 < len(found) < len(state):
+        what = "nothing behind its encoder" if not found else "no part named encoder or backbone"
+        given = f"a decoder ensemble of {network.description.architecture}, which has {what}"
+        raise InputError(given, "an encoder and a decoder", "make an ensemble of whole networks")
+    return found
+
+
+def with_decoder(base: SegmentationNetwork, decoder: Mapping[str, Tensor], source: str) -> SegmentationNetwork:
+    """A network with the very modules of a base's encoder, and another decoder; InputError where the base's has other names or
+    shapes."""
+    shared = {id(module): module for name, module in base.named_modules() if in_encoder(name)}
+    network = copy.deepcopy(base, shared)
+    encoder = {name: tensor for name, tensor in base.body.state_dict().items() if in_encoder(name)}
+    load_state(network.body, {**encoder, **decoder}, source)
+    return network
+
+
+class DecoderEnsemble(Ensemble):
+    """Draw s is head s: the base's encoder, which a frame goes through once (:mod:`segunc.sampling.prefix`), and a decoder of its own.
+
+    Args:
+        base: the network that the encoder and all base scores are of.
+        decoders: weights and statistics of each further decoder, see :func:`decoder_state`.
+        keep_base: whether head 0 is the base itself; else it only gives the base scores.
+        start: of the training, for records.
+        source: of the decoders, for messages.
+    """
+
+    method: ClassVar[str] = "decoder-ensemble"
+
+    def __init__(
+        self,
+        base: SegmentationNetwork,
+        decoders: Sequence[Mapping[str, Tensor]],
+        keep_base: bool = True,
+        start: str = "random",
+        source: str = "a head",
+    ) -> None:
+        networks = [base] * keep_base + [with_decoder(base, decoder, source) for decoder in decoders]
+        super().__init__([Branch(network, Deterministic()) for network in networks])
+        self.keep_base, self.start = keep_base, start
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What ``posterior.safetensors`` holds: the heads that are not the base's, ``HEAD.NAME``."""
+        networks = {i: cast(SegmentationNetwork, part.network) for i, part in enumerate(self.parts)}
+        own = {i: decoder_state(network) for i, network in networks.items() if i or not self.keep_base}
+        return {f"{i}.{name}": tensor for i, state in own.items() for name, tensor in state.items()}
+
+    def settings(self) -> dict[str, Any]:
+        return {"heads": self.members, "keep_base": self.keep_base, "start": self.start}
+
+    @classmethod
+    def from_tensors(
+        cls, base: SegmentationNetwork, tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source: str
+    ) -> Self:
+        """The ensemble that gave these :meth:`tensors` and :meth:`settings`; a KeyError for one that lacks."""
+        heads: dict[int, dict[str, Tensor]] = defaultdict(dict)
+        for key, tensor in tensors.items():
+            number, _, name = key.partition(".")
+            heads[int(number)][name] = tensor
+        return cls(base, [heads[i] for i in sorted(heads)], settings["keep_base"], settings["start"], source)
+
+
+@dataclass(frozen=True)
+class DecoderEnsembleConfig(OptimisationConfig):
+    """How the heads are trained, each alone: all that is not the encoder, which stays as it is, its running statistics too.
+
+    Args:
+        heads: K, how many decoders.
+        keep_base: head 0 is the base's own decoder, which is not trained.
+        start: random (initialised anew from the head's own seed) or base (the base's weights).
+        epochs: passes of each head over the training set, in an order of its own.
+        max_steps: of each head, at most (0: no limit).
+        seed: of everything random; each head has its own from it.
+    """
+
+    section = "decoder_ensemble"
+    heads: Annotated[int, Bound(least=2)] = 4
+    keep_base: bool = True
+    start: Literal["random", "base"] = "random"
+    epochs: PositiveInt = 20
+    max_steps: NonNegativeInt = 0
+    seed: NonNegativeInt = 0
+
+
+def _has_a_decoder(base: Path, config: FinetuneConfig[Any], out: Path) -> None:
+    decoder_state(load_network(base))
+
+
+@finetuning(check=_has_a_decoder, partial=HEADS)
+def finetune_decoders(run: FinetuneRun[DecoderEnsembleConfig]) -> dict[str, Any]:
+    """Train the heads one after the other, and write them beside the base. A killed head goes on from its last epoch, and finished
+    ones take no further step."""
+    options, start = run.config.settings, time.perf_counter()
+    run.measured["steps"] = 0
+    first, weights = int(options.keep_base), run.class_weights()
+    decoders = [_train_head(run, head, weights) for head in range(first, options.heads)]
+    run.measured["train_seconds"] = round(time.perf_counter() - start, 1)
+    posterior = DecoderEnsemble(run.network, decoders, options.keep_base, options.start)
+    numbers = sum(tensor.numel() for tensor in posterior.tensors().values())
+    kept = ", the first the base's own" if options.keep_base else ""
+    return run.finish(posterior, f"{options.heads} heads on one encoder{kept}, {numbers:,} numbers")
+
+
+def _train_head(
+    run: FinetuneRun[DecoderEnsembleConfig], head: int, weights: Sequence[float] | None
+) -> dict[str, Tensor]:
+    """The decoder of a head, trained, on the CPU."""
+    import lightning as L
+
+    from segunc.training.base import DecoderTask, make_trainer
+
+    options, seed = run.config.settings, mix_seed(run.config.settings.seed, head) % 2**32
+    L.seed_everything(seed, workers=True, verbose=False)  # initialisation, augmentation and dropout
+    fresh = build_network(run.network.description) if options.start == "random" else run.network
+    network = with_decoder(run.network, decoder_state(fresh), f"head {head}")
+    task = DecoderTask(network.to(memory_format=torch.channels_last), len(run.classes), options, weights)
+    folder = run.out / CHECKPOINTS / HEADS / str(head)
+    last = folder / CHECKPOINTS / LAST
+    run.resume = last if last.exists() else run.resume
+    trainer = make_trainer(run.settings, folder, f"head {head}")
+    data = run.trained_on
+    if not isinstance(data, OwnData):
+        data = copy.copy(data)
+        data.seed = seed  # of the order of the batches
+    fit(trainer, task, last if last.exists() else None, train_dataloaders=data.train_dataloader())
+    run.measured["steps"] += trainer.global_step
+    run.say(f"head {head}: {trainer.global_step} steps")
+    return {name: tensor.clone() for name, tensor in decoder_state(network.cpu()).items()}
+
+
+METHOD = Method("decoder-ensemble", DecoderEnsembleConfig, finetune_decoders)
