@@ -17,8 +17,8 @@ from torch import Tensor
 from segunc.core.errors import InputError
 from segunc.sampling.frames import finish_frame
 from segunc.sampling.sampler import Sampler
-from segunc.scores import MEANS, SCORES
-from segunc.uncertainty import entropy_share
+from segunc.scores import CALIBRATED, MEANS, SCORES
+from segunc.uncertainty import Calibrator, entropy_share
 
 NEEDED = "aleatoric"
 """The score that a sampler must return besides its probabilities."""
@@ -30,28 +30,34 @@ STRIDE = 32
 class FrameMeans:
     """What a frame's draws amount to, float32 at the size of the network's input."""
 
-    probabilities: Tensor  # [C, h, w], mean over draws
+    probabilities: Tensor  # [C, h, w], mean over draws, not calibrated
     aleatoric: Tensor  # [h, w], mean entropy of a draw divided by ln C
     others: dict[str, Tensor]  # [h, w] by name: the scores that do not follow from the two
 
 
 def sample_means(sampler: Sampler, image: Tensor, seed: int | None = None) -> FrameMeans:
     """The means of one image ``[1, 3, h, w]``, from draws of a seed; the sampler must return the score :data:`NEEDED`."""
-    result = sampler(image, keep_probabilities=True, seed=seed)
+    result = sampler(image, keep_probabilities=True, calibrated=False, seed=seed)
     assert result.probabilities is not None
     others = {name: maps[0] for name, maps in result.scores.items() if not MEANS.issuperset(SCORES[name].needs)}
     return FrameMeans(result.probabilities[0], result.scores[NEEDED][0], others)
 
 
-def finish_maps(means: FrameMeans, size: tuple[int, int], scores: Sequence[str]) -> dict[str, Tensor]:
-    """Prediction (uint8) and the scores named (float32) of a frame, each ``[H, W]`` of (height, width) ``size``."""
+def finish_maps(
+    means: FrameMeans, size: tuple[int, int], scores: Sequence[str], calibrator: Calibrator | None = None
+) -> dict[str, Tensor]:
+    """Prediction (uint8) and the scores named (float32) of a frame, each ``[H, W]`` of (height, width) ``size``; the calibrator is the
+    sampler's."""
     # float64: near zero, epistemic is a small difference of two entropies.
     entropy = entropy_share(means.probabilities[None].double()).float()
     evidence = {
         "probabilities": means.probabilities[None],
+        "calibrated entropy": entropy,
         "total entropy": entropy,
         "expected entropy": means.aleatoric[None],
     }
+    if calibrator is not None:
+        evidence |= zip(CALIBRATED, calibrator(evidence["probabilities"]), strict=True)
     derived = [SCORES[name] for name in scores if name not in means.others]
     others = {name: maps for name, maps in means.others.items() if name in scores}
     found = finish_frame(derived, evidence, size, ready=others)

@@ -2,7 +2,8 @@
 
 Sums are kept at the network's size. Then entropy and aleatoric are resized bilinearly to the frame, epistemic is their
 difference, and prediction and msp come from the resized mean probabilities: computing entropy from resized
-probabilities would mix neighbouring classes and write that into epistemic.
+probabilities would mix neighbouring classes and write that into epistemic. Mean probabilities are calibrated before
+they are resized, at the size at which calibrators are fitted.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from segunc.sampling.runner import BranchRunner, Pass
 from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
 from segunc.scores import (
     BASE,
+    CALIBRATED,
     DEFAULT_SCORES,
     EVIDENCE,
     FEATURES,
@@ -36,7 +37,7 @@ from segunc.scores import (
     SUM,
     check_scores,
 )
-from segunc.uncertainty import ClassMaxLogits
+from segunc.uncertainty import Calibrator, ClassMaxLogits
 
 CHUNK_PIXELS = 1 << 19
 """Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
@@ -103,6 +104,10 @@ class Sampler:
             ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
+        calibrator: of the mean over the draws. The mean probabilities, msp and entropy are of the calibrated mean, and so is
+            the prediction, which a calibrator of more than one number may change; aleatoric and epistemic are of the draws
+            as they are, so that entropy is no longer their sum, and the base network's scores, and those of logits, of
+            logits as they are.
         max_logit_statistics: of the training set, for standardized-max-logit.
         density: of features, for knn and other scores of features; it runs once for each frame, whatever the draws.
         total: of other scores, for anomaly; its parts are made, too.
@@ -127,6 +132,7 @@ class Sampler:
         precision: Precision = "float32",
         scores: Sequence[str] = DEFAULT_SCORES,
         temperature: float = 1.0,
+        calibrator: Calibrator | None = None,
         max_logit_statistics: ClassMaxLogits | None = None,
         density: FeatureDensity | None = None,
         total: ScoreTotal | None = None,
@@ -166,8 +172,8 @@ class Sampler:
         self._needs = {name for score in self._of_draws for name in score.needs}
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature {temperature}", "a positive number", "1 changes nothing")
-        self.temperature, self.max_logit_statistics = temperature, max_logit_statistics
-        self.density = density
+        self.temperature, self.calibrator = temperature, calibrator
+        self.max_logit_statistics, self.density = max_logit_statistics, density
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
         self.noise = NoiseSource(seed, scheme, self.draws)
         self.compiled = compiled
@@ -186,6 +192,7 @@ class Sampler:
         *,
         size: tuple[int, int] | None = None,
         keep_probabilities: bool = False,
+        calibrated: bool = True,
         seed: int | None = None,
     ) -> Prediction:
         """The maps of n frames of one size.
@@ -195,6 +202,8 @@ class Sampler:
             size: (height, width) of the maps; None for the network's input. Maps and mean probabilities are
                 resized bilinearly; prediction and msp come from the resized probabilities.
             keep_probabilities: also return the mean probabilities.
+            calibrated: False returns them as the draws gave them, at the size of the network's output: what is blended
+                over tiles or time is calibrated after that.
             seed: of other draws for these frames alone; None for the sampler's own.
 
         Raises:
@@ -231,8 +240,13 @@ class Sampler:
         frames, evidence_of_features = [], of_features()
         for number, (of_frame, maps, extra) in enumerate(zip(sums, ready, both, strict=True)):
             prediction, evidence = of_frame.finish()
+            mean, calibrator = evidence["probabilities"], self.calibrator
+            if calibrator is not None:
+                evidence |= zip(CALIBRATED, calibrator(mean), strict=True)
+            most_probable = None if calibrator is not None and not calibrator.scalar else prediction
             evidence |= extra | {name: values[number, None] for name, values in evidence_of_features.items()}
-            frames.append(finish_frame(self._of_draws, evidence, size, prediction, maps, keep=keep_probabilities))
+            frame = finish_frame(self._of_draws, evidence, size, most_probable, maps, keep=keep_probabilities)
+            frames.append(frame if calibrated else replace(frame, probabilities=mean[0]))
         kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         if self._total is not None and self._sums:
