@@ -28,8 +28,9 @@ MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY = (
 VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY = "virtual logit", "clipped energy", "scaled energy"
 SUM = "sum of scores"
 EVIDENCE = {
-    "probabilities": "[n, C, H, W] mean over the draws of p",
-    "total entropy": "[n, H, W] entropy of the mean p, share of ln C",
+    "probabilities": "[n, C, H, W] mean over the draws of p, calibrated where the model has a calibrator of the mean",
+    "calibrated entropy": "[n, H, W] entropy of these probabilities, share of ln C",
+    "total entropy": "[n, H, W] entropy of the mean p of the draws as they are, share of ln C",
     "expected entropy": "[n, H, W] mean over the draws of the entropy of p, share of ln C",
     "variance": "[n, H, W] variance of p_c over the draws, mean over the classes",
     "votes": "[n, C, H, W] share of the draws whose most probable class it is",
@@ -52,7 +53,7 @@ EVIDENCE = {
     SUM: "[n, H, W] of other scores of the frame, at its own size, see segunc.posteriors.anomaly",
 }
 """What formulas are given, at the size of the network's output."""
-MEANS = frozenset({"probabilities", "total entropy", "expected entropy"})
+MEANS = frozenset({"probabilities", "calibrated entropy", "total entropy", "expected entropy"})
 """Evidence that can be blended over tiles and averaged along a video; scores that need nothing else follow from it."""
 FEATURES = frozenset(
     {FEATURE_DISTANCE, MAHALANOBIS, RELATIVE_MAHALANOBIS, LOG_DENSITY, VIRTUAL_LOGIT, CLIPPED_ENERGY, SCALED_ENERGY}
@@ -129,7 +130,7 @@ _TABLE = (
     _share("msp", "how unlikely the most probable class is", "Hendrycks & Gimpel 2017, arXiv 1610.02136",
            "1 - max mean probability", ("probabilities",), "max_softmax", resized="evidence"),
     _share("entropy", "total uncertainty: entropy of the mean probabilities", "Depeweg et al. 2018, arXiv 1710.07283",
-           _LN_C, ("total entropy",)),
+           _LN_C, ("calibrated entropy",)),
     _share("aleatoric", "expected entropy of one draw", "Depeweg et al. 2018, arXiv 1710.07283",
            _LN_C, ("expected entropy",)),
     # With the alphas that validation selects it rarely passes a tenth of ln C, a strong disagreement; on 0..1 it would look empty.

@@ -2,13 +2,16 @@
 
 Houlsby et al. 2011, arXiv 1112.5745; Depeweg et al. 2018: the total uncertainty is the entropy H(mean_s p_s), the aleatoric one
 mean_s H(p_s), the expected entropy of one draw, and the epistemic one their difference, the mutual information of prediction and
-parameters (BALD), clamped at 0.
+parameters (BALD), clamped at 0. A calibrator acts on mean probabilities; the decomposition stays that of the draws as they are.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -69,6 +72,74 @@ def mutual_information(total: Tensor, expected: Tensor) -> Tensor:
 def per_ln(classes: int) -> float:
     """1 / ln C, which makes an entropy in nats a share of the largest; 1 for one class."""
     return 1.0 / math.log(classes) if classes > 1 else 1.0
+
+
+STRIP_NUMBERS = 1 << 18
+"""Probabilities that a calibrator works on at a time: what it makes on its way stays in the cache."""
+
+
+def calibrated(logs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``ln softmax(W ln p + b)`` of ``ln p [N, C, ...]``, W a number ``[]``, a diagonal ``[C]`` or a matrix ``[C, C]``, b ``[]`` or
+    ``[C]``."""
+    each = (-1, *[1] * (logs.dim() - 2))
+    z = torch.einsum("ij,nj...->ni...", weight, logs) if weight.dim() == 2 else logs * weight.view(each)
+    return (z + bias.view(each)).log_softmax(1)
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """``softmax(W ln p + b)`` of mean probabilities p: pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792).
+
+    A temperature T is ``W = I / T``; a diagonal W is vector scaling (Guo et al., ICML 2017, arXiv 1706.04599), a full one Dirichlet
+    calibration (Kull et al., NeurIPS 2019, arXiv 1910.12656). A p that float32 cannot hold as a normal number, 0 too, counts as
+    1.2e-38, the smallest one.
+
+    Attributes:
+        weight: W, one number above 0 (times I), C (its diagonal) or C x C (row after row).
+        bias: b, C numbers, or none with one weight.
+    """
+
+    weight: tuple[float, ...]
+    bias: tuple[float, ...] = ()
+
+    @property
+    def scalar(self) -> bool:
+        """Whether the most probable class stays the one it was."""
+        return not self.bias
+
+    @property
+    def sha256(self) -> str:
+        """Over its numbers."""
+        return hashlib.sha256(json.dumps([self.weight, self.bias]).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        if self.scalar:
+            return f"temperature {1 / self.weight[0]:.4f}"
+        kind = "vector" if len(self.weight) == len(self.bias) else "dirichlet"
+        return f"{kind} of {len(self.bias)} classes"
+
+    def __call__(self, probabilities: Tensor) -> tuple[Tensor, Tensor]:
+        """The calibrated probabilities ``[N, C, H, W]`` and their entropy divided by ln C ``[N, H, W]``, both float32. InputError for
+        another number of classes."""
+        classes, height, width = probabilities.shape[1:]
+        if not self.scalar and len(self.bias) != classes:
+            given = f"a calibrator {self} for probabilities of {classes}"
+            raise InputError(given, "a calibrator of this network", "fit it again")
+        weight, bias = (
+            probabilities.new_tensor(values, dtype=torch.float32) for values in (self.weight, self.bias or (0.0,))
+        )
+        if len(weight) > classes:
+            weight = weight.view(classes, classes)
+        found = torch.empty_like(probabilities, dtype=torch.float32)
+        entropy = found.new_empty(len(found), height, width)
+        rows = max(1, STRIP_NUMBERS // (classes * width))
+        for top in range(0, height, rows):
+            strip = (..., slice(top, top + rows), slice(None))
+            logs = probabilities[strip].float().clamp_min(torch.finfo(torch.float32).tiny).log_()
+            logs = calibrated(logs, weight, bias)
+            found[strip] = logs.exp()
+            entropy[strip] = (found[strip] * logs).sum(1).mul_(-per_ln(classes)).clamp_(0.0, 1.0)
+        return found, entropy
 
 
 def outvoted_share(votes: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def make_sampler(model: Model, options: argparse.Namespace) -> Sampler:
         seed=options.seed,
         precision=resolve_precision(options.precision, device),
         scores=("msp",),
-        temperature=model.temperature,
+        **model.fitted(("msp",)),
     )
 
 
@@ -145,6 +145,7 @@ def study(options: argparse.Namespace) -> Cells:
         model = load_model(folder)
         model.place(device)
         identity = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256, "T": model.temperature}
+        identity |= {"calibrator": model.calibrator.sha256} if model.calibrator else {}
         if content["models"].setdefault(name, identity) != identity:
             raise InputError(f"{options.json} holds another model as '{name}'", "the same one", "give another name")
         sampler = make_sampler(model, options)

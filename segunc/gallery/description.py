@@ -65,6 +65,7 @@ def describe_model(reader: MapsReader) -> dict[str, Any]:
         (run, "input", "Data"),
         (run, "size", "Network input size"),
         (run, "temperature", "Temperature of the logits"),
+        (run, "calibrator", "Calibration of the mean"),
         (run, "precision", "Precision"),
         (manifest, "device", "Device"),
         (run, "base_sha256", "SHA-256 of the network"),

@@ -97,6 +97,7 @@ class ScoreSum(Attachment):
 
     file: ClassVar[str] = "anomaly.json"
     what: ClassVar[str] = "sum of scores"
+    added: ClassVar[Mapping[str, Any]] = {"calibrator_sha256": None}
 
     parts: tuple[str, ...]  # names of scores
     weights: tuple[float, ...]
@@ -110,6 +111,7 @@ class ScoreSum(Attachment):
     base_sha256: str
     posterior_sha256: str | None
     features_sha256: str | None  # of what is behind scores of features, None where no part needs one
+    calibrator_sha256: str | None = None  # of the mean over the draws, None where it was not calibrated
 
     def __call__(self, maps: Mapping[str, Tensor]) -> Tensor:
         """The surprise ``[n, H, W]`` of the sum of maps ``[n, H, W]`` by name."""
@@ -123,7 +125,7 @@ class ScoreSum(Attachment):
 
     @classmethod
     def read(cls, folder: Path, temperature: float, features: str | None, **hashes: str | None) -> Self | None:
-        """The sum in the folder of a model of these hashes and temperature, None where there is none; InputError where it is
+        """The sum in the folder of a model of these hashes and this temperature, None where there is none; InputError where it is
         damaged, or was fitted on another model or bank."""
         content = cls.content(folder, temperature=temperature, **hashes)
         if content is None:
@@ -274,6 +276,7 @@ def fit_sum(
     total = ScoreSum(
         parts, chosen.weights, scales, Surprise.of(weighted_sum(known, chosen.weights, scales)), found,
         fitted_on(config, "val"), frames, draws, model.temperature, model.sha256, model.posterior_sha256, bank,
+        model.calibrator_sha256,
     )  # fmt: skip
     total.attach(base, config, out, METHOD.name, say)
     of = f", average precision {found[chosen.words(names)]:.3f} on pasted anomalies" if found else ""

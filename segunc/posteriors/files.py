@@ -35,6 +35,7 @@ from segunc.posteriors.methods import METHODS
 from segunc.posteriors.temperature import Calibration
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES, SUM, check_scores
+from segunc.uncertainty import Calibrator
 
 MEMBERS = "members"
 """Folder of an ensemble's members, each a model folder named by its number."""
@@ -50,7 +51,7 @@ class Model:
     posterior_sha256: str | None  # of tensors, settings and members' networks; None for a deterministic network
     report: ConversionReport | None  # what the conversion did; None for a deterministic network
     record: dict[str, Any]  # the content of ``posterior.json``, empty for a deterministic network
-    calibration: Calibration | None = None  # the temperature that was fitted on this model
+    calibration: Calibration | None = None  # that was fitted on this model
     max_logit_statistics: MaxLogitStatistics | None = None  # of the base network on its training set
     features: StoredFeatures | None = None  # of the training set, by the base network or a second encoder
     anomaly: ScoreSum | None = None  # which scores are its score anomaly
@@ -61,8 +62,17 @@ class Model:
 
     @property
     def temperature(self) -> float:
-        """T, by which logits are divided before the softmax; 1 for a model that was not calibrated."""
-        return 1.0 if self.calibration is None else self.calibration.temperature
+        """T, by which logits are divided before the softmax; 1 for a model that was not calibrated, or whose mean is."""
+        return 1.0 if self.calibration is None else self.calibration.of_logits or 1.0
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """Of the mean over the draws; None for a model that was not calibrated, or whose logits are."""
+        return None if self.calibration is None else self.calibration.calibrator
+
+    @property
+    def calibrator_sha256(self) -> str | None:
+        return None if self.calibrator is None else self.calibrator.sha256
 
     @property
     def networks(self) -> list[SegmentationNetwork]:
@@ -80,6 +90,7 @@ class Model:
         features = self.features if FEATURES & needed else None
         return {
             "temperature": self.temperature,
+            "calibrator": self.calibrator,
             "max_logit_statistics": self.max_logit_statistics,
             "density": features.density(self.network, needed, frames) if features else None,
             "total": self.anomaly,
@@ -130,11 +141,12 @@ def load_model(folder: Path | str) -> Model:
     folder = Path(folder)
     model = _load_posterior(folder)
     classes = model.network.description.num_classes
-    model.calibration = Calibration.read(folder, model.sha256, model.posterior_sha256)
+    model.calibration = Calibration.read(folder, classes, model.sha256, model.posterior_sha256)
     model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256, classes)
     model.features = read_features(folder, model.sha256)
     bank = model.features and model.features.bank.tensors_sha256
     hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
+    hashes["calibrator_sha256"] = model.calibrator_sha256
     model.anomaly = ScoreSum.read(folder, model.temperature, bank, **hashes)
     return model
 

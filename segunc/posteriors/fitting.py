@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -38,6 +38,7 @@ BOUND_TO = {
     "posterior_sha256": "posterior with the hash",
     "features_sha256": "feature bank with the hash",
     "temperature": "model of temperature",
+    "calibrator_sha256": "calibrator of the mean with the hash",
 }
 """Fields of a record by which it is bound to a model, and how messages name them."""
 
@@ -78,6 +79,9 @@ class Attachment:
     file: ClassVar[str]
     what: ClassVar[str]
     outdates: ClassVar[tuple[str, ...]] = ()  # files of what was fitted on a former one, and is taken away with it
+    added: ClassVar[
+        Mapping[str, Any]
+    ] = {}  # fields that files of earlier versions lack, all of them, and what they mean there
 
     def write(self, folder: Path) -> None:
         """Into a model folder."""
@@ -114,6 +118,8 @@ class Attachment:
         content = read_json(path, cls.what)
         if content.pop("format", None) != FORMAT:
             raise InputError(f"{path} is not of format {FORMAT}", "a file that this version wrote", "fit it again")
+        if not cls.added.keys() & content:
+            content |= cls.added
         if differing := {field.name for field in fields(cls)} ^ set(content):
             lacking = ", ".join(sorted(differing))
             raise InputError(f"{path} lacks or has too much: {lacking}", f"the fields of {cls.what}", "fit it again")

@@ -1,25 +1,35 @@
-"""Temperature scaling: one number by which logits are divided, fitted on validation NLL (Guo et al., ICML 2017, arXiv 1706.04599).
+"""Calibration of what a model predicts on validation NLL: a temperature, vector scaling or Dirichlet calibration.
 
-A Bayesian model predicts the mean over draws of ``softmax(z_s / T)``, so that is whose likelihood is fitted: T goes inside of the
-mean. Every evaluation of T needs the logits of all draws, so only a random sample of labelled pixels of each frame is kept, chosen
-by (seed, frame) alone: 24 draws x 19 classes x 500 pixels of 100 frames are 91 MB. A frame's pixels are weighted by how many
-labelled ones they stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the frames.
+Pool, then calibrate (Rahaman & Thiery, NeurIPS 2021, arXiv 2007.08792): a Bayesian model predicts the mean p over its draws, and a
+:class:`segunc.uncertainty.Calibrator` acts on that mean, ``softmax(W ln p + b)``. So C numbers of a pixel are kept, whatever the
+draws: those of a random sample of labelled pixels of each frame, chosen by (seed, frame) alone. A frame's pixels are weighted by how
+many labelled ones they stand for, so the NLL is an unbiased estimate of the mean over all labelled pixels of the frames.
+
+What is fitted minimises the NLL plus a penalty (ODIR of Kull et al., NeurIPS 2019, arXiv 1910.12656, and one term more)::
+
+    mu (mean_i b_i^2 + mean_i (w_ii - 1/T)^2) + lambda mean_{i != j} w_ij^2
+
+T is the best temperature, on which a strong penalty falls back. ODIR leaves the diagonal free: a class without a pixel in the sample
+would go to infinity there, and a class of few pixels far. With mu above 0 there is one minimum, and a class without pixels stays near
+its temperature.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from segunc.affine.branches import branches_of, draws_of
 from segunc.affine.noise import mix_seed
-from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings
+from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
@@ -28,6 +38,7 @@ from segunc.posteriors.methods import Method
 from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
 from segunc.training.progress import Say, say
+from segunc.uncertainty import Calibrator, calibrated
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
@@ -36,86 +47,145 @@ if TYPE_CHECKING:
 LOWEST, HIGHEST = 0.05, 20.0
 """Temperatures between which the best is sought; networks in use lie in 0.5 to 5."""
 GRID = 13
-BLOCK_NUMBERS = 1 << 21
-"""Logits that are worked on at a time, in float64."""
+Kind = Literal["scalar", "vector", "dirichlet"]
+Strengths = tuple[float, ...]
+"""Of the penalty: none (a temperature), mu (vector scaling), or mu and lambda (Dirichlet calibration)."""
 
 
 @dataclass(frozen=True)
 class Calibration(Attachment):
-    """A temperature, with how it was found."""
+    """A temperature, or weights and intercepts, and how they were found."""
 
     file: ClassVar[str] = "calibration.json"
     what: ClassVar[str] = "calibration"
     outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
+    added: ClassVar[Mapping[str, Any]] = {
+        **{
+            "kind": "scalar",
+            "applies": "logits",
+            "weight": [],
+            "bias": [],
+            "penalty": "temperature alone",
+            "held_out": {},
+        }
+    }
 
-    temperature: float  # T > 0, by which logits are divided before the softmax
+    temperature: float | None  # T > 0; None of a kind that is no scalar
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int
     pixels: int  # of all frames together
-    nll_before: float  # mean negative log-likelihood of these pixels in nats at T = 1
-    nll_after: float  # and at T
+    nll_before: float  # mean negative log-likelihood of these pixels in nats, not calibrated
+    nll_after: float  # and calibrated
     seed: int  # of the draws and of the choice of pixels
     draws: int  # S, 1 for a deterministic network
     base_sha256: str
     posterior_sha256: str | None  # None for a deterministic network
+    kind: Kind = "scalar"
+    # To the logits of every draw and of the base network (of earlier versions, and of a deterministic network, where a temperature
+    # of the two is the same), or to the mean over the draws.
+    applies: Literal["logits", "mean"] = "logits"
+    weight: tuple[float, ...] = ()  # W of a vector (its diagonal) or dirichlet (row after row)
+    bias: tuple[float, ...] = ()  # b, likewise
+    penalty: str = "temperature alone"  # mu and lambda, as far as the kind has them
+    held_out: Mapping[str, float] = field(
+        default_factory=dict
+    )  # NLL on frames that were not fitted on, of each penalty
+
+    @property
+    def of_logits(self) -> float | None:
+        """T by which logits are divided; None where the mean is calibrated."""
+        return self.temperature if self.applies == "logits" else None
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """Of the mean over the draws; None where logits are divided."""
+        if self.applies == "logits":
+            return None
+        return Calibrator(self.weight, self.bias) if self.temperature is None else Calibrator((1 / self.temperature,))
+
+    def __str__(self) -> str:
+        return f"{self.calibrator or f'temperature {self.temperature:.4f}'}, of the {self.applies}"
 
     @classmethod
-    def read(cls, folder: Path, base_sha256: str, posterior_sha256: str | None) -> Self | None:
-        """The calibration in the folder of a model with these hashes, None where there is none; InputError where it is damaged,
-        or was fitted on other weights or another posterior."""
+    def read(cls, folder: Path, classes: int, base_sha256: str, posterior_sha256: str | None) -> Self | None:
+        """The calibration in the folder of a model of ``classes`` classes with these hashes, None where there is none; InputError
+        where it is damaged, or was fitted on other weights or another posterior."""
         content = cls.content(folder, base_sha256=base_sha256, posterior_sha256=posterior_sha256)
         if content is None:
             return None
-        temperature = content["temperature"]
-        if not (are_finite([temperature]) and temperature > 0):
-            raise InputError(f"{folder / cls.file}: temperature {temperature}", "a positive number", "fit it again")
+        path, kind, applies, temperature = folder / cls.file, *(content[n] for n in ("kind", "applies", "temperature"))
+        if kind not in get_args(Kind) or applies not in (("logits", "mean") if kind == "scalar" else ("mean",)):
+            given = f"{path}: a calibration of kind {kind} of the {applies}"
+            raise InputError(given, f"one of {', '.join(get_args(Kind))}", "fit it again")
+        positive = are_finite([temperature]) and temperature > 0
+        if not (positive if kind == "scalar" else temperature is None):
+            raise InputError(
+                f"{path}: {kind}, temperature {temperature}", "a positive number of a scalar", "fit it again"
+            )
+        count = classes if kind != "scalar" else 0
+        cls.take_numbers(content, path, count * (classes if kind == "dirichlet" else 1), "weight")
+        cls.take_numbers(content, path, count, "bias")
         return cls(**content)
 
 
 @dataclass(frozen=True)
 class TemperatureConfig(Settings):
-    """How a temperature is fitted.
+    """How a calibration is fitted.
 
     Args:
+        kind: scalar, one temperature; vector, a factor of each class's ln p and an intercept; dirichlet, a matrix of them. The last
+            two may change which class is predicted, and so mIoU.
         split: of the data set; never the one that the network was trained on.
         frames: how many evenly spaced frames (0: all).
         pixels: labelled pixels kept of each frame.
         draws: S of a Bayesian model.
+        folds: blocks of successive frames, each held out once (at most one for each frame). What is learnt of a frame holds for its
+            neighbours, so single pixels or frames would not be held out.
+        penalties: mu of a vector, mu and lambda of dirichlet (every pair), to choose from by the NLL of the frames held out.
         seed: of the draws and of the choice of pixels.
     """
 
     section = "temperature"
+    kind: Kind = "scalar"
     split: str = "val"
     frames: NonNegativeInt = 100
     pixels: PositiveInt = 500
     draws: PositiveInt = 24
+    folds: PositiveInt = 5
+    penalties: list[PositiveFloat] = field(default_factory=lambda: [0.1, 10.0, 1000.0])
     seed: NonNegativeInt = 0
+
+    def strengths(self) -> list[Strengths]:
+        """Of all penalties that are fitted: the temperature's, then those to choose from."""
+        count = get_args(Kind).index(self.kind)
+        return [(), *(itertools.product(sorted(self.penalties, reverse=True), repeat=count) if count else ())]
 
 
 class PixelSample(NamedTuple):
-    """Labelled pixels of some frames, with the logits that every draw gives them.
+    """Labelled pixels of some frames, with the mean prediction of all draws.
 
-    ``logits [S, P, C]`` float32 on the CPU, ``labels [P]`` int64 train ids, ``weights [P]`` float64, how many pixels each
-    stands for.
+    ``logs [P, C]`` float64 on the CPU, ln p; ``labels [P]`` int64 train ids; ``weights [P]`` float64, how many pixels each stands for;
+    ``frames [P]`` int64, which of the frames, 0 and up in their order.
     """
 
-    logits: Tensor
+    logs: Tensor
     labels: Tensor
     weights: Tensor
-    frames: int
+    frames: Tensor
+
+    def where(self, chosen: Tensor) -> PixelSample:
+        """Of the pixels ``[P]`` bool."""
+        return PixelSample(*(part[chosen] for part in self))
 
 
-class TemperatureFit(NamedTuple):
-    """A temperature, and the mean NLL in nats at T = 1 and at it."""
-
-    temperature: float
-    nll_before: float
-    nll_after: float
+Fit = tuple[Tensor, Tensor]
+"""W ``[]``, ``[C]`` or ``[C, C]`` and b ``[]`` or ``[C]`` of :func:`segunc.uncertainty.calibrated`, float64."""
+IDENTITY: Fit = (torch.ones((), dtype=torch.float64), torch.zeros((), dtype=torch.float64))
 
 
 def sample_pixels(model: Model, data: SegmentationDataModule, settings: TemperatureConfig) -> PixelSample:
-    """The logits of all draws at randomly chosen labelled pixels of validation frames; an InputError where there is none."""
-    kept: list[tuple[Tensor, Tensor, Tensor]] = []
+    """The mean prediction at randomly chosen labelled pixels of validation frames; an InputError where there is none."""
+    kept: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for index, image, truth in frames_as_seen(model, data, settings.split, settings.frames, "temperature"):
         labelled = np.flatnonzero(truth.ravel() != IGNORE)
         if labelled.size == 0:
@@ -124,112 +194,158 @@ def sample_pixels(model: Model, data: SegmentationDataModule, settings: Temperat
         count = min(settings.pixels, labelled.size)
         chosen = np.sort(generator.choice(labelled, count, replace=False))
         places = torch.from_numpy(chosen).to(image.device)
-        draws = draw_logits(model.network, model.posterior, image, settings.draws, settings.seed)
-        logits = torch.stack([draw[0].flatten(1)[:, places].T.float().cpu() for draw in draws])
+        total = torch.tensor(-math.inf, dtype=torch.float64, device=image.device)
+        for draw in draw_logits(model.network, model.posterior, image, settings.draws, settings.seed):
+            total = torch.logaddexp(total, draw[0].flatten(1)[:, places].T.double().log_softmax(1))
         labels = torch.from_numpy(truth.ravel()[chosen].astype(np.int64))
-        kept.append((logits, labels, torch.full((count,), labelled.size / count, dtype=torch.float64)))
+        stands_for = torch.full((count,), labelled.size / count, dtype=torch.float64)
+        kept.append((total.log_softmax(1).cpu(), labels, stands_for, torch.full((count,), len(kept))))
     if not kept:
         given = f"the {settings.split} frames hold no labelled pixel"
         raise InputError(given, "frames with labels", "choose another split")
-    every_logits, every_label, weights = zip(*kept, strict=True)
-    return PixelSample(torch.cat(every_logits, 1), torch.cat(every_label), torch.cat(weights), len(kept))
+    return PixelSample(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
 
 
-def mean_nll(logits: Tensor, labels: Tensor, weights: Tensor, log_temperature: Tensor) -> Tensor:
-    """The weighted mean over pixels of ``-ln (1/S) sum_s softmax(z_s / T)[label]``, in nats, float64.
-
-    Where ``log_temperature`` needs a gradient it is added to it block by block, and the value comes without one.
-
-    Args:
-        logits, labels, weights: see :class:`PixelSample`.
-        log_temperature: scalar float64.
-    """
-    draws, pixels, classes = logits.shape
-    block = max(1, BLOCK_NUMBERS // (draws * classes))
-    total = torch.zeros((), dtype=torch.float64)
-    for first in range(0, pixels, block):
-        part = slice(first, first + block)
-        scaled = logits[:, part].double() * torch.exp(-log_temperature)
-        truth = labels[part].expand(draws, -1)[..., None]
-        likelihood = scaled.gather(2, truth)[..., 0] - scaled.logsumexp(2)
-        nll = math.log(draws) - likelihood.logsumexp(0)
-        loss = (nll * weights[part]).sum() / weights.sum()
-        if loss.requires_grad:
-            loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.detach()
-    return total
+def mean_nll(sample: PixelSample, fit: Fit) -> Tensor:
+    """The weighted mean over pixels of ``-ln softmax(W ln p + b)[label]``, in nats."""
+    likelihood = calibrated(sample.logs, *fit).gather(1, sample.labels[:, None])[:, 0]
+    return -(likelihood * sample.weights).sum() / sample.weights.sum()
 
 
-def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> TemperatureFit:
-    """The temperature with the lowest mean NLL, by L-BFGS with a strong-Wolfe line search over ln T in float64.
-
-    It starts at the best of a coarse grid, because the likelihood of a mean over draws need not have one minimum only.
-
-    The arguments are those of a :class:`PixelSample`, None for equal weights. InputError where the NLL is lowest at a bound: every
-    sampled pixel is right (T towards 0), or logits say nothing about labels (T towards infinity).
-    """
-    weights = torch.ones(len(labels), dtype=torch.float64) if weights is None else weights
-    grid = np.linspace(math.log(LOWEST), math.log(HIGHEST), GRID)
-    with torch.no_grad():
-        coarse = [float(mean_nll(logits, labels, weights, torch.tensor(value))) for value in grid]
-        before = float(mean_nll(logits, labels, weights, torch.zeros((), dtype=torch.float64)))
-    best = int(np.argmin(coarse))
-    log_temperature = torch.tensor(float(grid[best]), dtype=torch.float64, requires_grad=True)
-    search = torch.optim.LBFGS(
-        [log_temperature], max_iter=50, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
-    )
+def minimise(loss: Callable[[], Tensor], *parameters: Tensor, tolerance: float = 1e-9) -> None:
+    """Move leaves to where the loss is lowest, by L-BFGS with a strong-Wolfe line search, until no slope exceeds the tolerance."""
+    stop: dict[str, Any] = {"tolerance_grad": tolerance, "tolerance_change": tolerance / 1000}
+    search = torch.optim.LBFGS(parameters, max_iter=300, history_size=20, line_search_fn="strong_wolfe", **stop)
 
     def closure() -> Tensor:
         search.zero_grad()
-        return mean_nll(logits, labels, weights, log_temperature)
+        value = loss()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
 
     search.step(closure)  # type: ignore[no-untyped-call]
-    temperature = math.exp(log_temperature.item())
-    if best == 0 or temperature <= LOWEST:
-        raise InputError(
-            f"the validation NLL still falls at the lower bound of the search, T = {LOWEST:g}",
-            "frames on which the network makes mistakes",
-            "fit on a split that it was not trained on, and on more frames",
-        )
-    if best == GRID - 1 or temperature >= HIGHEST:
-        raise InputError(
-            f"the validation NLL still falls at the upper bound of the search, T = {HIGHEST:g}",
-            "a network whose logits tell something about the labels",
-            "train it further, or check that these labels are its classes",
-        )
+
+
+def fit_temperature(sample: PixelSample) -> float:
+    """The temperature with the lowest mean NLL in :data:`LOWEST` to :data:`HIGHEST`, sought over ln T from the best of a coarse
+    grid."""
+    grid = torch.linspace(math.log(LOWEST), math.log(HIGHEST), GRID, dtype=torch.float64)
     with torch.no_grad():
-        after = float(mean_nll(logits, labels, weights, log_temperature))
-    return TemperatureFit(temperature, before, after)
+        coarse = torch.stack([mean_nll(sample, (torch.exp(-value), IDENTITY[1])) for value in grid])
+    log_temperature = grid[coarse.argmin()].clone().requires_grad_()
+    minimise(lambda: mean_nll(sample, (torch.exp(-log_temperature), IDENTITY[1])), log_temperature)
+    return min(max(math.exp(log_temperature.item()), LOWEST), HIGHEST)
+
+
+def fit_penalised(sample: PixelSample, temperature: float, strengths: Strengths) -> Fit:
+    """W and b of the lowest mean NLL with the penalty of the module, from ``W = I / T``, which they are where it has no strengths."""
+    slope = torch.tensor(1 / temperature, dtype=torch.float64)
+    if not strengths:
+        return slope, IDENTITY[1]
+    classes = sample.logs.shape[1]
+    matrix = len(strengths) > 1
+    weight = (torch.diag(slope.expand(classes)) if matrix else slope.repeat(classes)).requires_grad_()
+    bias = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
+
+    def loss() -> Tensor:
+        diagonal = weight.diagonal() if matrix else weight
+        value = mean_nll(sample, (weight, bias))
+        value = value + strengths[0] * (bias.square().mean() + (diagonal - slope).square().mean())
+        if matrix:
+            others = (weight - diagonal.diag()).square().sum()
+            value = value + strengths[1] * others / max(1, classes * (classes - 1))
+        return value
+
+    minimise(loss, weight, bias, tolerance=1e-5)  # beyond it the NLL changes in its sixth digit, at twice the time
+    return weight.detach(), bias.detach()
+
+
+def held_out_nll(sample: PixelSample, strengths: Sequence[Strengths], folds: int) -> dict[Strengths, float]:
+    """The mean NLL of each penalty on blocks of successive frames, each fitted on all others; empty with a single frame or fold."""
+    frames = int(sample.frames[-1]) + 1
+    blocks = torch.arange(frames).tensor_split(min(folds, frames))
+    found = dict.fromkeys(strengths, 0.0) if len(blocks) > 1 else {}
+    for block in blocks if found else ():
+        held = torch.isin(sample.frames, block)
+        rest, out = sample.where(~held), sample.where(held)
+        share = float(out.weights.sum() / sample.weights.sum())
+        temperature = fit_temperature(rest)
+        for strength in found:
+            found[strength] += share * float(mean_nll(out, fit_penalised(rest, temperature, strength)))
+    return found
+
+
+def check_temperature(temperature: float) -> None:
+    """InputError where the NLL is lowest at a bound: every sampled pixel is right (T towards 0), or what is predicted says nothing
+    about labels (T towards infinity)."""
+    for at_bound, bound, expected, remedy in (
+        (temperature <= LOWEST * 1.001, f"lower bound of the search, T = {LOWEST:g}", "frames on which the network makes mistakes",
+         "fit on a split that it was not trained on, and on more frames"),
+        (temperature >= HIGHEST / 1.001, f"upper bound of the search, T = {HIGHEST:g}", "a network whose logits tell something about "
+         "the labels", "train it further, or check that these labels are its classes"),
+    ):  # fmt: skip
+        if at_bound:
+            raise InputError(f"the validation NLL still falls at the {bound}", expected, remedy)
+
+
+def words(strengths: Strengths) -> str:
+    """``mu 1, lambda 100``."""
+    parts = [f"{name} {value:g}" for name, value in zip(("mu", "lambda"), strengths, strict=False)]
+    return ", ".join(parts) or Calibration.penalty
 
 
 @flushed_denormals()
 def scale_temperature(
     base: Path, config: FitConfig[TemperatureConfig], out: Path, *, device: str = "auto", say: Say = say
 ) -> Calibration:
-    """Fit the temperature of a model of either kind and write the same model with its calibration, in the place of one that is there
-    already; ``out`` may be ``base``.
+    """Fit the calibration of a model of either kind and write the same model with it, in the place of one that is there already;
+    ``out`` may be ``base``.
 
-    See :class:`segunc.posteriors.methods.Method`; InputError for no labelled pixel, NaN logits, or a best temperature at a bound.
+    See :class:`segunc.posteriors.methods.Method`; InputError for no labelled pixel, NaN logits, a best temperature at a bound, or a
+    penalty to choose and a single frame or fold.
     """
     settings = config.settings
     model, data = load_for_fitting(base, config, resolve_device(device))
     sample = sample_pixels(model, data, settings)
-    draws, pixels = sample.logits.shape[:2]
-    say(f"logits of {pixels:,} pixels of {sample.frames} frames, {draws} draws")
-    fitted = fit_temperature(sample.logits, sample.labels, sample.weights)
+    # A temperature of the one draw's logits is one of its mean, but for what float32 makes of small p.
+    of_logits = settings.kind == "scalar" and not model.bayesian
+    if not of_logits:
+        sample = sample._replace(logs=sample.logs.clamp_min(math.log(torch.finfo(torch.float32).tiny)))
+    frames, pixels = int(sample.frames[-1]) + 1, len(sample.labels)
+    draws = draws_of(branches_of(model.network, model.posterior), model.posterior, settings.draws)
+    say(f"mean of {draws} draws at {pixels:,} pixels of {frames} frames")
+    check_temperature(temperature := fit_temperature(sample))
+    strengths = settings.strengths()
+    held_out = held_out_nll(sample, strengths, settings.folds)
+    if len(strengths) > 1 and not held_out:
+        given = f"temperature.kind {settings.kind} on {frames} frames in {min(settings.folds, frames)} folds"
+        raise InputError(given, "two or more, each held out once", "choose scalar, or give more frames")
+    chosen = min(strengths[1:], key=lambda each: held_out[each], default=())
+    weight, bias = fit = fit_penalised(sample, temperature, chosen)
     calibration = Calibration(
-        **fitted._asdict(),
+        temperature=temperature if settings.kind == "scalar" else None,
         fitted_on=fitted_on(config, settings.split),
-        frames=sample.frames,
+        frames=frames,
         pixels=pixels,
+        nll_before=float(mean_nll(sample, IDENTITY)),
+        nll_after=float(mean_nll(sample, fit)),
         seed=settings.seed,
         draws=draws,
         base_sha256=model.sha256,
         posterior_sha256=model.posterior_sha256,
+        kind=settings.kind,
+        applies="logits" if of_logits else "mean",
+        weight=tuple(weight.flatten().tolist()) if chosen else (),
+        bias=tuple(bias.tolist()) if chosen else (),
+        penalty=words(chosen),
+        held_out={words(each): nll for each, nll in held_out.items()},
     )
     calibration.attach(base, config, out, METHOD.name, say)
-    nll = f"NLL {fitted.nll_before:.4f} at 1, {fitted.nll_after:.4f} now"
-    say(f"wrote {out}: temperature {fitted.temperature:.4f}, {nll}")
+    found = [f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"]
+    found += [
+        f"{held_out[each]:.4f} on frames held out ({words(each)})" for each in dict.fromkeys((chosen, ())) if held_out
+    ]
+    say(f"wrote {out}: {calibration}, {', '.join(found)}")
     return calibration
 
 

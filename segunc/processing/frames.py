@@ -128,7 +128,7 @@ class FrameProcess:
             return error
         if self.smoother is not None:
             means = self.smoother.update(frame, means)
-        return HostMaps(finish_maps(means, own, self.scores), near)
+        return HostMaps(finish_maps(means, own, self.scores, self.sampler.calibrator), near)
 
 
 def frame_seed(seed: int, name: str) -> int:

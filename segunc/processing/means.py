@@ -16,10 +16,10 @@ from torch import Tensor
 
 from segunc.affine.pools import JOBS, OF_PREDICTION, OF_SCORES
 from segunc.core.errors import InputError
-from segunc.sampling.frames import finish_frame
+from segunc.sampling.frames import calibrate, finish_frame
 from segunc.sampling.sampler import Sampler
 from segunc.scores import MEANS, SCORES
-from segunc.uncertainty import entropy_share
+from segunc.uncertainty import Calibrator, entropy_share
 
 NEEDED = "aleatoric"
 """The score that a sampler must return besides its probabilities."""
@@ -31,32 +31,40 @@ STRIDE = 32
 class FrameMeans:
     """What a frame's draws amount to, float32 at the size of the network's input."""
 
-    probabilities: Tensor  # [J, C, h, w], mean over draws; J is 1, or 3 where each of the JOBS has draws of its own
+    probabilities: Tensor  # [J, C, h, w], mean over draws, not calibrated; J is 1, or 3 where each of the JOBS has draws of its own
     aleatoric: Tensor  # [h, w], mean entropy of a draw divided by ln C
     others: dict[str, Tensor]  # [h, w] by name: the scores that do not follow from the two
 
 
 def sample_means(sampler: Sampler, image: Tensor, seed: int | None = None) -> FrameMeans:
     """The means of one image ``[1, 3, h, w]``, from draws of a seed; the sampler must return the score :data:`NEEDED`."""
-    result = sampler(image, keep_probabilities=True, seed=seed)
+    result = sampler(image, keep_probabilities=True, calibrated=False, seed=seed)
     assert result.probabilities is not None
     others = {name: maps[0] for name, maps in result.scores.items() if not MEANS.issuperset(SCORES[name].needs)}
-    by_job = [result.apart[OF_PREDICTION], result.probabilities, result.apart[OF_SCORES]] if result.apart else None
-    probabilities = torch.cat(by_job) if by_job else result.probabilities
-    return FrameMeans(probabilities, result.scores[NEEDED][0], others)
+    return FrameMeans(result.probabilities[0], result.scores[NEEDED][0], others)
 
 
-def finish_maps(means: FrameMeans, size: tuple[int, int], scores: Sequence[str]) -> dict[str, Tensor]:
-    """Prediction (uint8) and the scores named (float32) of a frame, each ``[H, W]`` of (height, width) ``size``."""
-    pools = means.probabilities[:, None]
-    decisive, confident, scored = pools if len(pools) > 1 else [pools[0]] * len(JOBS)
+def finish_maps(
+    means: FrameMeans, size: tuple[int, int], scores: Sequence[str], calibrator: Calibrator | None = None
+) -> dict[str, Tensor]:
+    """Prediction (uint8) and the scores named (float32) of a frame, each ``[H, W]`` of (height, width) ``size``; the calibrator is the
+    sampler's."""
+    decisive, confident, scored = means.probabilities[:, None].expand(len(JOBS), *([-1] * 4))
+    # float64: near zero, epistemic is a small difference of two entropies.
+    entropy = entropy_share(scored.double()).float()
     evidence = {
         "probabilities": confident,
-        **({} if decisive is confident else {OF_PREDICTION: decisive}),
-        # float64: near zero, epistemic is a small difference of two entropies.
-        "total entropy": entropy_share(scored.double()).float(),
+        **{
+            name: confident if torch.equal(mean, confident) else mean
+            for name, mean in ((OF_PREDICTION, decisive), (OF_SCORES, scored))
+            if len(means.probabilities) > 1
+        },
+        "calibrated entropy": entropy,
+        "total entropy": entropy,
         "expected entropy": means.aleatoric[None],
     }
+    if calibrator is not None:
+        evidence = calibrate(evidence, calibrator)
     derived = [SCORES[name] for name in scores if name not in means.others]
     others = {name: maps for name, maps in means.others.items() if name in scores}
     found = finish_frame(derived, evidence, size, ready=others)

@@ -2,13 +2,14 @@
 
 Sums are kept at the network's size. Then entropy and aleatoric are resized bilinearly to the frame, epistemic is their
 difference, and prediction and msp come from the resized mean probabilities: computing entropy from resized
-probabilities would mix neighbouring classes and write that into epistemic.
+probabilities would mix neighbouring classes and write that into epistemic. Mean probabilities are calibrated before
+they are resized, at the size at which calibrators are fitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -21,6 +22,7 @@ from segunc.affine.pools import OF_PREDICTION, OF_SCORES
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.scores import Score
+from segunc.uncertainty import Calibrator
 
 if TYPE_CHECKING:
     from segunc.sampling.sampler import Sampler
@@ -33,9 +35,6 @@ class Prediction:
     prediction: Tensor  # uint8 [n, H, W], the class of the largest mean probability
     scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
     probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
-    apart: Mapping[str, Tensor] = field(
-        default_factory=dict
-    )  # those of other pools, where there are any, at the network's size
 
 
 def sample_frames(
@@ -71,6 +70,19 @@ def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
     return torch.from_numpy(np.stack(resized)).float().div_(255.0)
 
 
+def calibrate(evidence: Mapping[str, Any], calibrator: Calibrator) -> dict[str, Any]:
+    """A frame's evidence with calibrated mean probabilities, and with all that is of the same draws: the entropy, and what decides the
+    prediction. Other pools keep what they have."""
+    mean = evidence["probabilities"]
+    found, entropy = calibrator(mean)
+    given = {"probabilities": found}
+    if evidence.get(OF_PREDICTION) is mean:
+        given[OF_PREDICTION] = found
+    if evidence.get(OF_SCORES, mean) is mean:
+        given["calibrated entropy"] = entropy
+    return {**evidence, **given}
+
+
 def finish_frame(
     scores: Iterable[Score],
     evidence: Mapping[str, Any],
@@ -92,7 +104,6 @@ def finish_frame(
         keep: the mean probabilities too.
     """
     probabilities: Tensor = evidence["probabilities"]
-    apart = {name: evidence[name][0] for name in (OF_PREDICTION, OF_SCORES) if keep and name in evidence}
     decisive = OF_PREDICTION if OF_PREDICTION in evidence else "probabilities"
     resize = size is not None and size != probabilities.shape[-2:]
     late = [score for score in scores if resize and score.resized == "evidence"]
@@ -106,7 +117,7 @@ def finish_frame(
         maps |= {score.name: score(evidence)[0].float() for score in late}
     if prediction is None or resize:
         prediction = evidence[decisive][0].max(0).indices.to(torch.uint8)
-    return Prediction(prediction, maps, probabilities[0] if keep else None, apart)
+    return Prediction(prediction, maps, probabilities[0] if keep else None)
 
 
 def _resized(planes: Any, size: tuple[int, int]) -> Any:

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from segunc.affine.branches import AnyPosterior, Branch, InputTransform, branches_of, draws_of
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
-from segunc.affine.pools import PooledDraws, pools_of
+from segunc.affine.pools import OF_PREDICTION, OF_SCORES, PooledDraws, pools_of
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.device import Precision
 from segunc.core.errors import InputError
 from segunc.sampling.density import FeatureDensity, beside, fit_remedy
 from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
-from segunc.sampling.frames import Prediction, finish_frame
+from segunc.sampling.frames import Prediction, calibrate, finish_frame
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.runner import BranchRunner, Pass
 from segunc.sampling.tail import PendingDraws, PooledSums, base_evidence, base_maps, choose_backend
@@ -39,7 +39,7 @@ from segunc.scores import (
     SUM,
     check_scores,
 )
-from segunc.uncertainty import ClassMaxLogits
+from segunc.uncertainty import Calibrator, ClassMaxLogits
 
 CHUNK_PIXELS = 1 << 19
 """Pixels of a batch on a CPU: with more, activations leave the cache between layers and every pass gets slower."""
@@ -106,6 +106,10 @@ class Sampler:
             ``bfloat16`` the weights are copied at the first frame: later changes to the network are not seen.
         scores: names of :data:`segunc.scores.SCORES`; further sums are kept only for those that need them.
         temperature: T, by which the logits of every draw, and of the base network, are divided before the softmax.
+        calibrator: of the mean over the draws. The mean probabilities, msp and entropy are of the calibrated mean, and so is
+            the prediction, which a calibrator of more than one number may change; aleatoric and epistemic are of the draws
+            as they are, so that entropy is no longer their sum, and the base network's scores, and those of logits, of
+            logits as they are.
         max_logit_statistics: of the training set, for standardized-max-logit.
         density: of features, for knn and other scores of features; it runs once for each frame, whatever the draws.
         total: of other scores, for anomaly; its parts are made, too.
@@ -130,6 +134,7 @@ class Sampler:
         precision: Precision = "float32",
         scores: Sequence[str] = DEFAULT_SCORES,
         temperature: float = 1.0,
+        calibrator: Calibrator | None = None,
         max_logit_statistics: ClassMaxLogits | None = None,
         density: FeatureDensity | None = None,
         total: ScoreTotal | None = None,
@@ -173,8 +178,8 @@ class Sampler:
         self._needs = {name for score in self._of_draws for name in score.needs}
         if not (temperature > 0 and math.isfinite(temperature)):
             raise InputError(f"temperature {temperature}", "a positive number", "1 changes nothing")
-        self.temperature, self.max_logit_statistics = temperature, max_logit_statistics
-        self.density = density
+        self.temperature, self.calibrator = temperature, calibrator
+        self.max_logit_statistics, self.density = max_logit_statistics, density
         self.seed, self.scope, self.chunk, self.precision = seed, scope, chunk, precision
         self.noise = NoiseSource(seed, scheme, self.draws)
         self.compiled = compiled
@@ -194,6 +199,7 @@ class Sampler:
         *,
         size: tuple[int, int] | None = None,
         keep_probabilities: bool = False,
+        calibrated: bool = True,
         seed: int | None = None,
     ) -> Prediction:
         """The maps of n frames of one size.
@@ -203,6 +209,9 @@ class Sampler:
             size: (height, width) of the maps; None for the network's input. Maps and mean probabilities are
                 resized bilinearly; prediction and msp come from the resized probabilities.
             keep_probabilities: also return the mean probabilities.
+            calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, J, C, h, w]``
+                with J = 1, or 3 where the jobs have draws of their own: what is blended over tiles or time is calibrated
+                after that.
             seed: of other draws for these frames alone; None for the sampler's own.
 
         Raises:
@@ -240,12 +249,14 @@ class Sampler:
         frames, evidence_of_features = [], of_features()
         for number, (of_frame, maps, extra) in enumerate(zip(sums, ready, both, strict=True)):
             prediction, evidence = of_frame.finish()
+            raw = [evidence[name][0] for name in (OF_PREDICTION, "probabilities", OF_SCORES) if name in evidence]
+            most_probable = None if self.calibrator is not None and not self.calibrator.scalar else prediction
+            if self.calibrator is not None:
+                evidence = calibrate(evidence, self.calibrator)
             evidence |= extra | {name: values[number, None] for name, values in evidence_of_features.items()}
-            frames.append(finish_frame(self._of_draws, evidence, size, prediction, maps, keep=keep_probabilities))
+            frame = finish_frame(self._of_draws, evidence, size, most_probable, maps, keep=keep_probabilities)
+            frames.append(frame if calibrated else replace(frame, probabilities=torch.stack(raw)))
         kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
-        apart = {
-            name: torch.stack([frame.apart[name] for frame in frames]) for name in frames[0].apart if keep_probabilities
-        }
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         if self._total is not None and self._sums:
             evidence = {SUM: self._total(maps)}
@@ -254,7 +265,6 @@ class Sampler:
             torch.stack([frame.prediction for frame in frames]),
             {name: maps[name] for name in self.scores},
             torch.stack(kept) if keep_probabilities else None,
-            apart,
         )
 
     def with_execution(self, *, chunk: int | None, group: int | None, compiled: bool) -> Sampler:

@@ -135,6 +135,7 @@ class DrawAccumulator:
         if len(p) == 1:
             p.fill_(1.0)  # but for rounding, which the stored code would show
         found = {"probabilities": p[None], "total entropy": total[None], "expected entropy": expected[None]}
+        found["calibrated entropy"] = found["total entropy"]  # until somebody calibrates
         if self.disagreement is not None:
             found |= self.disagreement.evidence(self.draws)
         if self.logit_sums is not None:

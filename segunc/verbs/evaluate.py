@@ -154,7 +154,13 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
     from segunc.evaluation.models import evaluate_model
     from segunc.posteriors.files import default_scores, load_model
     from segunc.scores import check_scores
-    from segunc.verbs.execution import choose_compilation, inputs_of_images, make_sampler, noise_record
+    from segunc.verbs.execution import (
+        calibration_record,
+        choose_compilation,
+        inputs_of_images,
+        make_sampler,
+        noise_record,
+    )
 
     corruption = None if options.corruption is None else Corruption.parse(options.corruption)
     if entry is None or not options.root:
@@ -178,7 +184,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         "method": model.posterior.method,
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
-        "temperature": sampler.temperature,
+        **calibration_record(sampler),
         "draws": sampler.draws,
         "seed": sampler.seed,
         "scheme": sampler.noise.scheme,

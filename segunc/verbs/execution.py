@@ -74,6 +74,13 @@ def noise_record(options: SamplingOptions) -> dict[str, Any]:
     return {} if given is None else {"alpha": list(given) if isinstance(given, tuple) else given}
 
 
+def calibration_record(sampler: Sampler) -> dict[str, Any]:
+    """What a run records of how probabilities are calibrated: T of the logits, and which calibrator acts on the mean, if any."""
+    calibrator = sampler.calibrator
+    of_mean = {"calibrator": str(calibrator), "calibrator_sha256": calibrator.sha256} if calibrator else {}
+    return {"temperature": sampler.temperature, **of_mean}
+
+
 def _check_scope(scope: str, model: Model) -> None:
     """Fail here, not at every frame."""
     if not model.bayesian:

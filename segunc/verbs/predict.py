@@ -32,7 +32,14 @@ from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
 from segunc.scores import FEATURE_DISTANCE, MAX_LOGIT_STATISTICS, SCORES, check_scores, first_shown, present_name
-from segunc.verbs.execution import Asked, Execution, choose_execution, make_sampler, noise_record
+from segunc.verbs.execution import (
+    Asked,
+    Execution,
+    calibration_record,
+    choose_execution,
+    make_sampler,
+    noise_record,
+)
 
 MOST_WRITERS = 8
 
@@ -295,7 +302,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         **job.sources[place].identity(),
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
-        "temperature": sampler.temperature,
+        **calibration_record(sampler),
         "max_logit_statistics_sha256": statistics.sha256 if statistics and by_statistics else None,
         **({"anomaly": model.anomaly.numbers()} if model.anomaly and "anomaly" in request.scores else {}),
         **({"features_sha256": model.features.bank.tensors_sha256} if sampler.density and model.features else {}),

@@ -94,6 +94,15 @@ def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_sam
     [
         (Calibration, {"temperature": 0.0}, "temperature 0.0"),
         (Calibration, {"temperature": "hot"}, "temperature hot"),
+        (Calibration, {"kind": "matrix"}, "kind matrix of the logits"),
+        (Calibration, {"kind": "vector"}, "kind vector of the logits"),
+        (Calibration, {"kind": "vector", "applies": "mean"}, "vector, temperature 1.5"),
+        (Calibration, {"kind": "vector", "applies": "mean", "temperature": None}, "weight is damaged.*2 numbers"),
+        (
+            Calibration,
+            {"kind": "dirichlet", "applies": "mean", "temperature": None, "weight": [1, 0, 0, 1]},
+            "bias is damaged",
+        ),
         (Calibration, {"format": 2}, "format 1"),
         (Calibration, {"surplus": 2}, "surplus"),
         (MaxLogitStatistics, {"std": [1.0, 0.0]}, "a standard deviation of 0.0"),
@@ -112,6 +121,45 @@ def test_damaged_files_are_one_clear_line(
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(InputError, match=said):
         load_model(tmp_path)
+
+
+def test_a_file_of_an_earlier_version_still_divides_the_logits(abnn: Path, tmp_path: Path) -> None:
+    copy_model(abnn, tmp_path)
+    path = tmp_path / Calibration.file
+    calibration(load_model(tmp_path)).write(tmp_path)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in content.items() if name not in Calibration.added}))
+    model = load_model(tmp_path)
+    assert (model.temperature, model.calibrator) == (1.5, None)
+    assert str(model.calibration) == "temperature 1.5000, of the logits"
+    path.write_text(json.dumps({name: value for name, value in content.items() if name != "applies"}))
+    with pytest.raises(InputError, match="applies"):
+        load_model(tmp_path)
+
+
+def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path) -> None:
+    copy_model(abnn, tmp_path)
+    for of_mean in (
+        replace(calibration(load_model(abnn)), applies="mean"),
+        replace(
+            calibration(load_model(abnn)),
+            **{
+                "applies": "mean",
+                "kind": "dirichlet",
+                "temperature": None,
+                "bias": (0.5, -0.5),
+                "penalty": "mu 1, lambda 1",
+            },
+            weight=(1.0, 0.25, -0.25, 1.0),
+        ),
+    ):
+        of_mean.write(tmp_path)
+        model = load_model(tmp_path)
+        assert model.calibration == of_mean
+        assert model.temperature == 1.0
+        assert model.calibrator == of_mean.calibrator
+        assert model.fitted(["entropy"])["calibrator"] == of_mean.calibrator
+    assert str(of_mean) == "dirichlet of 2 classes, of the mean"
 
 
 def test_a_deterministic_model_does_not_go_into_the_folder_of_a_bayesian_one(

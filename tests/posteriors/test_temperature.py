@@ -1,4 +1,4 @@
-"""The fitted temperature against scipy's scalar minimiser and known temperatures; the sampled pixels against the sampler."""
+"""The fitted calibration against scipy's minimisers and known distortions; the sampled pixels against the sampler."""
 
 from __future__ import annotations
 
@@ -11,82 +11,178 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax
 from torch import Tensor
 
-import segunc.posteriors.temperature as module
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.posteriors.files import load_model
 from segunc.posteriors.fitting import frames_as_seen
-from segunc.posteriors.temperature import TemperatureConfig, fit_temperature, mean_nll, sample_pixels
+from segunc.posteriors.temperature import (
+    IDENTITY,
+    Fit,
+    PixelSample,
+    TemperatureConfig,
+    check_temperature,
+    fit_penalised,
+    fit_temperature,
+    held_out_nll,
+    mean_nll,
+    sample_pixels,
+    scale_temperature,
+)
 from segunc.sampling import Sampler
+from segunc.training.config import FitConfig
+from segunc.uncertainty import calibrated
 from tests.data import miniatures
 from tests.posteriors.test_attachments import SMALL
 from tests.training.overconfident import save_abnn
 
 
-def synthetic(draws: int, pixels: int, classes: int, temperature: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Logits ``[S, P, C]`` around shared ones, and labels drawn from their mean prediction at a temperature."""
+def synthetic(pixels: int, classes: int, fit: Fit, seed: int, draws: int = 4, frames: int = 10) -> PixelSample:
+    """The mean prediction of draws, and labels drawn from what a calibration makes of it."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(1, pixels, classes, generator=generator) * 4
-    logits = logits + torch.randn(draws, pixels, classes, generator=generator) * (0.5 if draws > 1 else 0.0)
-    mean = (logits.double() / temperature).softmax(2).mean(0)
-    return logits, torch.multinomial(mean, 1, generator=generator)[:, 0]
+    logits = logits + torch.randn(draws, pixels, classes, generator=generator) * 0.5
+    logs = logits.double().softmax(2).mean(0).log()
+    labels = torch.multinomial(calibrated(logs, *fit).exp(), 1, generator=generator)[:, 0]
+    return PixelSample(logs, labels, torch.ones(pixels, dtype=torch.float64), torch.arange(pixels) * frames // pixels)
 
 
-def numpy_nll(logits: Tensor, labels: Tensor, temperature: float) -> float:
-    scaled = logits.double().numpy() / temperature
-    chosen = np.take_along_axis(scaled, labels.numpy()[None, :, None], 2)[..., 0]
-    likelihood = logsumexp(chosen - logsumexp(scaled, axis=2), axis=0) - math.log(len(scaled))
-    return float(-likelihood.mean())
+def scalar(temperature: float) -> Fit:
+    return torch.tensor(1 / temperature, dtype=torch.float64), IDENTITY[1]
 
 
-@pytest.mark.parametrize(("draws", "temperature"), [(1, 0.6), (1, 3.0), (6, 1.0), (6, 2.2)])
-def test_the_temperature_is_that_of_scipy_and_near_the_one_of_the_labels(draws: int, temperature: float) -> None:
-    logits, labels = synthetic(draws, 20_000, 7, temperature, seed=draws)
-    fit = fit_temperature(logits, labels)
-    best = minimize_scalar(lambda t: numpy_nll(logits, labels, math.exp(t)), bounds=(-3, 3), options={"xatol": 1e-9})
-    assert fit.temperature == pytest.approx(math.exp(best.x), rel=1e-5)
-    assert fit.temperature == pytest.approx(temperature, rel=0.05)
-    assert fit.nll_before == pytest.approx(numpy_nll(logits, labels, 1.0), rel=1e-9)
-    assert fit.nll_after == pytest.approx(best.fun, rel=1e-9)
-    assert fit.nll_after <= fit.nll_before
+def distortion(classes: int) -> Fit:
+    """A matrix that mixes each class with the next, and intercepts."""
+    weight = 0.6 * torch.eye(classes, dtype=torch.float64) + 0.2 * torch.eye(classes, dtype=torch.float64).roll(1, 1)
+    return weight, torch.linspace(-1, 1, classes, dtype=torch.float64)
+
+
+def numpy_nll(sample: PixelSample, weight: np.ndarray, bias: np.ndarray | float = 0.0) -> float:
+    """Of a matrix."""
+    found = log_softmax(sample.logs.numpy() @ weight.T + bias, axis=1)
+    return -float(
+        np.average(np.take_along_axis(found, sample.labels.numpy()[:, None], 1)[:, 0], weights=sample.weights)
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 3.0])
+def test_the_temperature_is_that_of_scipy_and_near_the_one_of_the_labels(temperature: float) -> None:
+    sample = synthetic(20_000, 7, scalar(temperature), seed=1)
+    eye = np.eye(7)
+    best = minimize_scalar(lambda t: numpy_nll(sample, eye / math.exp(t)), bounds=(-3, 3), options={"xatol": 1e-9})
+    found = fit_temperature(sample)
+    assert found == pytest.approx(math.exp(best.x), rel=1e-5)
+    assert found == pytest.approx(temperature, rel=0.05)
+    assert float(mean_nll(sample, scalar(found))) == pytest.approx(best.fun, rel=1e-9)
+    assert float(mean_nll(sample, IDENTITY)) == pytest.approx(numpy_nll(sample, eye), rel=1e-9)
+    assert fit_penalised(sample, found, ()) == scalar(found)
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(1, 4), st.integers(2, 6), st.floats(0.3, 5.0), st.integers(0, 1000))
-def test_scaled_logits_scale_the_temperature(draws: int, classes: int, factor: float, seed: int) -> None:
-    logits, labels = synthetic(draws, 400, classes, 1.5, seed)
-    plain, scaled = fit_temperature(logits.double(), labels), fit_temperature(logits.double() * factor, labels)
-    assert scaled.temperature == pytest.approx(plain.temperature * factor, rel=1e-4)
+@given(st.integers(2, 6), st.floats(0.3, 3.0), st.integers(0, 1000))
+def test_scaled_logarithms_scale_the_temperature(classes: int, factor: float, seed: int) -> None:
+    sample = synthetic(400, classes, scalar(1.5), seed)
+    scaled = sample._replace(logs=sample.logs * factor)
+    assert fit_temperature(scaled) == pytest.approx(fit_temperature(sample) * factor, rel=1e-4)
 
 
-def test_weights_are_repeated_pixels_and_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, labels = synthetic(3, 300, 5, 1.4, seed=0)
+def test_weights_are_repeated_pixels() -> None:
+    sample = synthetic(300, 5, scalar(1.4), seed=0)
     repeats = torch.arange(300) % 3 + 1
-    weighted = fit_temperature(logits, labels, repeats.double())
-    repeated = fit_temperature(logits.repeat_interleave(repeats, 1), labels.repeat_interleave(repeats))
-    assert weighted.temperature == pytest.approx(repeated.temperature, rel=1e-6)
-    assert weighted.temperature != pytest.approx(fit_temperature(logits, labels).temperature, rel=1e-3)
-    whole = mean_nll(logits, labels, repeats.double(), torch.tensor(0.3))
-    monkeypatch.setattr(module, "BLOCK_NUMBERS", 3 * 5 * 7)
-    torch.testing.assert_close(mean_nll(logits, labels, repeats.double(), torch.tensor(0.3)), whole)
-    again = fit_temperature(logits, labels, repeats.double())
-    assert again.temperature == pytest.approx(weighted.temperature, rel=1e-6)
+    weighted, repeated = (
+        sample._replace(weights=repeats.double()),
+        PixelSample(*(p.repeat_interleave(repeats, 0) for p in sample)),
+    )
+    for strengths in ((), (0.1,), (0.1, 0.1)):
+        for first, second in zip(*(fit_penalised(s, 1.4, strengths) for s in (weighted, repeated)), strict=True):
+            torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-4)
+    assert fit_temperature(weighted) == pytest.approx(fit_temperature(repeated), rel=1e-6)
+    assert fit_temperature(weighted) != pytest.approx(fit_temperature(sample), rel=1e-3)
+
+
+@pytest.mark.parametrize("strengths", [(0.3,), (0.3, 2.0)])
+def test_what_is_minimised_is_nll_and_penalty(strengths: tuple[float, ...]) -> None:
+    """Against scipy on the formula of the docstring, written out."""
+    sample, classes = synthetic(500, 3, distortion(3), seed=2), 3
+
+    def loss(x: np.ndarray) -> float:
+        bias, rest = x[:classes], x[classes:]
+        weight = np.diag(rest) if len(strengths) == 1 else rest.reshape(classes, classes)
+        penalty = strengths[0] * sum(bias[i] ** 2 + (weight[i, i] - 0.5) ** 2 for i in range(classes)) / classes
+        if len(strengths) > 1:
+            penalty += strengths[1] * sum(weight[i, j] ** 2 for i in range(3) for j in range(3) if i != j) / 6
+        return numpy_nll(sample, weight, bias) + penalty
+
+    size = classes + classes ** len(strengths)
+    best = minimize(loss, np.full(size, 0.1), method="BFGS", options={"gtol": 1e-7})
+    weight, bias = fit_penalised(sample, 2.0, strengths)
+    assert loss(np.concatenate([bias.numpy(), weight.flatten().numpy()])) == pytest.approx(best.fun, abs=1e-7)
+    np.testing.assert_allclose(weight.flatten().numpy(), best.x[classes:], atol=2e-3)
+
+
+def test_a_known_distortion_comes_back_and_frames_held_out_say_so() -> None:
+    true = distortion(4)
+    sample = synthetic(8000, 4, true, seed=3)
+    weight, bias = fit_penalised(sample, fit_temperature(sample), (1e-4, 1e-4))
+    # A row and a constant added to all of W and b change nothing.
+    torch.testing.assert_close(weight - weight.mean(0), true[0] - true[0].mean(0), rtol=0, atol=0.05)
+    torch.testing.assert_close(bias - bias.mean(), true[1] - true[1].mean(), rtol=0, atol=0.15)
+    found = held_out_nll(sample, [(), (0.1,), (0.1, 0.1)], folds=2)
+    assert found[(0.1, 0.1)] < found[(0.1,)] - 0.005 < found[()] - 0.02
+    assert found[(0.1, 0.1)] == pytest.approx(float(mean_nll(sample, true)), abs=0.02)
+
+
+def test_noise_asks_for_a_strong_penalty_which_falls_back_on_the_temperature() -> None:
+    sample = synthetic(300, 5, scalar(2.0), seed=4)
+    found = held_out_nll(sample, [(), (1e4, 1e4), (1e-3, 1e-3)], folds=3)
+    assert found[(1e4, 1e4)] < found[(1e-3, 1e-3)] - 0.01
+    assert found[(1e4, 1e4)] == pytest.approx(found[()], abs=2e-3)
+
+
+def test_what_is_held_out_are_whole_blocks_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frame by frame a rule of its own: whoever has seen a frame knows it, and its neighbours say nothing."""
+    sample = synthetic(60, 3, scalar(1.0), seed=5, frames=6)
+    seen: list[list[int]] = []
+
+    def fit(rest: PixelSample) -> float:
+        seen.append(rest.frames.unique().tolist())
+        return fit_temperature(rest)
+
+    monkeypatch.setattr("segunc.posteriors.temperature.fit_temperature", fit)
+    found = held_out_nll(sample, [()], folds=3)
+    assert seen == [[2, 3, 4, 5], [0, 1, 4, 5], [0, 1, 2, 3]]
+    parts = [sample.where(torch.isin(sample.frames, torch.tensor(rest))) for rest in seen]
+    out = [sample.where(~torch.isin(sample.frames, torch.tensor(rest))) for rest in seen]
+    expected = np.mean([float(mean_nll(o, scalar(fit_temperature(p)))) for p, o in zip(parts, out, strict=True)])
+    assert found[()] == pytest.approx(expected)
+    assert held_out_nll(sample, [()], folds=1) == {}
+    assert held_out_nll(sample.where(sample.frames == 0), [()], folds=5) == {}
+
+
+@pytest.mark.parametrize("strengths", [(0.1,), (0.1, 0.1)])
+def test_a_class_without_pixels_stays_near_its_temperature(strengths: tuple[float, ...]) -> None:
+    sample = synthetic(3000, 5, scalar(1.5), seed=6)
+    sample = sample.where(sample.labels != 4)
+    weight, bias = fit_penalised(sample, fit_temperature(sample), strengths)
+    assert float((weight.diagonal() if weight.dim() == 2 else weight)[4]) < 2.0
+    assert float(bias.abs().max()) < 2.0
 
 
 def test_a_temperature_at_a_bound_is_refused() -> None:
-    logits, labels = synthetic(1, 500, 5, 1.0, seed=0)
-    with pytest.raises(InputError, match="lower bound"):
-        fit_temperature(logits, logits[0].argmax(1))
-    with pytest.raises(InputError, match="upper bound"):
-        fit_temperature(logits * 50, torch.randint(0, 5, (500,), generator=torch.Generator().manual_seed(1)))
-    with pytest.raises(InputError, match="lower bound"):
-        fit_temperature(torch.zeros_like(logits), labels)
+    sample = synthetic(500, 5, scalar(1.0), seed=0)
+    chance = torch.randint(0, 5, (500,), generator=torch.Generator().manual_seed(1))
+    for changed, said in (
+        (sample._replace(labels=sample.logs.argmax(1)), "lower bound"),
+        (sample._replace(logs=sample.logs * 50, labels=chance), "upper bound"),
+        (sample._replace(logs=torch.zeros_like(sample.logs)), "lower bound"),
+    ):
+        with pytest.raises(InputError, match=said):
+            check_temperature(fit_temperature(changed))
 
 
 @pytest.fixture(scope="module")
@@ -101,23 +197,24 @@ def camvid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "abnn", miniatures.camvid(root / "data", {"val": 3})
 
 
+def pooled(sampler: Sampler, image: Tensor, truth: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Mean probabilities ``[P, C]`` and labels ``[P]`` of the labelled pixels of a frame."""
+    labels = torch.from_numpy(truth.astype(np.int64)).flatten()
+    probabilities = sampler(image, keep_probabilities=True).probabilities
+    assert probabilities is not None
+    return probabilities[0].flatten(1).T[labels != 255], labels[labels != 255]
+
+
 def test_sampled_pixels_have_the_mean_prediction_of_the_sampler(camvid: tuple[Path, Path]) -> None:
     model = load_model(camvid[0])
     data = SegmentationDataModule("camvid", str(camvid[1]))
     every = sample_pixels(model, data, TemperatureConfig(frames=0, pixels=10**6, draws=4, seed=5))
     sampler = Sampler(model.network, model.posterior, draws=4, seed=5)
-    expected, labels = [], []
-    for _, image, truth in frames_as_seen(model, data, "val", 0, "test"):
-        assert tuple(image.shape[-2:]) == (72, 96)
-        labelled = torch.from_numpy(truth.astype(np.int64)).flatten()
-        probabilities = sampler(image, keep_probabilities=True).probabilities
-        assert probabilities is not None
-        expected.append(probabilities[0].flatten(1).T[labelled != 255])
-        labels.append(labelled[labelled != 255])
-    assert every.frames == 3
-    assert torch.equal(every.labels, torch.cat(labels))
+    found = [pooled(sampler, image, truth) for _, image, truth in frames_as_seen(model, data, "val", 0, "test")]
+    assert every.frames.unique().tolist() == [0, 1, 2]
+    assert torch.equal(every.labels, torch.cat([labels for _, labels in found]))
     assert torch.equal(every.weights, torch.ones(len(every.labels), dtype=torch.float64))
-    torch.testing.assert_close(every.logits.softmax(2).mean(0), torch.cat(expected), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(every.logs.exp().float(), torch.cat([p for p, _ in found]), rtol=1e-4, atol=1e-5)
 
 
 def test_a_sample_is_of_those_pixels_stands_for_all_and_depends_on_its_seed_alone(camvid: tuple[Path, Path]) -> None:
@@ -125,12 +222,41 @@ def test_a_sample_is_of_those_pixels_stands_for_all_and_depends_on_its_seed_alon
     data = SegmentationDataModule("camvid", str(camvid[1]))
     settings = TemperatureConfig(frames=1, pixels=30, draws=2, seed=1)
     first, again = sample_pixels(model, data, settings), sample_pixels(model, data, settings)
-    assert torch.equal(first.logits, again.logits)
+    assert torch.equal(first.logs, again.logs)
     other = sample_pixels(model, data, replace(settings, seed=2))
     assert not torch.equal(first.labels, other.labels)
     every = sample_pixels(model, data, replace(settings, pixels=10**6))
-    assert first.logits.shape == (2, 30, 11)
+    assert first.logs.shape == (30, 11)
     assert float(first.weights.sum()) == pytest.approx(len(every.labels))
     for pixel in range(30):
-        same = (every.logits == first.logits[:, pixel : pixel + 1]).all(2).all(0)
+        same = (every.logs == first.logs[pixel]).all(1)
         assert bool((same & (every.labels == first.labels[pixel])).any())
+
+
+@pytest.mark.parametrize("kind", ["vector", "dirichlet"])
+def test_what_is_written_is_what_the_sampler_applies(
+    camvid: tuple[Path, Path], tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The NLL of all pixels through the sampler is the one in the record, and a single frame cannot be held out."""
+    monkeypatch.setattr("segunc.posteriors.temperature.check_temperature", lambda _: None)  # an untrained network
+    penalties = [1.0, 0.1] if kind == "vector" else [100.0]
+    values = TemperatureConfig(kind=kind, frames=2, pixels=10**6, draws=2, folds=2, penalties=penalties)  # type: ignore[arg-type]
+    config = FitConfig(values, {"dataset": "camvid", "root": str(camvid[1])})
+    said: list[str] = []
+    record = scale_temperature(camvid[0], config, tmp_path, device="cpu", say=said.append)
+    model = load_model(tmp_path)
+    assert model.calibration == record
+    assert (record.kind, record.applies, record.temperature) == (kind, "mean", None)
+    assert record.penalty == min(list(record.held_out)[1:], key=lambda name: record.held_out[name])
+    assert f"{record.held_out[record.penalty]:.4f} on frames held out ({record.penalty})" in said[-1]
+    assert record.nll_after < record.nll_before
+    sampler = Sampler(model.network, model.posterior, draws=2, **model.fitted(("msp",)), scores=("msp",))
+    data = SegmentationDataModule("camvid", str(camvid[1]))
+    found = [pooled(sampler, image, truth) for _, image, truth in frames_as_seen(model, data, "val", 2, "test")]
+    p, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
+    nll = -float(p.double().gather(1, labels[:, None]).log().mean())
+    assert nll == pytest.approx(record.nll_after, rel=1e-4)
+    with pytest.raises(InputError, match=f"temperature.kind {kind} on 1 frames in 1 folds"):
+        scale_temperature(
+            camvid[0], replace(config, settings=replace(values, frames=1)), tmp_path, device="cpu", say=said.append
+        )

@@ -12,6 +12,7 @@ from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
 from segunc.processing.means import Tiling, finish_maps, sample_means
 from segunc.sampling import Sampler
+from segunc.uncertainty import Calibrator
 from tests.affine.networks import small_network
 from tests.sampling.plain import posterior_of
 from tests.sampling.test_engine import ConvolutionRows
@@ -92,6 +93,29 @@ def test_blended_tiles_keep_the_jobs_apart() -> None:
     for score in scores:
         torch.testing.assert_close(whole[score], at_once.scores[score][0], atol=1e-6, rtol=1e-5)
         assert float((tiled[score] - whole[score]).abs().mean()) < 0.02
+
+
+@pytest.mark.parametrize("calibrator", [Calibrator((0.5,)), Calibrator((0.5, 1.0, 2.0, 1.0), (0.0, 4.0, 0.0, 0.0))])
+@pytest.mark.parametrize("alphas", [ALPHAS, (0.0, 0.0, 0.4), (0.0, 0.1, 0.1)])
+def test_a_calibrator_acts_on_the_draws_of_the_probabilities(alphas: tuple[float, ...], calibrator: Calibrator) -> None:
+    network = small_network()
+    posterior = members_of(network, alphas)
+    raw, found = (
+        Sampler(network, posterior, draws=6, scores=SCORES, **given) for given in ({}, {"calibrator": calibrator})
+    )
+    image = IMAGES[:1]
+    before, after = raw(image, keep_probabilities=True), found(image, keep_probabilities=True)
+    expected, entropy = calibrator(before.probabilities)
+    torch.testing.assert_close(after.probabilities, expected)
+    same = alphas[1] == alphas[2]
+    torch.testing.assert_close(after.scores["entropy"], entropy if same else before.scores["entropy"])
+    torch.testing.assert_close(after.scores["epistemic"], before.scores["epistemic"])
+    decided = expected.argmax(1) if alphas[0] == alphas[1] else before.prediction.long()
+    assert torch.equal(after.prediction.long(), decided)
+    blended = finish_maps(sample_means(found, image), (20, 28), SCORES[:4], calibrator)
+    for score in ("msp", "entropy", "epistemic"):
+        torch.testing.assert_close(blended[score], after.scores[score][0], atol=1e-6, rtol=1e-5)
+    assert torch.equal(blended["prediction"], after.prediction[0])
 
 
 def test_statistics_belong_to_a_job_and_survive_the_disk() -> None:

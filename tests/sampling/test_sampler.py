@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.functional import interpolate
 
 from segunc.affine.draws import AffineLayout
 from segunc.core.errors import InputError, NotFiniteError
@@ -21,7 +22,14 @@ from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.sampling import Prediction, Sampler
 from segunc.sampling.runner import draw_logits
 from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES
-from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax, standardized_max_logit
+from segunc.uncertainty import (
+    Calibrator,
+    energy,
+    entropy_from_probabilities,
+    max_logit,
+    max_softmax,
+    standardized_max_logit,
+)
 from tests.affine.networks import Pixelwise, SequenceFirst, randomise, small_network
 from tests.sampling.plain import assert_maps_of_a_plain_loop, assert_mean_of, posterior_of
 from tests.scores.stacked import PURE
@@ -57,6 +65,100 @@ def test_maps_are_those_of_the_draws_one_by_one(members: int, temperature: float
     for name, values in expected.items():
         torch.testing.assert_close(result.scores[name], values, rtol=1e-4, atol=1e-5, msg=name)
     assert float(result.scores["epistemic"].mean()) > 1e-5
+
+
+CALIBRATORS = (
+    Calibrator((1 / 1.7,)),
+    Calibrator((0.6, 1.2, 0.9, 0.2), (0.5, -1.0, 0.0, 2.0)),
+    Calibrator(
+        tuple((0.8 * torch.eye(4) + 0.1 * torch.arange(16).view(4, 4).cos()).flatten().tolist()), (0.5, -1.0, 0.0, 2.0)
+    ),
+)
+
+
+def dense(calibrator: Calibrator, p: torch.Tensor) -> torch.Tensor:
+    """What a calibrator makes of probabilities ``[..., C]`` float64, written out with a matrix."""
+    count = len(calibrator.weight)
+    eye = torch.eye(p.shape[-1], dtype=torch.float64)
+    weight = torch.tensor(calibrator.weight, dtype=torch.float64)
+    matrix = weight.view(4, 4) if count == 16 else eye * weight
+    z = p.log() @ matrix.T + torch.tensor(calibrator.bias or [0.0], dtype=torch.float64)
+    return z.exp() / z.exp().sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS, ids=str)
+@pytest.mark.parametrize("size", [None, (37, 51)])
+def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(
+    calibrator: Calibrator, size: tuple[int, int] | None
+) -> None:
+    network, posterior = model()
+    names = [
+        name
+        for name, score in SCORES.items()
+        if not {*FEATURES, "max-logit statistics", "sum of scores"} & {*score.needs}
+    ]
+    plain, found = (
+        Sampler(network, posterior, draws=6, seed=3, scores=names, calibrator=c)(
+            IMAGES, size=size, keep_probabilities=True
+        )
+        for c in (None, calibrator)
+    )
+    for name in set(names) - {"msp", "entropy"}:
+        assert torch.equal(found.scores[name], plain.scores[name]), name
+    p = torch.stack([z.double().softmax(1) for z in draw_logits(network, posterior, IMAGES, 6, 3)]).mean(0)
+    expected = dense(calibrator, p.movedim(1, -1)).movedim(-1, 1)
+    entropy = entropy_from_probabilities(expected) / math.log(4)
+    if size is not None:
+        expected = interpolate(expected, size, mode="bilinear", align_corners=False)
+        entropy = interpolate(entropy[None], size, mode="bilinear", align_corners=False)[0]
+    torch.testing.assert_close(found.probabilities, expected.float(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found.scores["entropy"], entropy.float(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found.scores["msp"], max_softmax(found.probabilities))
+    moved = not torch.equal(found.prediction, plain.prediction)
+    assert (
+        float(
+            (found.probabilities.amax(1) - found.probabilities.gather(1, found.prediction.long()[:, None])[:, 0]).max()
+        )
+        == 0
+    )
+    assert moved or calibrator.scalar
+    assert size is not None or not (moved and calibrator.scalar)
+
+
+def test_a_temperature_of_the_one_draws_mean_is_that_of_its_logits() -> None:
+    network = small_network()
+    names = ["msp", "entropy", "deterministic-msp", "deterministic-entropy"]
+    for temperature in (0.4, 1.0, 3.0):
+        inside = Sampler(network, scores=names, temperature=temperature)(IMAGES, keep_probabilities=True)
+        pooled = Sampler(network, scores=names, calibrator=Calibrator((1 / temperature,)))(
+            IMAGES, keep_probabilities=True
+        )
+        torch.testing.assert_close(pooled.probabilities, inside.probabilities, rtol=1e-5, atol=1e-7)
+        for name in names[:2]:
+            torch.testing.assert_close(pooled.scores[name], inside.scores[name], rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(
+                inside.scores[name], inside.scores[f"deterministic-{name}"], rtol=1e-5, atol=1e-6
+            )
+        assert torch.equal(pooled.prediction, inside.prediction)
+
+
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sharpening calibrator puts the entropy below the aleatoric one: their difference would be negative."""
+    monkeypatch.setattr("segunc.sampling.sampler.choose_backend", lambda device: (backend, ""))
+    sharp = Calibrator((5.0,))
+    found = Sampler(*model(), draws=4, calibrator=sharp)(IMAGES).scores
+    raw = Sampler(*model(), draws=4)(IMAGES).scores
+    assert bool((found["entropy"] < found["aleatoric"]).any())
+    assert torch.equal(found["epistemic"], raw["epistemic"])
+    assert float(found["epistemic"].min()) >= 0 < float(found["epistemic"].max())
+
+
+def test_a_calibrator_of_other_classes_is_refused() -> None:
+    with pytest.raises(InputError, match="vector of 2 classes for probabilities of 4"):
+        Sampler(*model(), draws=2, calibrator=Calibrator((1.0, 1.0), (0.0, 0.0)))(IMAGES)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 6])
