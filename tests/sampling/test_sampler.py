@@ -70,7 +70,9 @@ def test_maps_are_those_of_the_draws_one_by_one(members: int, temperature: float
 CALIBRATORS = (
     Calibrator((1 / 1.7,)),
     Calibrator((0.6, 1.2, 0.9, 0.2), (0.5, -1.0, 0.0, 2.0)),
-    Calibrator(tuple((0.8 * torch.eye(4) + 0.1 * torch.arange(16).view(4, 4).cos()).flatten().tolist()), (0.5, -1.0, 0.0, 2.0)),
+    Calibrator(
+        tuple((0.8 * torch.eye(4) + 0.1 * torch.arange(16).view(4, 4).cos()).flatten().tolist()), (0.5, -1.0, 0.0, 2.0)
+    ),
 )
 
 
@@ -86,11 +88,19 @@ def dense(calibrator: Calibrator, p: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=str)
 @pytest.mark.parametrize("size", [None, (37, 51)])
-def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(calibrator: Calibrator, size: tuple[int, int] | None) -> None:
+def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(
+    calibrator: Calibrator, size: tuple[int, int] | None
+) -> None:
     network, posterior = model()
-    names = [name for name, score in SCORES.items() if not {*FEATURES, "max-logit statistics", "sum of scores"} & {*score.needs}]
+    names = [
+        name
+        for name, score in SCORES.items()
+        if not {*FEATURES, "max-logit statistics", "sum of scores"} & {*score.needs}
+    ]
     plain, found = (
-        Sampler(network, posterior, draws=6, seed=3, scores=names, calibrator=c)(IMAGES, size=size, keep_probabilities=True)
+        Sampler(network, posterior, draws=6, seed=3, scores=names, calibrator=c)(
+            IMAGES, size=size, keep_probabilities=True
+        )
         for c in (None, calibrator)
     )
     for name in set(names) - {"msp", "entropy"}:
@@ -105,7 +115,12 @@ def test_a_calibrator_acts_on_the_mean_and_not_on_the_draws(calibrator: Calibrat
     torch.testing.assert_close(found.scores["entropy"], entropy.float(), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(found.scores["msp"], max_softmax(found.probabilities))
     moved = not torch.equal(found.prediction, plain.prediction)
-    assert float((found.probabilities.amax(1) - found.probabilities.gather(1, found.prediction.long()[:, None])[:, 0]).max()) == 0
+    assert (
+        float(
+            (found.probabilities.amax(1) - found.probabilities.gather(1, found.prediction.long()[:, None])[:, 0]).max()
+        )
+        == 0
+    )
     assert moved or calibrator.scalar
     assert size is not None or not (moved and calibrator.scalar)
 
@@ -115,16 +130,22 @@ def test_a_temperature_of_the_one_draws_mean_is_that_of_its_logits() -> None:
     names = ["msp", "entropy", "deterministic-msp", "deterministic-entropy"]
     for temperature in (0.4, 1.0, 3.0):
         inside = Sampler(network, scores=names, temperature=temperature)(IMAGES, keep_probabilities=True)
-        pooled = Sampler(network, scores=names, calibrator=Calibrator((1 / temperature,)))(IMAGES, keep_probabilities=True)
+        pooled = Sampler(network, scores=names, calibrator=Calibrator((1 / temperature,)))(
+            IMAGES, keep_probabilities=True
+        )
         torch.testing.assert_close(pooled.probabilities, inside.probabilities, rtol=1e-5, atol=1e-7)
         for name in names[:2]:
             torch.testing.assert_close(pooled.scores[name], inside.scores[name], rtol=1e-5, atol=1e-6)
-            torch.testing.assert_close(inside.scores[name], inside.scores[f"deterministic-{name}"], rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(
+                inside.scores[name], inside.scores[f"deterministic-{name}"], rtol=1e-5, atol=1e-6
+            )
         assert torch.equal(pooled.prediction, inside.prediction)
 
 
 @pytest.mark.parametrize("backend", ["reference", "native"])
-def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epistemic_is_never_negative_and_the_same_with_any_calibrator(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A sharpening calibrator puts the entropy below the aleatoric one: their difference would be negative."""
     monkeypatch.setattr("segunc.sampling.sampler.choose_backend", lambda device: (backend, ""))
     sharp = Calibrator((5.0,))
