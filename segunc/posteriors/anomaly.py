@@ -276,7 +276,7 @@ def fit_sum(
     total = ScoreSum(
         parts, chosen.weights, scales, Surprise.of(weighted_sum(known, chosen.weights, scales)), found,
         fitted_on(config, "val"), frames, draws, model.temperature, model.sha256, model.posterior_sha256, bank,
-        model.calibrator_sha256,
+        model.calibrator.sha256 if model.calibrator else None,
     )  # fmt: skip
     total.attach(base, config, out, METHOD.name, say)
     of = f", average precision {found[chosen.words(names)]:.3f} on pasted anomalies" if found else ""

@@ -63,16 +63,13 @@ class Model:
     @property
     def temperature(self) -> float:
         """T, by which logits are divided before the softmax; 1 for a model that was not calibrated, or whose mean is."""
-        return 1.0 if self.calibration is None else self.calibration.of_logits or 1.0
+        found = self.calibration
+        return found.temperature or 1.0 if found and found.applies == "logits" else 1.0
 
     @property
     def calibrator(self) -> Calibrator | None:
         """Of the mean over the draws; None for a model that was not calibrated, or whose logits are."""
         return None if self.calibration is None else self.calibration.calibrator
-
-    @property
-    def calibrator_sha256(self) -> str | None:
-        return None if self.calibrator is None else self.calibrator.sha256
 
     @property
     def networks(self) -> list[SegmentationNetwork]:
@@ -146,7 +143,7 @@ def load_model(folder: Path | str) -> Model:
     model.features = read_features(folder, model.sha256)
     bank = model.features and model.features.bank.tensors_sha256
     hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
-    hashes["calibrator_sha256"] = model.calibrator_sha256
+    hashes["calibrator_sha256"] = model.calibrator.sha256 if model.calibrator else None
     model.anomaly = ScoreSum.read(folder, model.temperature, bank, **hashes)
     return model
 

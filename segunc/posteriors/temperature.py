@@ -48,6 +48,7 @@ LOWEST, HIGHEST = 0.05, 20.0
 """Temperatures between which the best is sought; networks in use lie in 0.5 to 5."""
 GRID = 13
 Kind = Literal["scalar", "vector", "dirichlet"]
+ALONE = "temperature alone"  # in the place of a penalty
 Strengths = tuple[float, ...]
 """Of the penalty: none (a temperature), mu (vector scaling), or mu and lambda (Dirichlet calibration)."""
 
@@ -60,14 +61,8 @@ class Calibration(Attachment):
     what: ClassVar[str] = "calibration"
     outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
     added: ClassVar[Mapping[str, Any]] = {
-        **{
-            "kind": "scalar",
-            "applies": "logits",
-            "weight": [],
-            "bias": [],
-            "penalty": "temperature alone",
-            "held_out": {},
-        }
+        **{"kind": "scalar", "applies": "logits", "weight": [], "bias": []},
+        **{"penalty": ALONE, "held_out": {}},
     }
 
     temperature: float | None  # T > 0; None of a kind that is no scalar
@@ -86,15 +81,9 @@ class Calibration(Attachment):
     applies: Literal["logits", "mean"] = "logits"
     weight: tuple[float, ...] = ()  # W of a vector (its diagonal) or dirichlet (row after row)
     bias: tuple[float, ...] = ()  # b, likewise
-    penalty: str = "temperature alone"  # mu and lambda, as far as the kind has them
-    held_out: Mapping[str, float] = field(
-        default_factory=dict
-    )  # NLL on frames that were not fitted on, of each penalty
-
-    @property
-    def of_logits(self) -> float | None:
-        """T by which logits are divided; None where the mean is calibrated."""
-        return self.temperature if self.applies == "logits" else None
+    penalty: str = ALONE  # mu and lambda, as far as the kind has them
+    # NLL by penalty on frames that were not fitted on; of the chosen one a little too good, as it was chosen by it.
+    held_out: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def calibrator(self) -> Calibrator | None:
@@ -119,9 +108,8 @@ class Calibration(Attachment):
             raise InputError(given, f"one of {', '.join(get_args(Kind))}", "fit it again")
         positive = are_finite([temperature]) and temperature > 0
         if not (positive if kind == "scalar" else temperature is None):
-            raise InputError(
-                f"{path}: {kind}, temperature {temperature}", "a positive number of a scalar", "fit it again"
-            )
+            given = f"{path}: {kind}, temperature {temperature}"
+            raise InputError(given, "a positive number of a scalar", "fit it again")
         count = classes if kind != "scalar" else 0
         cls.take_numbers(content, path, count * (classes if kind == "dirichlet" else 1), "weight")
         cls.take_numbers(content, path, count, "bias")
@@ -291,7 +279,7 @@ def check_temperature(temperature: float) -> None:
 def words(strengths: Strengths) -> str:
     """``mu 1, lambda 100``."""
     parts = [f"{name} {value:g}" for name, value in zip(("mu", "lambda"), strengths, strict=False)]
-    return ", ".join(parts) or Calibration.penalty
+    return ", ".join(parts) or ALONE
 
 
 @flushed_denormals()
@@ -317,9 +305,9 @@ def scale_temperature(
     check_temperature(temperature := fit_temperature(sample))
     strengths = settings.strengths()
     held_out = held_out_nll(sample, strengths, settings.folds)
-    if len(strengths) > 1 and not held_out:
-        given = f"temperature.kind {settings.kind} on {frames} frames in {min(settings.folds, frames)} folds"
-        raise InputError(given, "two or more, each held out once", "choose scalar, or give more frames")
+    if settings.kind != "scalar" and not (held_out and settings.penalties):
+        given = f"temperature.kind {settings.kind} with {len(settings.penalties)} penalties and {min(settings.folds, frames)} folds"
+        raise InputError(given, "a penalty, and two folds of frames or more", "choose scalar, or give more")
     chosen = min(strengths[1:], key=lambda each: held_out[each], default=())
     weight, bias = fit = fit_penalised(sample, temperature, chosen)
     calibration = Calibration(
@@ -342,9 +330,8 @@ def scale_temperature(
     )
     calibration.attach(base, config, out, METHOD.name, say)
     found = [f"NLL {calibration.nll_before:.4f} before, {calibration.nll_after:.4f} now"]
-    found += [
-        f"{held_out[each]:.4f} on frames held out ({words(each)})" for each in dict.fromkeys((chosen, ())) if held_out
-    ]
+    tried = dict.fromkeys((chosen, ())) if held_out else ()
+    found += [f"{held_out[each]:.4f} on frames held out ({words(each)})" for each in tried]
     say(f"wrote {out}: {calibration}, {', '.join(found)}")
     return calibration
 

@@ -222,14 +222,15 @@ def test_a_sample_is_of_those_pixels_stands_for_all_and_depends_on_its_seed_alon
     data = SegmentationDataModule("camvid", str(camvid[1]))
     settings = TemperatureConfig(frames=1, pixels=30, draws=2, seed=1)
     first, again = sample_pixels(model, data, settings), sample_pixels(model, data, settings)
-    assert torch.equal(first.logs, again.logs)
+    torch.testing.assert_close(first.logs, again.logs, rtol=1e-12, atol=0)
     other = sample_pixels(model, data, replace(settings, seed=2))
     assert not torch.equal(first.labels, other.labels)
     every = sample_pixels(model, data, replace(settings, pixels=10**6))
     assert first.logs.shape == (30, 11)
     assert float(first.weights.sum()) == pytest.approx(len(every.labels))
     for pixel in range(30):
-        same = (every.logs == first.logs[pixel]).all(1)
+        # The last bit may depend on where a pixel lies in memory.
+        same = torch.isclose(every.logs, first.logs[pixel], rtol=1e-12, atol=0).all(1)
         assert bool((same & (every.labels == first.labels[pixel])).any())
 
 
@@ -256,7 +257,10 @@ def test_what_is_written_is_what_the_sampler_applies(
     p, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
     nll = -float(p.double().gather(1, labels[:, None]).log().mean())
     assert nll == pytest.approx(record.nll_after, rel=1e-4)
-    with pytest.raises(InputError, match=f"temperature.kind {kind} on 1 frames in 1 folds"):
+    with pytest.raises(InputError, match=f"temperature.kind {kind} with .* and 1 folds"):
         scale_temperature(
             camvid[0], replace(config, settings=replace(values, frames=1)), tmp_path, device="cpu", say=said.append
         )
+    none = replace(config, settings=replace(values, pixels=50, penalties=[]))
+    with pytest.raises(InputError, match=f"temperature.kind {kind} with 0 penalties"):
+        scale_temperature(camvid[0], none, tmp_path, device="cpu", say=said.append)

@@ -16,6 +16,8 @@ from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNN
 from segunc.processing.means import STRIDE, FrameMeans, Tiling, finish_maps, sample_means, spans
 from segunc.sampling import Sampler
+from segunc.scores import DEFAULT_SCORES
+from segunc.uncertainty import Calibrator
 
 REACH = 3
 """Pixels to each side that decide a pixel of the network below: three convolutions of 3 x 3."""
@@ -97,6 +99,33 @@ def test_means_give_the_samplers_own_maps() -> None:
         assert torch.equal(found["prediction"], expected.prediction[0])
         for score in expected.scores:
             torch.testing.assert_close(found[score], expected.scores[score][0], rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "calibrator", [Calibrator((0.5,)), Calibrator((0.5, 1.0, 2.0, 1.0), (1.0, 0.0, -1.0, 0.5))], ids=str
+)
+def test_what_is_blended_is_calibrated_once_and_after_that(calibrator: Calibrator) -> None:
+    """In one piece the maps are the sampler's own; of two frames the mean is calibrated, and epistemic is of the raw one."""
+    image = torch.rand(1, 3, 40, 56, generator=torch.Generator().manual_seed(2))
+    network = sampler().network
+    given = {"draws": 3, "scores": [*DEFAULT_SCORES, "variance"]}
+    raw = Sampler(network, ABNN.around(AffineLayout(network), 0.5), **given)
+    own = Sampler(network, ABNN.around(AffineLayout(network), 0.5), calibrator=calibrator, **given)
+    for size in ((40, 56), (61, 90)):
+        expected = own(image, size=size)
+        found = finish_maps(sample_means(own, image), size, own.scores, calibrator)
+        assert torch.equal(found["prediction"], expected.prediction[0])
+        for score in expected.scores:
+            torch.testing.assert_close(found[score], expected.scores[score][0], rtol=1e-5, atol=2e-6)
+    parts = [sample_means(own, part) for part in (image, 1 - image)]
+    torch.testing.assert_close(parts[0].probabilities, sample_means(raw, image).probabilities)
+    mean = FrameMeans(*(sum(getattr(p, n) for p in parts) / 2 for n in ("probabilities", "aleatoric")), {})
+    found, plain = (finish_maps(mean, (40, 56), DEFAULT_SCORES[:4], c) for c in (calibrator, None))
+    p, entropy = calibrator(mean.probabilities[None])
+    torch.testing.assert_close(found["msp"], 1 - p[0].amax(0))
+    torch.testing.assert_close(found["entropy"], entropy[0])
+    assert torch.equal(found["epistemic"], plain["epistemic"])
+    assert not torch.allclose(found["entropy"], plain["entropy"], atol=1e-4)
 
 
 def test_blended_epistemic_is_never_negative() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
 
-from segunc.uncertainty import energy, entropy_from_probabilities, max_logit, max_softmax
+from segunc.uncertainty import Calibrator, energy, entropy_from_probabilities, max_logit, max_softmax
 from tests.scores.stacked import decompose_draws, draw_variance, expected_pairwise_kl, variation_ratio
 
 
@@ -28,6 +28,27 @@ def test_scores_of_known_values() -> None:
     assert float(max_logit(logits)) == pytest.approx(-math.log(0.7))
     assert float(energy(logits)) == pytest.approx(0.0, abs=1e-6)
     assert float(energy(2 * logits, temperature=2.0)) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_a_calibrator_of_probabilities_that_underflowed(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 and denormal numbers count as the smallest normal one; strips of any height are the whole; the identity changes nothing."""
+    logits = torch.randn(2, classes, 9, 5, generator=torch.Generator().manual_seed(0)) * 60
+    given = logits.softmax(1)
+    assert classes == 1 or bool((given == 0).any())
+    weight = torch.eye(classes).mul(0.7).add(0.1)
+    calibrator = Calibrator(tuple(weight.flatten().tolist()), (0.5,) * classes)
+    found, entropy = calibrator(given)
+    logs = given.double().clamp_min(torch.finfo(torch.float32).tiny).log()
+    expected = (torch.einsum("ij,njhw->nihw", weight.double(), logs) + 0.5).softmax(1)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-7)
+    share = torch.from_numpy(scipy_entropy(expected.numpy(), axis=1)) / max(math.log(classes), 1e-9)
+    torch.testing.assert_close(entropy, share.float(), rtol=1e-4, atol=1e-6)
+    monkeypatch.setattr("segunc.uncertainty.STRIP_NUMBERS", 2 * 5 * classes)
+    for part, whole in zip(calibrator(given), (found, entropy), strict=True):
+        torch.testing.assert_close(part, whole, rtol=1e-5, atol=1e-7)
+    for identity in (Calibrator((1.0,)), Calibrator((1.0,) * classes, (0.0,) * classes)):
+        torch.testing.assert_close(identity(given)[0], given, rtol=1e-5, atol=1e-7)
 
 
 def test_mutual_information_of_known_draws() -> None:

@@ -73,6 +73,7 @@ def test_the_model_is_the_same_with_what_was_fitted_beside_it(
     assert before.calibration is None
     found = after.calibration
     assert found.temperature == pytest.approx(CONFIDENCE, rel=0.3)
+    assert (found.applies, after.temperature, after.calibrator.weight) == ("mean", 1.0, (1 / found.temperature,))
     assert found.nll_after < found.nll_before
     assert (found.frames, found.pixels, found.draws) == (4, 800, 4)
     assert found.fitted_on["dataset"] == "toy"
@@ -97,6 +98,8 @@ def test_a_deterministic_model_is_calibrated_too_and_lowers_its_validation_nll(
     assert measured[1][0] < measured[0][0]
     assert measured[1][1] == measured[0][1]  # one temperature for all classes moves no maximum
     assert (measured[0][2], measured[1][2]) == (1.0, model.temperature)
+    assert model.temperature == model.calibration.temperature != 1.0
+    assert model.calibrator is None
 
 
 def test_maps_and_model_give_the_same_numbers_for_every_score(
@@ -108,7 +111,11 @@ def test_maps_and_model_give_the_same_numbers_for_every_score(
     words = ("--scores", ",".join(SCORES), "--draws 4 --root", overconfident.data, "--out", one_pass, FAST, objects)
     succeed("evaluate --dataset toy-anomaly --split anomaly --model", fitted, *words)
     manifest, first, second = (json.loads(p.read_text()) for p in (maps / "manifest.json", from_maps, one_pass))
-    assert manifest["run"]["temperature"] == manifest["model"]["calibration"]["temperature"] != 1.0
+    temperature = manifest["model"]["calibration"]["temperature"]
+    assert manifest["run"]["temperature"] == 1.0 != temperature
+    assert manifest["run"]["calibrator"] == f"temperature {temperature:.4f}"
+    assert manifest["run"]["calibrator_sha256"] == load_model(fitted).calibrator.sha256
+    assert json.loads(one_pass.read_text())["run"]["calibrator"] == manifest["run"]["calibrator"]
     assert set(manifest["maps"]) == {"prediction", *SCORES}
     assert set(first["scores"]) == set(SCORES)
     assert first["scores"] == second["scores"]
@@ -210,6 +217,32 @@ def test_pasted_anomalies_choose_the_sum(fitted: Path, configs: dict[str, Path],
     assert [word.split()[-1] for word in best.split(",")[0].split(" + ")] == list(total.parts)
 
 
+def test_classes_are_calibrated_one_by_one(
+    overconfident: Job, fitted: Path, configs: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "model"
+    for kind, said in (("vector", "mu"), ("dirichlet", "lambda")):
+        options = f"--temperature.kind {kind} --temperature.penalties [1.0,100.0] --temperature.folds 2 --temperature.pixels 100"
+        words = ("--base", fitted, "--config", configs["temperature"], "--out", out, options)
+        done = succeed("finetune --device cpu --method temperature", *words).stdout
+        assert re.search(rf"{kind} of \d+ classes, of the mean, NLL .* on frames held out \(.*{said}", done)
+        assert "(temperature alone)" in done
+    words = ("--root", overconfident.data, "--out", tmp_path / "m.json", FAST)
+    nll = {}
+    for folder in (overconfident.abnn, out):
+        succeed("evaluate --draws 4 --dataset toy --split val --model", folder, *words)
+        result = json.loads((tmp_path / "m.json").read_text())
+        nll[folder] = result["calibration"]["nll"]
+    assert result["run"]["calibrator"].startswith("dirichlet of ")
+    assert nll[out] < nll[overconfident.abnn]
+    shown = succeed("doctor --draws 4 --device cpu --size 64x128 --model", out).stdout
+    assert "calibration: dirichlet of" in shown
+    # A sum of scores belongs to the calibrator that it was fitted with, too.
+    shutil.copy(fitted / "anomaly.json", out)
+    with pytest.raises(InputError, match="was fitted on a calibrator of the mean"):
+        load_model(out)
+
+
 def test_a_new_bank_or_temperature_takes_away_the_sum_that_it_outdates(
     fitted: Path, configs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -228,7 +261,7 @@ def test_another_set_of_scores_or_temperature_does_not_continue_a_folder(
     succeed("predict --scores variance,deterministic-energy --model", fitted, *out)
     assert "maps = ['variance', 'deterministic-energy']" in refuse("predict --scores variance --model", fitted, *out)
     message = refuse("predict --scores variance,deterministic-energy --model", overconfident.abnn, *out)
-    assert re.search(r"temperature = .*\(now 1\.0\)", message)
+    assert re.search(r"calibrator = 'temperature .*' \(now None\)", message)
     done = succeed("predict --scores variance,deterministic-energy --model", fitted, *out)
     assert "4 were finished before" in done.stdout
 

@@ -94,7 +94,7 @@ def test_every_verb_takes_a_mixture(overconfident: Job, mixed: Path, tmp_path: P
     succeed("predict --draws 4 --model", calibrated, "--input", overconfident.frames, "--out", maps, FAST)
     manifest = json.loads((maps / "manifest.json").read_text())
     assert manifest["model"]["method"] == method
-    assert manifest["run"]["temperature"] != 1.0
+    assert manifest["run"]["calibrator"] != "temperature 1.0000"
     assert all(json.loads(line)["mean"]["epistemic"] > 0 for line in (maps / "frames.jsonl").read_text().splitlines())
     succeed("review", "--maps", maps, "--out", tmp_path / "page")
     words = ("--root", overconfident.data, "--out", tmp_path / "pass.json", "--draws 4 --replicates 0", FAST)
