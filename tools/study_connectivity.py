@@ -106,6 +106,7 @@ def member_lines(gamma: Tensor, beta: Tensor, layout: AffineLayout, t: Tensor) -
         yield Segment(f"members {a - 1} to {b - 1}" if a else f"base to member {b - 1}", weight, bias)
 
 
+@torch.no_grad()
 def networks_line(network: nn.Module, other: nn.Module, t: Tensor) -> Segment:
     """From one network to another over all weights and running statistics, both converted.
 
@@ -115,11 +116,13 @@ def networks_line(network: nn.Module, other: nn.Module, t: Tensor) -> Segment:
     first, last = network.state_dict(), other.state_dict()
     if {k: v.shape for k, v in first.items()} != {k: v.shape for k, v in last.items()}:
         raise InputError("a network of other weights", "two networks of one architecture and the same classes")
-    points = [copy.deepcopy(network) for _ in t]
+    trained, points = dict(network.named_parameters()), [copy.deepcopy(network) for _ in t]
     for place, point in zip(t.tolist(), points, strict=True):
-        point.load_state_dict(
-            {k: torch.lerp(v, last[k].to(v.device), place) if v.is_floating_point() else v for k, v in first.items()}
-        )
+        for name, values in point.state_dict().items():  # which are the point's own
+            # Beyond an end running statistics stay as they are there: a variance gone on with would fall below 0.
+            along = place if name in trained else min(max(place, 0.0), 1.0)
+            if values.is_floating_point():
+                values.copy_(torch.lerp(first[name], last[name].to(values.device), along))
     layouts = [AffineLayout(point) for point in points]
     return Segment(
         "base to other",

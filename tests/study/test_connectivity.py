@@ -132,6 +132,18 @@ def test_a_line_between_two_networks_and_statistics_of_every_point(
         assert line["miou_barrier"] == pytest.approx(max(chord - line["miou"][2:5]))
 
 
+def test_statistics_stay_above_zero_beyond_the_ends() -> None:
+    first, last = (torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4)).eval() for _ in range(2))
+    last[1].running_var.mul_(10)  # type: ignore[union-attr, operator]
+    for network in (first, last):
+        convert(network)
+    points = networks_line(first, last, places_on_line(7)).networks
+    variances = [float(point.get_buffer("1.running_var")[0]) for point in points]
+    assert variances == pytest.approx([1, 1, 3.25, 5.5, 7.75, 10, 10])
+    weights = [network.get_parameter("0.weight") for network in (points[0], first, last)]
+    torch.testing.assert_close(weights[0], 1.25 * weights[1] - 0.25 * weights[2])
+
+
 def test_networks_of_other_weights_have_no_line(finetuned: Job) -> None:
     network = load_network(finetuned.base)
     convert(network.body)

@@ -124,10 +124,10 @@ def test_local_noise_has_the_spread_of_the_weights_noise(trained: Job) -> None:
         )
         one = kind(network, 0.3)
         noisy = [torch.full((s.numel(),), float("head" in n)) for n, s in zip(one.names, one.shapes, strict=True)]
-        for seed in range(150):
+        for seed in range(60):
             one.drawn(one.mean, torch.cat(noisy) * one.sigma, images, seed)
         spreads.append(float(torch.cat(outputs).var(0).mean()))
-    assert spreads[1] == pytest.approx(spreads[0], rel=0.15)
+    assert spreads[1] == pytest.approx(spreads[0], rel=0.25)
 
 
 def test_training_beside_the_gradients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run, trained: Job) -> None:
