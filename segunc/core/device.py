@@ -29,16 +29,17 @@ def resolve_device(text: str) -> torch.device:
 
 
 DEPTHWISE = 0.02
-"""Share of depthwise multiply-adds above which bfloat16 is slow on a CPU. One thread of a Xeon, times as fast in bfloat16 as in float32: with
-AMX a pass of DeepLabV3+ with ResNet-18 (share .003) 3.1, with EfficientNet-Lite0 (.057) 1.7, a training step 2.3 and 0.8, one of the
-affine parameters alone 2.1 and 1.1; without AMX Lite0 0.9 and 0.6. Steps with AMX: 1.4 to 1.6 for shares below .018, 0.8 to 1.0 above."""
+"""Share of depthwise multiply-adds above which bfloat16 is slow on a CPU. Float32 seconds over bfloat16's, one thread of a Xeon
+(tools/compare_precision.py): with AMX a pass of DeepLabV3+ with ResNet-18 (share .003) has 3.1 and with EfficientNet-Lite0 (.057) 1.7,
+a training step 2.3 and 0.8, one of the affine parameters 2.1 and 1.1; without AMX Lite0 has 0.9, 0.6 and 0.8 to 1. Steps of others
+with AMX: 1.4 to 1.6 for .011, .012 and .017 (SegFormer, Xception, ConvNeXt), 0.8 to 1 for .018 (Lite0's FPN), .036 and .047."""
 
 
 def choose_precision(
     text: str, device: torch.device, network: nn.Module, *, training: bool = False
 ) -> tuple[Precision, str]:
-    """The precision that is asked for, or for ``auto`` bfloat16 where the hardware multiplies it, but not on a CPU for a network of depthwise
-    convolutions whose weights are trained, or without AMX. And a line that says so, where it is float32 for the network's sake."""
+    """The precision asked for, or for ``auto`` bfloat16 where the hardware multiplies it, but on a CPU not for a network of
+    depthwise convolutions if their weights are in training or AMX lacks. And why, where the network made it float32; else nothing."""
     if text != "auto":
         return ("float32" if text == "float32" else "bfloat16"), ""
     if device.type != "cpu":
@@ -48,8 +49,8 @@ def choose_precision(
         return "float32", ""
     if (amx and not training) or (share := depthwise_share(network)) <= DEPTHWISE:
         return "bfloat16", ""
-    work = "training on a CPU" if amx else "a CPU without AMX"
-    return "float32", f"float32: {share:.1%} of the multiply-adds are depthwise, for which {work} is faster so"
+    where = "in training on a CPU" if amx else "on a CPU without AMX"
+    return "float32", f"float32: {share:.1%} of the multiply-adds are depthwise, which bfloat16 slows down {where}"
 
 
 @torch.no_grad()

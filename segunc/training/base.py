@@ -44,7 +44,7 @@ WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumula
 def trainer_settings(
     config: dict[str, Any], out: Path, device: str, network: nn.Module, *, frozen: bool = False
 ) -> dict[str, Any]:
-    """Settings of Lightning's Trainer for a network, whose convolutions may be ``frozen``: ours, overruled by those of the configuration."""
+    """Settings of Lightning's Trainer: ours, for this network with its convolutions trained or frozen, overruled by the configuration's."""
     for key in WHOLE_NUMBERS:
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]}", "a whole number", "repair the configuration")
