@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_every_posterior_over_affine_parameters_has_a_row(run: Run, tmp_path: Pa
 
 
 def test_the_noise_of_gradients(trained: Job, tmp_path: Path, run: Run) -> None:
-    words = ("--base", trained.base, "--data", trained.data, "--batches", 3, "--batch-size", 2, "--draws", 3)
+    words = ("--base", trained.base, "--data", trained.data, "--batches", 2, "--batch-size", 2, "--draws", 2)
     run(study_gradient_variance, *words, "--alpha", 0.3, "--sigma", 0.2, "--shares", 0.1, "--out", tmp_path)
     rows = json.loads((tmp_path / "gradients.json").read_text())["rows"]
     plain, abnn, matched, gaussian, all_plain, *all_noisy = rows.values()
@@ -133,6 +134,12 @@ def test_local_noise_has_the_spread_of_the_weights_noise(trained: Job) -> None:
 def test_training_beside_the_gradients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run, trained: Job) -> None:
     monkeypatch.setattr(study_steadiness, "build_base", lambda base, *rest: shutil.copytree(trained.base, base))
     monkeypatch.setattr(study_steadiness, "generate_toy", lambda data, scenes: shutil.copytree(trained.data, data))
+    make_rows = study_steadiness.make_rows
+    monkeypatch.setattr(study_steadiness, "rows", lambda *given: islice(study_gradient_variance.rows(*given), 2))
+    kept = ("affine: deterministic", "affine: ABNN", "all weights: variational, sigma learned")
+    monkeypatch.setattr(
+        study_steadiness, "make_rows", lambda *given: [row for row in make_rows(*given) if row[0].startswith(kept)]
+    )
     small = ("--seeds", 2, "--steps", 4, "--batches", 2, "--draws", 2, "--predictions", 2, "--share", 0.05)
     run(study_steadiness, "--out", tmp_path, *small)
     result = json.loads((tmp_path / "gradients.json").read_text())
@@ -142,7 +149,8 @@ def test_training_beside_the_gradients(monkeypatch: pytest.MonkeyPatch, tmp_path
         assert rates[f"{row['lr']:g}"] == min(rates.values()) == row["val_nll"][0]
         assert row["noise"][1] <= row["noise"][0] <= row["noise"][2]
         assert (row["val_nll"] == row["val_point"]) == ("deterministic" in name)  # no noise: each draw is the network
-    assert len(result["training"]) == 8
+    assert len(result["training"]) == 3
+    assert [len(row["variance"]) for row in result["gradients"].values()] == [3, 3]
 
 
 def test_steps_and_their_noise() -> None:
