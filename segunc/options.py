@@ -227,7 +227,7 @@ class SamplingOptions(DeviceOptions):
     )
     chunk: int | None = option("draws in a batch (default: by memory)", None, metavar="N")
     precision: Literal["auto", "float32", "bfloat16"] = option(
-        "of the network (default: bfloat16 where it is fast)", "auto"
+        "of the network (default: bfloat16 where the hardware makes it fast for this network)", "auto"
     )
     threads: int | None = option("CPU threads of the network (default: all cores)", None, metavar="N")
     compile: Literal["auto", "on", "off"] = option(

@@ -36,8 +36,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, build_network, convert
-from segunc.core.device import resolve_device, resolve_precision
+from segunc import ABNN, AffineLayout, NetworkDescription, Sampler, SegmentationNetwork, build_network, convert
+from segunc.core.device import choose_precision, resolve_device
 from segunc.options import image_size
 from segunc.sampling.engine import Engine, bfloat16_copy
 from segunc.uncertainty import entropy_from_probabilities
@@ -80,15 +80,20 @@ def by_hand(passes: Callable[[int], Tensor], draws: int) -> None:
     (entropy - aleatoric).clamp_min_(0)
 
 
+def make_network(arguments: argparse.Namespace) -> SegmentationNetwork:
+    """The network of all rows, in eval mode on its device."""
+    classes = tuple(f"class {i}" for i in range(arguments.classes))
+    network = build_network(NetworkDescription(arguments.network, arguments.encoder, classes))
+    return network.eval().to(resolve_device(arguments.device), memory_format=torch.channels_last)
+
+
 def job(row: str, arguments: argparse.Namespace) -> tuple[Callable[[], object], int]:
     """What a row runs, and how many images one run is worth."""
     torch.manual_seed(0)
-    classes = tuple(f"class {i}" for i in range(arguments.classes))
     device = resolve_device(arguments.device)
-    network = build_network(NetworkDescription(arguments.network, arguments.encoder, classes)).eval().to(device)
-    network.to(memory_format=torch.channels_last)
+    network = make_network(arguments)
     images = torch.rand(1, 3, *arguments.size, device=device)
-    precision = resolve_precision(arguments.precision, device)
+    precision, _ = choose_precision(arguments.precision, device, network)
     kind, _, rest = row.partition(" ")
     if kind == "pass":
         mode, batch = rest.split(" x")
@@ -236,10 +241,11 @@ def main() -> None:
     if "deterministic" in rows:
         alone = rows["deterministic"]
         rows["deterministic_times_draws"] = {**alone, "seconds": arguments.draws * alone["seconds"]}
+    device = resolve_device(arguments.device)
     result = {
-        **provenance(resolve_device(arguments.device)),
+        **provenance(device),
         "draws": arguments.draws,
-        "precision": resolve_precision(arguments.precision, resolve_device(arguments.device)),
+        "precision": choose_precision(arguments.precision, device, make_network(arguments))[0],
         "best_pass": best,
         "rows": rows,
         "ratios": ratios(rows),

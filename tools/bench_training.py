@@ -67,7 +67,7 @@ class StepTimes(L.Callback):
         self.steps[-1].append(time.perf_counter())
 
 
-def make_task(row: str, arguments: argparse.Namespace) -> L.LightningModule:
+def make_task(row: str, arguments: argparse.Namespace) -> SegmentationTask | ABNNTask:
     """The module that a row trains."""
     torch.manual_seed(0)
     classes = tuple(f"class {i}" for i in range(arguments.classes))
@@ -80,7 +80,7 @@ def make_task(row: str, arguments: argparse.Namespace) -> L.LightningModule:
     return ABNNTask(network, len(classes), scope=scope or "all")
 
 
-def measure(row: str, arguments: argparse.Namespace) -> dict[str, float]:
+def measure(row: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Median seconds of a step and of its parts, and the peak memory of this process in bytes."""
     torch.set_flush_denormal(True)
     if arguments.threads:
@@ -96,15 +96,17 @@ def measure(row: str, arguments: argparse.Namespace) -> dict[str, float]:
     times = StepTimes(device)
     own = {"max_steps": steps, "max_epochs": -1, "enable_checkpointing": False, "enable_progress_bar": False}
     with tempfile.TemporaryDirectory() as folder:
-        settings = trainer_settings(own, Path(folder), arguments.device)
+        task = make_task(row, arguments)
+        settings = trainer_settings(own, Path(folder), arguments.device, task.network, frozen=row != ROWS[0])
         trainer = L.Trainer(**settings, callbacks=[times], logger=False)
-        trainer.fit(make_task(row, arguments), DataLoader([batch] * steps, batch_size=None))  # type: ignore[arg-type]
+        trainer.fit(task, DataLoader([batch] * steps, batch_size=None))  # type: ignore[arg-type]
     moments = torch.tensor(times.steps[WARM_UP:], dtype=torch.float64)
     parts = dict(zip(("forward", "backward", "rest"), moments.diff(dim=1).T.tolist(), strict=True))
     return {
         "seconds": statistics.median((moments[:, -1] - moments[:, 0]).tolist()),
         **{name: statistics.median(values) for name, values in parts.items()},
         "peak_bytes": peak_bytes(device),
+        "precision": settings["precision"],
     }
 
 
@@ -144,8 +146,7 @@ def main() -> None:
         print(f"{name} {value:.2f}")
     if arguments.json:
         device = resolve_device(arguments.device)
-        precision = trainer_settings({}, Path(), arguments.device)["precision"]
-        about = {**provenance(device), "precision": precision, "batch": arguments.batch, "crop": list(arguments.crop)}
+        about = {**provenance(device), "batch": arguments.batch, "crop": list(arguments.crop)}
         about |= {"network": f"{arguments.network} {arguments.encoder}", "threads": arguments.threads}
         write_json(arguments.json, {"about": about, "rows": rows, "ratios": ratios})
 

@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from segunc.core.device import resolve_device, resolve_precision
+from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.networks.encoders import encoder_normalisation
@@ -64,8 +64,9 @@ class Costs:
         if arguments.threads:
             torch.set_num_threads(arguments.threads)
         self.arguments, self.device = arguments, resolve_device(arguments.device)
-        self.model, self.precision = load_model(arguments.model), resolve_precision(arguments.precision, self.device)
+        self.model = load_model(arguments.model)
         self.model.place(self.device)
+        self.precision, _ = choose_precision(arguments.precision, self.device, self.model.network)
         image = torch.rand(1, 3, *arguments.size, device=self.device)
         self.image = image.contiguous(memory_format=torch.channels_last)
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from segunc.affine.noise import SCHEMES, Scheme
-from segunc.core.device import resolve_device, resolve_precision
+from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.images import load_image
@@ -67,7 +67,7 @@ def make_sampler(model: Model, draws: int, seed: int, scheme: Scheme, precision:
         draws=draws,
         seed=seed,
         scheme=scheme,
-        precision=resolve_precision(precision, device),
+        precision=choose_precision(precision, device, model.network)[0],
         scores=("msp", "entropy", "epistemic"),
     )
 

@@ -21,7 +21,7 @@ from torch import Tensor
 import segunc
 from segunc.affine.convert import revert
 from segunc.affine.draws import AffineLayout
-from segunc.core.device import resolve_device, resolve_precision
+from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically, write_json
 from segunc.data.datasets import dataset_entry
@@ -103,7 +103,7 @@ def main() -> None:
     found = {}
     print(f"| {SCORE} of | {' | '.join(NUMBERS)} |\n|---|{'---|' * len(NUMBERS)}")
     for name, density in rows.items():
-        precision = resolve_precision("auto", device)
+        precision = choose_precision("auto", device, base.network)[0]
         sampler = Sampler(base.network, scores=["msp", SCORE], density=density, precision=precision)
         result = evaluate_model(
             sampler, base, entry, samples, EvaluationOptions([SCORE], ("pooled",)), size=options.size

@@ -84,13 +84,8 @@ def build(out: Path, names: Sequence[str], device: str) -> dict[str, Path]:
     """Toy scenes, a base and a model folder for each row; finished ones are kept."""
     data, base = out / "data", out / "base"
     generate_toy(data, SCENES)
+    build_base(base, data, device)
     common = {"data": {**DATA, "root": str(data)}}
-    if not (base / "network.safetensors").exists():
-        train = {**common, "network": NETWORK, "optimisation": {"lr": 0.003}}
-        trainer = {"max_epochs": 60, "check_val_every_n_epoch": 20, "precision": "32-true"}
-        train_network(
-            parse_config(TrainConfig, _write(out / "base.yaml", {**train, "trainer": trainer}), []), base, device=device
-        )
     folders = {"deterministic (base)": base}
     for name in names:
         method_name, settings = RUNS.get(name, (name, {}))
@@ -108,6 +103,16 @@ def build(out: Path, names: Sequence[str], device: str) -> dict[str, Path]:
         config = parse_config(FinetuneConfig, _write(folders[name].with_suffix(".yaml"), content), [], options)
         method.fit(base, config, folders[name], device=device)
     return folders
+
+
+def build_base(base: Path, data: Path, device: str, seed: int = 0) -> None:
+    """The small network of a seed, trained on the toy scenes; a finished one is kept."""
+    if (base / "network.safetensors").exists():
+        return
+    train = {"data": {**DATA, "root": str(data)}, "network": NETWORK, "optimisation": {"lr": 0.003}, "seed": seed}
+    trainer = {"max_epochs": 60, "check_val_every_n_epoch": 20, "precision": "32-true"}
+    content = {**train, "trainer": trainer}
+    train_network(parse_config(TrainConfig, _write(base.with_suffix(".yaml"), content), []), base, device=device)
 
 
 def _write(path: Path, content: dict[str, Any]) -> Path:

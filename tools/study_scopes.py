@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from segunc.affine.posterior import Posterior
-from segunc.core.device import resolve_device, resolve_precision
+from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.datasets import dataset_entry
@@ -51,7 +51,7 @@ def row(
             posterior,
             draws=options.draws,
             scope=scope,
-            precision=resolve_precision(options.precision, device),
+            precision=choose_precision(options.precision, device, model.network)[0],
             scores=("msp", *SCORES),
         )
         start = time.perf_counter()

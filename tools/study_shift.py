@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from segunc.core.device import resolve_device, resolve_precision
+from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_json
 from segunc.data.corruptions import CORRUPTIONS, STRENGTHS, Corruption
@@ -60,7 +60,7 @@ def make_sampler(model: Model, options: argparse.Namespace) -> Sampler:
         model.posterior if model.bayesian else None,
         draws=options.draws,
         seed=options.seed,
-        precision=resolve_precision(options.precision, device),
+        precision=choose_precision(options.precision, device, model.network)[0],
         scores=("msp",),
         **model.fitted(("msp",)),
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor, nn
 
 from segunc.core.errors import InputError
 
@@ -26,18 +28,48 @@ def resolve_device(text: str) -> torch.device:
     return torch.device(text)
 
 
-def default_precision(device: str = "auto") -> str:
-    """``bf16-mixed`` where the hardware multiplies bfloat16, else ``32-true``."""
-    if device != "cpu" and torch.cuda.is_available():
-        return "bf16-mixed" if torch.cuda.is_bf16_supported() else "32-true"
-    capable = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return "bf16-mixed" if capable else "32-true"
+DEPTHWISE = 0.02
+"""Share of depthwise multiply-adds above which bfloat16 is slow on a CPU. Float32 seconds over bfloat16's, one thread of a Xeon
+(tools/compare_precision.py): with AMX a pass of DeepLabV3+ with ResNet-18 (share .003) has 3.1 and with EfficientNet-Lite0 (.057) 1.7,
+a training step 2.3 and 0.8, one of the affine parameters 2.1 and 1.1; without AMX Lite0 has 0.9, 0.6 and 0.8 to 1. Steps of others
+with AMX: 1.4 to 1.6 for .011, .012 and .017 (SegFormer, Xception, ConvNeXt), 0.8 to 1 for .018 (Lite0's FPN), .036 and .047."""
 
 
-def resolve_precision(text: str, device: torch.device) -> Precision:
-    """``auto`` is bfloat16 where the hardware multiplies it, else float32."""
-    wide = default_precision(device.type) == "32-true" if text == "auto" else text == "float32"
-    return "float32" if wide else "bfloat16"
+def choose_precision(
+    text: str, device: torch.device, network: nn.Module, *, training: bool = False
+) -> tuple[Precision, str]:
+    """The precision asked for, or for ``auto`` bfloat16 where the hardware multiplies it, but on a CPU not for a network of
+    depthwise convolutions if their weights are in training or AMX lacks. And why, where the network made it float32; else nothing."""
+    if text != "auto":
+        return ("float32" if text == "float32" else "bfloat16"), ""
+    if device.type != "cpu":
+        return ("bfloat16" if torch.cuda.is_bf16_supported() else "float32"), ""
+    amx = torch.cpu._is_amx_tile_supported()
+    if not (amx or torch.cpu._is_avx512_bf16_supported()):
+        return "float32", ""
+    if (amx and not training) or (share := depthwise_share(network)) <= DEPTHWISE:
+        return "bfloat16", ""
+    where = "in training on a CPU" if amx else "on a CPU without AMX"
+    return "float32", f"float32: {share:.1%} of the multiply-adds are depthwise, which bfloat16 slows down {where}"
+
+
+@torch.no_grad()
+def depthwise_share(network: nn.Module) -> float:
+    """Share of depthwise convolutions in the multiply-adds of all convolutions and linear layers on a small image, 0..1."""
+
+    def depthwise(layer: nn.Module) -> bool:
+        return isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels > 1
+
+    def count(layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        work[depthwise(layer)] += output.numel() * layer.weight[0].numel()
+
+    work, twin = [0, 0], copy.deepcopy(network).eval()  # modes and statistics of the network stay
+    layers = [module for module in twin.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    if any(map(depthwise, layers)):
+        for layer in layers:
+            layer.register_forward_hook(count)
+        twin(torch.zeros(1, 3, 128, 128))
+    return work[1] / max(sum(work), 1)
 
 
 def describe_device(device: torch.device) -> str:

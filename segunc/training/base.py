@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.affine.draws import in_encoder
-from segunc.core.device import default_precision, flushed_denormals
+from segunc.core.device import choose_precision, flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
@@ -43,14 +43,15 @@ WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumula
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
 
 
-def trainer_settings(config: dict[str, Any], out: Path, device: str) -> dict[str, Any]:
-    """Settings of Lightning's Trainer: ours, overruled by those of the configuration."""
+def trainer_settings(
+    config: dict[str, Any], out: Path, device: str, network: nn.Module, *, frozen: bool = False
+) -> dict[str, Any]:
+    """Settings of Lightning's Trainer: ours, for this network with its convolutions trained or frozen, overruled by the configuration's."""
     for key in WHOLE_NUMBERS:
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]}", "a whole number", "repair the configuration")
     settings: dict[str, Any] = {
         "default_root_dir": str(out),
-        "precision": default_precision(device),
         "log_every_n_steps": 10,
         "enable_model_summary": False,
         "num_sanity_val_steps": 0,
@@ -60,6 +61,11 @@ def trainer_settings(config: dict[str, Any], out: Path, device: str) -> dict[str
         settings["accelerator"] = "cpu"
     elif device.startswith("cuda"):
         settings |= {"accelerator": "gpu", "devices": [int(device.partition(":")[2] or 0)]}
+    if "precision" not in config:
+        precision, why = choose_precision("auto", resolve_device(device), network, training=not frozen)
+        settings["precision"] = "bf16-mixed" if precision == "bfloat16" else "32-true"
+        if why:
+            say(f"note: {why}")
     return {**settings, **config}
 
 
@@ -263,7 +269,7 @@ def train_network(
             say(f"note: {note}")
     if start_from:
         load_weights(network.body, Path(start_from))
-    settings = trainer_settings(dict(config.trainer), out, device)
+    settings = trainer_settings(dict(config.trainer), out, device, network)
     if settings.get("max_epochs") == 0:
         if not start_from:
             raise InputError("trainer.max_epochs 0 without network.weights", "weights to take over, or epochs to train")

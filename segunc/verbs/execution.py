@@ -15,7 +15,7 @@ import torch
 from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME
-from segunc.core.device import resolve_device, resolve_precision
+from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.images import Image, load_image
 from segunc.frames.sources import FrameSource
@@ -53,7 +53,8 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
             raise InputError(given, "an ABNN", "leave --alpha out")
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
-    return Sampler(
+    precision, why = choose_precision(options.precision, device, model.network)
+    sampler = Sampler(
         model.network,
         posterior if model.bayesian else None,
         draws=options.draws,
@@ -61,11 +62,13 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
         scheme=options.scheme or DEFAULT_SCHEME,
         scope=options.scope,
         chunk=options.chunk,
-        precision=resolve_precision(options.precision, device),
+        precision=precision,
         compiled=options.compile == "on",
         scores=scores,
         **model.fitted(scores),
     )
+    sampler.report.messages += [why] if why else []
+    return sampler
 
 
 def noise_record(options: SamplingOptions) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.chains import HMC
 from tests.conftest import Job
 from tests.study.conftest import Run
-from tools import study_gradient_variance, study_posterior
+from tools import study_gradient_variance, study_posterior, study_steadiness
+from tools.study_gradient_variance import LocalGradients, WeightGradients
 
 
 def keep(make: Any, base: Path, folder: Path) -> Path:
@@ -76,17 +79,87 @@ def test_every_posterior_over_affine_parameters_has_a_row(run: Run, tmp_path: Pa
 
 
 def test_the_noise_of_gradients(trained: Job, tmp_path: Path, run: Run) -> None:
-    words = ("--base", trained.base, "--data", trained.data, "--batches", 3, "--batch-size", 2)
-    run(study_gradient_variance, *words, "--alpha", 0.3, "--sigma", 0.2, "--out", tmp_path)
+    words = ("--base", trained.base, "--data", trained.data, "--batches", 2, "--batch-size", 2, "--draws", 2)
+    run(study_gradient_variance, *words, "--alpha", 0.3, "--sigma", 0.2, "--shares", 0.1, "--out", tmp_path)
     rows = json.loads((tmp_path / "gradients.json").read_text())["rows"]
-    plain, abnn, matched, gaussian = rows.values()
-    assert plain["variance_of_draws"] == 0 < plain["variance"]
-    for row in (abnn, matched, gaussian):
+    plain, abnn, matched, gaussian, all_plain, *all_noisy = rows.values()
+    assert plain["variance_of_draws"] == all_plain["variance_of_draws"] == 0 < plain["variance"]
+    for row in (abnn, matched, gaussian, *all_noisy):
         assert row["variance_of_draws"] > 0
     # The same drawn networks; ABNN's gradient is that of the mean times 1 + alpha eps.
     assert abnn["variance_of_draws"] != matched["variance_of_draws"]
+    assert abnn["loss"] == pytest.approx(matched["loss"], rel=1e-6)
     assert gaussian["log_sigma_variance"] > 0
     assert abnn["log_sigma_variance"] is None
-    run(study_gradient_variance, *words, "--alpha", 0, "--sigma", 0, "--out", tmp_path)
+    # Without noise the gradient of gamma and beta is the same, however it is asked for.
+    assert all_plain["affine"] == pytest.approx(plain["affine"], rel=1e-4)
+    assert plain["affine"]["parameters"] == plain["parameters"] < all_plain["parameters"]
+    run(study_gradient_variance, *words, "--alpha", 0, "--sigma", 0, "--shares", 0, "--out", tmp_path)
     silent = list(json.loads((tmp_path / "gradients.json").read_text())["rows"].values())
-    assert [row["variance"] for row in silent] == pytest.approx([plain["variance"]] * 4, rel=1e-4)
+    assert [row["variance"] for row in silent[:4]] == pytest.approx([plain["variance"]] * 4, rel=1e-4)
+    assert [row["variance"] for row in silent[4:7]] == pytest.approx([all_plain["variance"]] * 3, rel=1e-4)
+    assert silent[7]["variance"] == pytest.approx(all_plain["variance"], rel=1e-2)  # the root of TINY is noise of 1e-6
+
+
+def test_variances_of_known_gradients() -> None:
+    """g = mu + minibatch + draw, with the standard deviations 2 and 3 in 50 coordinates and mu = 1."""
+    generator = torch.Generator().manual_seed(0)
+    of_batch, of_draw = (torch.randn(400, k, 50, generator=generator) for k in (1, 4))
+    found = study_gradient_variance.nested(1 + 2 * of_batch + 3 * of_draw)
+    expected = {"variance": 50 * (4 + 9), "variance_of_draws": 50 * 9, "variance_a_parameter": 13, "squared_mean": 50}
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=0.1), name
+    assert found["ratio"] == pytest.approx(13, rel=0.1)
+    assert study_gradient_variance.nested(torch.tensor([[[1.0], [1.0]], [[-1.0], [-1.0]]]))["ratio"] is None
+
+
+def test_local_noise_has_the_spread_of_the_weights_noise(trained: Job) -> None:
+    """In the last convolution, over the same activations: the variance of its outputs, before they are upsampled, by both ways."""
+    images = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    spreads = []
+    for kind in (WeightGradients, LocalGradients):
+        network = load_network(trained.base)
+        outputs: list[torch.Tensor] = []
+        network.body.segmentation_head[1].register_forward_pre_hook(
+            lambda _, inputs, out=outputs: out.append(inputs[0])
+        )
+        one = kind(network, 0.3)
+        noisy = [torch.full((s.numel(),), float("head" in n)) for n, s in zip(one.names, one.shapes, strict=True)]
+        for seed in range(60):
+            one.drawn(one.mean, torch.cat(noisy) * one.sigma, images, seed)
+        spreads.append(float(torch.cat(outputs).var(0).mean()))
+    assert spreads[1] == pytest.approx(spreads[0], rel=0.25)
+
+
+def test_training_beside_the_gradients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run, trained: Job) -> None:
+    monkeypatch.setattr(study_steadiness, "build_base", lambda base, *rest: shutil.copytree(trained.base, base))
+    monkeypatch.setattr(study_steadiness, "generate_toy", lambda data, scenes: shutil.copytree(trained.data, data))
+    make_rows = study_steadiness.make_rows
+    monkeypatch.setattr(study_steadiness, "rows", lambda *given: islice(study_gradient_variance.rows(*given), 2))
+    kept = ("affine: deterministic", "affine: ABNN", "all weights: variational, sigma learned")
+    monkeypatch.setattr(
+        study_steadiness, "make_rows", lambda *given: [row for row in make_rows(*given) if row[0].startswith(kept)]
+    )
+    small = ("--seeds", 2, "--steps", 4, "--batches", 2, "--draws", 2, "--predictions", 2, "--share", 0.05)
+    run(study_steadiness, "--out", tmp_path, *small)
+    result = json.loads((tmp_path / "gradients.json").read_text())
+    assert result["made"]["seeds"] == 2
+    for name, row in result["training"].items():
+        rates = result["val_nll_of_rates"][name]
+        assert rates[f"{row['lr']:g}"] == min(rates.values()) == row["val_nll"][0]
+        assert row["noise"][1] <= row["noise"][0] <= row["noise"][2]
+        assert (row["val_nll"] == row["val_point"]) == ("deterministic" in name)  # no noise: each draw is the network
+    assert len(result["training"]) == 3
+    assert [len(row["variance"]) for row in result["gradients"].values()] == [3, 3]
+
+
+def test_steps_and_their_noise() -> None:
+    assert study_steadiness.noise([9.0] * 10 + [1.0, 3.0] * 50) == pytest.approx(2**0.5 / 2, rel=0.1)
+    assert study_steadiness.noise([float(i) for i in range(1, 101)]) < 0.01  # a steady fall or rise is no noise
+    start = torch.tensor([0.3, -0.2])
+    row = study_steadiness.Trained(start, (), None, None)  # type: ignore[arg-type]
+    wide = torch.distributions.Normal(start, study_steadiness.PRIOR_SCALE)
+    mean, log_sigma = torch.tensor([0.1, 0.4]), torch.tensor([-3.0, -1.0])
+    divergence = torch.distributions.kl_divergence(torch.distributions.Normal(mean, log_sigma.exp()), wide).sum()
+    found = study_steadiness.regulariser(row, mean, log_sigma) * study_steadiness.EFFECTIVE_PIXELS
+    torch.testing.assert_close(found, divergence)
