@@ -471,9 +471,10 @@ class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
         action="extend",
     )
     flag_region: int = option("pixels from which on a flagged region counts (default 50)", 50, metavar="N")
-    replicates: int = option("of the bootstrap intervals (default 200; 0: none)", 200, metavar="R")
+    replicates: int = option("of the bootstrap intervals (default 2000; 0: none)", 2000, metavar="R")
     resample: str = option(
-        "what is resampled: frame (default), folder, or a regular expression; frames with one match stay together",
+        "what is resampled: frame (default), folder, or a regular expression; frames with one match stay together. REGEX@N: "
+        "blocks of N of the number that its last group finds, e.g. '^(Seq05VD)_f(\\d+)@300'; 10s: blocks of 10 s of a video",
         "frame",
         metavar="UNIT",
     )
@@ -598,7 +599,9 @@ class CompareOptions(DeviceOptions):
         "also write the tables: .md (Markdown) or .csv (and .leaderboard.csv)", None, metavar="FILE"
     )
     names: Sequence[str] | None = listed("names of the results (default: the files' names)")
-    scores: Sequence[str] | None = listed("compare these scores, of one result or of several")
+    scores: Sequence[str] | None = listed(
+        "compare these scores, of one result or of several; RESULT:SCORE takes that of one, e.g. base:msp,abnn:entropy"
+    )
     keys: Sequence[str] | None = listed("numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'")
     baseline: str | None = option(
         "column, or its file, that differences refer to (default: the first)", None, metavar="NAME"

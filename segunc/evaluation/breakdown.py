@@ -37,9 +37,6 @@ class ByObject(ArrayPart):
             return None
         return np.concatenate([counts[:1], object_counts(frame.score(self.score), objects, self.bins)])
 
-    def refine(self, coarse: Counts) -> Counts:
-        return coarse  # no number is a key's value, so they are made of coarse keys as they are
-
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         rows = object_numbers(counts[0], counts[1:])
         return {

@@ -15,13 +15,12 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import read_json
 from segunc.evaluation.resampling import (
+    Chance,
     NumberPath,
-    PairedDifference,
     Replicates,
     load_replicates,
     paired_difference,
     sidecar_path,
-    why_not_paired,
 )
 from segunc.scores import present_name
 
@@ -67,7 +66,7 @@ _CSV_COLUMNS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, its 95 % interval where there is one, and why it is None where it is."""
+    """A number, its 95 % interval where there is one, and why it is None where it is, or has no interval where one was asked for."""
 
     value: float | None
     interval: tuple[float, float] | None = None
@@ -91,7 +90,8 @@ class EvaluationResult:
         if value is None:
             return Cell(None, reason=str(self.content.get("reasons", {}).get(dotted, "no reason is given")))
         bounds = self.content.get("intervals", {}).get(dotted)
-        return Cell(value, (float(bounds[0]), float(bounds[1])) if bounds and None not in bounds else None)
+        without = self.content.get("bootstrap", {}).get("no_interval", {}).get(dotted)
+        return Cell(value, (float(bounds[0]), float(bounds[1])) if bounds and None not in bounds else None, without)
 
 
 def load_results(paths: Sequence[Path], names: Sequence[str] | None = None) -> list[EvaluationResult]:
@@ -191,7 +191,7 @@ class Difference:
     """A column's number less the baseline's; the test, or why there is none."""
 
     value: float
-    test: PairedDifference | None = None
+    test: Chance | None = None
     reason: str | None = None
 
 
@@ -230,7 +230,8 @@ def compare(
     Nothing is marked where the columns are of different data. No correction is made for the number of rows.
 
     Args:
-        scores: make a column of each of these scores of each result; None makes one of each result.
+        scores: make a column of each of these scores of each result, ``RESULT:SCORE`` of that result alone; None makes one of each
+            result.
         keys: patterns (as of a shell) of the rows to show; None shows all but HIDDEN.
         baseline: the column that differences refer to, by its heading or its file; None is the first.
 
@@ -245,16 +246,19 @@ def compare(
 def _columns(results: Sequence[EvaluationResult], scores: Sequence[str] | None) -> list[Column]:
     if scores is None:
         return [Column(r.name, r, {".".join(path): path for path in r.numbers}) for r in results]
-    columns = []
-    for score in dict.fromkeys(map(present_name, scores)):
-        found = [(result, _paths_of(result, score)) for result in results]
+    columns = list[Column]()
+    for given in dict.fromkeys(scores):
+        of = [result for result in results if given.startswith(f"{result.name}:")] if len(results) > 1 else []
+        score = present_name(given.removeprefix(f"{of[0].name}:") if of else given)
+        found = [(result, _paths_of(result, score)) for result in of or results]
         if not any(paths for _, paths in found):
             known = ", ".join(dict.fromkeys(name for result in results for name in result.content["scores"]))
             known = f"one of {known or '(there is none)'}"
             raise InputError(f"score '{score}' is in no result", known, "check the name")
         for result, paths in found:
-            if paths:
-                columns.append(Column(score if len(results) == 1 else f"{result.name}:{score}", result, paths))
+            heading = score if len(results) == 1 else f"{result.name}:{score}"
+            if paths and heading not in [column.name for column in columns]:
+                columns.append(Column(heading, result, paths))
     return columns
 
 
@@ -306,16 +310,8 @@ def _difference(label: str, base: Column, other: Column) -> Difference | None:
     first, second = base.result.replicates, other.result.replicates
     if first is None or second is None:
         return Difference(value, reason=f"{(base if first is None else other).result.name} has no replicates beside it")
-    why = why_not_paired(first, second)
-    if why:
-        return Difference(value, reason=why)
-    a, b = first.of(base.paths[label]), second.of(other.paths[label])
-    if a is None or b is None:
-        return Difference(value, reason="this number has no replicates")
-    try:
-        return Difference(value, paired_difference(a, b))
-    except InputError as error:
-        return Difference(value, reason=error.given)
+    test = paired_difference(first, second, base.paths[label], other.paths[label])
+    return Difference(value, reason=test) if isinstance(test, str) else Difference(value, test)
 
 
 def _best(label: str, columns: Sequence[Column], upwards: bool | None) -> int | None:
@@ -397,7 +393,12 @@ def format_difference(difference: Difference | None) -> str:
         return format_number(difference.value, sign=True)
     shown = (difference.value, test.low, test.high)
     value, low, high = (format_number(number, like=max(shown, key=abs), sign=True) for number in shown)
-    return f"{value} [{low}, {high}], p {'< .001' if test.p_value < 0.001 else format_number(test.p_value, like=1)}"
+    return f"{value} [{low}, {high}], p {format_p(test.p_value)}"
+
+
+def format_p(p_value: float) -> str:
+    """Three decimals, ``< .001`` below."""
+    return "< .001" if p_value < 0.001 else format_number(p_value, like=1)
 
 
 def _below(comparison: Comparison) -> Iterable[str]:
@@ -413,7 +414,8 @@ def _below(comparison: Comparison) -> Iterable[str]:
     for row in comparison.rows:
         for name, cell, difference in zip(comparison.columns, row.cells, row.differences, strict=True):
             if cell.reason:
-                reasons.setdefault(f"{NULL} {cell.reason}", []).append(f"{row.label} of {name}")
+                what = NULL if cell.value is None else "no interval:"
+                reasons.setdefault(f"{what} {cell.reason}", []).append(f"{row.label} of {name}")
             elif difference and difference.reason:
                 reasons.setdefault(f"not paired: {difference.reason}", []).append(f"{row.label} of {name}")
     yield from (f"{reason}: {first_of(places)}." for reason, places in reasons.items())

@@ -1,4 +1,4 @@
-"""Gather the counts of a whole run, frame by frame in constant memory, and turn them into one result.
+"""Gather the counts of a whole run, frame by frame, and turn them into one result. Memory grows with resampled units alone.
 
 Only arrays come in, from files or straight from a network: the stored form of each score is what is counted, so both give the
 same numbers to the last digit. Components need a second pass over the frames, at the thresholds that the first one found.
@@ -6,8 +6,10 @@ same numbers to the last digit. Components need a second pass over the frames, a
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, get_args
 
@@ -37,13 +39,13 @@ _COUNTS = (
 
 
 class Tally(Generic[State]):
-    """The summed counts of a part with their bootstrap replicates, kept in a coarser form because there are many."""
+    """The summed counts of a part, and those of each resampled unit, packed and in a coarser form because there are many."""
 
     def __init__(self, part: Part[State], resampling: Resampling) -> None:
         self.part, self.resampling = part, resampling
         self.frames = 0
         self._counts: list[State] = []
-        self._sums: Counts | None = None  # [cells of coarse counts, R]
+        self._units: list[tuple[str, bytes]] = []  # coarse counts int64, flat
         self._unit: str | None = None
         self._pending: Counts | None = None
 
@@ -58,7 +60,6 @@ class Tally(Generic[State]):
             self._flush()
             self._unit = unit
         coarse = self.part.coarsen(counts)
-        # Frames of a unit share their weights: one round over the replicates serves the whole unit.
         self._pending = coarse if self._pending is None else self._pending + coarse
 
     @property
@@ -68,24 +69,33 @@ class Tally(Generic[State]):
             self._counts = [self.part.combine(self._counts)]
         return self._counts[0] if self._counts else None
 
-    @property
-    def replicates(self) -> Counts | None:
-        """int64 ``[R, ...]`` coarse counts of each replicate; None before the first count or without replicates."""
+    def replicates(self, at_once: int = 64) -> Iterator[Counts]:
+        """The coarse counts of each replicate, int64 of the form of :meth:`Part.coarsen`; none without a count or replicates."""
         total = self.total
         self._flush()
-        if total is None or self._sums is None:
-            return None
-        return self._sums.T.reshape(-1, *self.part.coarsen(total).shape)
+        if total is None or not self._units:
+            return
+        units = np.stack([np.frombuffer(zlib.decompress(packed), np.int64) for _, packed in self._units])
+        weights = np.stack([self.resampling.weights(unit) for unit, _ in self._units])
+        filled, shape = np.flatnonzero(units.any(axis=0)), self.part.coarsen(total).shape
+        units = units[:, filled]
+        # Whole numbers below 2^53 add exactly in float64 too, and floats are multiplied many times faster.
+        if units.size and units.sum(axis=0).max() * int(weights.max()) < 1 << 53:
+            units, weights = units.astype(np.float64), weights.astype(np.float64)
+        for start in range(0, self.resampling.replicates, at_once):
+            for row in weights[:, start : start + at_once].T @ units:
+                counts = np.zeros(math.prod(shape), np.int64)
+                counts[filled] = row
+                yield counts.reshape(shape)
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
         """For each number that all frames together define its replicates ``[R]``, NaN where one defines none; moved by the
         difference that the coarser counts make over all frames."""
-        total, replicates = self.total, self.replicates
-        if total is None or replicates is None:
+        total, part = self.total, self.part
+        rows = [part.numbers(part.refine(one), forms) for one in self.replicates()]
+        if total is None or not rows:
             return {}
-        part = self.part
         exact, coarse = part.numbers(total, forms), part.numbers(part.refine(part.coarsen(total)), forms)
-        rows = [part.numbers(part.refine(np.ascontiguousarray(one)), forms) for one in replicates]
         columns = {}
         for name, value in exact.items():
             near = coarse[name]
@@ -94,14 +104,9 @@ class Tally(Generic[State]):
         return columns
 
     def _flush(self) -> None:
-        if self._pending is None or self._unit is None:
-            return
-        weights, counts = self.resampling.weights(self._unit), self._pending.ravel()
-        if self._sums is None:
-            self._sums = np.zeros((len(counts), len(weights)), np.int64)
-        # Most cells of a large part stay empty, and the memory of their sums untouched.
-        filled = np.flatnonzero(counts)
-        self._sums[filled] += counts[filled, None] * weights
+        if self._pending is not None and self._unit is not None:
+            # A tenth of the memory: most cells of a large part are empty, and most counts small.
+            self._units.append((self._unit, zlib.compress(self._pending.astype(np.int64).tobytes(), 1)))
         self._unit = self._pending = None
 
 
@@ -258,11 +263,11 @@ class Evaluator(Gatherer):
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
             expected, remedy = "maps and labels of the same frames", "check that the label folder belongs to these maps"
             raise InputError(f"none of {lost} frames could be scored{first}", expected, remedy)
-        result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
+        result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}, "intervals": {}}
         reasons: dict[str, str] = {}
         self.place_numbers(result, reasons)
         result["segmentation"].setdefault("per_class", {})
-        result["intervals"] = self.replicates().intervals()
+        place_intervals(result, self.replicates())
         result["reasons"] = reasons
         result["counts"] = {"frames": scored + lost, "frames_scored": scored, "frames_left_out": lost}
         result["counts"] |= {key: self._counts[key] for key in _COUNTS}
@@ -288,6 +293,17 @@ class Evaluator(Gatherer):
         return None
 
 
+def place_intervals(result: Result, replicates: Replicates) -> None:
+    """Put the interval of every number with replicates into a result, and the effective number of its units; or why it has none."""
+    bootstrap = result.setdefault("bootstrap", {})
+    for path, chance in replicates.chances().items():
+        if isinstance(chance, str):
+            bootstrap.setdefault("no_interval", {})[path] = chance
+        else:
+            result["intervals"][path] = [chance.low, chance.high]
+            bootstrap.setdefault("effective_units", {})[path] = round(chance.effective, 1)
+
+
 @dataclass(frozen=True)
 class EvaluationOptions:
     """What is made of the counts; InputError for an unknown track or mode, or regions of no pixel.
@@ -300,7 +316,7 @@ class EvaluationOptions:
     tracks: Sequence[str] = ()
     mode: Mode = "smiyc"  # how components are cut: score > threshold, or inclusive: >=
     resampling: Resampling = NO_INTERVALS
-    resample: str = "frame"  # the resampled unit: frame, folder or a regular expression over frame names
+    resample: str = "frame"  # the resampled unit, as of :func:`resampled_units`
     map_classes: Mapping[str, str] | None = None  # class of the network -> of the data set; None: they are the same
     by: Sequence[ObjectBins] = ()  # what objects are sorted by
     groups: str | Mapping[str, str] | None = None  # of frames: a pattern of their names, or the group of each
@@ -323,13 +339,15 @@ class EvaluationOptions:
         frames: Iterable[str],
         *,
         anomalies: Collection[str] | None,
+        time_of: Callable[[str], float | None] = lambda frame: None,
         **given: Any,
     ) -> Evaluator:
         """An evaluator with these options, and further arguments of it; every name of the ``frames`` to come, of which ``anomalies``
-        have an anomaly label (None: none are evaluated), is checked to belong to a resampled unit."""
+        have an anomaly label (None: none are evaluated), is checked to belong to a resampled unit; ``time_of`` is a frame's moment in
+        its video, in seconds."""
         if self.map_classes and classes is None:
             raise InputError("--map-classes without class labels", "frames with class labels", "leave it out")
-        unit = resampled_units(self.resample)
+        unit = resampled_units(self.resample, time_of)
         for name in frames:
             unit(name)
         wanted = dict.fromkeys((*self.protocols, *(("smiyc",) if self.tracks else ())))
@@ -397,5 +415,5 @@ def finish(
             result["reasons"][f"scores.{name}.components.{track}"] = f"it has no threshold: {why}"
     result["component_mode"] = options.mode
     more = second.replicates()
-    result["intervals"] |= more.intervals()
+    place_intervals(result, more)
     return Evaluation(result, evaluator.replicates().joined(more), evaluator)

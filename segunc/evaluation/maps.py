@@ -62,7 +62,8 @@ def evaluate_maps(
     chosen = choose_scores(reader, options.scores)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
     marked = None if anomaly_labels is None else anomaly_files
-    evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, unit_codes=codes)
+    given_of: dict[str, Any] = {"time_of": lambda frame: reader.records.get(frame, {}).get("time"), "unit_codes": codes}
+    evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, **given_of)
     found = ReviewLabels(anomaly_files, class_files, anomaly_encoding, classes, reader.region)
     inputs = _FrameInputs(reader, chosen, found)
     total = len(reader.frames) + (len(anomaly_files) if options.tracks else 0)

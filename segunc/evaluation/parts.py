@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import numpy as np
@@ -55,12 +56,10 @@ def coarse_keys(counts: Counts, bins: int) -> Counts:
     return np.asarray(counts.reshape(*counts.shape[:-1], bins, counts.shape[-1] // bins).sum(-1), np.int64)
 
 
-def fine_keys(coarse: Counts) -> Counts:
-    """Counts ``[..., 65536]`` with the pixels of merged keys at the middle one."""
-    width = KEYS // coarse.shape[-1]
-    counts = np.zeros((*coarse.shape[:-1], KEYS), np.int64)
-    counts[..., width // 2 :: width] = coarse
-    return counts
+@cache
+def keys_of(bins: int) -> npt.NDArray[np.uint16]:
+    """The key that each of so many bins of neighbouring keys stands for, the middle one, uint16 ``[bins]``."""
+    return np.arange(KEYS // bins // 2, KEYS, KEYS // bins).astype(np.uint16)
 
 
 class Part(ABC, Generic[State]):
@@ -111,7 +110,7 @@ class ArrayPart(Part[Counts]):
         return counts if self.coarse is None else coarse_keys(counts, self.coarse)
 
     def refine(self, coarse: Counts) -> Counts:
-        return coarse if self.coarse is None else fine_keys(coarse)
+        return coarse  # most numbers need the order of keys alone; what needs their values has :func:`keys_of`
 
 
 class AnomalyPart(Part[State]):
@@ -139,7 +138,7 @@ class Pooled(AnomalyPart[Counts], ArrayPart):
         if best is None:
             return dict.fromkeys(self.names)
         keys = [best[1], *(curve.thresholds[np.argmax(curve.recall >= recall)] for recall in RECALLS)]
-        thresholds = decode_keys(forms[self.score], np.array(keys, np.uint16)).tolist()
+        thresholds = decode_keys(forms[self.score], keys_of(counts.shape[-1])[np.array(keys, np.int64)]).tolist()
         areas = counting.auroc(curve), counting.average_precision(curve), counting.fpr_at_recall(curve)
         return dict(zip(self.names, (*areas, best[0], *thresholds), strict=True))
 
@@ -182,9 +181,9 @@ class Smiyc(AnomalyPart[SmiycBins]):
         return coarse_keys(smiyc.bins_by_key(counts), COARSE_KEYS)
 
     def refine(self, coarse: Counts) -> SmiycBins:
-        by_key = fine_keys(coarse)
-        used = np.flatnonzero(by_key.any(axis=0))
-        return SmiycBins(smiyc.VALUES_OF_FLOAT_KEYS[used].astype(np.float64), by_key[:, used])
+        used = np.flatnonzero(coarse.any(axis=0))
+        edges = smiyc.VALUES_OF_FLOAT_KEYS[keys_of(coarse.shape[-1])[used]]
+        return SmiycBins(edges.astype(np.float64), coarse[:, used])
 
     def numbers(self, counts: SmiycBins, forms: Forms) -> Numbers:
         return {(name,): value for name, value in smiyc.smiyc_result(counts).items()}
@@ -227,11 +226,12 @@ class ConfidenceCalibration(ArrayPart):
         return frame.failure_counts(CONFIDENCE)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        confidence = confidence_of_keys(forms[CONFIDENCE])
+        confidence = confidence_of_keys(forms[CONFIDENCE])[keys_of(counts.shape[-1])]
         bins = calibration.bin_counts(counts, confidence), calibration.bin_counts_by_mass(counts, confidence)
         return dict(zip(self.names, map(calibration.expected_calibration_error, bins), strict=True))
 
 
+@cache
 def confidence_of_keys(form: str) -> npt.NDArray[np.float32]:
     """The confidence 1 - msp of each key, ``[65536]``; keys of floats outside 0..1 exist but never occur."""
     with np.errstate(invalid="ignore"):  # such keys may be signalling NaN

@@ -157,16 +157,32 @@ def _intervals(result: Mapping[str, Any]) -> str:
     for name in result["scores"]:
         shown += [(("scores", name, "pooled", key), f"{name} {_PIXELS[key]}") for key in ("auroc", "aupr", "fpr95")]
     shown += [(("flagged", name, "share"), f"{name} flagged") for name in result.get("flagged", {})]
-    rows = [
-        [what, f"{reduce(getitem, path, result):.4f}", "[{:.4f}, {:.4f}]".format(*result["intervals"][".".join(path)])]
-        for path, what in shown
-        if ".".join(path) in result["intervals"]
-    ]
-    if not rows:
-        return ""
     bootstrap = result.get("bootstrap", {})
-    of = f"{bootstrap.get('replicates', '')} replicates over {result['counts']['resampled_units']} resampled units"
-    return f"95 % intervals (Poisson bootstrap, {of.strip()})\n{_table([['number', 'value', 'interval'], *rows])}"
+    effective, without = bootstrap.get("effective_units", {}), bootstrap.get("no_interval", {})
+    paths = [
+        (".".join(path), f"{reduce(getitem, path, result):.4f}", what)
+        for path, what in shown
+        if _is_there(path, result)
+    ]
+    rows = [
+        [what, value, "[{:.4f}, {:.4f}]".format(*result["intervals"][path]), f"{effective.get(path, _MISSING)}"]
+        for path, value, what in paths
+        if path in result["intervals"]
+    ]
+    units = result["counts"]["resampled_units"]
+    of = f"{bootstrap.get('replicates', '')} replicates over {units} resampled units".strip()
+    parts = []
+    if rows:
+        table = _table([["number", "value", "interval", "effective units"], *rows])
+        parts.append(f"95 % intervals (Poisson bootstrap, {of})\n{table}")
+    whys = dict.fromkeys(without[path] for path, _, _ in paths if path in without)
+    lines = [f"  {first_of([what for path, _, what in paths if without.get(path) == why])}: {why}" for why in whys]
+    return "\n".join([*parts, *(["No interval", *lines] if lines else [])])
+
+
+def _is_there(path: Sequence[str], result: Mapping[str, Any]) -> bool:
+    dotted = ".".join(path)
+    return dotted in result["intervals"] or dotted in result.get("bootstrap", {}).get("no_interval", {})
 
 
 def _columns(rows: Collection[tuple[str, Mapping[str, Any]]], columns: Mapping[str, str]) -> str:

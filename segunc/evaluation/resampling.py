@@ -4,20 +4,28 @@ A Poisson bootstrap (Chamandy et al. 2012, "Estimating uncertainty for massive d
 frame or a group of neighbouring frames, enters replicate r with a weight from Poisson(1), a function of the seed and the
 unit's name alone. So no second pass is needed, and replicate r of two models over the same frames has the same weights:
 their differences are paired, and the spread of a difference leaves out what both share (a hard frame is hard for both).
+
+The interval is the percentile interval at the level that a Student t with nu degrees of freedom asks for (Hesterberg 2015,
+"What teachers should know about the bootstrap", section 5.3: percentiles of a few units are too narrow by sqrt(n / (n - 1)), and know
+nothing of the t). With few units of very different weight n - 1 are too many degrees of freedom: nu is that of
+:attr:`Chance.effective`. %SIM%
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
@@ -25,71 +33,131 @@ from segunc.core.files import write_atomically
 LEVEL = 0.95
 MOST_UNDEFINED = 0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
 FEWEST = 40  # replicates below which the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025
+FEWEST_UNITS = 15  # below it every interval that was tried covers less than it says (tools/simulate_intervals.py)
 NumberPath = tuple[str, ...]  # of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Resampling:
     """How many replicates R (0 makes no intervals), and from which seed of the weights."""
 
-    replicates: int = 200
+    replicates: int = 2000
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.replicates < 0 or 0 < self.replicates < FEWEST:
             given = f"{self.replicates} bootstrap replicates"
-            raise InputError(given, f"0, or at least {FEWEST}", "200 is the default, 0 makes none")
+            raise InputError(given, f"0, or at least {FEWEST}", "2000 is the default, 0 makes none")
 
     def weights(self, unit: str) -> npt.NDArray[np.int64]:
-        """How often a unit is in each replicate, int64 ``[R]``; a function of (seed, unit) alone."""
-        digest = hashlib.sha256(f"{self.seed}\n{unit}".encode()).digest()
+        """How often a unit is in each replicate, int64 ``[R]``; a function of (seed, unit) alone, whose first are those of fewer."""
+        return self._generator(unit).poisson(1.0, self.replicates)
+
+    def seed_weights(self, name: str) -> Floats:
+        """The multiplier of a seed of training in each replicate, standard normal ``[R]``; see :attr:`Replicates.seeds`."""
+        return self._generator(f"\nseed {name}").standard_normal(self.replicates)
+
+    def _generator(self, name: str) -> np.random.Generator:
+        digest = hashlib.sha256(f"{self.seed}\n{name}".encode()).digest()
         key = [int.from_bytes(digest[start : start + 8], "little") for start in (0, 8)]
-        return np.random.Generator(np.random.Philox(key=key)).poisson(1.0, self.replicates)
+        return np.random.Generator(np.random.Philox(key=key))
 
 
-def resampled_units(how: str) -> Callable[[str], str]:
+def resampled_units(how: str, time_of: Callable[[str], float | None] = lambda frame: None) -> Callable[[str], str]:
     """The function from a frame's name to the unit that is resampled.
 
-    That is the ``frame``, its ``folder``, or what a regular expression finds in the name (its first group, where it has one).
-    InputError: not a regular expression; from the function, one that finds nothing.
+    That is the ``frame``, its ``folder``, or what a regular expression finds in the name (its first group, where it has one);
+    ``REGEX@N`` makes blocks of N of the number that its last group finds, apart for what the groups before it find
+    (``^(Seq05VD)_f(\\d+)@300``: 10 s of 30 frames a second); ``10s`` makes blocks of seconds of the frames of a video, whose
+    moments ``time_of`` tells. InputError: none of these; from the function, a name that does not fit.
     """
     if how == "frame":
         return lambda name: name
     if how == "folder":
         return lambda name: name.rpartition("/")[0]
+    if seconds := re.fullmatch(r"(\d*\.?\d+)s", how):
+        return _blocks_of_time(how, float(seconds[1]), time_of)
+    expression, size = blocks.groups() if (blocks := re.fullmatch(r"(.*)@(\d+)", how)) else (how, None)
     try:
-        pattern = re.compile(how)
+        pattern = re.compile(expression)
     except re.error as error:
-        expected, remedy = "frame, folder or a regular expression", "e.g. '^[^_]+' for a sequence"
+        expected, remedy = "frame, folder, a regular expression, REGEX@N or 10s", "e.g. '^[^_]+' for a sequence"
         raise InputError(f"--resample '{how}' ({error})", expected, remedy) from error
+    if size is not None and (not pattern.groups or not int(size)):
+        expected = "a group that finds a number, and at least 1 of it"
+        raise InputError(f"--resample '{how}'", expected, r"e.g. '_f(\d+)@300': blocks of 300 frames")
 
     def unit(name: str) -> str:
         found = pattern.search(name)
         if found is None:
-            given = f"the regular expression '{how}' finds nothing in the frame name {name}"
+            given = f"the regular expression '{expression}' finds nothing in the frame name {name}"
             raise InputError(given, "a match in every name", "widen it, or resample frames")
-        return str(found.group(1) if pattern.groups else found.group())
+        if size is None:
+            return str(found.group(1) if pattern.groups else found.group())
+        *before, number = found.groups(default="")
+        if not number.isdecimal():
+            given = f"the last group of '{expression}' finds '{number}' in the frame name {name}"
+            raise InputError(given, "a whole number", r"e.g. (\d+)")
+        return "/".join([*before, str(int(number) // int(size))])
 
     return unit
 
 
-def _interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """The percentiles between which a share LEVEL of the values lies."""
-    low, high = np.percentile(values, [50.0 * (1.0 - LEVEL), 50.0 * (1.0 + LEVEL)])
-    return float(low), float(high)
+def _blocks_of_time(how: str, seconds: float, time_of: Callable[[str], float | None]) -> Callable[[str], str]:
+    if not seconds:
+        raise InputError(f"--resample {how}", "more than 0 seconds", "e.g. 10s")
+
+    def unit(name: str) -> str:
+        time = time_of(name)
+        if time is None:
+            given = f"--resample {how}, and no time of the frame {name} is known"
+            raise InputError(given, "maps of a video", r"say it by a number in the names: '_f(\d+)@300'")
+        return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
+
+    return unit
+
+
+@dataclass(frozen=True)
+class Chance:
+    """What replicates say of a number: its 95 % interval, the two-sided p-value of zero in 0..1, the effective number of units, and
+    from how many replicates.
+
+    p < 1 - LEVEL exactly where the interval excludes zero; save where the level that so few effective units ask for lies beyond the
+    outermost replicate: then the interval ends at these, and p says that it cannot decide.
+
+    ``effective`` is the number of units of normal influence that would leave the standard error as uncertain (Satterthwaite 1946; of
+    clusters: Carter, Schnepel & Steigerwald 2017): with influences U_i and the participation ratio P = (sum U^2)^2 / sum U^4 it is
+    2 / (1 / P - 1 / n), at most the number of units n. P itself would call normal influences n / 3.
+    """
+
+    low: float
+    high: float
+    p_value: float
+    effective: float
+    replicates: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of zero, and p < 1 - LEVEL."""
+        return (self.low > 0 or self.high < 0) and self.p_value < 1 - LEVEL
 
 
 @dataclass(frozen=True)
 class Replicates:
     """The numbers of every bootstrap replicate: their dotted paths, values float64 ``[P, R]`` (NaN where a replicate defines no
-    number), the seed of the weights, and the resampled units, sorted."""
+    number), the seed of the weights, and the resampled units, sorted.
+
+    ``seeds``: names of the K seeds of training whose mean the numbers are, where these are resampled too (none where K = 1).
+    """
 
     paths: tuple[str, ...]
-    values: npt.NDArray[np.float64]
+    values: Floats
     seed: int
     units: tuple[str, ...]
+    seeds: tuple[str, ...] = ()
 
-    def of(self, path: NumberPath) -> npt.NDArray[np.float64] | None:
+    def of(self, path: NumberPath) -> Floats | None:
         """The replicates ``[R]`` of a number, None where there are none."""
         dotted = ".".join(path)
         return self.values[self.paths.index(dotted)] if dotted in self.paths else None
@@ -99,61 +167,103 @@ class Replicates:
         values = np.concatenate([self.values, other.values])
         return replace(self, paths=self.paths + other.paths, values=values)
 
-    def intervals(self) -> dict[str, list[float]]:
-        """The 95 % percentile interval of each number that enough replicates define: dotted path -> [low, high]."""
-        found = {}
+    def chances(self) -> dict[str, Chance | str]:
+        """What the replicates say of each number, by its dotted path; why it has no interval, where it has none."""
+        found: dict[str, Chance | str] = {}
         for path, row in zip(self.paths, self.values, strict=True):
-            defined = row[~np.isnan(row)]
-            if len(self.units) > 1 and len(defined) >= (1.0 - MOST_UNDEFINED) * len(row) > 0:
-                found[path] = [*_interval(defined)]
+            try:
+                found[path] = self.chance(row)
+            except InputError as error:
+                found[path] = error.given
         return found
 
+    def chance(self, values: Floats) -> Chance:
+        """What values ``[R]`` of these replicates say of the number that they are of.
 
-@dataclass(frozen=True)
-class PairedDifference:
-    """What the replicates say of a difference: its 2.5 and 97.5 percentiles, the two-sided p-value in 0..1, and from how many
-    pairs."""
+        The ends of the interval are values of replicates, the k-th from either end, k the largest whole number below
+        (1 + R) Phi(-t sqrt(n / (n - 1))) with the 97.5 percentile t of Student's t with nu degrees of freedom, nu + 1 the effective
+        number of units. The p-value is the least 1 - level at which the interval of that level excludes zero, where the share of
+        replicates beyond zero has the added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their
+        Application, 1997, eq. 4.11). InputError: fewer than FEWEST_UNITS units, fewer than FEWEST numbers, or more than MOST_UNDEFINED
+        that are none.
+        """
+        number, defined = len(self.units), np.isfinite(values)
+        if number < FEWEST_UNITS:
+            remedy = "evaluate more frames, or resample shorter blocks that are still independent"
+            raise InputError(f"{number} resampled units, of at least {FEWEST_UNITS}", f"{FEWEST_UNITS} or more", remedy)
+        row, remedy = np.sort(values[defined]), "evaluate with more replicates, or more frames"
+        total = len(row)
+        if total < FEWEST or total < (1 - MOST_UNDEFINED) * len(values):
+            expected = f"at least {FEWEST}, and {1 - MOST_UNDEFINED:.0%} of them"
+            raise InputError(f"{total} of {len(values)} replicates define the number", expected, remedy)
+        effective, freedom = self._effective(values, defined)
+        stretch = math.sqrt(number / (number - 1))
+        level = float(ndtr(-stretch * stdtrit(freedom, 0.5 + 0.5 * LEVEL)))
+        place = max(math.ceil(level * (total + 1)) - 2, 0)
+        beyond = 1 + min(np.count_nonzero(row <= 0), np.count_nonzero(row >= 0))
+        p_value = 2 * float(stdtr(freedom, min(ndtri(beyond / (total + 1)), 0.0) / stretch))
+        return Chance(float(row[place]), float(row[-1 - place]), p_value, effective, total)
 
-    low: float
-    high: float
-    p_value: float
-    replicates: int
+    def _effective(self, values: Floats, defined: npt.NDArray[np.bool_]) -> tuple[float, float]:
+        """The effective number of units, and the degrees of freedom of the standard error.
 
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of zero, and p < 1 - LEVEL."""
-        return (self.low > 0 or self.high < 0) and self.p_value < 1 - LEVEL
+        Influences are covariances of a number with the weights (the infinitesimal jackknife; Efron 2014, "Estimation and accuracy
+        after model selection"), here of a number scaled to unit variance. R replicates leave a noise of variance 1 / R in each, which
+        is taken out of the sums of squares and fourth powers; influences that do not rise above it count as equal. The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's
+        formula joins both.
+        """
+        weights, multipliers = _all_weights(self.seed, len(values), self.units, self.seeds)
+        if not defined.all():
+            weights, multipliers = weights[:, defined], multipliers[:, defined]
+        centred = values[defined] - values[defined].mean()
+        centred, noise, number = centred / (centred.std() or 1.0), 1 / len(centred), len(weights)
+        influences, of_seeds = (part @ centred / len(centred) for part in (weights, multipliers))
+        second = float((influences**2).sum())
+        fourth = float((influences**4).sum() - 6 * noise * second + 3 * number * noise**2)
+        second -= float(number * noise)
+        effective = float(number)
+        if second > 3 * noise * math.sqrt(2 * number):
+            spread = min(fourth / second**2, 1.0) - 1 / number
+            effective = 2 / max(spread, 2 / number)
+        seeds = max(float((of_seeds**2).sum() - len(of_seeds) * noise), 0.0) if len(of_seeds) > 1 else 0.0
+        if not seeds:
+            return effective, effective - 1
+        second = max(second, 0.0)
+        return effective, (second + seeds) ** 2 / (second**2 / (effective - 1) + seeds**2 / (len(of_seeds) - 1))
 
 
-def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedDifference:
-    """The bootstrap interval and p-value of second - first, from replicates ``[R]`` of two numbers over the same draws of units;
-    NaN where a replicate has none.
+@lru_cache(maxsize=4)
+def _all_weights(seed: int, replicates: int, units: tuple[str, ...], seeds: tuple[str, ...]) -> tuple[Floats, Floats]:
+    """The weights of all units ``[n, R]`` and the multipliers of all seeds ``[K, R]``."""
+    resampling = Resampling(replicates, seed)
+    multipliers = [resampling.seed_weights(name) for name in seeds]
+    weights = np.array([resampling.weights(unit) for unit in units], np.float64)
+    return weights, np.reshape(multipliers, (len(seeds), replicates))
 
-    The p-value is 2 min((1 + #{d <= 0}) / (1 + R), (1 + #{d >= 0}) / (1 + R)), at most 1: the percentile interval inverted,
-    with the added one that keeps it from being 0 (Davison & Hinkley, Bootstrap Methods and their Application, 1997, eq. 4.11
-    and section 5.3). InputError: the two differ in length, fewer than FEWEST pairs are numbers, or more than MOST_UNDEFINED are not.
-    """
-    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    if a.ndim != 1 or a.shape != b.shape:
-        raise InputError(f"replicates of the shapes {a.shape} and {b.shape}", "two of one length", "pair them by draw")
-    difference = (b - a)[np.isfinite(b - a)]
-    total = len(difference)
-    if total < FEWEST or total < (1 - MOST_UNDEFINED) * len(a):
-        expected = f"at least {FEWEST}, and {1 - MOST_UNDEFINED:.0%} of them"
-        remedy = "evaluate with more replicates, or more frames"
-        raise InputError(f"{total} of {len(a)} replicates have both numbers", expected, remedy)
-    tail = 1 + min(np.count_nonzero(difference <= 0), np.count_nonzero(difference >= 0))
-    return PairedDifference(*_interval(difference), min(1.0, float(2 * tail / (total + 1))), total)
+
+def paired_difference(
+    first: Replicates, second: Replicates, one: NumberPath, other: NumberPath | None = None, shift: float = 0.0
+) -> Chance | str:
+    """What paired replicates say of the number ``other`` (None: the same) of the second less ``one`` of the first, plus ``shift`` (a
+    margin); or why there is no test. Where one has more replicates, its first ones are those of the fewer."""
+    if why := why_not_paired(first, second):
+        return why
+    a, b = first.of(one), second.of(other or one)
+    if a is None or b is None:
+        return "this number has no replicates"
+    number = min(len(a), len(b))
+    try:
+        return first.chance(b[:number] - a[:number] + shift)
+    except InputError as error:
+        return error.given
 
 
 def why_not_paired(first: Replicates, second: Replicates) -> str | None:
     """Why replicate r of two evaluations is not over the same draw of units; None where it is."""
-    if first.values.shape[1] != second.values.shape[1]:
-        return f"{first.values.shape[1]} and {second.values.shape[1]} replicates"
     if first.seed != second.seed:
         return f"resampled with the seeds {first.seed} and {second.seed}"
-    if len(first.units) < 2:
-        return "a single unit was resampled"
+    if first.seeds != second.seeds:
+        return "means over other seeds"
     if first.units != second.units:
         other = sorted(set(first.units) ^ set(second.units))
         detail = f", {other[0]} is in one only" if other else ", in another order"
@@ -167,11 +277,12 @@ def sidecar_path(result: Path) -> Path:
 
 
 def save_replicates(path: Path, replicates: Replicates) -> None:
-    """Write replicates as an ``.npz`` that loads without unpickling: ``paths`` ``[P]``, ``values`` ``[P, R]``, ``seed``, and
+    """Write replicates as an ``.npz`` that loads without unpickling: ``paths`` ``[P]``, ``values`` float32 ``[P, R]``, ``seed``, and
     ``clusters``, the resampled units; the file appears whole."""
     buffer = io.BytesIO()
     paths, units = (np.array(names, np.str_) for names in (replicates.paths, replicates.units))
-    seed, values = np.array(replicates.seed, np.int64), np.asarray(replicates.values, np.float64)
+    # A step of float32 is 6e-8 of a value, a thousandth of the gap between neighbouring replicates and less of any interval.
+    seed, values = np.array(replicates.seed, np.int64), np.asarray(replicates.values, np.float32)
     np.savez_compressed(buffer, paths=paths, values=values, seed=seed, clusters=units)
     write_atomically(path, buffer.getvalue())
 

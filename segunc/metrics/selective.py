@@ -31,6 +31,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.maps.encoding import keys_to_half
 from segunc.metrics.counting import (
+    KEYS,
     Counts,
     Floats,
     auroc,
@@ -234,9 +235,12 @@ def _window_sums(values: Floats, window: int) -> Floats:
 
 def _patches(counts: Counts) -> tuple[Floats, Counts, Counts]:
     """Distinct mean uncertainties ``[T]``, ascending, and the accurate and inaccurate patches of each."""
-    keys = np.flatnonzero(counts.any(axis=0))
+    keys, width = (
+        np.flatnonzero(counts.any(axis=0)),
+        KEYS // counts.shape[1],
+    )  # of a bin of neighbouring keys the middle one
     accurate, inaccurate = counts[:, keys]
-    return keys_to_half(keys.astype(np.uint16)).astype(np.float64), accurate, inaccurate
+    return keys_to_half((keys * width + width // 2).astype(np.uint16)).astype(np.float64), accurate, inaccurate
 
 
 def patch_numbers(counts: Counts, thresholds: npt.ArrayLike) -> dict[str, Floats]:

@@ -79,13 +79,14 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if mapping := evaluation.evaluator.mapping:
         result.setdefault("run", {})["map_classes"] = mapping.about()
         notes = [*notes, *mapping.notes()]
-    result["bootstrap"] = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
+    about = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
+    result["bootstrap"] = about | {"units": len(evaluation.replicates.units)} | result.get("bootstrap", {})
     out.parent.mkdir(parents=True, exist_ok=True)
+    # Those of an earlier result would pass for this one's, also after a kill in between.
+    sidecar_path(out).unlink(missing_ok=True)
     write_json(out, result)
     if evaluation.replicates.paths:
         save_replicates(sidecar_path(out), evaluation.replicates)
-    else:
-        sidecar_path(out).unlink(missing_ok=True)  # those of an earlier result would pass for this one's
     if options.logger:
         from segunc.training.loggers import log_numbers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from segunc.core.errors import InputError
+from segunc.evaluation import resampling
 from segunc.evaluation.compare import load_results
 from tests.conftest import Job
 from tests.study.conftest import Run
@@ -27,6 +29,14 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LINES = ["base: entropy", "base: msp", "ABNN: epistemic", "energy: deterministic-energy", "nowhere: msp"]
 STEP = {"epochs": 1, "max_steps": 1}
 FLOAT32 = {"precision": "32-true"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_units() -> Iterator[None]:
+    """The toy scenes are fewer than intervals need."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resampling, "FEWEST_UNITS", 2)
+        yield
 
 
 def plan_content(job: Job, **changed: Any) -> dict[str, Any]:

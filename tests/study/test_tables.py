@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import EvaluationResult, format_number
-from segunc.evaluation.resampling import Replicates, paired_difference
+from segunc.evaluation.resampling import Replicates, Resampling, paired_difference
 from tests.evaluation.evaluations import COUNTS
-from tools.study.means import mean_over_seeds, spread_over_seeds
+from tools.study.endpoints import endpoint_table, holm
+from tools.study.means import mean_over_seeds, mean_replicates, spread_over_seeds
+from tools.study.plan import Endpoint, Plan, Protocol, Row
 from tools.study.tables import Chosen, Entry, cost_table, difference_table, number_table
 
 
@@ -20,7 +23,7 @@ def result(name: str, nll: float, replicates: np.ndarray, **numbers: float | Non
     """A result with one number that has replicates, and others."""
     held = {("calibration", "nll"): nll, **{("calibration", key): value for key, value in numbers.items()}}
     content = {"counts": COUNTS, "reasons": {"calibration.ece": "no bins"}}
-    drawn = Replicates(("calibration.nll",), replicates[None], 0, ("a", "b"))
+    drawn = Replicates(("calibration.nll",), replicates[None], 0, tuple(map(str, range(15))))
     return EvaluationResult(name, Path(name), content, held, drawn)
 
 
@@ -30,8 +33,10 @@ def test_a_mean_over_seeds_is_the_mean_of_numbers_and_of_replicates() -> None:
     results = [result(str(seed), float(row.mean()), row, ece=0.1) for seed, row in enumerate(rows)]
     mean = mean_over_seeds(results, "mean")
     assert mean.numbers["calibration", "nll"] == pytest.approx(rows.mean())
-    interval = np.percentile(rows.mean(0), [2.5, 97.5]).tolist()
-    assert mean.cell(("calibration", "nll")).interval == pytest.approx(interval)
+    units = replace(results[0].replicates, values=rows.mean(0)[None])
+    found = units.chance(rows.mean(0))
+    assert mean.cell(("calibration", "nll")).interval == (found.low, found.high)
+    assert mean.replicates.seeds == ()
     assert mean.cell(("calibration", "ece")).interval is None
     spread = spread_over_seeds(results, ("calibration", "nll"))
     assert spread == pytest.approx(rows.mean(1).std(ddof=1))
@@ -56,14 +61,38 @@ def test_a_difference_is_paired_with_the_seeds_it_names() -> None:
     other = Entry("other", {0: result("o0", 0.4, ours[0]), 1: result("o1", 2.3, ours[1])}, {0: [0], 1: [1]})
     chosen = Chosen(["calibration.nll"])
     line = difference_table([base, other], base, chosen).splitlines()[2]
-    test = paired_difference(rows[:2].mean(0), np.mean(ours, 0))
+    means = [mean_replicates([one.results[seed].replicates for seed in (0, 1)], ["0", "1"]) for one in (base, other)]
+    test = paired_difference(*means, ("calibration", "nll"))
     assert "other (2)" in line
     low, high = (format_number(bound, like=1.0, sign=True) for bound in (test.low, test.high))
     assert f"−.150 [{low}, {high}]" in line
     assert "1/2" in line
     ensemble = Entry("ensemble", {0: result("e", 0.5, ours[0])}, {0: [0, 1]})
     line = difference_table([base, ensemble], base, chosen).splitlines()[2]
+    assert "ensemble (1, units alone)" in line
     assert "−1.000" in line  # less the mean of both members
+
+
+def test_seeds_are_resampled_in_pairs_with_the_variance_of_a_mean_of_few() -> None:
+    units = tuple(f"u{i}" for i in range(30))
+    random = np.random.default_rng(3)
+    weights = np.stack([Resampling(2000).weights(unit) for unit in units]) - 1
+    of_units = random.normal(0, 0.01, 30) @ weights
+    seeds = random.normal(0, 0.3, 4)
+    rows = [Replicates(("n",), (1 + of_units + shift)[None], 0, units) for shift in seeds]
+    alone, both = mean_replicates(rows), mean_replicates(rows, list("0123"))
+    assert both.seeds == ("0", "1", "2", "3")
+    added = both.values[0].var() - alone.values[0].var()
+    assert added == pytest.approx(seeds.var(ddof=1) / 4, rel=0.1)
+    # Three degrees of freedom, for the seeds are all there is.
+    found, halves = both.chance(both.values[0]), stats.t.ppf(0.975, 3.2) * seeds.std(ddof=1) / 2
+    assert (found.high - found.low) / 2 == pytest.approx(halves, rel=0.15)
+    # What a seed does to both rows is in no difference of the two.
+    shifted = [replace(row, values=row.values + 0.05) for row in rows]
+    pair = paired_difference(both, mean_replicates(shifted, list("0123")), ("n",))
+    assert (pair.low, pair.high) == pytest.approx((0.05, 0.05))
+    assert paired_difference(both, mean_replicates(shifted[:3], list("012")), ("n",)) == "means over other seeds"
+    assert mean_replicates(rows[:1], ["0"]).seeds == ()
 
 
 def test_the_best_is_bold_only_among_rows_of_the_same_seeds() -> None:
@@ -83,3 +112,47 @@ def test_the_cost_of_an_unknown_training_is_a_dash() -> None:
     cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
     assert cells == ["known (1) †", "3", "33", "2.00", "5", "2.0"]
     assert [cell.strip() for cell in lines[3].strip("|").split("|")] == ["unknown (1)", "3", "—", "—", "5", "2.0"]
+
+
+def test_holm_by_hand() -> None:
+    # Of .01, .02, .03, .2 with m = 4: .04, .06, .06 (not .06 then .06 = 2 x .03), .2.
+    assert holm([0.03, 0.01, 0.2, 0.02]) == pytest.approx([0.06, 0.04, 0.2, 0.06])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([0.04]) == [0.04]
+    assert holm([]) == []
+
+
+def test_endpoints_are_decided_by_holm_and_by_margins() -> None:
+    random = np.random.default_rng(4)
+    weights = np.stack([Resampling(2000).weights(str(i)) for i in range(15)]) - 1
+    hard = random.normal(0, 0.02, 15) @ weights
+
+    def entry(label: str, nll: float, own: float) -> Entry:
+        row = nll + hard + random.normal(0, own, 15) @ weights
+        return Entry(label, {0: result(label, nll, row)}, {0: [0]})
+
+    entries = {"p/test": [entry("base", 1.0, 0.0), entry("better", 0.9, 0.004), entry("same", 1.001, 0.004)]}
+
+    def plan(*endpoints: Endpoint) -> Plan:
+        rows = [Row(label) for label in ("base", "better", "same", "missing")]
+        return Plan({"p": Protocol("", {}, {"test": {}})}, rows, "base", endpoints=list(endpoints))
+
+    claims = [
+        Endpoint("p/test", "calibration.nll", "better", "base"),
+        Endpoint("p/test", "calibration.nll", "same", "base"),
+        Endpoint("p/test", "calibration.nll", "same", "base", margin=0.1),
+        Endpoint("p/test", "calibration.nll", "same", "base", margin=0.002),
+        Endpoint("p/test", "calibration.nll", "better", "base", direction="higher"),
+        Endpoint("p/test", "calibration.nll", "missing", "base"),
+    ]
+    lines = endpoint_table(plan(*claims), entries).splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [cell[-1] for cell in cells] == ["yes", "no", "yes", "no", "no", "no"]
+    assert cells[0][0] == "p/test, calibration.nll: better lower than base"
+    assert cells[2][0] == "p/test, calibration.nll: same not higher by 0.1 than base"
+    assert cells[0][1].startswith("−.100 [−.1")
+    assert cells[1][1] == cells[2][1]  # the margin moves no interval
+    assert cells[5][1] == "— missing is not finished"
+    # A p-value is times the number of endpoints that are not smaller.
+    alone = endpoint_table(plan(claims[0]), entries).splitlines()[2].split("|")
+    assert alone[4].strip() == alone[5].strip()

@@ -14,6 +14,7 @@ import yaml
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_atomically, write_json
+from segunc.maps.manifest import tool_commit
 from segunc.networks.files import DESCRIPTION, WEIGHTS
 from segunc.options import FinetuneOptions
 from segunc.posteriors.files import model_files
@@ -22,8 +23,8 @@ from segunc.training.progress import CHECKPOINTS, LAST
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.training import finetune
 from tools.measuring import provenance
-from tools.study.plan import Plan, Row
-from tools.study.words import check_settings, evaluate_options, evaluation_words, expand, fingerprint
+from tools.study.plan import SELECTION, Plan, Row
+from tools.study.words import answers, check_settings, evaluate_options, evaluation_words, expand, fingerprint
 
 RECORD = "cell.json"
 CONFIG = "config.yaml"
@@ -155,8 +156,7 @@ class Study:
                 write_json(cell.folder / RECORD, record)
                 made = True
             for name, options in evaluations.items():
-                own = {} if cell.row.scores is None else {"scores": cell.row.scores}
-                wanted = {**self.plan.evaluate, **options, **own}
+                wanted = self._wanted(cell, options)
                 words = evaluation_words(wanted)
                 if cell.finished(name) and record["evaluations"][name]["asked"] == words:
                     continue
@@ -165,7 +165,8 @@ class Study:
                 seconds, frames = time.perf_counter() - start, result.numbers["counts"]["frames"]
                 if result.failure:
                     raise PartialFailure(result.failure)
-                record["evaluations"][name] = {"asked": words, "seconds": round(seconds, 1), "frames": frames}
+                about = {"asked": words, "seconds": round(seconds, 1), "frames": frames, "commit": tool_commit()}
+                record["evaluations"][name] = about
                 write_json(cell.folder / RECORD, record)
                 made = True
         except (InputError, PartialFailure) as error:
@@ -174,6 +175,28 @@ class Study:
                 write_json(cell.folder / RECORD, {**record, "failure": failure})
             return f"failed: {failure}"
         return "made" if made else "kept"
+
+    def lacks(self, cell: Cell, evaluation: str) -> str | None:
+        """Why a result of a cell cannot stand in a table of this plan, in a line; None where it can.
+
+        Base networks may be gone: :meth:`run` alone asks whether they are the same.
+        """
+        record = cell.record()
+        if not record or record["failure"] is not None:
+            return str(record.get("failure", "not begun"))
+        if not answers(record["asked"]["config"], self._config(cell, expanded=False)):
+            return f"made from other settings than the plan's; remove {cell.folder}"
+        if not cell.finished(evaluation):
+            return f"not evaluated on {evaluation}"
+        protocol = self.plan.protocols[cell.protocol]
+        options = {**protocol.evaluations, SELECTION: protocol.selection}[evaluation]
+        words = evaluation_words(self._wanted(cell, options), expanded=False)
+        if not answers(record["evaluations"][evaluation]["asked"], words):
+            return f"evaluated on {evaluation} with other options than the plan's"
+        return None
+
+    def _wanted(self, cell: Cell, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self.plan.evaluate, **options, **({} if cell.row.scores is None else {"scores": cell.row.scores})}
 
     def _make(self, cell: Cell) -> dict[str, Any]:
         """Run the method; what it cost."""
@@ -224,8 +247,9 @@ class Study:
             "bases": [fingerprint(base) for base in cell.bases],
         }
 
-    def _config(self, cell: Cell) -> dict[str, Any]:
-        """The configuration of the cell's method; empty where it takes none."""
+    def _config(self, cell: Cell, *, expanded: bool = True) -> dict[str, Any]:
+        """The configuration of the cell's method; empty where it takes none. With variables of the environment, or their names."""
+        known = expand if expanded else str
         method = cell.row.method
         settings = None if method is None else METHODS[method].config
         if method is None or settings is None:
@@ -233,9 +257,9 @@ class Study:
         fields = settings.__dataclass_fields__
         seed = {"seed": cell.seed} if "seed" in fields else {}
         config: dict[str, Any] = {settings.section: seed}
-        config[settings.section] |= {k: expand(v) if isinstance(v, str) else v for k, v in cell.row.settings.items()}
+        config[settings.section] |= {k: known(v) if isinstance(v, str) else v for k, v in cell.row.settings.items()}
         if METHODS[method].data:
             data = {**self.plan.protocols[cell.protocol].data, "seed": cell.seed, **cell.row.data}
-            config = {"data": {**data, "root": expand(str(data.get("root", "")))}, **config}
+            config = {"data": {**data, "root": known(str(data.get("root", "")))}, **config}
         further = {"select": cell.row.select, "trainer": cell.row.trainer}
         return config | {name: given for name, given in further.items() if given}

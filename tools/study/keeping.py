@@ -9,6 +9,7 @@ from pathlib import Path
 
 from segunc.evaluation.resampling import load_replicates, save_replicates, sidecar_path
 from tools.study.cells import RECORD, Study
+from tools.study.endpoints import endpoint_paths
 from tools.study.plan import Table
 from tools.study.tables import Chosen
 
@@ -24,11 +25,13 @@ def keep(study: Study, folder: Path) -> int:
         kept.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(cell.folder / RECORD, kept / RECORD)
         for name in study.plan.evaluations_of(cell.row, cell.protocol):
-            if cell.finished(name):
+            if study.lacks(cell, name) is None:
                 place, result = f"{cell.protocol}/{name}", cell.result(name)
                 shutil.copyfile(result, kept / result.name)
                 if sidecar_path(result).exists():
                     paths = {path for table in study.plan.tables if table.evaluation == place for path in _shown(table)}
+                    ends = [end for end in study.plan.endpoints if end.evaluation == place]
+                    paths |= {".".join(path) for end in ends for path in endpoint_paths(study.plan, end)}
                     whole = load_replicates(sidecar_path(result))
                     rows = [row for row, path in enumerate(whole.paths) if path in paths]
                     few = replace(whole, paths=tuple(whole.paths[row] for row in rows), values=whole.values[rows])

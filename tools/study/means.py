@@ -1,4 +1,16 @@
-"""A mean over seeds as a result of its own, so that whatever compares results compares means."""
+"""A mean over seeds as a result of its own, so that whatever compares results compares means.
+
+Replicate r of every result rests on the same draw of frames, so the mean over results of their replicates is that of the mean for
+other frames and these seeds. Seeds of training are resampled too: with the mean m_r over the K seeds in replicate r, and y_s that of
+seed s over all replicates, whose mean over seeds is m, the replicate of the mean is
+
+    m_r + sum_s g_sr (y_s - m) / sqrt(K (K - 1)),    g_sr ~ N(0, 1), a function of (the bootstrap's seed, the seed's name).
+
+The second part has the variance s^2 / K of a mean of K, where drawing K seeds with replacement would have (K - 1) / K of it, and rows of
+the same seeds share g: their differences are paired in both levels. What s^2 of few seeds leaves open is in the degrees of freedom
+of the interval (K - 1 for this part; `Replicates.chance`). What units do to each seed apart is in both parts, so the interval errs
+to the wide side. One seed leaves units alone.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +21,16 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import EvaluationResult, data_warnings
-from segunc.evaluation.resampling import NumberPath, Replicates, why_not_paired
+from segunc.evaluation.resampling import Chance, NumberPath, Replicates, Resampling, why_not_paired
 
 
-def mean_over_seeds(results: Sequence[EvaluationResult], name: str) -> EvaluationResult:
+def mean_over_seeds(results: Sequence[EvaluationResult], name: str, seeds: Sequence[int] = ()) -> EvaluationResult:
     """The mean of each number over results of the same data.
-
-    Replicate r of every result rests on the same draw of frames, so the mean over results of their replicates is the
-    replicate of the mean. Its interval tells what other frames would have given these networks; other seeds are not in it.
 
     Args:
         results: one for each seed.
         name: of the mean.
+        seeds: of the results, to resample them too; none is of these very networks.
 
     Returns:
         numbers that all results have, with intervals and replicates; a number that one lacks is null with its reason.
@@ -43,9 +53,14 @@ def mean_over_seeds(results: Sequence[EvaluationResult], name: str) -> Evaluatio
         if numbers[path] is None:
             lacking = next(r for r, value in zip(results, values, strict=True) if value is None)
             reasons[".".join(path)] = str(lacking.cell(path).reason)
-    replicates = _mean_replicates(results)
-    intervals = {} if replicates is None else replicates.intervals()
-    content = {**first.content, "intervals": intervals, "reasons": reasons}
+    replicates = mean_replicates([result.replicates for result in results], [str(seed) for seed in seeds])
+    chances = {} if replicates is None else replicates.chances()
+    intervals = {path: [chance.low, chance.high] for path, chance in chances.items() if isinstance(chance, Chance)}
+    bootstrap = {
+        "effective_units": {path: chance.effective for path, chance in chances.items() if isinstance(chance, Chance)},
+        "no_interval": {path: chance for path, chance in chances.items() if isinstance(chance, str)},
+    }
+    content = {**first.content, "intervals": intervals, "reasons": reasons, "bootstrap": bootstrap}
     return replace(first, name=name, content=content, numbers=numbers, replicates=replicates)
 
 
@@ -56,10 +71,18 @@ def spread_over_seeds(results: Sequence[EvaluationResult], path: NumberPath) -> 
     return float(np.std(known, ddof=1)) if len(known) == len(values) > 1 else None
 
 
-def _mean_replicates(results: Sequence[EvaluationResult]) -> Replicates | None:
-    every = [result.replicates for result in results if result.replicates is not None]
+def mean_replicates(results: Sequence[Replicates | None], seeds: Sequence[str] = ()) -> Replicates | None:
+    """The replicates of the mean, with seeds resampled too where two or more are named; None where they are not paired."""
+    every = [result for result in results if result is not None]
     if len(every) < len(results) or any(why_not_paired(every[0], other) for other in every[1:]):
         return None
+    draws = min(one.values.shape[1] for one in every)
     paths = tuple(path for path in every[0].paths if all(path in other.paths for other in every))
-    rows = [one.values[[one.paths.index(path) for path in paths]] for one in every]
-    return Replicates(paths, np.mean(rows, axis=0), every[0].seed, every[0].units)
+    rows = np.stack([one.values[[one.paths.index(path) for path in paths], :draws] for one in every])  # [K, P, R]
+    mean = rows.mean(axis=0)
+    if len(seeds) > 1:
+        resampling = Resampling(draws, every[0].seed)
+        drawn = np.stack([resampling.seed_weights(seed) for seed in seeds]) / np.sqrt(len(seeds) * (len(seeds) - 1))
+        of_seeds = np.array([[np.nanmean(row) if np.isfinite(row).any() else np.nan for row in one] for one in rows])
+        mean = mean + (of_seeds - of_seeds.mean(axis=0)).T @ drawn
+    return Replicates(paths, mean, every[0].seed, every[0].units, tuple(seeds) if len(seeds) > 1 else ())

@@ -12,7 +12,7 @@ from jsonargparse import Namespace
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import present_number
+from segunc.evaluation.compare import higher_is_better, present_number
 from segunc.posteriors.methods import METHODS
 from segunc.scores import present_name
 from segunc.training.config import FitConfig, parse_config
@@ -113,6 +113,44 @@ class Table:
 
 
 @dataclass
+class Endpoint:
+    """A difference that the study is made to decide, named before it is run.
+
+    Args:
+        evaluation: ``PROTOCOL/EVALUATION``.
+        number: dotted path in a result; of a line with a score, below that score.
+        line: ``ROW`` or ``ROW: SCORE``.
+        baseline: the same; none is the study's baseline, with the score of the line.
+        margin: in units of the number: what is shown is that the line is worse by less than this; none: that it is better.
+        direction: which way is better, ``higher`` or ``lower``; none is what the number is known for.
+    """
+
+    evaluation: str
+    number: str
+    line: str
+    baseline: str = ""
+    margin: float | None = None
+    direction: str = ""
+
+    def __post_init__(self) -> None:
+        self.direction = self.direction or _DIRECTIONS[higher_is_better((self.number.split(".")[-1],))]
+
+    @property
+    def claim(self) -> str:
+        """What it says if it is decided."""
+        what = (
+            f"{self.direction} than"
+            if self.margin is None
+            else f"not {_OPPOSITE[self.direction]} by {self.margin:g} than"
+        )
+        return f"{self.evaluation}, {self.number}: {self.line} {what} {self.baseline}"
+
+
+_DIRECTIONS = {True: "higher", False: "lower", None: ""}
+_OPPOSITE = {"higher": "lower", "lower": "higher"}
+
+
+@dataclass
 class Scatter:
     """A figure with a point for each row: seconds, or differences to the baseline of the same seeds.
 
@@ -140,6 +178,7 @@ class Plan(Settings):
         candidates: rows that are ranked on the selection frames and not reported.
         tables: of the report.
         figures: of the report.
+        endpoints: of the report's first table, whose p-values are adjusted for their number.
     """
 
     section = "study"
@@ -151,6 +190,14 @@ class Plan(Settings):
     candidates: list[Row] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     figures: list[Scatter] = field(default_factory=list)
+    endpoints: list[Endpoint] = field(default_factory=list)
+
+    def part_of(self, line: str) -> tuple[str, str | None]:
+        """The row and the score of ``ROW`` or ``ROW: SCORE``; the row is one that is not there where it names none."""
+        if line in [row.label for row in self.rows]:
+            return line, None
+        label, _, score = line.rpartition(": ")
+        return label, score
 
     def seeds_of(self, row: Row) -> list[int]:
         """The seeds that a row is made for."""
@@ -180,6 +227,7 @@ def read_plan(path: Path) -> Plan:
             **{key: [Row(**_plain(given)) for given in content[key]] for key in ("rows", "candidates")},
             "tables": [Table(**_present(_plain(given))) for given in content["tables"]],
             "figures": [Scatter(**_present(_plain(given))) for given in content["figures"]],
+            "endpoints": [Endpoint(**_present(_plain(given))) for given in content["endpoints"]],
         }
     )
     for rows in (plan.rows, plan.candidates):
@@ -204,15 +252,30 @@ def read_plan(path: Path) -> Plan:
             raise InputError(
                 where, "ROW: SCORE each, with baseline_score alone", _listed(row.label for row in plan.rows)
             )
-    places = [table.evaluation for table in plan.tables]
+    for endpoint in plan.endpoints:
+        _check_endpoint(plan, endpoint, path)
+    places = [table.evaluation for table in plan.tables] + [endpoint.evaluation for endpoint in plan.endpoints]
     places += [
         axis.rpartition("/")[0] for figure in plan.figures for axis in (figure.x, *figure.y) if not _of_time(axis)
     ]
     known = [f"{name}/{evaluation}" for name, protocol in plan.protocols.items() for evaluation in protocol.evaluations]
     for place in places:
         if place not in known:
-            raise InputError(f"{path}: evaluation '{place}' of a table or figure", f"one of {_listed(known)}")
+            raise InputError(f"{path}: evaluation '{place}' of a table, figure or endpoint", f"one of {_listed(known)}")
     return plan
+
+
+def _check_endpoint(plan: Plan, endpoint: Endpoint, path: Path) -> None:
+    score = plan.part_of(endpoint.line)[1]
+    endpoint.baseline = endpoint.baseline or (f"{plan.baseline}: {score}" if score else plan.baseline)
+    where, labels = f"{path}: endpoint '{endpoint.claim}'", [row.label for row in plan.rows]
+    for line in (endpoint.line, endpoint.baseline):
+        if plan.part_of(line)[0] not in labels:
+            raise InputError(f"{where} names the row of '{line}'", f"ROW or ROW: SCORE of {_listed(labels)}")
+    if endpoint.direction not in _OPPOSITE:
+        raise InputError(f"{where} has no direction", "higher or lower", "say which way is better")
+    if endpoint.margin is not None and not endpoint.margin > 0:
+        raise InputError(f"{where} has the margin {endpoint.margin:g}", "a number above 0", "or leave it out")
 
 
 def _of_time(axis: str) -> bool:
@@ -223,10 +286,13 @@ def _plain(given: Namespace | dict[str, Any]) -> dict[str, Any]:
     return given.as_dict() if isinstance(given, Namespace) else given
 
 
+_AS_WRITTEN = ("title", "name", "evaluation", "lines", "line", "baseline", "direction")
+
+
 def _present(given: Any) -> Any:
     """A table or figure in which scores, and the numbers of scores, have their present names."""
     if isinstance(given, dict):
-        names = {key: value for key, value in given.items() if key in ("title", "name", "evaluation", "lines")}
+        names = {key: value for key, value in given.items() if key in _AS_WRITTEN}
         return {key: _present(value) for key, value in given.items()} | names
     if isinstance(given, list):
         return [_present(value) for value in given]

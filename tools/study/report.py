@@ -9,10 +9,11 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically, write_json
-from segunc.evaluation.compare import ARROWS, higher_is_better, load_results
+from segunc.evaluation.compare import ARROWS, data_warnings, first_of, higher_is_better, load_results
 from segunc.plots.charts import Point, save_figure, scatter_figure
 from tools.measuring import provenance
 from tools.study.cells import Cell, Study
+from tools.study.endpoints import endpoint_table
 from tools.study.plan import SELECTION, TRAINING_SECONDS, Scatter, Table
 from tools.study.tables import (
     Chosen,
@@ -28,10 +29,16 @@ from tools.study.tables import (
 
 READING = (
     "In brackets behind a label: the number of seeds. A number is the mean over them, ± their standard deviation; brackets hold "
-    "its 95 % bootstrap interval over the evaluated frames, given these seeds. Bold is better than every other row by more than "
+    "its 95 % bootstrap interval over other units (frames, or blocks of them) and, where there are several, other seeds; with one seed "
+    "over units alone. Effective units: as many of normal influence would leave the interval as uncertain. Bold is better than every other row by more than "
     "chance; nothing is bold where rows are of different seeds. A difference is to the baseline of the same seed (of an "
-    "ensemble: of its members), paired over frames; k/n: so many seeds differ in that direction. No correction is made for the "
-    "number of comparisons."
+    "ensemble: of its members), paired over units and seeds; k/n: so many seeds differ in that direction. No correction is made for "
+    "the number of comparisons, but among the endpoints, which the plan names beforehand."
+)
+ENDPOINTS = (
+    "A difference is decided where its p, adjusted for all endpoints of the plan (Holm 1979), is below .05 and its sign is the claim's. "
+    "Of a margin, p is that of the difference with the margin added in the claim's favour: alone, it is below .05 exactly where the "
+    "interval lies beyond the margin. An endpoint without a test counts as one with p = 1."
 )
 COSTS = (
     "Seconds of the method alone, and with the trainings of all networks that it needs; seconds a frame of the evaluation, metrics "
@@ -44,9 +51,13 @@ def report(study: Study) -> str:
     """Write ``study.md``, ``study.json`` and the figures of a study into its folder; returns the text."""
     plan, out = study.plan, study.out
     parts = ["# Study", READING]
-    entries = {place: _entries(study, place) for place in dict.fromkeys(table.evaluation for table in plan.tables)}
+    places = [endpoint.evaluation for endpoint in plan.endpoints] + [table.evaluation for table in plan.tables]
+    entries = {place: _entries(study, place) for place in dict.fromkeys(places)}
+    if plan.endpoints:
+        parts += ["## Endpoints", endpoint_table(plan, entries), ENDPOINTS]
     for table in plan.tables:
-        parts += _table(table, entries[table.evaluation], plan.baseline)
+        shown = _table(table, entries[table.evaluation], plan.baseline)
+        parts += [*shown, *_mixed(study, table.evaluation, entries[table.evaluation])] if shown else []
     for protocol in plan.protocols:
         records = _records(study, protocol)
         if records:
@@ -89,6 +100,12 @@ def _table(table: Table, entries: Sequence[Entry], baseline: str) -> list[str]:
         return []
     counts = next(iter(entries[0].results.values())).content["counts"]
     said = f"{table.evaluation}, {counts['frames']} frames, {counts.get('resampled_units', 0)} resampled units"
+    paths = {".".join(path) for part in _chosen(table) for path in map(part.path, table.numbers)}
+    held = [entry.mean.content["bootstrap"] for entry in entries]
+    if effective := [number for of in held for path, number in of["effective_units"].items() if path in paths]:
+        said += f" (effective {min(effective):.0f} to {max(effective):.0f})"
+    for why in dict.fromkeys(why for of in held for path, why in of["no_interval"].items() if path in paths):
+        said += f"; no interval: {why}"
     if table.scores:
         number = table.numbers[0]
         return [f"## {table.title}", f"{said}, {number}.", score_table(entries, number, table.scores)]
@@ -106,6 +123,29 @@ def _table(table: Table, entries: Sequence[Entry], baseline: str) -> list[str]:
     return [*parts, difference_table(entries, base, chosen)] if base and len(entries) > 1 else parts
 
 
+def _chosen(table: Table) -> list[Chosen]:
+    """The scores of a table, each with its numbers."""
+    scores = [table.score, *table.scores, *(score for _, score in table.parts)]
+    return [Chosen(table.numbers, score) for score in dict.fromkeys(scores) if score or scores == [None]]
+
+
+def _mixed(study: Study, place: str, entries: Sequence[Entry]) -> list[str]:
+    """A line for each thing in which the results of a table differ though they should not: data, and the commit of the evaluation."""
+    protocol, _, evaluation = place.partition("/")
+    warnings = data_warnings([entry.mean for entry in entries])
+    lines = [f"Mixed: {warning}." for warning in warnings]
+    commits: dict[str, list[str]] = {}
+    rows = {row.label: row for row in study.rows}
+    for entry in entries:
+        for seed in entry.results:
+            held = study.cell(protocol, rows[entry.label], seed).record()["evaluations"][evaluation]
+            commits.setdefault(str(held.get("commit", "not recorded")), []).append(f"{entry.label} {seed}")
+    if len(commits) > 1:
+        said = "; ".join(f"{commit} ({first_of(cells)})" for commit, cells in commits.items())
+        lines.append(f"Mixed: evaluated at {len(commits)} commits: {said}.")
+    return lines
+
+
 def _entries(study: Study, place: str) -> list[Entry]:
     """The rows that have a result in ``PROTOCOL/EVALUATION``."""
     protocol, _, evaluation = place.partition("/")
@@ -114,7 +154,7 @@ def _entries(study: Study, place: str) -> list[Entry]:
         if protocol not in study.plan.protocols_of(row):
             continue
         cells = [study.cell(protocol, row, seed) for seed in study.plan.seeds_of(row)]
-        cells = [cell for cell in cells if cell.finished(evaluation)]
+        cells = [cell for cell in cells if study.lacks(cell, evaluation) is None]
         if cells:
             results = load_results([cell.result(evaluation) for cell in cells], [str(cell.seed) for cell in cells])
             partners = {cell.seed: row.members or [cell.seed] for cell in cells}
@@ -136,12 +176,9 @@ def _unfinished(study: Study, evaluation: str | None = None) -> list[str]:
     """What is not there yet, a line for each cell."""
     lines = []
     for cell in study.cells():
-        record = cell.record()
         names = [evaluation] if evaluation else list(study.plan.evaluations_of(cell.row, cell.protocol))
-        if not record or record["failure"] is not None:
-            lines.append(f"* {cell.name}: {record.get('failure', 'not begun')}")
-        elif lacking := [name for name in names if not cell.finished(name)]:
-            lines.append(f"* {cell.name}: not evaluated on {', '.join(lacking)}")
+        why = dict.fromkeys(study.lacks(cell, name) for name in names)
+        lines += [f"* {cell.name}: {reason}" for reason in why if reason is not None]
     return ["## Not finished", "\n".join(lines)] if lines else []
 
 

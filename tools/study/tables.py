@@ -41,8 +41,8 @@ class Entry:
 
     @property
     def mean(self) -> EvaluationResult:
-        """The mean over its seeds."""
-        return mean_over_seeds(list(self.results.values()), self.label)
+        """The mean over its seeds, which are resampled too where they are several."""
+        return mean_over_seeds(list(self.results.values()), self.label, list(self.results))
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,17 @@ def difference_table(entries: Sequence[Entry], baseline: Entry, chosen: Chosen) 
                 unpaired.setdefault(difference.reason, {})[entry.label] = None
             agreeing = _agreeing(pairs, chosen, number, difference)
             cells.append(text if agreeing is None else f"{text}; {agreeing}")
-        lines.append([f"{entry.label} ({len(pairs)})", *cells])
+        lines.append([_counted(entry.label, len(pairs)), *cells])
     reasons = [f"Not paired ({'; '.join(labels)}): {reason}." for reason, labels in unpaired.items()]
     return "\n\n".join([markdown_table(lines), *reasons]) if len(lines) > 1 else ""
 
 
 def differences(entry: Entry, baseline: Entry, chosen: Chosen) -> dict[str, Difference | None]:
     """Number -> a row's mean less the baseline's of the same seeds; None without a common seed or without the number."""
-    pairs = _pairs(entry, baseline)
-    if not pairs:
+    means = paired_means(entry, baseline)
+    if means is None:
         return dict.fromkeys(chosen.numbers)
-    ours = mean_over_seeds([result for result, _ in pairs], entry.label)
-    theirs = mean_over_seeds([mean_over_seeds(partners, "") for _, partners in pairs], "the baseline")
+    ours, theirs = means
     against = chosen.baseline_score or chosen.score
     if chosen.score is not None and not (_has_score(ours, chosen.score) and _has_score(theirs, str(against))):
         return dict.fromkeys(chosen.numbers)
@@ -156,6 +155,17 @@ def differences(entry: Entry, baseline: Entry, chosen: Chosen) -> dict[str, Diff
     comparison = compare([theirs, ours], scores=scores, keys=chosen.numbers, baseline=first)
     column = comparison.columns.index(second)
     return {row.label: row.differences[column] for row in comparison.rows}
+
+
+def paired_means(entry: Entry, baseline: Entry) -> tuple[EvaluationResult, EvaluationResult] | None:
+    """The mean of a row and that of its partners in the baseline, over the seeds that have some; None where none has."""
+    pairs = _pairs(entry, baseline)
+    seeds = [seed for seed, of in entry.partners.items() if any(one in baseline.results for one in of)]
+    if not pairs:
+        return None
+    ours = mean_over_seeds([result for result, _ in pairs], entry.label, seeds)
+    theirs = [mean_over_seeds(partners, "") for _, partners in pairs]
+    return ours, mean_over_seeds(theirs, "the baseline", seeds)
 
 
 def cost_table(records: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -264,7 +274,11 @@ def _with_spread(cell: Number, spread: float | None) -> str:
 
 
 def _named(entry: Entry) -> str:
-    return f"{entry.label} ({len(entry.results)})"
+    return _counted(entry.label, len(entry.results))
+
+
+def _counted(label: str, seeds: int) -> str:
+    return f"{label} ({seeds}{', units alone' if seeds == 1 else ''})"
 
 
 def _mean(values: Sequence[float | None], decimals: int) -> str:

@@ -21,8 +21,8 @@ from segunc.posteriors.methods import METHODS
 from segunc.training.config import Config, FinetuneConfig, FitConfig, parse_config
 
 
-def evaluation_words(options: Mapping[str, Any]) -> list[str]:
-    """Options of ``segunc evaluate`` as words of its command line."""
+def evaluation_words(options: Mapping[str, Any], *, expanded: bool = True) -> list[str]:
+    """Options of ``segunc evaluate`` as words of its command line; with variables of the environment, or their names."""
     words: list[str] = []
     for key, value in options.items():
         option = f"--{key.replace('_', '-')}"
@@ -30,7 +30,7 @@ def evaluation_words(options: Mapping[str, Any]) -> list[str]:
             words += [option] if value else []
             continue
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        words += [option, expand(text) if key == "root" else text]
+        words += [option, expand(text) if key == "root" and expanded else text]
     return words
 
 
@@ -58,6 +58,17 @@ def evaluate_options(model: Path, out: Path, options: Mapping[str, Any], device:
     if "flag" in read:
         read["flag"] = [word.replace("{cell}", str(out.parent)) for word in read["flag"]]
     return EvaluateOptions(model=model, out=out, device=device, **read)
+
+
+def answers(made: Any, asked: Any) -> bool:
+    """Whether what was made is what is asked for, where a variable of the environment (``$NAME``) may have had any value."""
+    if isinstance(asked, Mapping):
+        return (
+            isinstance(made, Mapping) and made.keys() == asked.keys() and all(answers(made[k], asked[k]) for k in asked)
+        )
+    if isinstance(asked, list | tuple):
+        return isinstance(made, list) and len(made) == len(asked) and all(map(answers, made, asked))
+    return (isinstance(asked, str) and "$" in asked) or bool(made == asked)
 
 
 def expand(text: str) -> str:
