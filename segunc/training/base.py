@@ -196,6 +196,7 @@ class DecoderTask(SegmentationTask):
     gradients: its activations are not kept, nothing goes back through it, and checkpoints do not hold it."""
 
     strict_loading = False
+    validation_step = L.LightningModule.validation_step  # type: ignore[assignment]  # nothing is selected
 
     def __init__(self, network: nn.Module, *more: Any) -> None:
         super().__init__(network, *more)

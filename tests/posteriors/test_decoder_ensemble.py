@@ -225,6 +225,11 @@ def test_a_finished_run_takes_no_step_and_gives_the_same_heads(made: tuple[Finet
     assert finetune(options).measured["steps"] == 8
     assert [path.stat().st_mtime_ns for path in sorted(folder.rglob("last.ckpt"))] == last
     assert (folder / "model" / "posterior.safetensors").read_bytes() == before
+    # A kill between two heads: the first is kept, the other is trained as it would have been.
+    shutil.rmtree(folder / "model" / "checkpoints" / "heads" / "2")
+    assert finetune(options).measured["steps"] == 8
+    assert sorted(folder.rglob("last.ckpt"))[0].stat().st_mtime_ns == last[0]
+    assert (folder / "model" / "posterior.safetensors").read_bytes() == before
     with pytest.raises(InputError, match=r"decoder_ensemble.lr 0.001 there, 0.5 asked for"):
         finetune(replace(options, settings=["--decoder_ensemble.lr=0.5"]))
 

@@ -213,7 +213,10 @@ def recorded(method: str, **record: str) -> Posterior:
         (lambda: recorded("mc-dropout", where="network"), "dropout at 'network'"),
         (lambda: recorded("abnn", noise="element"), "noise 'element'; expected noise 'channel'"),
         (lambda: recorded("abnn"), "posterior.json lacks 'noise'"),
-        (lambda: recorded("telepathy"), "posterior method 'telepathy' in model; expected abnn, deterministic"),
+        (
+            lambda: recorded("telepathy"),
+            "posterior method 'telepathy' in model; expected abnn, decoder-ensemble, deterministic",
+        ),
         (lambda: recorded("temperature"), "posterior method 'temperature'"),
     ],
 )
