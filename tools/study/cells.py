@@ -114,7 +114,7 @@ class Study:
 
     def cell(self, protocol: str, row: Row, seed: int) -> Cell:
         """The cell of a row and a seed in a protocol."""
-        of = row.members or [seed]
+        of = self.plan.members_of(row, seed)
         if row.of is not None:
             bases = [self.cell(protocol, self._by_label[row.of], one).model for one in of]
         else:
@@ -196,7 +196,8 @@ class Study:
         return None
 
     def _wanted(self, cell: Cell, options: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self.plan.evaluate, **options, **({} if cell.row.scores is None else {"scores": cell.row.scores})}
+        scores = {} if cell.row.scores is None else {"scores": cell.row.scores}
+        return {**self.plan.evaluate, **options, **cell.row.evaluate, **scores}
 
     def _make(self, cell: Cell) -> dict[str, Any]:
         """Run the method; what it cost."""

@@ -21,8 +21,10 @@ SELECTION = "selection"
 """Name of the evaluation that candidates are ranked by."""
 SELECTION_SPLITS = ("val", "selection")
 """Splits that may select something; results are reported on others."""
-TRAINING_SECONDS = "training_seconds"
-"""The number of a figure's axis that belongs to no evaluation."""
+TRAINING_SECONDS, PRICE = "training_seconds", "price"
+"""The numbers of a figure's axis that belong to no evaluation; the second is of ``tools.study_price``."""
+SCORE = "{score}"
+"""In a figure's number: the first score of the row."""
 
 
 @dataclass
@@ -56,8 +58,10 @@ class Row:
         select: settings of the frames that the method selects on.
         trainer: settings of the Lightning Trainer, for methods that train with it.
         base: as :class:`Protocol`, instead of the protocol's.
-        of: label of an earlier row whose models are the bases.
+        of: label of an earlier row whose models are the bases; without a method its models themselves, evaluated otherwise.
         members: seeds of the bases of an ensemble.
+        networks: how many bases an ensemble has: that of the row's seed and those of the study's next seeds, in turn.
+        evaluate: options of its evaluations, over those of the protocol.
         seeds: instead of the study's.
         protocols: where it is made; none is everywhere.
         scores: that are evaluated, instead of those of the evaluations.
@@ -73,6 +77,8 @@ class Row:
     base: str | None = None
     of: str | None = None
     members: list[int] = field(default_factory=list)
+    networks: int = 0
+    evaluate: dict[str, Any] = field(default_factory=dict)
     seeds: list[int] | None = None
     protocols: list[str] | None = None
     scores: list[str] | None = None
@@ -156,7 +162,8 @@ class Scatter:
 
     Args:
         name: of its files.
-        x: ``PROTOCOL/EVALUATION/NUMBER``, or ``PROTOCOL/training_seconds``, which is drawn on a logarithmic axis.
+        x: ``PROTOCOL/EVALUATION/NUMBER``, in which ``{score}`` is the first score of a row; or ``PROTOCOL/training_seconds`` or
+            ``PROTOCOL/price``, which are drawn on a logarithmic axis.
         y: the same, a panel each.
     """
 
@@ -202,6 +209,12 @@ class Plan(Settings):
     def seeds_of(self, row: Row) -> list[int]:
         """The seeds that a row is made for."""
         return self.seeds if row.seeds is None else row.seeds
+
+    def members_of(self, row: Row, seed: int) -> list[int]:
+        """The seeds of the bases of a cell."""
+        place = self.seeds.index(seed) if row.networks else 0
+        turns = [self.seeds[(place + turn) % len(self.seeds)] for turn in range(row.networks)]
+        return turns or row.members or [seed]
 
     def evaluations_of(self, row: Row, protocol: str) -> dict[str, dict[str, Any]]:
         """Name -> options of the evaluations of a row."""
@@ -279,7 +292,7 @@ def _check_endpoint(plan: Plan, endpoint: Endpoint, path: Path) -> None:
 
 
 def _of_time(axis: str) -> bool:
-    return axis.rpartition("/")[2] == TRAINING_SECONDS
+    return axis.rpartition("/")[2] in (TRAINING_SECONDS, PRICE)
 
 
 def _plain(given: Namespace | dict[str, Any]) -> dict[str, Any]:
@@ -315,9 +328,12 @@ def _check_rows(plan: Plan, rows: list[Row], path: Path) -> None:
             raise InputError(f"{where} has the folder name '{row.slug}'", "a name of its own", "change the label")
         if row.method is not None and row.method not in METHODS:
             raise InputError(f"{where} has the method {row.method}", f"one of {_listed(METHODS)}")
-        if row.method is None and (row.settings or row.data or row.trainer or row.of):
+        if row.method is None and (row.settings or row.data or row.trainer):
             raise InputError(f"{where} has settings without a method", "a method", "or leave the settings out")
-        if row.members and row.method != "ensemble":
+        if row.networks and not 2 <= row.networks <= len(plan.seeds):
+            given = f"{where} has {row.networks} networks"
+            raise InputError(given, f"2 to {len(plan.seeds)}, the study's seeds", "name more seeds")
+        if (row.members or row.networks) and row.method != "ensemble":
             raise InputError(f"{where} has members", "the method ensemble", "leave the members out")
         unknown = set(plan.protocols_of(row)) - set(plan.protocols)
         if unknown:
@@ -329,7 +345,8 @@ def _check_rows(plan: Plan, rows: list[Row], path: Path) -> None:
             if row.of not in seen:
                 raise InputError(f"{where} is of '{row.of}'", f"an earlier row: {_listed(seen)}")
             source = seen[row.of]
-            lacking = set(row.members or plan.seeds_of(row)) - set(plan.seeds_of(source))
+            asked = {one for seed in plan.seeds_of(row) for one in plan.members_of(row, seed)}
+            lacking = asked - set(plan.seeds_of(source))
             if lacking or set(plan.protocols_of(row)) - set(plan.protocols_of(source)):
                 raise InputError(
                     f"{where} needs '{row.of}' of {f'seed {min(lacking)}' if lacking else 'other protocols'}",

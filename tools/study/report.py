@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import write_atomically, write_json
+from segunc.core.files import read_json, write_atomically, write_json
 from segunc.evaluation.compare import ARROWS, data_warnings, first_of, higher_is_better, load_results
 from segunc.plots.charts import Point, save_figure, scatter_figure
 from tools.measuring import provenance
 from tools.study.cells import Cell, Study
 from tools.study.endpoints import endpoint_table
-from tools.study.plan import SELECTION, TRAINING_SECONDS, Scatter, Table
+from tools.study.plan import PRICE, SCORE, SELECTION, TRAINING_SECONDS, Scatter, Table
 from tools.study.tables import (
     Chosen,
     Entry,
@@ -45,6 +45,9 @@ COSTS = (
     "included. The posterior is what lies beside the networks. † A training was continued: its seconds are those of the last part."
 )
 SELECTION_NUMBERS = ("calibration.nll", "calibration.ece", "calibration.brier", "segmentation.miou")
+
+PRICE_FILE = "price.json"
+"""Of ``tools.study_price``, beside the report."""
 
 
 def report(study: Study) -> str:
@@ -157,7 +160,7 @@ def _entries(study: Study, place: str) -> list[Entry]:
         cells = [cell for cell in cells if study.lacks(cell, evaluation) is None]
         if cells:
             results = load_results([cell.result(evaluation) for cell in cells], [str(cell.seed) for cell in cells])
-            partners = {cell.seed: row.members or [cell.seed] for cell in cells}
+            partners = {cell.seed: study.plan.members_of(row, cell.seed) for cell in cells}
             found.append(Entry(row.label, dict(zip([c.seed for c in cells], results, strict=True)), partners))
     return found
 
@@ -201,7 +204,8 @@ def _draw(study: Study, figure: Scatter) -> list[Path]:
         panels.append((_axis_label(study, axis, "\n"), points))
     if not any(points for _, points in panels):
         return []
-    drawn = scatter_figure(panels, _axis_label(study, figure.x), logarithmic=_number(figure.x) == TRAINING_SECONDS)
+    logarithmic = _number(figure.x) in (TRAINING_SECONDS, PRICE)
+    drawn = scatter_figure(panels, _axis_label(study, figure.x), logarithmic=logarithmic)
     return save_figure(drawn, study.out / figure.name)
 
 
@@ -221,19 +225,32 @@ def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[floa
             for label, values in seconds.items()
             if len(known := [value for value in values if value is not None]) == len(values)
         }
-    chosen, entries = Chosen([number]), _entries(study, place)
+    if number == PRICE:
+        path = study.out / PRICE_FILE
+        prices = read_json(path, "the prices of a study's rows")["passes"] if path.exists() else {}
+        return {label: (passes, None) for label, passes in prices.items()}
+    entries = _entries(study, place)
     baseline = next((entry for entry in entries if entry.label == study.plan.baseline), None)
     if baseline is None:
         return {}
-    if chosen.path(number) not in baseline.mean.numbers:
+    scores = {row.label: (row.scores or [""])[0] for row in study.rows}
+    base_score = scores[baseline.label] if SCORE in number else None
+    if Chosen([_of_score(number)], base_score).path(_of_score(number)) not in baseline.mean.numbers:
         raise InputError(f"axis '{axis}' of a figure", f"a number of {place}", "check its path")
     found: dict[str, tuple[float, tuple[float, float] | None]] = {baseline.label: (0.0, None)}
     for entry in entries:
-        difference = differences(entry, baseline, chosen)[number] if entry is not baseline else None
+        own = scores[entry.label] if SCORE in number else None
+        chosen = Chosen([_of_score(number)], own, base_score)
+        difference = differences(entry, baseline, chosen)[_of_score(number)] if entry is not baseline else None
         if difference is not None:
             test = difference.test
             found[entry.label] = difference.value, (test.low, test.high) if test else None
     return found
+
+
+def _of_score(number: str) -> str:
+    """The number below its score, where it is one of a row's own."""
+    return number.removeprefix(f"scores.{SCORE}.")
 
 
 def _number(axis: str) -> str:
@@ -245,5 +262,8 @@ def _axis_label(study: Study, axis: str, between: str = ", ") -> str:
     number, place = _number(axis), axis.rpartition("/")[0]
     if number == TRAINING_SECONDS:
         return "training of method and networks, s"
+    if number == PRICE:
+        return "price of a frame, passes of the base network"
     arrow = ARROWS[higher_is_better((number.split(".")[-1],))]
+    number = number.replace(SCORE, "the row's score")
     return f"{number.removeprefix('scores.')}{arrow}{between}{place}\nless {study.plan.baseline}"
