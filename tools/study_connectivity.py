@@ -137,7 +137,7 @@ def reestimated(line: Segment, network: nn.Module, batches: Sequence[Tensor]) ->
     found = [
         (gamma * scale, beta + gamma * shift)
         for gamma, beta, own in zip(line.weight, line.bias, line.networks or [network] * len(line.weight), strict=True)
-        for scale, shift in [reestimate(own, gamma, beta, batches)]
+        for scale, shift in [reestimate(own, ABNN(gamma[None], beta[None], 0.0), 0, batches)]
     ]
     weight, bias = (torch.stack(values) for values in zip(*found, strict=True))
     return Segment(f"{line.name}, re-estimated", weight, bias, line.networks)
