@@ -53,7 +53,7 @@ def _histogram(mean: Floats) -> Floats:
     """The shares of a normal score with a mean for each unit, ``[n, B]``."""
     below: Floats = special.ndtr(np.linspace(-5, 7, BINS + 1) - mean[:, None])
     below[:, 0], below[:, -1] = 0, 1
-    return np.diff(below)
+    return np.asarray(np.diff(below), np.float64)
 
 
 def _curve(number: int, random: np.random.Generator) -> tuple[Floats, Floats]:

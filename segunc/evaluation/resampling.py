@@ -209,8 +209,8 @@ class Replicates:
 
         Influences are covariances of a number with the weights (the infinitesimal jackknife; Efron 2014, "Estimation and accuracy
         after model selection"), here of a number scaled to unit variance. R replicates leave a noise of variance 1 / R in each, which
-        is taken out of the sums of squares and fourth powers; influences that do not rise above it count as equal. The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's
-        formula joins both.
+        is taken out of the sums of squares and fourth powers; influences that do not rise above it count as equal.
+        The seeds' part of the variance has K - 1 degrees of freedom; Satterthwaite's formula joins both.
         """
         weights, multipliers = _all_weights(self.seed, len(values), self.units, self.seeds)
         if not defined.all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ import yaml
 from segunc.core.errors import InputError
 from segunc.evaluation import resampling
 from segunc.evaluation.compare import load_results
+from segunc.evaluation.resampling import sidecar_path
+from segunc.verbs import evaluate as verb
 from tests.conftest import Job
 from tests.study.conftest import Run
 from tools import study_methods
@@ -27,6 +30,10 @@ from tools.study.words import evaluation_words, expand
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LINES = ["base: entropy", "base: msp", "ABNN: epistemic", "energy: deterministic-energy", "nowhere: msp"]
+ENDPOINTS = [
+    {"evaluation": "toy/test", "number": "segmentation.miou", "line": "ABNN", "margin": 0.5},
+    {"evaluation": "toy/anomaly", "number": "pooled.aupr", "line": "ABNN: epistemic", "baseline": "base: entropy"},
+]
 STEP = {"epochs": 1, "max_steps": 1}
 FLOAT32 = {"precision": "32-true"}
 
@@ -104,7 +111,7 @@ def run_all(study: Study) -> dict[tuple[str, int], str]:
 @pytest.fixture(scope="module")
 def made(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, dict[tuple[str, int], str], str]:
     """The study, what became of its cells, and its report."""
-    content = plan_content(trained)
+    content = plan_content(trained, endpoints=ENDPOINTS)
     lines = {"lines": LINES, "baseline_score": "entropy", "numbers": ["pooled.aupr"]}
     content["tables"].append({"title": "Lines", "evaluation": "toy/anomaly", **lines})
     study = study_of(content, tmp_path_factory.mktemp("study"))
@@ -194,6 +201,15 @@ def test_the_tables_hold_the_numbers_of_the_results(made: Any) -> None:
     line = next(line for line in text.split("less base")[2].splitlines() if line.startswith("| ABNN (2)"))
     assert float(line.split("|")[2].split()[0].replace("−", "-")) == pytest.approx(difference, abs=6e-4)
     assert "differences to entropy of the baseline" in text
+    lines = text.split("## Endpoints")[1].split("## ")[0].splitlines()
+    assert any(line.startswith("| toy/test, segmentation.miou: ABNN not lower by 0.5 than base ") for line in lines)
+    line = next(
+        line
+        for line in lines
+        if line.startswith("| toy/anomaly, pooled.aupr: ABNN: epistemic higher than base: entropy ")
+    )
+    aupr = np.mean([one["pooled"]["aupr"] for one in epistemic]) - entropy["pooled"]["aupr"]
+    assert float(line.split("|")[2].split()[0].replace("−", "-")) == pytest.approx(aupr, abs=6e-4)
     content = json.loads((study.out / "study.json").read_text())
     assert [cell["label"] for cell in content["cells"]].count("ABNN") == 2
     for name in ("figure", "times"):
@@ -236,6 +252,65 @@ def test_other_settings_are_refused_and_unfinished_ones_made_anew(made: Any, tra
     (cell.folder / "cell.json").write_text(json.dumps({"asked": {}, "failure": "not finished", "evaluations": {}}))
     assert fresh.run(cell, {}) == "made"
     assert json.loads((cell.model / "posterior.json").read_text())["alpha"] == 0.3
+
+
+def copied(study: Study, content: dict[str, Any], folder: Path) -> Study:
+    """The study with the cells of another one."""
+    shutil.copytree(study.out, folder / "out", ignore=shutil.ignore_patterns("*.safetensors"))
+    return study_of(content, folder)
+
+
+def test_no_table_mixes_what_another_plan_asked_for(made: Any, trained: Job, tmp_path: Path) -> None:
+    content = plan_content(trained)
+    content["rows"][2]["settings"]["alpha"] = 0.3
+    content["protocols"]["toy"]["evaluations"]["anomaly"]["draws"] = 3
+    text = report(copied(made[0], content, tmp_path))
+    assert re.search(r"\* toy, ABNN, seed 0: made from other settings than the plan's; remove .*abnn/seed-0", text)
+    assert "* toy, base, seed 0: evaluated on anomaly with other options than the plan's" in text
+    scenes = text.split("## Scenes")[1].split("## ")[0]
+    assert "| base (2)" in scenes
+    assert "ABNN (2)" not in scenes
+    assert "## Anomalies" not in text  # nothing was evaluated as it is asked for
+    assert "Mixed" not in text
+
+
+def test_a_table_names_the_commits_and_the_data_that_it_mixes(made: Any, trained: Job, tmp_path: Path) -> None:
+    study = copied(made[0], plan_content(trained), tmp_path)
+    cell = next(study.cells(["base"], [1]))
+    record = cell.record()
+    record["evaluations"]["test"]["commit"] = "0" * 40
+    (cell.folder / "cell.json").write_text(json.dumps(record))
+    ensemble = next(study.cells(["ensemble"], [0])).result("test")
+    result = json.loads(ensemble.read_text())
+    result["counts"]["labelled_pixels"] += 1
+    ensemble.write_text(json.dumps(result))
+    scenes, rest = report(study).split("## Scenes")[1].split("## ", 1)
+    assert re.search(r"Mixed: evaluated at 2 commits: .*; 0{40} \(base 1\)\.", scenes)
+    assert "Mixed: not comparable: base and ensemble differ in labelled_pixels" in scenes
+    assert "Mixed" not in rest
+
+
+def test_a_kill_between_result_and_replicates_pairs_nothing_with_the_former_ones(
+    made: Any, trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = plan_content(trained)
+    content["rows"] = content["rows"][:1]
+    study = study_of(content, tmp_path)
+    cell = next(study.cells(["base"], [0]))
+    evaluations = {"test": study.plan.protocols["toy"].evaluations["test"]}
+    assert study.run(cell, evaluations) == "made"
+    assert sidecar_path(cell.result("test")).exists()
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verb, "save_replicates", killed)
+    changed = {"test": evaluations["test"] | {"every": 2}}
+    with pytest.raises(KeyboardInterrupt):
+        study.run(cell, changed)
+    assert not sidecar_path(cell.result("test")).exists()
+    monkeypatch.undo()
+    assert study.run(cell, changed) == "made"
 
 
 def test_a_failure_is_recorded_and_the_study_goes_on(trained: Job, tmp_path: Path) -> None:
@@ -283,6 +358,13 @@ def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPa
         ({"rows": [{"label": "base", "settings": {"alpha": 1}}]}, "settings without a method"),
         ({"rows": [{"label": "base", "protocols": ["x"]}]}, "names the protocol x"),
         ({"rows": [{"label": "base", "colour": "red"}]}, "colour"),
+        ({"endpoints": [{"evaluation": "toy/test", "number": "calibration.nll", "line": "x"}]}, "names the row of 'x'"),
+        ({"endpoints": [{"evaluation": "toy/test", "number": "calibration.x", "line": "ABNN"}]}, "has no direction"),
+        (
+            {"endpoints": [{"evaluation": "toy/test", "number": "calibration.nll", "line": "ABNN", "margin": -1}]},
+            "has the margin -1",
+        ),
+        ({"endpoints": [{"evaluation": "toy/x", "number": "calibration.nll", "line": "ABNN"}]}, "evaluation 'toy/x'"),
         ({"tables": [{"title": "t", "evaluation": "toy/val", "numbers": []}]}, "evaluation 'toy/val'"),
         (
             {"tables": [{"title": "t", "evaluation": "toy/test", "numbers": [], "scores": ["msp"]}]},

@@ -96,7 +96,7 @@ def test_seeds_are_resampled_in_pairs_with_the_variance_of_a_mean_of_few() -> No
 
 
 def test_the_best_is_bold_only_among_rows_of_the_same_seeds() -> None:
-    row = np.random.default_rng(2).normal(0, 0.01, 60)
+    row = np.random.default_rng(2).normal(0, 0.01, 400)
     better, worse = ({0: result(name, nll, nll + row)} for name, nll in (("better", 0.5), ("worse", 1.5)))
     same = [Entry("better", better, {0: [0]}), Entry("worse", worse, {0: [0]})]
     chosen = Chosen(["calibration.nll"])

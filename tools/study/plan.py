@@ -201,10 +201,8 @@ class Plan(Settings):
 
     def part_of(self, line: str) -> tuple[str, str | None]:
         """The row and the score of ``ROW`` or ``ROW: SCORE``; the row is one that is not there where it names none."""
-        if line in [row.label for row in self.rows]:
-            return line, None
-        label, _, score = line.rpartition(": ")
-        return label, score
+        label, colon, score = line.rpartition(": ")
+        return (label, score) if colon and line not in [row.label for row in self.rows] else (line, None)
 
     def seeds_of(self, row: Row) -> list[int]:
         """The seeds that a row is made for."""

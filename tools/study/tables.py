@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from segunc.core.errors import InputError
@@ -39,7 +40,7 @@ class Entry:
     results: Mapping[int, EvaluationResult]
     partners: Mapping[int, Sequence[int]]
 
-    @property
+    @cached_property
     def mean(self) -> EvaluationResult:
         """The mean over its seeds, which are resampled too where they are several."""
         return mean_over_seeds(list(self.results.values()), self.label, list(self.results))
