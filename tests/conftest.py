@@ -38,6 +38,14 @@ def denormals() -> Iterator[None]:
         sys.modules["torch"].set_flush_denormal(False)
 
 
+@pytest.fixture(scope="module")
+def few_units() -> Iterator[None]:
+    """Intervals of sets as small as the toy scenes, which are too few for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("segunc.evaluation.resampling.FEWEST_UNITS", 2)
+        yield
+
+
 @dataclass(frozen=True)
 class Job:
     """Paths of one small job: data, configurations and what was made of them."""

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from segunc.evaluation import resampling
 from segunc.evaluation.resampling import Replicates, Resampling
 from tools.measuring import provenance
 from tools.study.means import mean_replicates
@@ -133,7 +134,8 @@ def _miou(sums: Floats) -> Floats:
     matrix = sums.reshape(-1, CLASSES, CLASSES)
     right = np.einsum("rcc->rc", matrix)
     union = matrix.sum(axis=1) + matrix.sum(axis=2) - right
-    return np.asarray(np.nanmean(np.where(union > 0, right / np.where(union > 0, union, 1), np.nan), axis=1))
+    there = union > 0
+    return np.asarray((right / np.where(there, union, 1)).sum(axis=1) / there.sum(axis=1))
 
 
 def _nll(sums: Floats) -> Floats:
@@ -240,7 +242,7 @@ def simulate(number: int, trials: int, truth: dict[str, Bounds], random: np.rand
         weights = np.stack([Resampling(REPLICATES, trial).weights(name) for name in names]).astype(np.float64)
         ours = Replicates((), np.zeros((0, REPLICATES)), trial, names)
         for name, (kind, of, scale) in NUMBERS.items():
-            with np.errstate(invalid="ignore"):  # a replicate without an anomaly
+            with np.errstate(invalid="ignore"):  # a replicate without an anomaly, or without a unit
                 first, second = (of(weights.T @ counts) for counts in units[kind])
             one, other = (float(of(counts.sum(axis=0, keepdims=True))[0]) for counts in units[kind])
             score.add(name, truth[name][0], candidates(first, one, weights, scale, ours))
@@ -306,6 +308,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
+    resampling.FEWEST_UNITS = 2  # what the package refuses is measured too
     random = np.random.default_rng(arguments.seed)
     truth = true_values(random)
     tables = {}

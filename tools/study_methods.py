@@ -7,7 +7,8 @@ A cell is a row of the plan, a seed and a protocol: `segunc finetune` and `segun
 the words that its record, cell.json, keeps. Finished cells are kept, so the same command continues a killed study, and
 what waits for a base network that is not trained yet is made by a later call. `--stage select` makes the plan's
 candidates and ranks them by the NLL of its selection frames; nothing else is looked at there. `--stage report` only writes
-the tables (study.md, study.json) and figures again. `--keep DIR` copies what these need, small enough for a repository. Two processes may work on one study if they are given other `--rows`.
+the tables (study.md, study.json) and figures again. A cell that other settings or options than the plan's
+made stands in no table and is named below them, as are the commits and data that a table would mix. `--keep DIR` copies what these need, small enough for a repository. Two processes may work on one study if they are given other `--rows`.
 """
 
 from __future__ import annotations

@@ -76,6 +76,7 @@ VERBS = {
         "results side by side, with intervals and paired tests; their place on a public leaderboard",
         "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
         "  segunc compare metrics.json --scores entropy,deterministic-msp\n"
+        "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp\n"
         "  segunc compare metrics.json --scores entropy --leaderboard leaderboard.json --track anomaly",
     ),
     "doctor": (

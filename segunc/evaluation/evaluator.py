@@ -263,7 +263,7 @@ class Evaluator(Gatherer):
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
             expected, remedy = "maps and labels of the same frames", "check that the label folder belongs to these maps"
             raise InputError(f"none of {lost} frames could be scored{first}", expected, remedy)
-        result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}, "intervals": {}}
+        result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
         self.place_numbers(result, reasons)
         result["segmentation"].setdefault("per_class", {})
@@ -295,12 +295,13 @@ class Evaluator(Gatherer):
 
 def place_intervals(result: Result, replicates: Replicates) -> None:
     """Put the interval of every number with replicates into a result, and the effective number of its units; or why it has none."""
-    bootstrap = result.setdefault("bootstrap", {})
+    intervals = result.setdefault("intervals", {})
     for path, chance in replicates.chances().items():
+        bootstrap = result.setdefault("bootstrap", {})
         if isinstance(chance, str):
             bootstrap.setdefault("no_interval", {})[path] = chance
         else:
-            result["intervals"][path] = [chance.low, chance.high]
+            intervals[path] = [chance.low, chance.high]
             bootstrap.setdefault("effective_units", {})[path] = round(chance.effective, 1)
 
 

@@ -80,7 +80,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         result.setdefault("run", {})["map_classes"] = mapping.about()
         notes = [*notes, *mapping.notes()]
     about = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
-    result["bootstrap"] = about | {"units": len(evaluation.replicates.units)} | result.get("bootstrap", {})
+    result["bootstrap"] = about | {"units": len(evaluation.replicates.units)} | result.pop("bootstrap", {})
     out.parent.mkdir(parents=True, exist_ok=True)
     # Those of an earlier result would pass for this one's, also after a kill in between.
     sidecar_path(out).unlink(missing_ok=True)

@@ -152,6 +152,27 @@ def test_scores_of_several_results_and_the_baseline(tmp_path: Path) -> None:
         compare(load_results([two]), scores=["a", "b"], baseline=str(two))
 
 
+def test_a_score_of_one_result_beside_another_score_of_another(tmp_path: Path) -> None:
+    numbers = {"a": {"auroc": 0.8}, "b": {"auroc": 0.9}}
+    paths = [write_result(tmp_path / f"{name}.json", numbers) for name in ("one", "two")]
+    for path in paths:
+        write_replicates(path, {f"scores.{score}.pooled.auroc": of["auroc"] for score, of in numbers.items()})
+    results = load_results(paths)
+    found = compare(results, scores=["two:b", "one:a"], baseline="one:a")
+    assert (found.columns, found.baseline) == (("two:b", "one:a"), 1)
+    difference = rows(found)["pooled.auroc"].differences[0]
+    assert difference.value == pytest.approx(0.1)
+    assert difference.test.excludes_zero
+    assert compare(results, scores=["one:a", "b", "two:b"]).columns == ("one:a", "one:b", "two:b")
+    with pytest.raises(InputError, match="score 'c' is in no result"):
+        compare(results, scores=["one:c"])
+
+
+def test_why_there_is_no_interval_is_said(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "a.json", {}, bootstrap={"no_interval": {"calibration.ece": "too few units: 3"}})
+    assert "no interval: too few units: 3: calibration.ece of a." in format_comparison(compare(load_results([path])))
+
+
 def test_keys_choose_rows(tmp_path: Path) -> None:
     results = load_results(pair(tmp_path))
     assert set(rows(compare(results))) == {AUROC, AUPR, FPR, "segmentation.miou", "calibration.ece", "calibration.nll"}

@@ -28,6 +28,7 @@ from segunc.plots.evaluation import write_plots
 from tests.evaluation.runs import CLASSES, Run, make_frame, make_run
 from tests.maps.foreign import write_map
 
+pytestmark = pytest.mark.usefixtures("few_units")
 PALETTE = tuple((40 * i, 20, 90) for i in range(len(CLASSES)))
 CITY = LabelMap("city", CLASSES, PALETTE, {7: 0, 26: 1, 23: 2, 21: 3, 0: 255})
 """The raw ids are none of the train ids, so labels that were not mapped cannot pass."""

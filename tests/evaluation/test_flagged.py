@@ -24,6 +24,7 @@ from segunc.maps.encoding import decode_unit
 from segunc.scores import stored_as_codes
 from tests.evaluation.runs import CLASSES, make_run
 
+pytestmark = pytest.mark.usefixtures("few_units")
 CITY = LabelMap("city", (*CLASSES, "boat"), ((0, 0, 0),) * 5, {i: i for i in range(5)} | {255: 255})
 SCORES = ("entropy", "deterministic-energy")
 RUN = make_run()
@@ -103,7 +104,9 @@ def test_tables_and_comparisons_hold_it(tmp_path: Path) -> None:
     assert row.split()[2:] == [f"{found[key]:.4f}" for key in keys]
     assert f"{found['by_class']['road']:.4f}" in text
     assert "images corrupted by fog:3" in text
-    assert "entropy flagged" in text
+    row = next(line for line in text.splitlines() if line.startswith("  entropy flagged"))
+    assert row.split()[-1] == f"{result['bootstrap']['effective_units']['flagged.entropy.share']}"
+    assert "effective units" in text
     assert any(table["title"] == "Flagged at a threshold" for table in metrics_tables(result))
     (tmp_path / "a.json").write_text(json.dumps(result))
     (tmp_path / "b.json").write_text(json.dumps(evaluate({"entropy": Threshold(0.9)})))

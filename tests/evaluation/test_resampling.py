@@ -204,9 +204,9 @@ def mean_of(influence: np.ndarray, replicates: int = 2000) -> np.ndarray:
 def test_no_interval_from_few_units_or_from_too_few_defined_replicates():
     result = fill({f"frame_{i}": i for i in range(FEWEST_UNITS - 1)}).result()
     assert result["intervals"] == {}
-    assert result["bootstrap"]["no_interval"]["segmentation.miou"] == "14 resampled units, of at least 15"
+    assert result["bootstrap"]["no_interval"]["segmentation.miou"] == "too few resampled units: 14, of at least 15"
     values = mean_of(np.random.default_rng(0).normal(size=30), 400)
-    assert chance_of(values, 14) == "14 resampled units, of at least 15"
+    assert chance_of(values, 14) == "too few resampled units: 14, of at least 15"
     assert isinstance(chance_of(values), Chance)
     values[:21] = np.nan
     assert chance_of(values) == "379 of 400 replicates define the number"

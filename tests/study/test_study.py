@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 import yaml
 
 from segunc.core.errors import InputError
-from segunc.evaluation import resampling
 from segunc.evaluation.compare import load_results
 from segunc.evaluation.resampling import sidecar_path
 from segunc.verbs import evaluate as verb
@@ -28,6 +26,7 @@ from tools.study.report import axis_values, report, selection_report
 from tools.study.tables import Chosen, Entry, number_table
 from tools.study.words import evaluation_words, expand
 
+pytestmark = pytest.mark.usefixtures("few_units")
 REPOSITORY = Path(__file__).resolve().parents[2]
 LINES = ["base: entropy", "base: msp", "ABNN: epistemic", "energy: deterministic-energy", "nowhere: msp"]
 ENDPOINTS = [
@@ -36,14 +35,6 @@ ENDPOINTS = [
 ]
 STEP = {"epochs": 1, "max_steps": 1}
 FLOAT32 = {"precision": "32-true"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_units() -> Iterator[None]:
-    """The toy scenes are fewer than intervals need."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resampling, "FEWEST_UNITS", 2)
-        yield
 
 
 def plan_content(job: Job, **changed: Any) -> dict[str, Any]:

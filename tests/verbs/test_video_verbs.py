@@ -7,6 +7,8 @@ import json
 import shutil
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from segunc.gallery.video import count_frames, video_suffix
@@ -53,6 +55,28 @@ def test_shards_of_a_video_at_once_are_one_run(finetuned: Job, tmp_path: Path) -
         assert (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes() == path.read_bytes()
     assert (tmp_path / "two/frames.csv").read_bytes() == (tmp_path / "one/frames.csv").read_bytes()
     assert "begun in 2 shards" in refuse(*command, "--out", tmp_path / "two")
+
+
+def test_blocks_of_time_are_resampled(finetuned: Job, tmp_path: Path) -> None:
+    maps, labels, out = tmp_path / "maps", tmp_path / "labels", tmp_path / "metrics.json"
+    succeed("predict --model", finetuned.abnn, "--input", finetuned.video, "--out", maps, SMALL)
+    labels.mkdir()
+    for name in names(maps):
+        mask = np.zeros((64, 128), np.uint8)
+        mask[40:50, 30:60] = 1
+        cv2.imwrite(str(labels / f"{name}.png"), mask)
+    words = ("evaluate --maps", maps, "--anomaly-labels", labels, "--scores entropy --out", out, "--resample")
+    done = succeed(*words, "0.5s")
+    about = json.loads(out.read_text())["bootstrap"]
+    assert (about["unit"], about["replicates"], about["units"]) == ("0.5s", 2000, 2)
+    assert set(about["no_interval"].values()) == {"too few resampled units: 2, of at least 15"}
+    assert "entropy AUROC, entropy AUPR, entropy FPR95: too few resampled units: 2, of at least 15" in done.stdout
+    succeed(*words, r"^(\d+)@5")
+    assert json.loads(out.read_text())["bootstrap"]["units"] == 3
+    shutil.rmtree(out.parent / "foreign", ignore_errors=True)
+    shutil.copytree(maps / "entropy", out.parent / "foreign" / "entropy")
+    said = refuse("evaluate --maps", out.parent / "foreign", "--anomaly-labels", labels, "--out", out, "--resample 10s")
+    assert "no time of the frame 000000 is known; expected maps of a video" in said
 
 
 def test_a_video_without_a_frame_count(finetuned: Job, tmp_path: Path) -> None:
