@@ -34,7 +34,19 @@ HIGHER_IS_BETTER = (
     *("failure_auroc", "failure_aupr", "pavpu", "found", "precision", "recall"),
 )
 LOWER_IS_BETTER = (
-    *("fpr95", "ece", "adaptive_ece", "classwise_ece", "nll", "brier", "aurc", "augrc", "ause", "failure_fpr95"),
+    *(
+        "fpr95",
+        "ece",
+        "debiased_ece",
+        "adaptive_ece",
+        "classwise_ece",
+        "nll",
+        "brier",
+        "aurc",
+        "augrc",
+        "ause",
+        "failure_fpr95",
+    ),
     *("share", "regions_per_frame", "frames_with_region"),
 )
 _EVALUATED = {

@@ -14,7 +14,7 @@ from segunc.metrics.objects import NO_OBJECT
 _PIXELS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "best_f1": "best F1", "threshold": "threshold"}
 _COMPONENTS = {"siou_gt": "sIoU_gt", "ppv": "PPV", "mean_f1": "mean F1"}
 _CALIBRATION = {
-    **{"ece": "ECE", "adaptive_ece": "adaptive ECE", "classwise_ece": "classwise ECE"},
+    **{"ece": "ECE", "debiased_ece": "debiased ECE", "adaptive_ece": "adaptive ECE", "classwise_ece": "classwise ECE"},
     **{"nll": "NLL (nats)", "brier": "Brier"},
 }
 _SELECTIVE = {

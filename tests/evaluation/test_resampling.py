@@ -31,6 +31,7 @@ from segunc.evaluation.resampling import (
     sidecar_path,
     why_not_paired,
 )
+from segunc.maps.encoding import encode_score
 from segunc.metrics.selective import SELECTIVE_NUMBERS
 from tests.evaluation.runs import CLASSES, make_frame
 
@@ -113,7 +114,10 @@ def test_every_number_but_thresholds_has_an_interval_around_it():
         *(f"scores.{score}.{number}" for score in SCORES for number in detection),
         *(f"selective.{score}.{number}" for score in SCORES for number in (*SELECTIVE_NUMBERS, "pavpu", *CONDITIONAL)),
         *(f"segmentation.{number}" for number in ("miou", "accuracy", *(f"per_class.{name}" for name in CLASSES))),
-        *(f"calibration.{number}" for number in ("ece", "adaptive_ece", "classwise_ece", "nll", "brier")),
+        *(
+            f"calibration.{number}"
+            for number in ("ece", "debiased_ece", "adaptive_ece", "classwise_ece", "nll", "brier")
+        ),
     }
     for path, (low, high) in result["intervals"].items():
         value = result
@@ -124,6 +128,25 @@ def test_every_number_but_thresholds_has_an_interval_around_it():
     effective = result["bootstrap"]["effective_units"]
     assert effective.keys() == result["intervals"].keys()
     assert all(4 < number <= FEWEST_UNITS for number in effective.values())
+
+
+def test_bias_is_taken_off_the_ece_of_a_calibrated_network():
+    """Whole frames are right or wrong together, so that few of them show a gap that is not there."""
+    generator, found = np.random.default_rng(5), []
+    for _ in range(40):
+        evaluator = Evaluator(["msp"], ["a", "b"], protocols=(), resampling=Resampling(100))
+        for frame in range(20):
+            share = generator.beta(3.5, 1.5)
+            labels = (generator.random((20, 20)) > share).astype(np.uint8)
+            stored = {"msp": encode_score("msp", np.full((20, 20), 0.3, np.float32))}
+            probabilities = np.broadcast_to(np.float32([0.7, 0.3])[:, None, None], (2, 20, 20))
+            evaluator.update(f"{frame}", stored, np.zeros((20, 20), np.uint8), probabilities, labels, None)
+        calibration = evaluator.result()["calibration"]
+        found.append((calibration["ece"], calibration["debiased_ece"]))
+    ece, debiased = np.mean(found, axis=0)
+    assert ece > 0.025
+    # Of a single bin whose gap is normal around 0, t has the mean sqrt(2 / pi) s and t* sqrt(2) times that.
+    assert debiased == pytest.approx((2 - np.sqrt(2)) * ece, abs=0.005)
 
 
 def test_the_order_of_units_changes_no_bit_of_the_replicates():
