@@ -26,7 +26,7 @@ from segunc.posteriors.fitting import fitted_on, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
 from segunc.sampling.sampler import Sampler
-from segunc.scores import check_scores
+from segunc.scores import BASE, FEATURES, SCORES, SUM, check_scores
 from segunc.training.config import FitConfig, SelectConfig, save_config
 from segunc.training.data import spaced, unpack_batch
 from segunc.training.progress import Say, say
@@ -70,11 +70,13 @@ def select_alphas(
 ) -> dict[str, Any]:
     """Write the ABNN with a noise scale for each job; what was fitted on it with its former noise is left out.
 
-    See :class:`segunc.posteriors.methods.Method`; InputError for another posterior, a grid without a usable candidate, or frames
-    without labels.
+    See :class:`segunc.posteriors.methods.Method`; InputError for another posterior, a score that no draw changes, a grid without a
+    usable candidate, or frames without labels.
     """
     settings, start = config.settings, time.perf_counter()
     (score,) = check_scores([settings.score])
+    if (BASE | FEATURES | {SUM}).issuperset(SCORES[score].needs):
+        raise InputError(f"alphas.score {score}", "a score of draws, such as entropy", "noise does not change this one")
     model, data = load_for_fitting(base, config, resolve_device(device))
     members, network = model.posterior, model.network
     if not isinstance(members, ABNN) or model.report is None:
@@ -89,9 +91,10 @@ def select_alphas(
         single = members.of("probabilities").with_alpha(alpha)
         if settings.statistics == "kept":
             return single
-        torch.manual_seed(settings.seed)  # the same batches for every scale
         epoch = lambda: map(unpack_batch, data.train_dataloader())  # noqa: E731
-        return with_own_statistics(network, single, epoch, settings.seed)
+        with torch.random.fork_rng([]):
+            torch.manual_seed(settings.seed)  # the same batches for every scale
+            return with_own_statistics(network, single, epoch, settings.seed)
 
     def sampler(alpha: float) -> Sampler:
         return Sampler(network, at(alpha), draws=draws, seed=settings.seed, scores=[score])
