@@ -417,6 +417,10 @@ def _below(comparison: Comparison) -> Iterable[str]:
     yield from (f"Warning: {warning}." for warning in comparison.warnings)
     if any(cell.interval for row in comparison.rows for cell in row.cells):
         yield "Brackets hold 95 % intervals."
+    tests = [found.test for row in comparison.rows for found in row.differences if found and found.test]
+    if tests:
+        effective = [test.effective for test in tests]
+        yield f"Differences rest on {min(effective):.0f} to {max(effective):.0f} effective units."
     if len(comparison.columns) > 1:
         yield (
             "Bold is better than every other column by more than chance: the paired interval excludes 0, or, unpaired, "
