@@ -28,7 +28,7 @@ VERBS = {
     ),
     "train": (
         "train a deterministic segmentation network",
-        "segunc train --config configs/camvid.yaml --data.root data/camvid --out runs/camvid",
+        "segunc train --config configs/camvid_lite0.yaml --data.root data/camvid --out runs/camvid",
     ),
     "finetune": (
         "turn a trained network into a Bayesian one (ABNN and others), or calibrate a finished model",
