@@ -92,6 +92,7 @@ def test_the_demo_runs_with_the_toy_configurations() -> None:
     named = {
         "train": "toy.yaml",
         "finetune": "toy_abnn.yaml",
+        "alphas": "toy_alphas.yaml",
         "features": "toy_features.yaml",
         "anomaly": "toy_anomaly.yaml",
     }
