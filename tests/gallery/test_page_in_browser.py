@@ -97,6 +97,8 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     assert page.evaluate("segunc.state.get().probe") == f"{SIZE[1] // 2 - 10},{SIZE[0] // 2 + 1}"
     visit.shown("#live", f"{SIZE[1] // 2 - 10}, {SIZE[0] // 2 + 1}: prediction")
     page.keyboard.press("e")
+    page.keyboard.type("Ana")  # whose note it is, asked once
+    page.keyboard.press("Enter")
     page.keyboard.type("gm?")  # letters belong to the note while it is written
     assert page.input_value("#note") == "gm?"
     page.keyboard.press("Escape")
@@ -116,13 +118,17 @@ def test_verdicts_are_kept_exported_and_read_back(scene: Scene, tmp_path: Path, 
     visit.open_frame(index, NAMES[1])
     page = visit.page
     page.keyboard.press("m")
+    page.keyboard.type("Ana")  # asked for once
+    page.keyboard.press("Enter")
     page.fill("#note", 'a dark "box",\nseen late')
     page.keyboard.press("Escape")
     page.keyboard.press("y")  # the next without a verdict, in the gallery's order
     visit.shown("#frame-name", NAMES[0])
     page.keyboard.press("a")
     page.keyboard.press("u")
-    page.keyboard.press("u")  # taken back
+    page.keyboard.press("u")  # said twice it stays
+    page.keyboard.press("Backspace")  # taken back
+    visit.shown("#progress", "1 of 6 judged")
     page.keyboard.press("s")
     visit.shown("#progress", "2 of 6 judged")
     page.reload()

@@ -1,15 +1,18 @@
 "use strict";
 /* One key for everything, and the sheet that lists them. */
 (function (segunc) {
-  const { element, state, frame, timeline, stage, layers } = segunc;
+  const { element, state, frame, regions, timeline, stage, layers } = segunc;
   const help = document.getElementById("help");
   const inFrame = () => state.get().view === "frame";
+  const judged = () => inFrame() || segunc.gallery.focusedFrame() !== null;
+  const judge = (verdict) => frame.judge(verdict, inFrame() ? undefined : segunc.gallery.focusedFrame());
   const show = (view) => () => state.set({ view });
   const nudge = (field, by, low, high) => () => state.set({ [field]: Math.min(high, Math.max(low, Number((state.get()[field] + by).toFixed(2)))) });
 
   /* Group, keys, what they do, the act, and where it works (everywhere if not said). */
   const KEYS = [
     ["Page", ["?"], "this sheet", () => toggleHelp()],
+    ["Regions", ["Escape"], "no region is chosen", () => state.set({ region: null, marking: false }), () => inFrame() && (state.get().region !== null || state.get().marking)],
     ["Page", ["g", "Escape"], "gallery", show("gallery")],
     ["Page", ["v"], "overlay video", () => { if (segunc.data.page.video) state.set({ view: "video" }); }],
     ["Page", ["i"], "run and metrics", show("run")],
@@ -39,7 +42,14 @@
     ["Layers", ["t"], "show what would be flagged", () => frame.toggle("flags"), inFrame],
     ["Layers", ["b"], "lower threshold", () => frame.moveThreshold(-0.02), inFrame],
     ["Layers", ["n"], "higher threshold", () => frame.moveThreshold(0.02), inFrame],
-    ...Object.entries(frame.VERDICT_KEYS).map(([verdict, key]) => ["Verdict", [key], segunc.verdicts.WORDS[verdict], () => frame.judge(verdict), inFrame]),
+    ["Regions", ["r"], "next region", () => regions.step(1), inFrame],
+    ["Regions", ["R"], "region before", () => regions.step(-1), inFrame],
+    ["Regions", ["l"], "drag a box around a missed object (or drag with Shift)", () => frame.toggle("marking"), inFrame],
+    ...Object.entries(frame.VERDICT_KEYS).map(([verdict, key]) =>
+      ["Verdict", [key], `${segunc.verdicts.WORDS[verdict]}: on the frame, the chosen region, or a card of the gallery`, () => judge(verdict), judged]),
+    ["Verdict", ["Backspace", "Delete"], "take the verdict back", () => judge(""), judged],
+    ["Verdict", ["Ctrl+Z"], "undo a verdict or a note; with Shift, do it again", null],
+    ["Verdict", ["q"], "go on to the next unjudged frame after each verdict", () => frame.toggleOnward()],
     ["Verdict", ["e"], "write a note, Escape leaves it", () => frame.focusNote(), inFrame],
   ];
 
@@ -69,7 +79,11 @@
   }
 
   function onKey(event) {
-    if (event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented) return;
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.target.matches("textarea, input")) {
+      event.preventDefault();
+      return frame.undo(event.shiftKey);
+    }
+    if (event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented || document.querySelector("dialog[open]:not(#help)")) return;
     const target = event.target, typing = target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=range])");
     if (typing) {
       if (event.key === "Escape") {

@@ -43,7 +43,8 @@
   }
 
   function showProgress() {
-    const judged = verdicts.all().filter((entry) => entry.verdict && table.index(entry.frame) !== null).length;
+    let judged = 0;
+    for (let index = 0; index < table.count; index++) judged += verdicts.get(table.name(index))?.verdict ? 1 : 0;
     document.getElementById("progress").textContent = `${judged} of ${table.count} judged${verdicts.kept() ? "" : ", not kept by this browser: export before you close"}`;
   }
 
@@ -54,6 +55,7 @@
   segunc.gallery.start();
   segunc.frame.start();
   segunc.timeline.start();
+  segunc.reviewer.start();
   segunc.verdictFiles.start(run.say);
   segunc.theme.start();
   segunc.keys.start();

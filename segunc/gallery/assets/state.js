@@ -31,11 +31,14 @@
     opacity: [0.75, number(0, 1)],
     flags: [false, flag],
     outline: [true, flag],
+    region: [null, (text) => (/^\d+$/.test(text) ? Number(text) : undefined)],
     zoom: [1, number(1, 64)],
     x: [0.5, number(0, 1)],
     y: [0.5, number(0, 1)],
     probe: [null, (text) => (/^\d+,\d+$/.test(text) ? text : undefined)],
   };
+  // Not in the address: what the next drag does.
+  FIELDS.marking = [false, () => undefined];
   const defaults = Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, value]));
   const listeners = [];
   let current = { ...defaults };
@@ -55,7 +58,7 @@
     const words = new URLSearchParams();
     for (const name of Object.keys(FIELDS)) {
       const value = state[name];
-      if (value === defaults[name] || value === null) continue;
+      if (value === defaults[name] || value === null || name === "marking") continue;
       const rounded = typeof value === "number" && name !== "threshold" ? Number(value.toFixed(4)) : value;
       words.set(name, typeof value === "boolean" ? Number(value) : rounded);
     }
