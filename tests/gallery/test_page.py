@@ -42,7 +42,7 @@ def notices(index: Path) -> str:
 
 def test_page_is_self_contained_and_escaped(full_page: Path) -> None:
     addresses = re.findall(r'\s(?:src|href|poster)="([^"#][^"]*)"', full_page.read_text())
-    assert len(addresses) == 24
+    assert len(addresses) == 26
     assert all((full_page.parent / address).is_file() for address in addresses)
     for path in (full_page, *(full_page.parent / "assets").iterdir()):
         assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)", path.read_text()), path

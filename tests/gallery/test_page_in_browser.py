@@ -148,7 +148,7 @@ def test_verdicts_are_kept_exported_and_read_back(scene: Scene, tmp_path: Path, 
         assert {name: verdict.verdict for name, verdict in read.items()} == judged
         assert read[NAMES[1]].note == 'a dark "box",\nseen late'
     rows = list(csv.reader(io.StringIO(files["csv"].read_bytes().decode(), newline="")))
-    assert rows[0] == ["run", "frame", "verdict", "note", "time"]
+    assert rows[0][:6] == ["run", "frame", "reviewer", "verdict", "note", "time"]
     # Another reviewer's browser knows nothing, until the file is imported into the page or laid beside it.
     second = Visit(visit.page.context.browser)  # type: ignore[arg-type]
     second.open(index)
