@@ -269,6 +269,10 @@ def agreement_table(verdicts: Sequence[Verdict]) -> str:
         lines.append("|---" + "|---:" * len(kinds) + "|")
         pairs = Counter((one[frame], other[frame]) for frame in both)
         lines += [f"| {VERDICTS[a]} | {' | '.join(str(pairs[a, b]) for b in kinds)} |" for a in kinds]
-        differ = [f"- {frame}: {VERDICTS[one[frame]]}, {VERDICTS[other[frame]]}" for frame in both if one[frame] != other[frame]]
+        differ = [
+            f"- {frame}: {VERDICTS[one[frame]]}, {VERDICTS[other[frame]]}"
+            for frame in both
+            if one[frame] != other[frame]
+        ]
         lines += ["", *differ, ""] if differ else [""]
     return "\n".join(lines).rstrip()

@@ -92,6 +92,30 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     third.close()
 
 
+@pytest.mark.parametrize(("width", "height"), [(960, 600), (800, 600)])
+def test_in_a_small_window_the_picture_wins(full_page: Path, visit: Visit, width: int, height: int) -> None:
+    page = visit.page
+    page.set_viewport_size({"width": width, "height": height})
+    visit.open_frame(full_page, NAMES[0])
+    seen = page.locator("#stage").bounding_box()
+    assert seen["width"] * seen["height"] >= 0.45 * width * height
+    # A picture of 16 to 9 on that stage.
+    across = min(seen["width"], seen["height"] * 16 / 9)
+    assert across * across * 9 / 16 >= 0.45 * width * height
+    for verdict in ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure"):
+        box = page.locator(f".buttons [data-verdict={verdict}]").bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= height, "in sight without scrolling"
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width
+    assert not page.is_visible("#timeline")
+    page.keyboard.press("c")
+    assert page.is_visible("#timeline")
+    page.keyboard.press("c")
+    page.keyboard.press("Shift+F")
+    assert not page.is_visible("header")
+    box = page.locator("#stage").bounding_box()
+    assert box["width"] == width
+
+
 @pytest.fixture
 def flagged(scene: Scene, tmp_path: Path, visit: Visit) -> tuple[Visit, Any, Path]:
     """A frame with two objects above the threshold, its map, and the page."""
@@ -101,7 +125,9 @@ def flagged(scene: Scene, tmp_path: Path, visit: Visit) -> tuple[Visit, Any, Pat
     return visit, MapsReader(scene.maps).read(NAMES[0], "entropy"), index
 
 
-def test_a_region_is_judged_and_the_frame_follows(flagged: tuple[Visit, Any, Path], scene: Scene, tmp_path: Path) -> None:
+def test_a_region_is_judged_and_the_frame_follows(
+    flagged: tuple[Visit, Any, Path], scene: Scene, tmp_path: Path
+) -> None:
     visit, values, _ = flagged
     page = visit.page
     over = np.argwhere(values >= 0.6)
@@ -121,10 +147,18 @@ def test_a_region_is_judged_and_the_frame_follows(flagged: tuple[Visit, Any, Pat
         assert (of_frame.verdict, of_frame.region, of_region.verdict) == ("true-alarm", None, "false-alarm")
         region = of_region.region
         assert region is not None
-        pixels = {p for start, length in zip(region.mask[::2], region.mask[1::2], strict=True) for p in range(start, start + length)}
+        pixels = {
+            p
+            for start, length in zip(region.mask[::2], region.mask[1::2], strict=True)
+            for p in range(start, start + length)
+        }
         assert pixels <= {int(y * SIZE[1] + x) for y, x in over}
         assert region.area == len(pixels)
-        assert (region.score, region.threshold, region.value) == ("entropy", 0.6, pytest.approx(float(values.max()), rel=1e-6))
+        assert (region.score, region.threshold, region.value) == (
+            "entropy",
+            0.6,
+            pytest.approx(float(values.max()), rel=1e-6),
+        )
     # Half of the threshold: another region, and the verdict is still on the one that was judged.
     page.fill("#threshold-number", "0.61")
     visit.shown("#regions", "false")

@@ -74,8 +74,7 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     page.keyboard.press("?")
     assert page.locator("#help[open] dt").count() > 25
     page.keyboard.press("Escape")
-    page.locator("#cards a").first.focus()
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")  # on a fresh page, where nothing has the focus
     page.keyboard.press("Enter")
     visit.shown("#frame-name", WORST_FIRST[1])
     page.keyboard.press("j")
@@ -85,14 +84,14 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     visit.shown("#frame-name", WORST_FIRST[0])
     page.keyboard.press("1")
     assert page.is_checked("input[value=prediction]")
-    page.keyboard.press("Shift+Digit2")
+    page.keyboard.press("Shift+Digit3")  # entropy, of both models one after the other
+    assert page.evaluate("segunc.state.get().right") == "entropy"
     assert page.is_checked("#wipe")
     for key, field in (("o", "outline"), ("t", "flags"), ("w", "wipe")):
         before = page.evaluate(f"segunc.state.get().{field}")
         page.keyboard.press(key)
         assert page.evaluate(f"segunc.state.get().{field}") is not before
-    page.keyboard.press("p")
-    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")  # the picture has had the focus since the frame was opened
     page.keyboard.press("Shift+ArrowLeft")
     assert page.evaluate("segunc.state.get().probe") == f"{SIZE[1] // 2 - 10},{SIZE[0] // 2 + 1}"
     visit.shown("#live", f"{SIZE[1] // 2 - 10}, {SIZE[0] // 2 + 1}: prediction")

@@ -13,7 +13,15 @@ from segunc.gallery.verdicts import Region, Verdict, agreement_table, merge_verd
 
 RUN = "0123456789abcdef"
 FRAMES = ("a", "b,c", "d")
-REGION = {"box": [1, 0, 2, 2], "area": 4, "size": [3, 4], "mask": [1, 2, 5, 2], "score": "entropy", "threshold": 0.5, "value": 0.7}
+REGION = {
+    "box": [1, 0, 2, 2],
+    "area": 4,
+    "size": [3, 4],
+    "mask": [1, 2, 5, 2],
+    "score": "entropy",
+    "threshold": 0.5,
+    "value": 0.7,
+}
 ENTRY = {"frame": "a", "verdict": "missed", "note": "", "time": "2026-01-01T00:00:00.000Z"}
 
 
@@ -45,7 +53,10 @@ def test_json_and_csv_say_the_same(tmp_path: Path) -> None:
         ({"verdicts": [ENTRY | {"region": REGION | {"box": [3, 0, 2, 2]}}]}, "lies outside of the frame of 4 x 3"),
         ({"verdicts": [ENTRY | {"region": REGION | {"mask": [0, 2, 1, 2]}}]}, "lies outside"),
         ({"verdicts": [ENTRY | {"region": REGION | {"mask": [0, 2, 11, 2]}}]}, "lies outside"),
-        ({"verdicts": [ENTRY | {"region": REGION, "verdict": "nothing-wrong"}]}, "'nothing-wrong' on a region of frame 'a'"),
+        (
+            {"verdicts": [ENTRY | {"region": REGION, "verdict": "nothing-wrong"}]},
+            "'nothing-wrong' on a region of frame 'a'",
+        ),
         ({"verdicts": [ENTRY | {"region": REGION}] * 2}, "two verdicts on a region of frame 'a'"),
         ({"run": "fedc"}, "verdicts on the run fedc"),
         ({"verdicts": {}}, "no list of verdicts"),
@@ -74,7 +85,10 @@ def test_regions_in_json_and_csv_say_the_same(tmp_path: Path) -> None:
     entry = ENTRY | {"reviewer": "Ana", "region": REGION}
     from_json = read_verdicts(write(tmp_path, version=2, verdicts=[ENTRY, entry]), RUN, FRAMES)
     region = Region((1, 0, 2, 2), 4, (3, 4), (1, 2, 5, 2), "entropy", 0.5, 0.7)
-    assert from_json == [Verdict("a", "missed", "", ENTRY["time"]), Verdict("a", "missed", "", ENTRY["time"], "Ana", region)]
+    assert from_json == [
+        Verdict("a", "missed", "", ENTRY["time"]),
+        Verdict("a", "missed", "", ENTRY["time"], "Ana", region),
+    ]
     table = tmp_path / "verdicts.csv"
     columns = "run,frame,reviewer,verdict,note,time,score,threshold,value,box,area,size,mask"
     rows = f"{RUN},a,,missed,,{ENTRY['time']},,,,,,,\r\n{RUN},a,Ana,missed,,{ENTRY['time']},entropy,0.5,0.7,1 0 2 2,4,3 4,1 2 5 2"

@@ -27,11 +27,10 @@
   }
 
   function build() {
-    const radios = layers.every.map((layer, position) => {
-      const input = element("input", { type: "radio", name: "layer", value: layer, onchange: () => chooseLayer(layer) });
-      const key = position === 0 && layer === "image" ? "0" : position <= 9 ? String(position + (layers.every[0] === "image" ? 0 : 1)) : "";
-      return element("label", { class: "check" }, input, layers.title(layer), key ? " " : null, key ? element("kbd", {}, key) : null);
-    });
+    document.getElementById("layers").append(...layers.every.map((layer) => {
+      const input = element("input", { type: "radio", name: "layer", value: layer, onchange: () => chooseLayer(layer) }), key = layers.keyOf(layer);
+      return element("label", {}, input, layers.title(layer), key ? " " : null, key ? element("kbd", {}, key) : null);
+    }));
     parts.right = element("select", { id: "right", "aria-label": "Layer on the right of the wipe", onchange: () => state.set({ right: parts.right.value }) },
       ...layers.every.map((layer) => element("option", { value: layer }, layers.title(layer))));
     parts.number = element("input", { type: "number", step: "any", id: "threshold-number", "aria-label": "Threshold",
@@ -61,7 +60,7 @@
       group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note, parts.others,
         element("label", { class: "check" }, parts.onward, "then to the next unjudged ", element("kbd", {}, "q")), parts.peak),
       group("Regions", regions.list, regions.note, mark),
-      group("Layer", element("div", { class: "layers" }, ...radios), slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
+      group("Layer", slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
         element("div", { class: "row" }, check("wipe", "wipe to", "wipe", "w"), parts.right),
         layers.every.includes("label/anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
         parts.legends),
@@ -148,6 +147,11 @@
     const change = verdicts.undo(again);
     if (change && state.get().view === "frame" && table.index(change.frame) !== null) go(table.index(change.frame));
     announce(change?.words ?? (again ? "nothing to do again" : "nothing to undo"), true);
+  }
+
+  function nextLayer(by) {
+    const there = layers.every.filter((layer) => layers.available(current(), layer)), at = there.indexOf(state.get().layer);
+    chooseLayer(there[(at + by + there.length) % there.length]);
   }
 
   const focusNote = () => reviewer.named(() => parts.note.focus());
@@ -266,6 +270,7 @@
       return;
     }
     if (changed.has("frame") || changed.has("view")) showHead(index);
+    if (changed.has("view")) stage.element.focus({ preventScroll: true });
     syncControls(now);
     if (STAGED.some((field) => changed.has(field))) showing = show(index, segunc.timeline.playing());
     else if (PLACED.some((field) => changed.has(field))) stage.place();
@@ -299,7 +304,7 @@
 
   function syncControls(now) {
     const index = current();
-    for (const input of panel.querySelectorAll("input[name=layer]")) {
+    for (const input of document.querySelectorAll("#layers input")) {
       input.checked = input.value === now.layer;
       input.disabled = !layers.available(index, input.value);
     }
@@ -329,7 +334,7 @@
   }
 
   segunc.frame = {
-    start, update, step, nextOpen, go, judge, undo, toggle, chooseLayer,
+    start, update, step, nextOpen, go, judge, undo, toggle, chooseLayer, nextLayer,
     toggleOnward: () => keepOnward(!onward),
     VERDICT_KEYS,
     /* Resolves when the frame asked for last is seen. */

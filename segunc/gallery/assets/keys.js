@@ -18,6 +18,8 @@
     ["Page", ["i"], "run and metrics", show("run")],
     ["Page", ["d"], "dark, light, as the system", () => segunc.theme.next()],
     ["Page", ["/"], "search", () => { state.set({ view: "gallery" }); document.getElementById("search").focus(); }],
+    ["Page", ["c"], "fold or unfold model line, values and timeline (folded in a low window)", () => segunc.compact.toggle()],
+    ["Page", ["F"], "the picture alone, on the whole screen", () => segunc.compact.alone(), inFrame],
     ["Gallery", ["Arrows"], "move between frames, Enter opens; Home, End, Page Up, Page Down", null],
     ["Time", [" "], "play or pause", () => timeline.togglePlay()],
     ["Time", [","], "frame before, in source order", () => timeline.go(now() - 1)],
@@ -32,7 +34,9 @@
     ["Frame", ["+", "="], "zoom in", () => stage.zoomTo(state.get().zoom * 1.5, probePoint()), inFrame],
     ["Frame", ["-"], "zoom out", () => stage.zoomTo(state.get().zoom / 1.5), inFrame],
     ["Frame", ["f"], "whole frame", () => stage.zoomTo(1), inFrame],
-    ["Layers", ["0–9"], "choose a layer; with Shift that on the right of the wipe", null],
+    ["Layers", ["0–9"], "a layer, by the key beside its name; again: of the other model; with Shift on the right of the wipe", null],
+    ["Layers", ["'"], "next layer", () => frame.nextLayer(1), inFrame],
+    ["Layers", [";"], "layer before", () => frame.nextLayer(-1), inFrame],
     ["Layers", ["w"], "wipe between two layers", () => frame.toggle("wipe"), inFrame],
     ["Layers", ["<"], "wipe to the left", nudge("split", -0.05, 0, 1), inFrame],
     ["Layers", [">"], "wipe to the right", nudge("split", 0.05, 0, 1), inFrame],
@@ -102,8 +106,18 @@
     const digit = /^(?:Digit|Numpad)(\d)$/.exec(event.code);
     if (digit && inFrame()) {
       event.preventDefault();
-      const place = Number(digit[1]) - (layers.every[0] === "image" ? 0 : 1);
-      if (layers.every[place]) frame.chooseLayer(layers.every[place], event.shiftKey);
+      const layer = layers.atKey(digit[1], event.shiftKey ? state.get().right : state.get().layer);
+      if (layer) frame.chooseLayer(layer, event.shiftKey);
+      else segunc.announce(`no layer of this page has the key ${digit[1]}`, true);
+      return;
+    }
+    // On a fresh page nothing has the focus: arrows are for what is seen.
+    if (/^(Arrow|Home$|End$|Page)/.test(event.key) && [document.body, document.getElementById("content")].includes(target)) {
+      if (inFrame() && event.key.startsWith("Arrow")) stage.element.focus({ preventScroll: true });
+      else if (state.get().view === "gallery") segunc.gallery.focusFirst();
+      else return;
+      event.preventDefault();
+      document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, shiftKey: event.shiftKey, bubbles: true, cancelable: true }));
       return;
     }
     const found = KEYS.find(([, keys, , act, where]) => act && keys.includes(event.key) && (!where || where()));

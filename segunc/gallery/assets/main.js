@@ -33,6 +33,31 @@
     },
   };
 
+  /* What is not the picture folds away: by a key, and by itself where the window is low, until the reader says otherwise. */
+  const LOW = matchMedia("(max-height: 700px)");
+  segunc.compact = {
+    chosen: null,
+    show() { document.documentElement.dataset.compact = this.chosen ?? LOW.matches ? "yes" : "no"; },
+    toggle() {
+      this.chosen = document.documentElement.dataset.compact !== "yes";
+      this.show();
+      segunc.announce(this.chosen ? "model line, values and timeline are folded away" : "everything is shown", true);
+    },
+    /* The picture alone, and the whole screen for it. */
+    alone() {
+      const root = document.documentElement, now = !("alone" in root.dataset);
+      if (now) root.dataset.alone = "";
+      else delete root.dataset.alone;
+      if (now) root.requestFullscreen?.().catch(() => {});
+      else if (document.fullscreenElement) document.exitFullscreen();
+    },
+    start() {
+      LOW.addEventListener("change", () => this.show());
+      document.addEventListener("fullscreenchange", () => { if (!document.fullscreenElement) delete document.documentElement.dataset.alone; });
+      this.show();
+    },
+  };
+
   function showView(current) {
     for (const view of views) document.getElementById(`${view}-view`).hidden = view !== current.view;
     for (const button of document.querySelectorAll("nav button")) {
@@ -58,6 +83,7 @@
   segunc.reviewer.start();
   segunc.verdictFiles.start(run.say);
   segunc.theme.start();
+  segunc.compact.start();
   segunc.keys.start();
   verdicts.onChange(showProgress);
   showProgress();
