@@ -92,6 +92,12 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     third.close()
 
 
+def test_a_link_to_an_unknown_frame_says_so(full_page: Path, visit: Visit) -> None:
+    visit.open(full_page, "view=frame&frame=gone&score=entropy")
+    visit.shown("#notices", "leads to the frame gone, which this page does not hold")
+    assert visit.page.is_visible("#gallery-view")
+
+
 @pytest.mark.parametrize(("width", "height"), [(960, 600), (800, 600)])
 def test_in_a_small_window_the_picture_wins(full_page: Path, visit: Visit, width: int, height: int) -> None:
     page = visit.page

@@ -103,5 +103,6 @@
     segunc.timeline.update(current, changed);
   });
   state.start();
+  if (state.unknownFrame() !== null) run.say(`The link leads to the frame ${state.unknownFrame()}, which this page does not hold.`);
   document.documentElement.dataset.ready = "yes";
 })(segunc);

@@ -42,7 +42,7 @@
   const defaults = Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, value]));
   const listeners = [];
   let current = { ...defaults };
-  let timer = null;
+  let timer = null, unknown = null;
 
   function parse(fragment) {
     const state = { ...defaults };
@@ -50,7 +50,8 @@
       const value = FIELDS[name]?.[1](text);
       if (value !== undefined) state[name] = value;
     }
-    if (state.view === "frame" && state.frame === null) state.view = "gallery";
+    unknown = state.frame === null ? new URLSearchParams(fragment.replace(/^#/, "")).get("frame") : null;
+    if (state.view === "frame" && unknown) state.view = "gallery";
     return state;
   }
 
@@ -102,6 +103,8 @@
       current = parse(location.hash);
       tell(new Set(Object.keys(FIELDS)));
     },
+    /* The frame that a link asked for and the page does not hold. */
+    unknownFrame: () => unknown,
     link: () => location.href.replace(/#.*/, "") + fragmentOf(current),
   };
 })(segunc);
