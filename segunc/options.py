@@ -496,11 +496,13 @@ class ReviewOptions(DeviceOptions, LabelOptions):
     metrics: PathLike | None = option("a result of evaluate to show", None, metavar="JSON")
     scores: Sequence[str] | None = listed("scores that the page carries (default: all)")
     limit: int | None = option("carry only the N frames of the highest mean anomaly, else entropy", None, metavar="N")
-    verdicts: PathLike | None = option(
-        "check and count the verdicts that a page exported (.json or .csv); with --out the page shows them",
+    verdicts: Sequence[PathLike] | None = option(
+        "check, merge and count verdicts that pages exported (.json or .csv), with the agreement of the reviewers; with "
+        "--out the page shows them",
         None,
         flags=("--import",),
         metavar="FILE",
+        nargs="+",
     )
     out: PathLike | None = option("folder of the page", None, metavar="DIR")
 

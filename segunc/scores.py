@@ -199,6 +199,10 @@ def first_shown(names: Iterable[str]) -> str:
     return next((name for name in (*SHOWN_FIRST, *there) if name in there), "")
 
 
+SPREADS = frozenset(
+    {"epistemic", "variance", "variation-ratio", "expected-pairwise-kl", "energy-spread", "logit-variance"}
+)
+"""Scores of how draws differ, which one draw leaves at 0."""
 RENAMED = {"max-logit": "deterministic-max-logit", "energy": "deterministic-energy"}
 """Former names of scores, which users and files of earlier versions may still give; see :func:`present_name`."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from segunc.data.labels import LabelMap
+from segunc.gallery.class_colours import kept_apart
 from segunc.gallery.overlay import model_line
 from segunc.maps.reader import MapsReader
 
@@ -106,7 +107,7 @@ def _word(value: Any) -> str:
 
 
 def describe_classes(reader: MapsReader, label_map: LabelMap | None) -> list[dict[str, Any]]:
-    """Name and colour of each class id: of the manifest, else of the label map, else numbers in distant hues."""
+    """Name and colour of each class id: of the manifest, else of the label map, else numbers in distant hues; kept apart for every eye."""
     recorded = (reader.manifest or {}).get("classes", {})
     names, palette = list(recorded.get("names", [])), list(recorded.get("palette", []))
     if label_map is not None and not names:
@@ -116,7 +117,8 @@ def describe_classes(reader: MapsReader, label_map: LabelMap | None) -> list[dic
     for index in range(len(palette), len(names)):
         rgb = colorsys.hls_to_rgb(index * _TURN % 1, 0.45 + 0.2 * (index % 2), 0.6)
         palette.append([round(255 * channel) for channel in rgb])
-    return [{"name": str(name), "colour": palette[index]} for index, name in enumerate(names)]
+    colours = kept_apart(palette[: len(names)])
+    return [{"name": str(name), "colour": list(colour)} for name, colour in zip(names, colours, strict=True)]
 
 
 def metrics_tables(metrics: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.maps.statistics import Region
-from segunc.scores import present_name
+from segunc.scores import SPREADS, present_name
 
 Label = npt.NDArray[np.uint8]
 Labels = Path | Mapping[str, Path]  # a folder of files found by the frames' names, or the file of each frame by name
@@ -41,8 +41,12 @@ def open_maps(folder: Path) -> MapsReader:
 
 
 def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
-    """The scores asked for, each once; all where None. InputError where one of them has no maps."""
-    chosen = dict.fromkeys(reader.scores if scores is None else (present_name(name, reader.scores) for name in scores))
+    """The scores asked for, each once; InputError where one of them has no maps. None is all, but of a single draw, which a
+    deterministic network is, not those that say how draws differ: they are 0 everywhere."""
+    if scores is None:
+        single = ((reader.manifest or {}).get("run") or {}).get("draws") == 1
+        return [name for name in reader.scores if not (single and name in SPREADS)]
+    chosen = dict.fromkeys(present_name(name, reader.scores) for name in scores)
     unknown = [score for score in chosen if score not in reader.scores]
     if unknown:
         known, remedy = ", ".join(reader.scores) or "(there is none)", "check the name, or predict with that score"

@@ -22,7 +22,15 @@ from segunc.gallery.description import run_id
 from segunc.gallery.inputs import open_maps
 from segunc.gallery.page import write_review
 from segunc.gallery.pictures import write_pictures
-from segunc.gallery.verdicts import VERDICTS_NAME, page_of, read_verdicts, summary_table, write_verdicts
+from segunc.gallery.verdicts import (
+    VERDICTS_NAME,
+    agreement_table,
+    merge_verdicts,
+    page_of,
+    read_verdicts,
+    summary_table,
+    write_verdicts,
+)
 from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import read_manifest
@@ -186,7 +194,7 @@ def review(options: ReviewOptions) -> ReviewResult:
     'index.html'
     """
     if options.verdicts:
-        return _import(Path(options.verdicts), options)
+        return _import([Path(path) for path in options.verdicts], options)
     if not options.out:
         raise InputError("no --out is given", "a folder for the page", "e.g. --out review")
     labels = label_arguments(options, entry_of_labels(options.dataset, options.label_map))
@@ -205,10 +213,10 @@ def review(options: ReviewOptions) -> ReviewResult:
     return ReviewResult(page.resolve())
 
 
-def _import(given: Path, options: ReviewOptions) -> ReviewResult:
+def _import(given: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     reader = open_maps(Path(options.maps))
-    verdicts = read_verdicts(given, run_id(reader), reader.frames)
-    table = summary_table(verdicts, len(reader.frames))
+    verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in given)
+    table = "\n\n".join(filter(None, (summary_table(verdicts, len(reader.frames)), agreement_table(verdicts))))
     if not options.out:
         return ReviewResult(verdicts=table)
     out = Path(options.out)

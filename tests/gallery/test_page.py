@@ -42,7 +42,7 @@ def notices(index: Path) -> str:
 
 def test_page_is_self_contained_and_escaped(full_page: Path) -> None:
     addresses = re.findall(r'\s(?:src|href|poster)="([^"#][^"]*)"', full_page.read_text())
-    assert len(addresses) == 24
+    assert len(addresses) == 26
     assert all((full_page.parent / address).is_file() for address in addresses)
     for path in (full_page, *(full_page.parent / "assets").iterdir()):
         assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)", path.read_text()), path
@@ -154,10 +154,11 @@ def test_the_verb_writes_a_page_and_imports_verdicts(
     capsys.readouterr()
     assert main([*words, "--import", str(path), "--out", str(out)]) == 0
     assert "| missed | 1 | 16.7% | 1 |" in capsys.readouterr().out
-    assert table(out / "index.html", "verdicts")["verdicts"] == verdicts
+    kept = [verdict | {"reviewer": "", "region": None} for verdict in verdicts]
+    assert table(out / "index.html", "verdicts")["verdicts"] == kept
     assert json.loads((out / "verdicts.json").read_text())["run"] == run
     assert main([*words, "--out", str(out)]) == 0
-    assert table(out / "index.html", "verdicts")["verdicts"] == verdicts  # a page written anew keeps them
+    assert table(out / "index.html", "verdicts")["verdicts"] == kept  # a page written anew keeps them
     for more, said in (
         (["--import", str(path), "--out", str(tmp_path)], "is no review page of these maps"),
         ([], "no --out is given"),
@@ -307,3 +308,11 @@ def test_looking_at_maps_imports_no_framework(scene: Scene, tmp_path: Path) -> N
     command = [sys.executable, "-c", VERBS, str(scene.maps), str(scene.anomaly), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_single_draw_has_no_layer_of_how_draws_differ(copy: Path, tmp_path: Path) -> None:
+    change_manifest(copy, run=json.loads((copy / "manifest.json").read_text())["run"] | {"draws": 1})
+    found = table(write_review(copy, tmp_path / "page"), "page")["scores"]
+    assert "entropy" in found
+    assert "epistemic" not in found
+    assert "epistemic" in table(write_review(copy, tmp_path / "asked", scores=["epistemic"]), "page")["scores"]

@@ -74,8 +74,7 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     page.keyboard.press("?")
     assert page.locator("#help[open] dt").count() > 25
     page.keyboard.press("Escape")
-    page.locator("#cards a").first.focus()
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")  # on a fresh page, where nothing has the focus
     page.keyboard.press("Enter")
     visit.shown("#frame-name", WORST_FIRST[1])
     page.keyboard.press("j")
@@ -85,18 +84,20 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     visit.shown("#frame-name", WORST_FIRST[0])
     page.keyboard.press("1")
     assert page.is_checked("input[value=prediction]")
-    page.keyboard.press("Shift+Digit2")
+    page.keyboard.press("Shift+Digit3")  # entropy, of both models one after the other
+    assert page.evaluate("segunc.state.get().right") == "entropy"
     assert page.is_checked("#wipe")
     for key, field in (("o", "outline"), ("t", "flags"), ("w", "wipe")):
         before = page.evaluate(f"segunc.state.get().{field}")
         page.keyboard.press(key)
         assert page.evaluate(f"segunc.state.get().{field}") is not before
-    page.keyboard.press("p")
-    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")  # the picture has had the focus since the frame was opened
     page.keyboard.press("Shift+ArrowLeft")
     assert page.evaluate("segunc.state.get().probe") == f"{SIZE[1] // 2 - 10},{SIZE[0] // 2 + 1}"
     visit.shown("#live", f"{SIZE[1] // 2 - 10}, {SIZE[0] // 2 + 1}: prediction")
     page.keyboard.press("e")
+    page.keyboard.type("Ana")  # whose note it is, asked once
+    page.keyboard.press("Enter")
     page.keyboard.type("gm?")  # letters belong to the note while it is written
     assert page.input_value("#note") == "gm?"
     page.keyboard.press("Escape")
@@ -116,13 +117,17 @@ def test_verdicts_are_kept_exported_and_read_back(scene: Scene, tmp_path: Path, 
     visit.open_frame(index, NAMES[1])
     page = visit.page
     page.keyboard.press("m")
+    page.keyboard.type("Ana")  # asked for once
+    page.keyboard.press("Enter")
     page.fill("#note", 'a dark "box",\nseen late')
     page.keyboard.press("Escape")
     page.keyboard.press("y")  # the next without a verdict, in the gallery's order
     visit.shown("#frame-name", NAMES[0])
     page.keyboard.press("a")
     page.keyboard.press("u")
-    page.keyboard.press("u")  # taken back
+    page.keyboard.press("u")  # said twice it stays
+    page.keyboard.press("Backspace")  # taken back
+    visit.shown("#progress", "1 of 6 judged")
     page.keyboard.press("s")
     visit.shown("#progress", "2 of 6 judged")
     page.reload()
@@ -142,7 +147,7 @@ def test_verdicts_are_kept_exported_and_read_back(scene: Scene, tmp_path: Path, 
         assert {name: verdict.verdict for name, verdict in read.items()} == judged
         assert read[NAMES[1]].note == 'a dark "box",\nseen late'
     rows = list(csv.reader(io.StringIO(files["csv"].read_bytes().decode(), newline="")))
-    assert rows[0] == ["run", "frame", "verdict", "note", "time"]
+    assert rows[0][:6] == ["run", "frame", "reviewer", "verdict", "note", "time"]
     # Another reviewer's browser knows nothing, until the file is imported into the page or laid beside it.
     second = Visit(visit.page.context.browser)  # type: ignore[arg-type]
     second.open(index)

@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.gallery.verdicts import Verdict, read_verdicts, summary_table
+from segunc.gallery.verdicts import Region, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
 
 RUN = "0123456789abcdef"
 FRAMES = ("a", "b,c", "d")
+REGION = {
+    "box": [1, 0, 2, 2],
+    "area": 4,
+    "size": [3, 4],
+    "mask": [1, 2, 5, 2],
+    "score": "entropy",
+    "threshold": 0.5,
+    "value": 0.7,
+}
 ENTRY = {"frame": "a", "verdict": "missed", "note": "", "time": "2026-01-01T00:00:00.000Z"}
 
 
@@ -39,7 +48,16 @@ def test_json_and_csv_say_the_same(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"format": "other"}, 'has the format "other"'),
-        ({"version": 2}, "version 2"),
+        ({"version": 3}, "version 3"),
+        ({"verdicts": [ENTRY | {"region": {"box": [0, 0, 2, 2]}}]}, "verdict 1, has a damaged region"),
+        ({"verdicts": [ENTRY | {"region": REGION | {"box": [3, 0, 2, 2]}}]}, "lies outside of the frame of 4 x 3"),
+        ({"verdicts": [ENTRY | {"region": REGION | {"mask": [0, 2, 1, 2]}}]}, "lies outside"),
+        ({"verdicts": [ENTRY | {"region": REGION | {"mask": [0, 2, 11, 2]}}]}, "lies outside"),
+        (
+            {"verdicts": [ENTRY | {"region": REGION, "verdict": "nothing-wrong"}]},
+            "'nothing-wrong' on a region of frame 'a'",
+        ),
+        ({"verdicts": [ENTRY | {"region": REGION}] * 2}, "two verdicts on a region of frame 'a'"),
         ({"run": "fedc"}, "verdicts on the run fedc"),
         ({"verdicts": {}}, "no list of verdicts"),
         ({"verdicts": ["a"]}, "verdict 1, is incomplete"),
@@ -61,6 +79,43 @@ def test_what_is_wrong_is_said(tmp_path: Path, changes: Any, message: str) -> No
         path.write_bytes(changes[1])
     with pytest.raises(InputError, match=message):
         read_verdicts(path, RUN, FRAMES)
+
+
+def test_regions_in_json_and_csv_say_the_same(tmp_path: Path) -> None:
+    entry = ENTRY | {"reviewer": "Ana", "region": REGION}
+    from_json = read_verdicts(write(tmp_path, version=2, verdicts=[ENTRY, entry]), RUN, FRAMES)
+    region = Region((1, 0, 2, 2), 4, (3, 4), (1, 2, 5, 2), "entropy", 0.5, 0.7)
+    assert from_json == [
+        Verdict("a", "missed", "", ENTRY["time"]),
+        Verdict("a", "missed", "", ENTRY["time"], "Ana", region),
+    ]
+    table = tmp_path / "verdicts.csv"
+    columns = "run,frame,reviewer,verdict,note,time,score,threshold,value,box,area,size,mask"
+    rows = f"{RUN},a,,missed,,{ENTRY['time']},,,,,,,\r\n{RUN},a,Ana,missed,,{ENTRY['time']},entropy,0.5,0.7,1 0 2 2,4,3 4,1 2 5 2"
+    table.write_text(f"{columns}\r\n{rows}\r\n")
+    assert read_verdicts(table, RUN, FRAMES) == from_json
+
+
+def test_files_are_merged_and_two_reviewers_compared() -> None:
+    def given(reviewer: str, time: str = "1", **verdicts: str) -> list[Verdict]:
+        return [Verdict(frame, verdict, time=time, reviewer=reviewer) for frame, verdict in verdicts.items()]
+
+    ana = given("Ana", a="missed", b="missed", c="true-alarm", d="nothing-wrong")
+    later = given("Ana", "2", d="true-alarm")
+    part = Verdict("d", "false-alarm", reviewer="Ben", region=Region((0, 0, 1, 1), 1, (3, 4), (0, 1)))
+    ben = [*given("Ben", a="missed", b="true-alarm", c="true-alarm", e="missed"), part]
+    merged = merge_verdicts([ana, ben, later])
+    assert len(merged) == 4 + 5
+    assert Verdict("d", "true-alarm", time="2", reviewer="Ana") in merged
+    # Four frames of both; two agree. By chance: Ana 2 missed, 2 true; Ben 1 missed, 2 true, 1 false: (2*1 + 2*2) / 16.
+    text = agreement_table(merged)
+    assert text.startswith(f"4 frames judged by both: 50.0% agree, Cohen's kappa {(0.5 - 6 / 16) / (1 - 6 / 16):.2f}")
+    assert "| Ana \\ Ben | true alarm | false alarm | missed |" in text
+    assert "| true alarm | 1 | 1 | 0 |" in text
+    assert "| missed | 1 | 0 | 1 |" in text
+    assert "- b: missed, true alarm" in text
+    assert "- d: true alarm, false alarm" in text
+    assert agreement_table(ana) == ""
 
 
 def test_summary_counts_every_frame_once() -> None:

@@ -7,7 +7,7 @@
   const ramp = Uint32Array.from(page.colours, (c) => rgba(c >> 16, (c >> 8) & 255, c & 255));
   /* Okabe and Ito's vermillion and sky blue, which colour-blind eyes tell apart, and a cyan that no score map has. */
   const WRONG = rgba(213, 94, 0), RIGHT = rgba(30, 34, 40, 150), IGNORED = rgba(128, 128, 128, 190);
-  const ANOMALY = rgba(86, 180, 233), FLAGGED = rgba(0, 235, 235, 165), NOT_A_NUMBER = rgba(128, 128, 128);
+  const ANOMALY = rgba(86, 180, 233), NOT_A_NUMBER = rgba(128, 128, 128);
 
   function put(canvas, map, colourOf) {
     canvas.width = map.width;
@@ -36,10 +36,6 @@
   function paintScore(canvas, map, score) {
     const range = page.scores[score];
     paintByValue(canvas, map, (value) => (Number.isNaN(value) ? NOT_A_NUMBER : ramp[level(value, range)]));
-  }
-
-  function paintFlags(canvas, map, threshold) {
-    paintByValue(canvas, map, (value) => (value >= threshold ? FLAGGED : 0));
   }
 
   const classColours = new Uint32Array(256).fill(rgba(255, 255, 255));
@@ -78,10 +74,9 @@
   const key = {
     error: [["wrong class", cssOfPixel(WRONG)], ["right class", cssOfPixel(RIGHT)], ["ignored", cssOfPixel(IGNORED)]],
     "label/anomaly": [["anomaly", cssOfPixel(ANOMALY)], ["normal", cssOfPixel(RIGHT)], ["ignored", cssOfPixel(IGNORED)]],
-    flagged: "rgb(0, 200, 200)",
   };
 
   segunc.colours = {
-    paintScore, paintFlags, paintClasses, paintTruth, paintError, paintAnomaly, gradient, key,
+    paintScore, paintClasses, paintTruth, paintError, paintAnomaly, gradient, key,
   };
 })(segunc);

@@ -54,9 +54,15 @@ globalThis.segunc = (function () {
     return `${minutes}:${(time - 60 * minutes).toFixed(2).padStart(5, "0")}`;
   }
 
-  /* Say something to a screen reader, without moving the focus. */
-  function announce(text) {
-    document.getElementById("live").textContent = text;
+  let fading = null;
+
+  /* Say something to a screen reader, without moving the focus; where `seen`, to everybody, for some seconds. */
+  function announce(text, seen = false) {
+    const live = document.getElementById("live");
+    live.textContent = text;
+    live.classList.toggle("unseen", !seen);
+    clearTimeout(fading);
+    if (seen) fading = setTimeout(() => live.classList.add("unseen"), 4000);
   }
 
   return { data, receive, load, element, format, seconds, announce };

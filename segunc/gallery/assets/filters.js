@@ -50,7 +50,7 @@
     if (Object.keys(segunc.data.frames.found).length) {
       parts.push(select("share", "Found when, of every object,", table.shares.map((name) => [name, SHARE_WORDS[name]])));
     }
-    parts.push(select("verdict", "Verdict", [["all", "any"], ["none", "not yet"], ...Object.entries(verdicts.WORDS), ["note", "with a note"]]));
+    parts.push(select("verdict", "Verdict", [["all", "any"], ["none", "not judged yet"], ...Object.entries(verdicts.WORDS), ["note", "with a note"], ["disagree", "reviewers disagree"]]));
     controls.legend = element("div", { id: "gallery-legend" });
     controls.count = element("p", { id: "count", role: "status" });
     form.replaceChildren(...parts, controls.legend, controls.count);

@@ -1,7 +1,7 @@
 "use strict";
 /* The view of one frame: its panel of layers, threshold, values and verdict, and the way to its neighbours. */
 (function (segunc) {
-  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, format, legend, announce } = segunc;
+  const { element, table, state, layers, maps, stage, probe, gallery, verdicts, regions, reviewer, format, legend, announce } = segunc;
   const { page } = segunc.data;
   const panel = document.getElementById("panel");
   const parts = {};
@@ -27,11 +27,10 @@
   }
 
   function build() {
-    const radios = layers.every.map((layer, position) => {
-      const input = element("input", { type: "radio", name: "layer", value: layer, onchange: () => chooseLayer(layer) });
-      const key = position === 0 && layer === "image" ? "0" : position <= 9 ? String(position + (layers.every[0] === "image" ? 0 : 1)) : "";
-      return element("label", { class: "check" }, input, layers.title(layer), key ? " " : null, key ? element("kbd", {}, key) : null);
-    });
+    document.getElementById("layers").append(...layers.every.map((layer) => {
+      const input = element("input", { type: "radio", name: "layer", value: layer, onchange: () => chooseLayer(layer) }), key = layers.keyOf(layer);
+      return element("label", {}, input, layers.title(layer), key ? " " : null, key ? element("kbd", {}, key) : null);
+    }));
     parts.right = element("select", { id: "right", "aria-label": "Layer on the right of the wipe", onchange: () => state.set({ right: parts.right.value }) },
       ...layers.every.map((layer) => element("option", { value: layer }, layers.title(layer))));
     parts.number = element("input", { type: "number", step: "any", id: "threshold-number", "aria-label": "Threshold",
@@ -43,12 +42,25 @@
     parts.legends = element("div", { id: "legends" });
     parts.peak = element("p", { id: "peak", class: "small" });
     parts.problems = element("ul", { id: "problems" });
-    parts.note = element("textarea", { id: "note", rows: 1, placeholder: "Note", "aria-label": "Note on this frame", oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }) });
+    parts.note = element("textarea", { id: "note", rows: 1, placeholder: "Note", "aria-label": "Note on this frame", 
+      oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }),
+      onpointerdown: (event) => {
+        if (verdicts.reviewer() !== null) return;
+        event.preventDefault();
+        focusNote();
+      } });
     parts.verdicts = Object.entries(verdicts.WORDS).map(([name, words]) => element("button", { type: "button", "data-verdict": name, onclick: () => judge(name) }, words, " ", element("kbd", {}, VERDICT_KEYS[name])));
+    parts.others = element("ul", { id: "others", class: "small" });
+    parts.onward = element("input", { type: "checkbox", id: "onward", onchange: () => keepOnward(parts.onward.checked) });
+    parts.onward.checked = onward;
+    const mark = element("button", { type: "button", id: "mark", onclick: () => toggle("marking") }, "Box a missed object ", element("kbd", {}, "l"));
+    parts.mark = mark;
     const link = element("button", { type: "button", id: "copy-link", onclick: copyLink }, "Copy link to this view");
     panel.replaceChildren(
-      group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note, parts.peak),
-      group("Layer", element("div", { class: "layers" }, ...radios), slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
+      group("Verdict", element("div", { class: "buttons" }, ...parts.verdicts), parts.note, parts.others,
+        element("label", { class: "check" }, parts.onward, "then to the next unjudged ", element("kbd", {}, "q")), parts.peak),
+      group("Regions", regions.list, regions.note, mark),
+      group("Layer", slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
         element("div", { class: "row" }, check("wipe", "wipe to", "wipe", "w"), parts.right),
         layers.every.includes("label/anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
         parts.legends),
@@ -57,7 +69,20 @@
       parts.problems, link);
   }
 
-  const VERDICT_KEYS = { "true-alarm": "a", "false-alarm": "s", missed: "m", unsure: "u" };
+  const VERDICT_KEYS = { "nothing-wrong": "h", "true-alarm": "a", "false-alarm": "s", missed: "m", unsure: "u" };
+  const ONWARD_KEY = "segunc-review-onward";
+  let onward = false;
+  try {
+    onward = localStorage.getItem(ONWARD_KEY) === "yes";
+  } catch { /* as long as the page */ }
+
+  function keepOnward(now) {
+    onward = parts.onward.checked = now;
+    announce(onward ? "each verdict on a frame leads to the next unjudged one" : "a verdict stays at its frame", true);
+    try {
+      localStorage.setItem(ONWARD_KEY, onward ? "yes" : "no");
+    } catch { /* as long as the page */ }
+  }
 
   /* The slider covers the score's range and what its maxima reach beyond it. */
   function sliderRange() {
@@ -105,11 +130,31 @@
     return Number(((low + high) / 2).toPrecision(4));
   }
 
-  function judge(verdict) {
-    const frame = state.get().frame, same = verdicts.get(frame)?.verdict === verdict;
-    verdicts.set(frame, { verdict: same ? "" : verdict });
-    announce(same ? "verdict taken back" : verdicts.WORDS[verdict]);
+  /* Judge the region that is chosen, else the frame; "" takes a verdict back, and a verdict given twice stays. */
+  function judge(verdict, frame = state.get().frame) {
+    reviewer.named(() => {
+      const here = state.get().view === "frame";
+      if (here && regions.judge(verdict)) return;
+      const had = verdicts.get(frame);
+      verdicts.set(frame, { verdict });
+      const words = verdict ? verdicts.WORDS[verdict] : "verdict taken back";
+      announce(`${verdict && had?.verdict === verdict && !had.derived ? "already " : ""}${words} · ${frame}`, true);
+      if (here && verdict && onward) nextOpen();
+    });
   }
+
+  function undo(again) {
+    const change = verdicts.undo(again);
+    if (change && state.get().view === "frame" && table.index(change.frame) !== null) go(table.index(change.frame));
+    announce(change?.words ?? (again ? "nothing to do again" : "nothing to undo"), true);
+  }
+
+  function nextLayer(by) {
+    const there = layers.every.filter((layer) => layers.available(current(), layer)), at = there.indexOf(state.get().layer);
+    chooseLayer(there[(at + by + there.length) % there.length]);
+  }
+
+  const focusNote = () => reviewer.named(() => parts.note.focus());
 
   async function copyLink() {
     try {
@@ -135,12 +180,12 @@
     const order = gallery.order(), at = order.indexOf(current());
     const rest = [...order.slice(at + 1), ...order.slice(0, Math.max(at, 0))];
     const target = rest.find((index) => !verdicts.get(table.name(index))?.verdict);
-    if (target === undefined) announce("every frame of the gallery has a verdict");
+    if (target === undefined) announce("every frame of the gallery has a verdict", true);
     else go(target);
   }
 
   function go(index) {
-    state.set({ frame: table.name(index), view: "frame" });
+    state.set({ frame: table.name(index), view: "frame", region: null });
   }
 
   async function show(index, playing) {
@@ -149,10 +194,15 @@
     probe.fill();
     showLegends(index);
     showFlagged(index);
+    regions.update(index);
     clearTimeout(later);
     // Values of layers that are not shown can wait, and need not be read while frames rush by.
     parts.peak.replaceChildren();
-    later = setTimeout(() => probe.loadAll(index).then(() => { if (stage.shown() === index) showPeak(index); }), playing ? 400 : 30);
+    later = setTimeout(() => probe.loadAll(index).then(() => { 
+      if (stage.shown() !== index) return;
+      showPeak(index);
+      regions.update(index);
+    }), playing ? 400 : 30);
   }
 
   function showLegends(index) {
@@ -220,9 +270,13 @@
       return;
     }
     if (changed.has("frame") || changed.has("view")) showHead(index);
+    if (changed.has("view")) stage.element.focus({ preventScroll: true });
     syncControls(now);
     if (STAGED.some((field) => changed.has(field))) showing = show(index, segunc.timeline.playing());
     else if (PLACED.some((field) => changed.has(field))) stage.place();
+    if (changed.has("region")) regions.update(stage.shown());
+    stage.element.classList.toggle("marking", now.marking);
+    parts.mark.setAttribute("aria-pressed", String(now.marking));
     if (changed.has("probe")) probe.fill();
   }
 
@@ -237,13 +291,20 @@
 
   function showVerdict() {
     const entry = verdicts.get(state.get().frame);
-    for (const button of parts.verdicts) button.setAttribute("aria-pressed", String(entry?.verdict === button.dataset.verdict));
+    for (const button of parts.verdicts) {
+      const said = entry?.verdict === button.dataset.verdict;
+      button.setAttribute("aria-pressed", String(said && !entry.derived));
+      button.classList.toggle("derived", Boolean(said && entry.derived));
+      button.title = said && entry.derived ? "follows from the verdicts on its regions" : "";
+    }
+    const others = verdicts.opinions(state.get().frame).filter((one) => one.reviewer !== (verdicts.reviewer() ?? entry?.reviewer));
+    parts.others.replaceChildren(...others.map((one) => element("li", {}, `${one.reviewer || "no name"}: ${verdicts.WORDS[one.verdict] ?? "note"}${one.note ? ` (${one.note})` : ""}`)));
     if (parts.note.value !== (entry?.note ?? "")) parts.note.value = entry?.note ?? "";
   }
 
   function syncControls(now) {
     const index = current();
-    for (const input of panel.querySelectorAll("input[name=layer]")) {
+    for (const input of document.querySelectorAll("#layers input")) {
       input.checked = input.value === now.layer;
       input.disabled = !layers.available(index, input.value);
     }
@@ -265,11 +326,16 @@
     probe.start();
     document.getElementById("previous").addEventListener("click", () => step(-1));
     document.getElementById("next").addEventListener("click", () => step(1));
-    verdicts.onChange(() => { if (state.get().view === "frame") showVerdict(); });
+    verdicts.onChange(() => {
+      if (state.get().view !== "frame") return;
+      showVerdict();
+      regions.update(stage.shown());
+    });
   }
 
   segunc.frame = {
-    start, update, step, nextOpen, go, judge, toggle, chooseLayer,
+    start, update, step, nextOpen, go, judge, undo, toggle, chooseLayer, nextLayer,
+    toggleOnward: () => keepOnward(!onward),
     VERDICT_KEYS,
     /* Resolves when the frame asked for last is seen. */
     ready: () => showing,
@@ -277,6 +343,6 @@
       const [low, high] = sliderRange(), now = state.get().threshold ?? defaultThreshold(state.get().score);
       setThreshold(Number(Math.min(high, Math.max(low, now + by * (high - low))).toPrecision(4)));
     },
-    focusNote: () => parts.note.focus(),
+    focusNote,
   };
 })(segunc);

@@ -24,7 +24,7 @@
 
   function refresh(keepScroll) {
     const current = state.get();
-    order = table.select(current, verdicts.get);
+    order = table.select(current, verdicts);
     segunc.filters.showCount(order.length, current);
     if (!keepScroll) {
       scroller.scrollTop = 0;
@@ -124,9 +124,12 @@
       const outcome = current.score ? table.outcome(index, current.score, current.threshold, current.share) : null;
       line.append(element("span", { class: `badge ${outcome ?? ""}` }, outcome ?? (objects === 1 ? "1 labelled object" : `${objects} labelled objects`)));
     }
-    const entry = verdicts.get(table.name(index));
-    if (entry?.verdict) line.append(element("span", { class: `badge ${entry.verdict}` }, verdicts.WORDS[entry.verdict]));
-    if (entry?.note) line.append(element("span", { class: "badge" }, "note"));
+    const opinions = verdicts.opinions(table.name(index)), several = new Set(opinions.map(({ reviewer }) => reviewer)).size > 1;
+    for (const { reviewer, verdict, note } of opinions) {
+      const who = several ? `${reviewer || "no name"}: ` : "";
+      if (verdict) line.append(element("span", { class: `badge ${verdict}` }, who + verdicts.WORDS[verdict]));
+      if (note) line.append(element("span", { class: "badge" }, `${who}note`));
+    }
     if (table.problems(index).length) line.append(element("span", { class: "badge problem" }, "incomplete"));
     return line;
   }
@@ -199,6 +202,8 @@
 
   segunc.gallery = {
     start, update,
+    /* The frame of the card that has the focus, or null. */
+    focusedFrame: () => (list.contains(document.activeElement) && focused < order.length ? table.name(order[focused]) : null),
     focusFirst: () => focusOn(focused),
     order: () => order,
   };

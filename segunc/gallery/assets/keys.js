@@ -1,20 +1,25 @@
 "use strict";
 /* One key for everything, and the sheet that lists them. */
 (function (segunc) {
-  const { element, state, frame, timeline, stage, layers } = segunc;
+  const { element, state, frame, regions, timeline, stage, layers } = segunc;
   const help = document.getElementById("help");
   const inFrame = () => state.get().view === "frame";
+  const judged = () => inFrame() || segunc.gallery.focusedFrame() !== null;
+  const judge = (verdict) => frame.judge(verdict, inFrame() ? undefined : segunc.gallery.focusedFrame());
   const show = (view) => () => state.set({ view });
   const nudge = (field, by, low, high) => () => state.set({ [field]: Math.min(high, Math.max(low, Number((state.get()[field] + by).toFixed(2)))) });
 
   /* Group, keys, what they do, the act, and where it works (everywhere if not said). */
   const KEYS = [
     ["Page", ["?"], "this sheet", () => toggleHelp()],
+    ["Regions", ["Escape"], "no region is chosen", () => state.set({ region: null, marking: false }), () => inFrame() && (state.get().region !== null || state.get().marking)],
     ["Page", ["g", "Escape"], "gallery", show("gallery")],
     ["Page", ["v"], "overlay video", () => { if (segunc.data.page.video) state.set({ view: "video" }); }],
     ["Page", ["i"], "run and metrics", show("run")],
     ["Page", ["d"], "dark, light, as the system", () => segunc.theme.next()],
     ["Page", ["/"], "search", () => { state.set({ view: "gallery" }); document.getElementById("search").focus(); }],
+    ["Page", ["c"], "fold or unfold model line, values and timeline (folded in a low window)", () => segunc.compact.toggle()],
+    ["Page", ["F"], "the picture alone, on the whole screen", () => segunc.compact.alone(), inFrame],
     ["Gallery", ["Arrows"], "move between frames, Enter opens; Home, End, Page Up, Page Down", null],
     ["Time", [" "], "play or pause", () => timeline.togglePlay()],
     ["Time", [","], "frame before, in source order", () => timeline.go(now() - 1)],
@@ -29,7 +34,9 @@
     ["Frame", ["+", "="], "zoom in", () => stage.zoomTo(state.get().zoom * 1.5, probePoint()), inFrame],
     ["Frame", ["-"], "zoom out", () => stage.zoomTo(state.get().zoom / 1.5), inFrame],
     ["Frame", ["f"], "whole frame", () => stage.zoomTo(1), inFrame],
-    ["Layers", ["0–9"], "choose a layer; with Shift that on the right of the wipe", null],
+    ["Layers", ["0–9"], "a layer, by the key beside its name; again: of the other model; with Shift on the right of the wipe", null],
+    ["Layers", ["'"], "next layer", () => frame.nextLayer(1), inFrame],
+    ["Layers", [";"], "layer before", () => frame.nextLayer(-1), inFrame],
     ["Layers", ["w"], "wipe between two layers", () => frame.toggle("wipe"), inFrame],
     ["Layers", ["<"], "wipe to the left", nudge("split", -0.05, 0, 1), inFrame],
     ["Layers", [">"], "wipe to the right", nudge("split", 0.05, 0, 1), inFrame],
@@ -39,7 +46,14 @@
     ["Layers", ["t"], "show what would be flagged", () => frame.toggle("flags"), inFrame],
     ["Layers", ["b"], "lower threshold", () => frame.moveThreshold(-0.02), inFrame],
     ["Layers", ["n"], "higher threshold", () => frame.moveThreshold(0.02), inFrame],
-    ...Object.entries(frame.VERDICT_KEYS).map(([verdict, key]) => ["Verdict", [key], segunc.verdicts.WORDS[verdict], () => frame.judge(verdict), inFrame]),
+    ["Regions", ["r"], "next region", () => regions.step(1), inFrame],
+    ["Regions", ["R"], "region before", () => regions.step(-1), inFrame],
+    ["Regions", ["l"], "drag a box around a missed object (or drag with Shift)", () => frame.toggle("marking"), inFrame],
+    ...Object.entries(frame.VERDICT_KEYS).map(([verdict, key]) =>
+      ["Verdict", [key], `${segunc.verdicts.WORDS[verdict]}: on the frame, the chosen region, or a card of the gallery`, () => judge(verdict), judged]),
+    ["Verdict", ["Backspace", "Delete"], "take the verdict back", () => judge(""), judged],
+    ["Verdict", ["Ctrl+Z"], "undo a verdict or a note; with Shift, do it again", null],
+    ["Verdict", ["q"], "go on to the next unjudged frame after each verdict", () => frame.toggleOnward()],
     ["Verdict", ["e"], "write a note, Escape leaves it", () => frame.focusNote(), inFrame],
   ];
 
@@ -69,7 +83,11 @@
   }
 
   function onKey(event) {
-    if (event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented) return;
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.target.matches("textarea, input")) {
+      event.preventDefault();
+      return frame.undo(event.shiftKey);
+    }
+    if (event.ctrlKey || event.altKey || event.metaKey || event.defaultPrevented || document.querySelector("dialog[open]:not(#help)")) return;
     const target = event.target, typing = target.matches("textarea, select, input:not([type=checkbox], [type=radio], [type=range])");
     if (typing) {
       if (event.key === "Escape") {
@@ -88,8 +106,18 @@
     const digit = /^(?:Digit|Numpad)(\d)$/.exec(event.code);
     if (digit && inFrame()) {
       event.preventDefault();
-      const place = Number(digit[1]) - (layers.every[0] === "image" ? 0 : 1);
-      if (layers.every[place]) frame.chooseLayer(layers.every[place], event.shiftKey);
+      const layer = layers.atKey(digit[1], event.shiftKey ? state.get().right : state.get().layer);
+      if (layer) frame.chooseLayer(layer, event.shiftKey);
+      else segunc.announce(`no layer of this page has the key ${digit[1]}`, true);
+      return;
+    }
+    // On a fresh page nothing has the focus: arrows are for what is seen.
+    if (/^(Arrow|Home$|End$|Page)/.test(event.key) && [document.body, document.getElementById("content")].includes(target)) {
+      if (inFrame() && event.key.startsWith("Arrow")) stage.element.focus({ preventScroll: true });
+      else if (state.get().view === "gallery") segunc.gallery.focusFirst();
+      else return;
+      event.preventDefault();
+      document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, shiftKey: event.shiftKey, bubbles: true, cancelable: true }));
       return;
     }
     const found = KEYS.find(([, keys, , act, where]) => act && keys.includes(event.key) && (!where || where()));

@@ -32,6 +32,14 @@
     return `${words} · model ${isOther(layer) ? 2 : 1}`;
   }
 
+  /* One key for one layer, on every page; the same key again shows it of the other model. Layers without one are reached in turn. */
+  const KEYS = { image: "0", prediction: "1", anomaly: "2", entropy: "3", epistemic: "4", aleatoric: "5", msp: "6", "label/truth": "7", "label/anomaly": "8", error: "9" };
+  const keyOf = (layer) => KEYS[plain(layer)] ?? "";
+  function atKey(key, now) {
+    const found = every.filter((layer) => keyOf(layer) === key);
+    return found[(found.indexOf(now) + 1) % found.length] ?? null;
+  }
+
   const scoreOf = (layer) => (table.scores.includes(plain(layer)) ? plain(layer) : null);
 
   /* Paint a layer on a canvas from its maps; throws where they do not fit together. */
@@ -57,5 +65,5 @@
     return legend.classLegend(title(layer), maps[0]);
   }
 
-  segunc.layers = { every, available, needs, title, scoreOf, modelOf, paint, legendOf };
+  segunc.layers = { every, available, needs, title, keyOf, atKey, scoreOf, modelOf, paint, legendOf };
 })(segunc);

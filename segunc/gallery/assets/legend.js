@@ -4,12 +4,20 @@
   const { element, colours } = segunc;
   const { page } = segunc.data;
 
+  /* What the ends of a scale mean, for those who do not think in shares of ln C (the unit, which the tooltip says). */
+  const WORDS = {
+    entropy: "0 = certain, 1 = all classes equally likely", "deterministic-entropy": "0 = certain, 1 = all classes equally likely",
+    aleatoric: "0 = every draw is certain, 1 = every draw is torn", epistemic: "0 = all draws agree; more: they contradict each other",
+    msp: "0 = certain; 1 less the highest probability", "deterministic-msp": "0 = certain; 1 less the highest probability",
+    anomaly: "3 = one in a thousand pixels of known scenes is as strange, 6 = one in a million",
+  };
+
   function scoreLegend(score) {
     const { unit, ticks } = page.scores[score];
     const bar = element("div", { class: "bar", role: "img", "aria-label": `colours from ${ticks[0]} to ${ticks[2]}` });
     bar.style.background = colours.gradient;
     return element("figure", { class: "legend" },
-      element("figcaption", {}, element("b", {}, score), unit ? ` ${unit}` : ""),
+      element("figcaption", { title: unit }, element("b", {}, score), WORDS[score] ? `: ${WORDS[score]}` : unit ? ` ${unit}` : ""),
       bar,
       element("div", { class: "ticks", "aria-hidden": "true" }, ...ticks.map((tick) => element("span", {}, tick))));
   }

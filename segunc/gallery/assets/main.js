@@ -33,6 +33,31 @@
     },
   };
 
+  /* What is not the picture folds away: by a key, and by itself where the window is low, until the reader says otherwise. */
+  const LOW = matchMedia("(max-height: 700px)");
+  segunc.compact = {
+    chosen: null,
+    show() { document.documentElement.dataset.compact = this.chosen ?? LOW.matches ? "yes" : "no"; },
+    toggle() {
+      this.chosen = document.documentElement.dataset.compact !== "yes";
+      this.show();
+      segunc.announce(this.chosen ? "model line, values and timeline are folded away" : "everything is shown", true);
+    },
+    /* The picture alone, and the whole screen for it. */
+    alone() {
+      const root = document.documentElement, now = !("alone" in root.dataset);
+      if (now) root.dataset.alone = "";
+      else delete root.dataset.alone;
+      if (now) root.requestFullscreen?.().catch(() => {});
+      else if (document.fullscreenElement) document.exitFullscreen();
+    },
+    start() {
+      LOW.addEventListener("change", () => this.show());
+      document.addEventListener("fullscreenchange", () => { if (!document.fullscreenElement) delete document.documentElement.dataset.alone; });
+      this.show();
+    },
+  };
+
   function showView(current) {
     for (const view of views) document.getElementById(`${view}-view`).hidden = view !== current.view;
     for (const button of document.querySelectorAll("nav button")) {
@@ -43,7 +68,8 @@
   }
 
   function showProgress() {
-    const judged = verdicts.all().filter((entry) => entry.verdict && table.index(entry.frame) !== null).length;
+    let judged = 0;
+    for (let index = 0; index < table.count; index++) judged += verdicts.get(table.name(index))?.verdict ? 1 : 0;
     document.getElementById("progress").textContent = `${judged} of ${table.count} judged${verdicts.kept() ? "" : ", not kept by this browser: export before you close"}`;
   }
 
@@ -54,8 +80,10 @@
   segunc.gallery.start();
   segunc.frame.start();
   segunc.timeline.start();
+  segunc.reviewer.start();
   segunc.verdictFiles.start(run.say);
   segunc.theme.start();
+  segunc.compact.start();
   segunc.keys.start();
   verdicts.onChange(showProgress);
   showProgress();
@@ -75,5 +103,6 @@
     segunc.timeline.update(current, changed);
   });
   state.start();
+  if (state.unknownFrame() !== null) run.say(`The link leads to the frame ${state.unknownFrame()}, which this page does not hold.`);
   document.documentElement.dataset.ready = "yes";
 })(segunc);

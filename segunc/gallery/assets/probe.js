@@ -95,6 +95,7 @@
 
   function onDown(event) {
     if (event.button !== 0 || event.target === stage.handle) return;
+    if (event.shiftKey || state.get().marking) return onMark(event);
     const from = [event.clientX, event.clientY], before = state.get(), scale = stage.scale(), [height, width] = stage.size();
     let dragged = false;
     const move = (e) => {
@@ -114,6 +115,17 @@
     stage.element.setPointerCapture(event.pointerId);
     stage.element.addEventListener("pointermove", move);
     stage.element.addEventListener("pointerup", up, { once: true });
+  }
+
+  /* Drag a box around a missed object. */
+  function onMark(event) {
+    const from = stage.framePlace(event), move = (e) => segunc.regions.drag([from, stage.framePlace(e)], false);
+    stage.element.setPointerCapture(event.pointerId);
+    stage.element.addEventListener("pointermove", move);
+    stage.element.addEventListener("pointerup", (e) => {
+      stage.element.removeEventListener("pointermove", move);
+      segunc.reviewer.named(() => segunc.regions.drag([from, stage.framePlace(e)], true));
+    }, { once: true });
   }
 
   function wipeTo(share) {

@@ -1,7 +1,7 @@
 "use strict";
 /* The picture of one frame: image, up to two layers with a wipe between them, flagged pixels, outline, probe. */
 (function (segunc) {
-  const { element, table, state, layers, maps, colours } = segunc;
+  const { element, table, state, layers, maps } = segunc;
   const SVG = "http://www.w3.org/2000/svg";
   const stage = document.getElementById("stage");
   const world = element("div", { id: "world" });
@@ -9,11 +9,11 @@
   const sides = ["left", "right"].map((side) => ({
     side,
     layer: element("canvas", { class: "layer", id: `layer-${side}` }),
-    flags: element("canvas", { class: "flags", id: `flags-${side}` }),
+    flags: Object.assign(document.createElementNS(SVG, "svg"), { id: `flags-${side}` }),
     name: element("p", { class: `side-name ${side}` }),
     painted: "", flagged: "",
   }));
-  const outline = document.createElementNS(SVG, "svg");
+  const outline = document.createElementNS(SVG, "svg"), boxes = document.createElementNS(SVG, "svg");
   const probe = element("div", { id: "probe", "aria-hidden": "true" });
   const handle = element("div", {
     id: "wipe-handle", role: "slider", tabindex: "0", "aria-label": "Wipe between two layers",
@@ -39,7 +39,7 @@
     world.style.height = `${height}px`;
     world.style.transform = `translate(${left}px, ${top}px) scale(${scale})`;
     world.classList.toggle("magnified", scale >= 2);
-    outline.style.setProperty("--screen-pixel", `${1 / scale}px`);
+    world.style.setProperty("--screen-pixel", `${1 / scale}px`);
     const cut = Math.min(width, Math.max(0, (current.split * stage.clientWidth - left) / scale));
     const clips = current.wipe ? [`inset(0 ${width - cut}px 0 0)`, `inset(0 0 0 ${cut}px)`] : ["none", "none"];
     sides.forEach(({ side, layer, flags, name }, i) => {
@@ -47,7 +47,7 @@
       layer.style.clipPath = flags.style.clipPath = clips[i];
       layer.style.opacity = current.opacity;
       layer.hidden = !used || !sides[i].painted;
-      flags.hidden = !used || !current.flags;
+      flags.style.display = used && current.flags ? "" : "none";
       name.hidden = !current.wipe;
     });
     handle.hidden = !current.wipe;
@@ -120,8 +120,10 @@
       }
     }
     const flagKey = flagged && part.flagged ? `${index}/${flagged}/${current.threshold}` : "";
-    if (flagKey && flagKey !== side.flagged) colours.paintFlags(side.flags, part.flagged, current.threshold);
-    if (!flagKey) side.flags.width = 1; // empties it
+    if (flagKey !== side.flagged) {
+      const map = part.flagged;
+      edges(side.flags, flagKey ? map : null, (place) => map.value(place) >= current.threshold);
+    }
     side.flagged = flagKey;
   }
 
@@ -138,15 +140,18 @@
     return picture;
   }
 
-  /* The edges between anomaly and the rest as one path, sharp at every zoom: dark below, white above. */
   function paintOutline(label, index) {
     const key = label ? String(index) : "";
-    if (key === outlined) return;
+    if (key !== outlined) edges(outline, label, (place) => label.codes[place] === 1);
     outlined = key;
-    outline.replaceChildren();
-    if (!label) return;
-    const { width, height, codes } = label, steps = [];
-    const inside = (x, y) => x >= 0 && y >= 0 && x < width && y < height && codes[y * width + x] === 1;
+  }
+
+  /* The edges between pixels that `holds` and the rest as one path, sharp at every zoom: dark below, light above. */
+  function edges(drawing, map, holds) {
+    drawing.replaceChildren();
+    if (!map) return;
+    const { width, height } = map, steps = [];
+    const inside = (x, y) => x >= 0 && y >= 0 && x < width && y < height && holds(y * width + x);
     const runs = (lines, length, differs, draw) => {
       for (let line = 0; line <= lines; line++) {
         for (let at = 0; at < length; at++) {
@@ -159,12 +164,12 @@
     };
     runs(height, width, (y, x) => inside(x, y) !== inside(x, y - 1), (y, from, to) => `M${from} ${y}H${to}`);
     runs(width, height, (x, y) => inside(x, y) !== inside(x - 1, y), (x, from, to) => `M${x} ${from}V${to}`);
-    outline.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
     for (const name of ["edge-dark", "edge-light"]) {
       const path = document.createElementNS(SVG, "path");
       path.setAttribute("class", name);
       path.setAttribute("d", steps.join(""));
-      outline.append(path);
+      drawing.append(path);
     }
   }
 
@@ -184,17 +189,21 @@
   }
 
   outline.id = "outline";
-  outline.setAttribute("preserveAspectRatio", "none");
-  outline.setAttribute("aria-hidden", "true");
+  boxes.id = "boxes";
+  for (const drawing of [outline, boxes, ...sides.map(({ flags }) => flags)]) {
+    drawing.classList.add("drawing");
+    drawing.setAttribute("preserveAspectRatio", "none");
+    drawing.setAttribute("aria-hidden", "true");
+  }
   stage.tabIndex = 0;
   stage.setAttribute("role", "application");
   stage.setAttribute("aria-label", "Picture of the frame. Arrow keys move the probe, plus and minus zoom.");
-  world.append(photo, ...sides.flatMap(({ layer, flags }) => [layer, flags]), outline);
+  world.append(photo, ...sides.flatMap(({ layer, flags }) => [layer, flags]), outline, boxes);
   stage.append(world, probe, ...sides.map(({ name }) => name), handle, message);
   new ResizeObserver(place).observe(stage);
 
   segunc.stage = {
-    show, place, framePlace, zoomTo, layerOf, handle, element: stage,
+    show, place, framePlace, zoomTo, layerOf, handle, boxes, element: stage,
     size: () => size,
     shown: () => shown,
     scale: () => geometry().scale,

@@ -31,15 +31,18 @@
     opacity: [0.75, number(0, 1)],
     flags: [false, flag],
     outline: [true, flag],
+    region: [null, (text) => (/^\d+$/.test(text) ? Number(text) : undefined)],
     zoom: [1, number(1, 64)],
     x: [0.5, number(0, 1)],
     y: [0.5, number(0, 1)],
     probe: [null, (text) => (/^\d+,\d+$/.test(text) ? text : undefined)],
   };
+  // Not in the address: what the next drag does.
+  FIELDS.marking = [false, () => undefined];
   const defaults = Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, value]));
   const listeners = [];
   let current = { ...defaults };
-  let timer = null;
+  let timer = null, unknown = null;
 
   function parse(fragment) {
     const state = { ...defaults };
@@ -47,7 +50,8 @@
       const value = FIELDS[name]?.[1](text);
       if (value !== undefined) state[name] = value;
     }
-    if (state.view === "frame" && state.frame === null) state.view = "gallery";
+    unknown = state.frame === null ? new URLSearchParams(fragment.replace(/^#/, "")).get("frame") : null;
+    if (state.view === "frame" && unknown) state.view = "gallery";
     return state;
   }
 
@@ -55,7 +59,7 @@
     const words = new URLSearchParams();
     for (const name of Object.keys(FIELDS)) {
       const value = state[name];
-      if (value === defaults[name] || value === null) continue;
+      if (value === defaults[name] || value === null || name === "marking") continue;
       const rounded = typeof value === "number" && name !== "threshold" ? Number(value.toFixed(4)) : value;
       words.set(name, typeof value === "boolean" ? Number(value) : rounded);
     }
@@ -99,6 +103,8 @@
       current = parse(location.hash);
       tell(new Set(Object.keys(FIELDS)));
     },
+    /* The frame that a link asked for and the page does not hold. */
+    unknownFrame: () => unknown,
     link: () => location.href.replace(/#.*/, "") + fragmentOf(current),
   };
 })(segunc);

@@ -57,13 +57,13 @@
   const ORDERS = { highest: "highest first", lowest: "lowest first", source: "source order" };
 
   /* The frames to show, in order: indices into the table. Frames without the statistic come last. */
-  function select(state, verdictOf) {
+  function select(state, verdicts) {
     const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
     const shown = SHOW[state.show][1];
     const chosen = [];
     for (let index = 0; index < count; index++) {
       if (!words.every((word) => lowered[index].includes(word)) || !shown(index, state)) continue;
-      if (state.verdict !== "all" && !verdictMatches(verdictOf(frames.names[index]), state.verdict)) continue;
+      if (state.verdict !== "all" && !verdictMatches(frames.names[index], verdicts, state.verdict)) continue;
       chosen.push(index);
     }
     if (state.order === "source") return chosen;
@@ -76,7 +76,9 @@
     return chosen.sort((a, b) => (keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : a - b));
   }
 
-  function verdictMatches(entry, wanted) {
+  function verdictMatches(name, verdicts, wanted) {
+    if (wanted === "disagree") return verdicts.disagree(name);
+    const entry = verdicts.get(name);
     if (wanted === "none") return !entry?.verdict;
     return wanted === "note" ? Boolean(entry?.note) : entry?.verdict === wanted;
   }

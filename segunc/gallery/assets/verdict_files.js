@@ -1,9 +1,11 @@
 "use strict";
-/* Verdicts as files: export by download, import of an exported file. */
+/* Verdicts as files: JSON, CSV and COCO by download; the JSON and the CSV are read back. */
 (function (segunc) {
   const { verdicts, table, announce } = segunc;
   const { page } = segunc.data;
-  const FORMAT = "segunc-verdicts", VERSION = 1;
+  const FORMAT = "segunc-verdicts", VERSION = 2;
+  const COLUMNS = ["run", "frame", "reviewer", "verdict", "note", "time", "score", "threshold", "value", "box", "area", "size", "mask"];
+  const LISTS = ["box", "size", "mask"], NUMBERS = ["threshold", "value", "area"];
 
   function download(text, type, ending) {
     const link = segunc.element("a", {
@@ -20,40 +22,112 @@
     return `${JSON.stringify({ ...head, exported: new Date().toISOString(), verdicts: verdicts.all() }, null, 2)}\n`;
   }
 
-  /* RFC 4180: fields with a comma, quote or line break in quotes, quotes doubled. */
+  /* RFC 4180: fields with a comma, quote or line break in quotes, quotes doubled. A region's numbers are separated by spaces. */
   function asCsv() {
     const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const rows = verdicts.all().map((v) => [page.run, v.frame, v.verdict, v.note, v.time].map(quote).join(","));
-    return ["run,frame,verdict,note,time", ...rows, ""].join("\r\n");
+    const cell = (value) => quote(Array.isArray(value) ? value.join(" ") : String(value ?? ""));
+    const rows = verdicts.all().map((v) => COLUMNS.map((name) => cell(name === "run" ? page.run : name in v ? v[name] : v.region?.[name])).join(","));
+    return [COLUMNS.join(","), ...rows, ""].join("\r\n");
+  }
+
+  /* The regions that were judged, as annotations of COCO with uncompressed masks (runs down the columns); the verdicts are the categories. */
+  function asCoco() {
+    const regions = verdicts.all().filter(({ region, verdict }) => region && verdict), names = Object.keys(verdicts.REGION_WORDS);
+    const frames = [...new Set(regions.map(({ frame }) => frame))];
+    const images = frames.map((frame, id) => {
+      const [height, width] = table.size(table.index(frame)) ?? regions.find((one) => one.frame === frame).region.size;
+      return { id, file_name: frame, height, width };
+    });
+    const annotations = regions.map(({ frame, region, verdict, note, reviewer, time }, id) => ({
+      id, image_id: frames.indexOf(frame), category_id: names.indexOf(verdict), bbox: region.box, area: region.area, iscrowd: 0,
+      segmentation: { size: region.size, counts: downColumns(region) }, score: region.value, threshold: region.threshold,
+      score_name: region.score, note, reviewer, time,
+    }));
+    return `${JSON.stringify({ images, annotations, categories: names.map((name, id) => ({ id, name })) })}\n`;
+  }
+
+  function downColumns({ size: [height, width], mask }) {
+    const inside = new Uint8Array(height * width), counts = [];
+    for (let i = 0; i < mask.length; i += 2) inside.fill(1, mask[i], mask[i] + mask[i + 1]);
+    let now = 0, length = 0;
+    for (let x = 0; x < width; x++) {
+      for (let y = 0; y < height; y++) {
+        if (inside[y * width + x] === now) length++;
+        else {
+          counts.push(length);
+          now = 1 - now;
+          length = 1;
+        }
+      }
+    }
+    return [...counts, length];
+  }
+
+  function fromCsv(text) {
+    const rows = [[""]];
+    let quoted = false;
+    for (let i = 0; i < text.length; i++) {
+      const row = rows.at(-1), c = text[i];
+      if (quoted) {
+        if (c !== '"') row[row.length - 1] += c;
+        else if (text[i + 1] === '"') row[row.length - 1] += text[i++];
+        else quoted = false;
+      } else if (c === '"') quoted = true;
+      else if (c === ",") row.push("");
+      else if (c === "\n") rows.push([""]);
+      else if (c !== "\r") row[row.length - 1] += c;
+    }
+    const [head, ...lines] = rows;
+    const list = lines.filter((line) => line.length === head.length).map((line) => {
+      const cells = Object.fromEntries(head.map((name, i) => [name.replace(/^\uFEFF/, ""), line[i]]));
+      const { run, frame, reviewer = "", verdict, note, time, ...region } = cells;
+      for (const name of LISTS) region[name] = (region[name] ?? "").split(" ").filter(Boolean).map(Number);
+      for (const name of NUMBERS) region[name] = region[name] ? Number(region[name]) : null;
+      return { run, frame, reviewer, verdict, note, time, region: region.box.length ? { ...region, score: region.score || null } : null };
+    });
+    return { format: FORMAT, version: VERSION, run: list.find(({ run }) => run !== page.run)?.run ?? page.run, verdicts: list };
+  }
+
+  const whole = (list, length) => Array.isArray(list) && (length === undefined || list.length === length) && list.every((n) => Number.isInteger(n) && n >= 0);
+
+  /* Whether a region is one of its frame: a box inside of it, and runs that follow each other. */
+  function fits(frame, region) {
+    if (region === null || region === undefined) return true;
+    if (!whole(region.box, 4) || !whole(region.size, 2) || !whole(region.mask) || region.mask.length % 2) return false;
+    const [x, y, width, height] = region.box, [rows, columns] = region.size, size = table.size(table.index(frame));
+    return (!size || (size[0] === rows && size[1] === columns)) && x + width <= columns && y + height <= rows
+      && region.mask.every((n, i) => i % 2 || (n + region.mask[i + 1] <= rows * columns && (i === 0 || n >= region.mask[i - 2] + region.mask[i - 1])));
   }
 
   /* One line on what was taken from the text of an exported file, or why nothing was. */
-  function read(text) {
+  function read(text, csv) {
     let content;
     try {
-      content = JSON.parse(text);
+      content = csv ? fromCsv(text) : JSON.parse(text);
     } catch {
       return "The file is no JSON; export it again.";
     }
-    if (content?.format !== FORMAT || content.version !== VERSION || !Array.isArray(content.verdicts)) {
+    if (content?.format !== FORMAT || ![1, VERSION].includes(content.version) || !Array.isArray(content.verdicts)) {
       return "The file holds no verdicts of this page's form; export it again.";
     }
     if (content.run !== page.run) return `The file holds verdicts on another run (${content.run}); nothing was taken.`;
-    const whole = content.verdicts.filter((v) => typeof v.note === "string" && typeof v.time === "string"
-      && (v.verdict === "" || v.verdict in verdicts.WORDS));
-    const known = whole.filter((v) => table.index(v.frame) !== null);
-    const taken = verdicts.add(known);
-    const left = content.verdicts.length - known.length;
-    return `${taken} verdicts taken, ${known.length - taken} were here or newer${left ? `, ${left} are damaged or of frames that are not here` : ""}.`;
+    const text_ = (value) => typeof value === "string";
+    const known = content.verdicts.filter((v) => v && text_(v.note) && text_(v.time) && text_(v.reviewer ?? "") && table.index(v.frame) !== null
+      && (v.verdict === "" || v.verdict in (v.region ? verdicts.REGION_WORDS : verdicts.WORDS)) && fits(v.frame, v.region));
+    const taken = verdicts.add(known), left = content.verdicts.length - known.length;
+    const disagreed = [...new Set(known.map(({ frame }) => frame))].filter(verdicts.disagree).length;
+    return `${taken} verdicts taken, ${known.length - taken} were here or newer${left ? `, ${left} are damaged or of frames that are not here` : ""}.`
+      + (disagreed ? ` Reviewers disagree on ${disagreed} frames; both verdicts are kept, and the gallery can show these frames alone.` : "");
   }
 
   function start(say) {
     const file = document.getElementById("import-file");
-    document.getElementById("export-json").addEventListener("click", () => download(asJson(), "application/json", "json"));
-    document.getElementById("export-csv").addEventListener("click", () => download(asCsv(), "text/csv", "csv"));
+    for (const [ending, type, text] of [["json", "application/json", asJson], ["csv", "text/csv", asCsv], ["coco.json", "application/json", asCoco]]) {
+      document.getElementById(`export-${ending.replace(".json", "")}`).addEventListener("click", () => download(text(), type, ending));
+    }
     document.getElementById("import").addEventListener("click", () => file.click());
     file.addEventListener("change", async () => {
-      if (file.files.length) say(read(await file.files[0].text()));
+      for (const one of file.files) say(read(await one.text(), /\.csv$/i.test(one.name)));
       file.value = "";
     });
   }
