@@ -409,6 +409,13 @@ class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
     model: PathLike | None = option(
         "a model folder: predict and score in one pass, write only the result", None, metavar="DIR", exclusive=True
     )
+    verdicts: Sequence[PathLike] | None = option(
+        "reviewers' verdicts on --maps, exported by their pages (.json or .csv), in place of labels: how many alarms are true, "
+        "what was missed",
+        None,
+        metavar="FILE",
+        nargs="+",
+    )
     out: PathLike = option("the result", metavar="JSON")
     labels: PathLike | None = option("class labels of the frames in --maps", None, metavar="DIR")
     anomaly_labels: PathLike | None = option(

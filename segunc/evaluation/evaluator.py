@@ -398,7 +398,7 @@ class Evaluation:
 
     result: Result
     replicates: Replicates
-    evaluator: Evaluator
+    evaluator: Evaluator | None = None  # of verdicts there is none
 
 
 def finish(
