@@ -502,6 +502,12 @@ class ReviewOptions(DeviceOptions, LabelOptions):
     images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
     metrics: PathLike | None = option("a result of evaluate to show", None, metavar="JSON")
     scores: Sequence[str] | None = listed("scores that the page carries (default: all)")
+    apart: float = option(
+        "between two moments, of which the gallery shows one each (default 5)", 5.0, metavar="SECONDS"
+    )
+    fps: float | None = option(
+        "frames a second of images that are a video, in their order; else pictures that look alike are one moment", None
+    )
     limit: int | None = option("carry only the N frames of the highest mean anomaly, else entropy", None, metavar="N")
     verdicts: Sequence[PathLike] | None = option(
         "check, merge and count verdicts that pages exported (.json or .csv), with the agreement of the reviewers; with "
@@ -526,6 +532,9 @@ class SummaryOptions(DeviceOptions):
     label_score: str = option("score whose mean ranks frames (default epistemic)", "epistemic")
     top: int = option("moments and frames to list (default 10)", 10, metavar="N")
     apart: float = option("between two moments of a video (default 5)", 5.0, metavar="SECONDS")
+    fps: float | None = option(
+        "frames a second of images that are a video, in their order; else pictures that look alike are one moment", None
+    )
     out: PathLike | None = option("also write both lists as a table", None, metavar="CSV")
 
 

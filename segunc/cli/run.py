@@ -126,10 +126,10 @@ def summary(options: opts.SummaryOptions) -> None:
 
     result = segunc.summary(options)
     _notes(result.notes)
-    apart = f"at least {options.apart:g} s apart"
+    apart = f", {result.apart}" if result.apart else ""
     for title, moments in (
-        (f"worst moments by {result.statistic}, {apart}", result.moments),
-        (f"frames to label first by {result.label_statistic} (BALD), {apart}", result.label),
+        (f"worst moments by {result.statistic}{apart}", result.moments),
+        (f"frames to label first by {result.label_statistic} (BALD){apart}", result.label),
     ):
         print(title)
         for rank, moment in enumerate(moments, start=1):

@@ -125,6 +125,7 @@ class FrameRow:
     other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
     objects: int | None = None  # labelled ones; None without an anomaly label
     found: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> share -> see found_up_to
+    look: int = 0  # the difference hash of its image
     problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
 
     def attempt(self, read: Callable[..., Read], *which: str) -> Read | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,13 +98,22 @@ def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tu
         yield name, None, None
 
 
-def frame_times(reader: MapsReader, names: Sequence[str]) -> list[float | None]:
-    """Seconds of each frame in its video: as recorded, else of its number at the recorded rate."""
+def frame_times(reader: MapsReader, names: Sequence[str], rate: float | None = None) -> list[float | None]:
+    """Seconds of each frame in its video: as recorded, else of its number at the recorded rate, else, of images that are a video, at
+    ``rate`` frames a second from the first of their folder on."""
     source: dict[str, Any] = (reader.manifest or {}).get("source", {})
     fps = source.get("fps")
     # Maps of earlier versions hold no times; their frames are named by their numbers.
     recorded = [reader.records.get(name, {}).get("time") for name in names]
     counted = [int(name) / fps if fps and name.isdigit() else None for name in names]
+    if rate:
+        numbers: Counter[str] = Counter()
+        places = {}
+        for name in reader.frames:
+            folder = name.rpartition("/")[0]
+            places[name] = numbers[folder] / rate
+            numbers[folder] += 1
+        counted = [places[name] for name in names]
     return [other if time is None else float(time) for time, other in zip(recorded, counted, strict=True)]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import inside, read_json, write_file, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
+from segunc.data.images import difference_hash
 from segunc.data.labels import LabelMap
 from segunc.gallery import frame_files as files
 from segunc.gallery import inputs
@@ -22,6 +23,7 @@ from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.statistics import SAME_LOOK, recorded_look
 from segunc.scores import first_shown
 
 ASSETS = "assets"
@@ -41,6 +43,8 @@ def write_review(
     metrics: Path | None = None,
     scores: Sequence[str] | None = None,
     limit: int | None = None,
+    apart: float = 5.0,
+    fps: float | None = None,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write the review page of a maps folder and give the path of its ``index.html``; what cannot be shown is said there.
@@ -55,6 +59,8 @@ def write_review(
         images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
         scores: to carry; None is all.
         limit: carry only the frames with the highest mean of :func:`segunc.scores.first_shown`, as many as this.
+        apart: seconds between two moments; the gallery shows one frame of each, see :class:`segunc.maps.statistics.Neighbours`.
+        fps: frames a second of images that are a video, in the order of their names.
         on_frame: called after each frame with the number of frames done and their total.
 
     InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics file, or an output
@@ -63,6 +69,9 @@ def write_review(
     reader = inputs.open_maps(maps)
     chosen = inputs.choose_scores(reader, scores)
     ranges = page_ranges(reader)
+    if not apart >= 0 or (fps is not None and not fps > 0):
+        asked = f"moments {apart:g} s apart" if fps is None else f"moments {apart:g} s apart, {fps:g} frames a second"
+        raise InputError(asked, "0 s or more, and more than 0 frames a second", "check --apart and --fps")
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
     found = inputs.find_review_labels(names, anomaly_labels, anomaly_encoding, labels, label_map, region=reader.region)
@@ -91,6 +100,7 @@ def write_review(
         row = by_name[name]
         if error is not None:
             row.problems.append(error)
+        row.look = recorded_look(reader.records.get(name, {})) or (0 if image is None else difference_hash(image))
         writer.write(row, image)
         if on_frame is not None:
             on_frame(done, len(rows))
@@ -113,7 +123,8 @@ def write_review(
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
         "classes": describe_classes(reader, label_map),
         "objects": {"shares": files.SHARES, "smallest": files.SMALLEST_OBJECT},
-        "fps": (reader.manifest or {}).get("source", {}).get("fps"),
+        "fps": fps or (reader.manifest or {}).get("source", {}).get("fps"),
+        "moments": {"apart": apart, "same_look": SAME_LOOK},
         "video": video,
         "total": len(reader.frames),
         "notices": notices,
@@ -121,7 +132,7 @@ def write_review(
         "metrics": tables,
     }
     files.write_data(out / "data" / "page.js", "page", page)
-    table = frame_table(rows, chosen, inputs.frame_times(reader, names))
+    table = frame_table(rows, chosen, inputs.frame_times(reader, names, fps))
     files.write_data(out / "data" / "frames.js", "frames", table)
     write_json(out / PAGE_NAME, head | {"status": "finished"})
     write_verdicts(out, run, kept_verdicts(out, run))
@@ -188,6 +199,8 @@ def frame_table(rows: Sequence[files.FrameRow], scores: Sequence[str], times: Se
         "names": [row.name for row in rows],
         "places": [row.place for row in rows],
         "times": list(times) if any(time is not None for time in times) else None,
+        # Two halves: a whole number of JavaScript has 53 bits.
+        "looks": [[row.look >> 32, row.look & 0xFFFFFFFF] if row.look else None for row in rows],
         "sizes": [list(row.size) if row.size else None for row in rows],
         "kinds": [list(kind) for kind in kinds],
         "kind": [kind_of[tuple(row.contents)] for row in rows],

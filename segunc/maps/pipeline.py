@@ -18,7 +18,7 @@ from typing import Protocol
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import Progress
-from segunc.data.images import Image
+from segunc.data.images import Image, difference_hash
 from segunc.frames.sources import Frame, FrameSource
 from segunc.maps.nearest import NearestPlaces
 from segunc.maps.shards import Record
@@ -218,6 +218,10 @@ class _Run:
         near = None if self.find_nearest is None else self.find_nearest(frame, maps)
         record = self.writer.store(frame.name, maps, overlay, place=frame.index, nearest=near)
         origin = {"time": frame.time, "stamp": frame.stamp}
+        if frame.time is None and frame.image is not None:
+            origin["look"] = (
+                f"{difference_hash(frame.image):016x}"  # in place of a time: which frames are of one moment
+            )
         return record | {key: value for key, value in origin.items() if value is not None}
 
     def _commit(self) -> None:

@@ -208,6 +208,8 @@ def review(options: ReviewOptions) -> ReviewResult:
             metrics=_path(options.metrics),
             scores=options.scores,
             limit=options.limit,
+            apart=options.apart,
+            fps=options.fps,
             on_frame=show,
         )
     return ReviewResult(page.resolve())
@@ -239,6 +241,7 @@ class SummaryResult:
     statistic: str  # SCORE.STATISTIC
     label: tuple[Moment, ...]  # the frames that are worth a label, by ``label_statistic``
     label_statistic: str  # SCORE.mean
+    apart: str  # how two of one list differ, in words
     notes: tuple[str, ...] = ()  # what a user should know
     path: Path | None = None  # of the table
 
@@ -267,8 +270,12 @@ def summary(options: SummaryOptions) -> SummaryResult:
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
     score = present_name(options.score or first_shown(sorted(shared) or ["entropy"]))
     label_score = present_name(options.label_score)
-    moments = worst_moments(folders, score, options.statistic, count=options.top, apart=options.apart)
-    label = worst_moments(folders, label_score, "mean", count=options.top, apart=options.apart)
+    how: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
+    moments = worst_moments(folders, score, options.statistic, **how)
+    label = worst_moments(folders, label_score, "mean", **how)
+    if lone := [m for m in moments if m.time is None and not m.look]:
+        lack = "nothing tells which frames are of one moment, so neighbours may be listed"
+        notes.append(f"of {lone[0].name} neither time nor look is recorded: {lack}; --fps gives images their times")
     if not moments:
         given = f"{options.maps} holds no finished frame"
         raise InputError(given, "at least one", "let the prediction finish one first")
@@ -276,4 +283,9 @@ def summary(options: SummaryOptions) -> SummaryResult:
     out = _path(options.out)
     if out is not None:
         write_moments(out, {"moments": (by, moments), "label": (label_by, label)})
-    return SummaryResult(tuple(moments), by, tuple(label), label_by, tuple(notes), out)
+    words = {
+        f"at least {options.apart:g} s apart": any(m.time is not None for m in moments),
+        "no two that look alike": any(m.time is None and m.look for m in moments),
+    }
+    said = ", ".join(word for word, holds in words.items() if holds)
+    return SummaryResult(tuple(moments), by, tuple(label), label_by, said, tuple(notes), out)

@@ -40,6 +40,7 @@
       if (page.compared) parts.push(select("model", "Of", table.MODELS.map((name) => [name, MODEL_WORDS[name]])));
     }
     parts.push(select("order", "Order", Object.entries(table.ORDERS)));
+    if (table.hasMoments) parts.push(select("moments", "Of each moment", [["one", "its first"], ["all", "all frames"]]));
     const known = Object.entries(table.SHOW).filter(([name]) => offered(name));
     parts.push(select("show", "Show", known.map(([name, [words]]) => [name, words])));
     controls.threshold = element("input", {
@@ -66,9 +67,10 @@
   }
 
   function update(current, changed) {
-    for (const field of ["score", "statistic", "model", "order", "show", "share", "verdict", "search"]) {
+    for (const field of ["score", "statistic", "model", "order", "moments", "show", "share", "verdict", "search"]) {
       if (controls[field] && controls[field].value !== (current[field] ?? "")) controls[field].value = current[field] ?? "";
     }
+    if (controls.moments) controls.moments.disabled = current.order === "source";
     if (controls.share) controls.share.parentElement.hidden = !["found", "missed"].includes(current.show) && current.threshold === null;
     // The reader may be in the middle of typing "0.0".
     if (Number(controls.threshold.value || NaN) !== current.threshold && document.activeElement !== controls.threshold) {
@@ -77,12 +79,12 @@
     if (changed.has("score") && current.score) controls.legend.replaceChildren(segunc.legend.scoreLegend(current.score));
   }
 
-  function showCount(shown, current) {
+  function showCount(shown, current, moments) {
     const needs = ["flagged", "below", "found", "missed"].includes(current.show) && current.threshold === null;
     const count = ["flagged", "below"].includes(current.show) && !table.inUnit(current.statistic);
     controls.count.textContent = needs ? "Give a threshold for this filter."
       : count ? "This statistic counts pixels; the filter needs one in the unit of the score."
-      : `${shown} of ${table.count} frames${current.threshold === null ? "" : `, threshold ${format(current.threshold)}`}`;
+      : `${moments < shown ? `${moments} moments, ` : ""}${shown} of ${table.count} frames${current.threshold === null ? "" : `, threshold ${format(current.threshold)}`}`;
   }
 
   segunc.filters = { build, update, showCount, statisticWords };

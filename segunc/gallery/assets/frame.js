@@ -178,7 +178,8 @@
   /* To the next frame in the gallery's order that has no verdict yet. */
   function nextOpen() {
     const order = gallery.order(), at = order.indexOf(current());
-    const rest = [...order.slice(at + 1), ...order.slice(0, Math.max(at, 0))];
+    // What moments hide comes last.
+    const rest = [...order.slice(at + 1), ...order.slice(0, Math.max(at, 0)), ...gallery.rest()];
     const target = rest.find((index) => !verdicts.get(table.name(index))?.verdict);
     if (target === undefined) announce("every frame of the gallery has a verdict", true);
     else go(target);

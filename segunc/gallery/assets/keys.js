@@ -21,6 +21,7 @@
     ["Page", ["c"], "fold or unfold model line, values and timeline (folded in a low window)", () => segunc.compact.toggle()],
     ["Page", ["F"], "the picture alone, on the whole screen", () => segunc.compact.alone(), inFrame],
     ["Gallery", ["Arrows"], "move between frames, Enter opens; Home, End, Page Up, Page Down", null],
+    ["Gallery", ["x"], "show or hide the other frames of this moment", () => segunc.gallery.toggleMoment(), () => segunc.gallery.focusedFrame() !== null],
     ["Time", [" "], "play or pause", () => timeline.togglePlay()],
     ["Time", [","], "frame before, in source order", () => timeline.go(now() - 1)],
     ["Time", ["."], "frame after, in source order", () => timeline.go(now() + 1)],

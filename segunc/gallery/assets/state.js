@@ -19,6 +19,8 @@
     statistic: ["mean", oneOf("mean", ...table.scores.flatMap(table.statisticsOf))],
     model: ["first", oneOf(...table.MODELS)],
     order: ["highest", oneOf(...Object.keys(table.ORDERS))],
+    moments: [table.hasMoments ? "one" : "all", oneOf("one", "all")],
+    opened: [null, (text) => (table.index(text) === null ? undefined : text)],
     search: ["", (text) => text],
     show: ["all", oneOf(...Object.keys(table.SHOW))],
     share: ["half", oneOf(...table.shares)],
