@@ -501,7 +501,13 @@ class ReviewOptions(DeviceOptions, LabelOptions):
     compare: PathLike | None = option("maps of a second model on the same frames", None, metavar="DIR")
     images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
     metrics: PathLike | None = option("a result of evaluate to show", None, metavar="JSON")
-    scores: Sequence[str] | None = listed("scores that the page carries (default: all)")
+    scores: Sequence[str] | None = listed(
+        "scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)"
+    )
+    exact: bool = option(
+        "carry the maps whole, with the exact value of each pixel (default: at most 960 pixels wide, in 255 steps)",
+        False,
+    )
     apart: float = option(
         "between two moments, of which the gallery shows one each (default 5)", 5.0, metavar="SECONDS"
     )

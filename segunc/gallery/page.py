@@ -43,21 +43,23 @@ def write_review(
     metrics: Path | None = None,
     scores: Sequence[str] | None = None,
     limit: int | None = None,
+    exact: bool = False,
     apart: float = 5.0,
     fps: float | None = None,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write the review page of a maps folder and give the path of its ``index.html``; what cannot be shown is said there.
 
-    The page carries every map as it is stored, so it can tell the value of each pixel. An earlier page in ``out`` is
-    replaced; its imported verdicts stay while the run is the same.
+    An earlier page in ``out`` is replaced; its imported verdicts stay while the run is the same.
 
     Args:
         maps: the maps folder, of this tool or any other, finished or not.
         labels: folder of class labels, for ground truth and errors; needs ``label_map``.
         compare: maps of a second model on the same frames.
         images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
-        scores: to carry; None is all.
+        scores: to carry; None is those of :func:`shown_first`, ``["all"]`` all.
+        exact: carry maps as they are stored; else condensed, at most :data:`segunc.gallery.frame_files.LONGEST_SIDE` pixels or the
+            network's input on the longer side, in 255 steps of each map's own range.
         limit: carry only the frames with the highest mean of :func:`segunc.scores.first_shown`, as many as this.
         apart: seconds between two moments; the gallery shows one frame of each, see :class:`segunc.maps.statistics.Neighbours`.
         fps: frames a second of images that are a video, in the order of their names.
@@ -67,7 +69,8 @@ def write_review(
     folder that holds something else.
     """
     reader = inputs.open_maps(maps)
-    chosen = inputs.choose_scores(reader, scores)
+    all_scores = inputs.choose_scores(reader, None if scores == ["all"] else scores)
+    chosen = shown_first(all_scores) if scores is None else all_scores
     ranges = page_ranges(reader)
     if not apart >= 0 or (fps is not None and not fps > 0):
         asked = f"moments {apart:g} s apart" if fps is None else f"moments {apart:g} s apart, {fps:g} frames a second"
@@ -95,7 +98,9 @@ def write_review(
         "frames": len(rows),
     }
     _prepare(out, reader, head)
-    writer, by_name = files.FrameFiles(out, reader, chosen, ranges, found, other), {row.name: row for row in rows}
+    longest = None if exact else _longest_side(reader)
+    writer = files.FrameFiles(out, reader, chosen, ranges, found, other, longest)
+    by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(inputs.with_images(names, source), start=1):
         row = by_name[name]
         if error is not None:
@@ -110,9 +115,18 @@ def write_review(
         notices.append(missing or said)
     if video := next((name for name in _VIDEOS if (maps / name).is_file()), None):
         shutil.copyfile(inside(maps, video), out / video)
+    about = describe_model(reader)
+    carried = (
+        "whole"
+        if exact
+        else f"means of pixels, at most {longest} on a side, in 255 steps of each map's range (review --exact: whole)"
+    )
+    about["facts"].append(("Maps on this page", carried))
+    if lost := [score for score in reader.scores if score not in chosen]:
+        about["facts"].append(("Scores left out (review --scores all)", ", ".join(lost)))
     page = {
         "run": run,
-        **describe_model(reader),
+        **about,
         "compared": describe_model(other) if other is not None else None,
         "written": tool,
         "scores": {
@@ -137,6 +151,19 @@ def write_review(
     write_json(out / PAGE_NAME, head | {"status": "finished"})
     write_verdicts(out, run, kept_verdicts(out, run))
     return _write_assets(out, str(page["title"]))  # last, so that a page that opens is whole
+
+
+def shown_first(scores: Sequence[str]) -> list[str]:
+    """What a page carries unless it is asked for more: the score that is shown first, entropy and epistemic, where they are there."""
+    wanted = {first_shown(scores), "entropy", "epistemic"}
+    return [score for score in scores if score in wanted]
+
+
+def _longest_side(reader: MapsReader) -> int:
+    """Of condensed maps: no more than the network has seen."""
+    size = (reader.manifest or {}).get("run", {}).get("size")
+    known = isinstance(size, list) and size and all(isinstance(side, int) and side > 0 for side in size)
+    return min(files.LONGEST_SIDE, max(size)) if known else files.LONGEST_SIDE
 
 
 def _notices(

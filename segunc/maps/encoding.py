@@ -24,7 +24,6 @@ CODE_MAX = 65535
 # for sizes within 3 % of each other.
 PNG_LEVEL = 1
 _PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
-_JPEG = [cv2.IMWRITE_JPEG_QUALITY, 90]
 
 Array = npt.NDArray[Any]
 Codes = npt.NDArray[np.uint16]
@@ -109,9 +108,10 @@ def encode_png(values: Array) -> bytes:
     return cv2.imencode(".png", pixels, _PNG)[1].tobytes()
 
 
-def encode_jpeg(picture: Image) -> bytes:
-    """JPEG bytes (quality 90) of an RGB uint8 ``[H, W, 3]`` picture."""
-    return cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), _JPEG)[1].tobytes()
+def encode_jpeg(picture: Image, quality: int = 90) -> bytes:
+    """JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture."""
+    how = (cv2.IMWRITE_JPEG_QUALITY, quality)
+    return cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), how)[1].tobytes()
 
 
 def encode_npy(values: Array) -> bytes:

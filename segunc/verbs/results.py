@@ -208,6 +208,7 @@ def review(options: ReviewOptions) -> ReviewResult:
             metrics=_path(options.metrics),
             scores=options.scores,
             limit=options.limit,
+            exact=options.exact,
             apart=options.apart,
             fps=options.fps,
             on_frame=show,

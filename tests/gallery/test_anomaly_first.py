@@ -34,7 +34,7 @@ def maps(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(scene: Scene, maps: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    given = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly}
+    given = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly, "exact": True}
     return write_review(maps, tmp_path_factory.mktemp("page") / "review", **given)
 
 

@@ -19,6 +19,7 @@ import pytest
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.data.labels import LabelMap
+from segunc.gallery.frame_files import condense, condense_label
 from segunc.gallery.page import write_review
 from segunc.maps.reader import MapsReader
 from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, write_maps
@@ -93,6 +94,27 @@ def test_a_map_is_carried_bit_by_bit(full_page: Path, scene: Scene) -> None:
         differences = sum(planes[i].astype(np.uint64) << (8 * i) for i in range(size))
         codes = np.cumsum(differences, axis=0).astype(f"<u{size}")
         assert (codes.view(stored.dtype) == stored).all()
+
+
+def test_a_page_carries_condensed_maps_of_the_first_scores_unless_asked(scene: Scene, tmp_path: Path) -> None:
+    index = write_review(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    page = table(index, "page")
+    assert list(page["scores"]) == ["entropy", "epistemic"]
+    facts = dict(page["facts"])
+    assert facts["Scores left out (review --scores all)"] == "deterministic-max-logit"
+    assert "at most 960 on a side, in 255 steps" in facts["Maps on this page"]
+    assert list(table(write_review(scene.maps, tmp_path / "all", scores=["all"]), "page")["scores"]) == list(SCORES)
+    values = MapsReader(scene.maps).read(NAMES[1], "entropy")
+    codes, ends = condense(values, 960)
+    shown = ends["low"] + codes / 255 * (ends["high"] - ends["low"])
+    assert (ends["low"], ends["high"]) == (values.min(), values.max())
+    assert abs(shown - values).max() <= (values.max() - values.min()) / 510 * 1.001
+    small, ends = condense(values, 20)
+    blocks = values.reshape(15, 2, 20, 2).mean((1, 3))
+    assert small.shape == (15, 20)
+    assert abs(ends["low"] + small / 255 * (ends["high"] - ends["low"]) - blocks).max() <= np.ptp(blocks) / 500
+    assert (condense(np.full((3, 4), 0.5, np.float32), 960)[0] == 0).all()
+    assert condense_label(np.arange(12, dtype=np.uint8).reshape(3, 4), 2).shape == (2, 2)
 
 
 def test_metrics_are_tables_with_reasons(scene: Scene, tmp_path: Path) -> None:
@@ -197,7 +219,7 @@ def test_missing_images_are_said_and_maps_are_shown(scene: Scene, tmp_path: Path
 
 def test_a_damaged_map_leaves_the_others(copy: Path, tmp_path: Path) -> None:
     (copy / "entropy" / f"{NAMES[2]}.png").write_bytes(b"\x89PNG\r\n\x1a\nno more")
-    found = table(write_review(copy, tmp_path / "review"), "frames")
+    found = table(write_review(copy, tmp_path / "review", scores=["all"]), "frames")
     assert list(found["problems"]) == ["2"]
     assert "cannot be read" in found["problems"]["2"][0]
     kind = found["kinds"][found["kind"][2]]
@@ -247,7 +269,7 @@ def test_maps_of_another_tool(tmp_path: Path) -> None:
     values = np.linspace(-3, 5, 9 * 16, dtype=np.float64).reshape(9, 16)
     np.save(maps / "surprise" / "f.npy", values)
     np.save(maps / "surprise" / "g.npy", np.full((9, 16), np.nan, np.float32))
-    index = write_review(maps, tmp_path / "review")
+    index = write_review(maps, tmp_path / "review", exact=True)
     found = table(index, "frames")
     assert found["names"] == ["f", "g"]
     assert found["statistics"]["surprise"]["max"] == [5, None]

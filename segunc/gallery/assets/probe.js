@@ -29,7 +29,11 @@
     const place = map.place(...at);
     if (place === null) return null;
     const value = map.value(place), name = content.replace(/^other\//, "");
-    if (table.scores.includes(name)) return { value, text: format(value) };
+    if (table.scores.includes(name)) {
+      // No more digits than the steps of a condensed map can tell apart.
+      const digits = map.step ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(map.step)))) : null;
+      return { value, text: digits === null ? format(value) : Number(value.toFixed(digits)).toString() };
+    }
     const id = map.codes[place];
     if (name === "label/anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
     return { value: id, text: legend.className(id) };

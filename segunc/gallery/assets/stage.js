@@ -150,7 +150,8 @@
   function edges(drawing, map, holds) {
     drawing.replaceChildren();
     if (!map) return;
-    const { width, height } = map, steps = [];
+    // In pixels of the frame, of which a condensed map has fewer.
+    const { width, height } = map, steps = [], across = size[1] / width, down = size[0] / height;
     const inside = (x, y) => x >= 0 && y >= 0 && x < width && y < height && holds(y * width + x);
     const runs = (lines, length, differs, draw) => {
       for (let line = 0; line <= lines; line++) {
@@ -162,9 +163,9 @@
         }
       }
     };
-    runs(height, width, (y, x) => inside(x, y) !== inside(x, y - 1), (y, from, to) => `M${from} ${y}H${to}`);
-    runs(width, height, (x, y) => inside(x, y) !== inside(x - 1, y), (x, from, to) => `M${x} ${from}V${to}`);
-    drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    runs(height, width, (y, x) => inside(x, y) !== inside(x, y - 1), (y, from, to) => `M${from * across} ${y * down}H${to * across}`);
+    runs(width, height, (x, y) => inside(x, y) !== inside(x - 1, y), (x, from, to) => `M${x * across} ${from * down}V${to * down}`);
+    drawing.setAttribute("viewBox", `0 0 ${size[1]} ${size[0]}`);
     for (const name of ["edge-dark", "edge-light"]) {
       const path = document.createElementNS(SVG, "path");
       path.setAttribute("class", name);
