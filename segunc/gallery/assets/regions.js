@@ -123,6 +123,7 @@
     };
     stage.boxes.setAttribute("viewBox", `0 0 ${width} ${height}`);
     stage.boxes.replaceChildren(...shown.map(group), ...(drawn ? [svg("g", { class: "region drawn chosen" }, svg("rect", { x: drawn[0], y: drawn[1], width: drawn[2], height: drawn[3] }))] : []));
+    segunc.panes.draw();
   }
 
   function select(position) {
