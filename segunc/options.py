@@ -494,7 +494,9 @@ class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
 class ReviewOptions(DeviceOptions, LabelOptions):
     """A page on which people look at the maps and judge them; reads their verdicts back."""
 
-    maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
+    maps: PathLike = option(
+        "a maps folder, of segunc or any other tool, or the folder of several of one model", metavar="DIR"
+    )
     labels: PathLike | None = option("class labels, for ground truth and errors (needs --dataset)", None, metavar="DIR")
     anomaly_labels: PathLike | None = option("anomaly masks to outline", None, metavar="DIR")
     dataset: str | None = option("data set whose label values the labels and masks have", None, metavar="NAME")

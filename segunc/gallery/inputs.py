@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from segunc.data.entry import AnomalyEncoding
 from segunc.data.images import Image, read_label_image
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.layout import find_labels, list_images
-from segunc.frames.sources import VIDEO_SUFFIXES, FrameSource, open_source, recorded_images
+from segunc.frames.sources import VIDEO_SUFFIXES, Frame, FrameSource, Skip, open_source, recorded_images
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
+from segunc.maps.several import SeveralMaps
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.maps.statistics import Region
 from segunc.scores import SPREADS, present_name
@@ -30,11 +31,13 @@ Labels = Path | Mapping[str, Path]  # a folder of files found by the frames' nam
 _NUMBERED = re.compile(r"(\d{4})_.*_labels")  # of the label files of Fishyscapes
 
 
-def open_maps(folder: Path) -> MapsReader:
-    """The maps of one folder; InputError where there are none, or several maps folders, whose codes must not be read as another
-    tool's."""
+def open_maps(folder: Path, several: bool = False) -> MapsReader:
+    """The maps of one folder or, where that is allowed, of the several that lie in it; InputError where there are none, or several,
+    whose codes must not be read as another tool's."""
     if not (folder / MANIFEST_NAME).exists():
         inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
+        if inner and several:
+            return SeveralMaps(folder, inner)
         if inner:
             names = ", ".join(path.name for path in inner[:3])
             raise InputError(f"{folder} holds {len(inner)} maps folders ({names})", "one of them", f"--maps {inner[0]}")
@@ -55,9 +58,32 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
     return list(chosen)
 
 
+@dataclass(frozen=True)
+class JoinedSources:
+    """The images of several runs, whose frames are named ``RUN/FRAME``."""
+
+    sources: Mapping[str, FrameSource]
+    path: Path  # of the runs
+
+    @property
+    def length(self) -> int | None:
+        """The number of frames of all; None where one does not know."""
+        lengths = [source.length for source in self.sources.values()]
+        return None if None in lengths else sum(length for length in lengths if length is not None)
+
+    def frames(self, skip: Skip) -> Iterator[Frame]:
+        """As :meth:`segunc.frames.sources.FrameSource.frames`."""
+
+        def skip_of(run: str) -> Skip:
+            return lambda index, name: skip(index, f"{run}/{name}")
+
+        for run, source in self.sources.items():
+            yield from (replace(frame, name=f"{run}/{frame.name}") for frame in source.frames(skip_of(run)))
+
+
 def open_images(
     reader: MapsReader, images: str | Path | None, names: Sequence[str]
-) -> tuple[FrameSource | None, str | None]:
+) -> tuple[FrameSource | JoinedSources | None, str | None]:
     """The source of images for the frames named and, where some are missing, one line for the page.
 
     ``images`` that were asked for must open, and are shown as they are. The source that the manifest records is shown only where it
@@ -65,6 +91,8 @@ def open_images(
     """
     if images is not None:
         return open_source(images), None
+    if isinstance(reader, SeveralMaps):
+        return _images_of_runs(reader, names)
     run = (reader.manifest or {}).get("run", {})
     recorded = run.get("input")
     if not isinstance(recorded, str) or not recorded or "\0" in recorded:
@@ -84,7 +112,21 @@ def open_images(
     return source, f"{lack}, so only maps are shown of them; --images gives their place."
 
 
-def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tuple[str, Image | None, str | None]]:
+def _images_of_runs(reader: SeveralMaps, names: Sequence[str]) -> tuple[JoinedSources | None, str | None]:
+    sources, missing = {}, []
+    for run, inner in reader.runs.items():
+        own = [name.partition("/")[2] for name in names if name.partition("/")[0] == run]
+        source, lack = open_images(inner, None, own) if own else (None, None)
+        if isinstance(source, FrameSource):
+            sources[run] = source
+        if lack:
+            missing.append(f"{run}: {lack}")
+    return JoinedSources(sources, reader.folder) if sources else None, " ".join(missing) or None
+
+
+def with_images(
+    names: Sequence[str], source: FrameSource | JoinedSources | None
+) -> Iterator[tuple[str, Image | None, str | None]]:
     """Each frame with its image, or with the reason why there is none, one image in memory at a time."""
     waiting = dict.fromkeys(names)
     if source is not None:

@@ -23,6 +23,7 @@ from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.several import SeveralMaps
 from segunc.maps.statistics import SAME_LOOK, recorded_look
 from segunc.scores import first_shown
 
@@ -53,7 +54,7 @@ def write_review(
     An earlier page in ``out`` is replaced; its imported verdicts stay while the run is the same.
 
     Args:
-        maps: the maps folder, of this tool or any other, finished or not.
+        maps: the maps folder, of this tool or any other, finished or not; or the folder of several, of one model.
         labels: folder of class labels, for ground truth and errors; needs ``label_map``.
         compare: maps of a second model on the same frames.
         images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
@@ -68,7 +69,7 @@ def write_review(
     InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics file, or an output
     folder that holds something else.
     """
-    reader = inputs.open_maps(maps)
+    reader = inputs.open_maps(maps, several=True)
     all_scores = inputs.choose_scores(reader, None if scores == ["all"] else scores)
     chosen = shown_first(all_scores) if scores is None else all_scores
     ranges = page_ranges(reader)
@@ -78,7 +79,7 @@ def write_review(
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
     found = inputs.find_review_labels(names, anomaly_labels, anomaly_encoding, labels, label_map, region=reader.region)
-    other = inputs.open_maps(compare) if compare is not None else None
+    other = inputs.open_maps(compare, several=True) if compare is not None else None
     for model in (reader, other):
         if model is not None and labels is not None and label_map is not None:
             check_classes(model, label_map)
@@ -141,6 +142,7 @@ def write_review(
         "moments": {"apart": apart, "same_look": SAME_LOOK},
         "video": video,
         "total": len(reader.frames),
+        "runs": list(reader.runs) if isinstance(reader, SeveralMaps) else [],
         "notices": notices,
         "failed": list((reader.manifest or {}).get("failed", [])),
         "metrics": tables,

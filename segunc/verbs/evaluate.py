@@ -142,7 +142,7 @@ def _from_verdicts(files: Sequence[Path], options: EvaluateOptions, wanted: Eval
             raise InputError(f"--verdicts with {name}", "one of the two", "verdicts are evaluated alone")
     if not options.maps:
         raise InputError("--verdicts without --maps", "the maps that were reviewed", "they say of which frames and run")
-    reader = open_maps(Path(options.maps))
+    reader = open_maps(Path(options.maps), several=True)
     verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
     times = {name: record.get("time") for name, record in reader.records.items()}
     evaluation = evaluate_verdicts(verdicts, reader.frames, wanted, times.get)

@@ -217,7 +217,7 @@ def review(options: ReviewOptions) -> ReviewResult:
 
 
 def _import(given: Sequence[Path], options: ReviewOptions) -> ReviewResult:
-    reader = open_maps(Path(options.maps))
+    reader = open_maps(Path(options.maps), several=True)
     verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in given)
     table = "\n\n".join(filter(None, (summary_table(verdicts, len(reader.frames)), agreement_table(verdicts))))
     if not options.out:

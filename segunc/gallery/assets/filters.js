@@ -32,6 +32,7 @@
     const search = element("input", { type: "search", id: "search", placeholder: "part of a name", oninput: () => state.set({ search: search.value }) });
     controls.search = search;
     const parts = [element("label", {}, "Search", search)];
+    if (page.runs.length) parts.push(select("run", "Run", [["all", "all runs"], ...page.runs.map((run) => [run, run])]));
     if (table.scores.length) {
       const all = [...new Set(table.scores.flatMap(table.statisticsOf))];
       parts.push(
@@ -67,7 +68,7 @@
   }
 
   function update(current, changed) {
-    for (const field of ["score", "statistic", "model", "order", "moments", "show", "share", "verdict", "search"]) {
+    for (const field of ["score", "statistic", "model", "order", "moments", "show", "share", "verdict", "search", "run"]) {
       if (controls[field] && controls[field].value !== (current[field] ?? "")) controls[field].value = current[field] ?? "";
     }
     if (controls.moments) controls.moments.disabled = current.order === "source";

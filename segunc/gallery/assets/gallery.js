@@ -200,7 +200,7 @@
     state.set({ view: "frame", frame: table.name(order[position]), zoom: 1, x: 0.5, y: 0.5, probe: null });
   }
 
-  const FIELDS = ["score", "statistic", "model", "order", "moments", "opened", "search", "show", "share", "verdict", "threshold"];
+  const FIELDS = ["score", "statistic", "model", "order", "moments", "opened", "run", "search", "show", "share", "verdict", "threshold"];
   function update(current, changed) {
     const key = JSON.stringify(FIELDS.map((field) => current[field]));
     if (key !== stamp) {
