@@ -131,7 +131,11 @@ def write_review(
         "compared": describe_model(other) if other is not None else None,
         "written": tool,
         "scores": {
-            score: {"unit": score_unit(reader.manifest, score), "low": one.low, "high": one.high, "ticks": one.ticks}
+            score: {
+                "unit": score_unit(reader.manifest, score),
+                **{"low": one.low, "high": one.high, "ticks": one.ticks},
+                "region_from": (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold"),
+            }
             for score, one in ((score, ranges[score]) for score in chosen)
         },
         "ranking": first_shown(chosen) or None,

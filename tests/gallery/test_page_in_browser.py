@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -277,3 +279,14 @@ def test_pictures_that_look_alike_are_one_moment(tmp_path: Path, visit: Visit) -
     visit.open(write_review(maps, tmp_path / "review"))
     # The first three differ in four bits at most, the next in 20 and more; the last has no look of its own but a picture.
     assert visit.names() == [NAMES[5], NAMES[4], NAMES[3], NAMES[2]]
+
+
+def test_a_page_without_its_folder_says_so(full_page: Path, tmp_path: Path, browser: Any) -> None:
+    shutil.copy(full_page, tmp_path / "index.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    assert page.locator("#lost").is_visible()
+    assert "needs the folders beside it" in page.inner_text("body")
+    page.goto(full_page.as_uri())
+    assert not page.locator("#lost").is_visible()
+    page.close()

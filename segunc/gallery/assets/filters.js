@@ -3,10 +3,14 @@
 (function (segunc) {
   const { element, table, state, verdicts, format } = segunc;
   const { page } = segunc.data;
-  const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum", component: "largest component in pixels" };
+  const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum", component: "largest region, pixels" };
   const SHARE_WORDS = { any: "one pixel reaches it", tenth: "10 % reaches it", half: "half reaches it", most: "90 % reaches it" };
   const MODEL_WORDS = { first: "model 1", second: "model 2", difference: "model 2 less model 1" };
-  const statisticWords = (name) => STATISTIC_WORDS[name] ?? name;
+  /* Of a score the words say from which value on a pixel belongs to a region. */
+  function statisticWords(name, score = null) {
+    const from = name === "component" && score ? page.scores[score].region_from : null;
+    return from === null || from === undefined ? STATISTIC_WORDS[name] ?? name : `pixels of the largest region ≥ ${format(from)}:`;
+  }
   const controls = {};
 
   function select(field, label, options) {

@@ -197,15 +197,22 @@
     if (!done) return;
     segunc.panes.draw();
     probe.fill();
-    showLegends(index);
-    showFlagged(index);
-    regions.update(index);
     clearTimeout(later);
+    // What takes counting waits for a frame that stays; the boxes of another frame are not its own.
+    stage.boxes.style.display = playing ? "none" : "";
+    if (!playing) {
+      showLegends(index);
+      showFlagged(index);
+      regions.update(index);
+    }
     // Values of layers that are not shown can wait, and need not be read while frames rush by.
     parts.peak.replaceChildren();
     later = setTimeout(() => probe.loadAll(index).then(() => { 
       if (stage.shown() !== index) return;
+      showLegends(index);
+      showFlagged(index);
       showPeak(index);
+      stage.boxes.style.display = "";
       regions.update(index);
     }), playing ? 400 : 30);
   }

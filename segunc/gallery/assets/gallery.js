@@ -123,7 +123,7 @@
     const line = element("span", { class: "facts" });
     const value = current.score ? table.ranked(index, current) : null;
     if (value !== null) {
-      line.append(element("span", { class: "value" }, `${segunc.filters.statisticWords(current.statistic)} ${format(Number(value.toPrecision(4)))}`));
+      line.append(element("span", { class: "value" }, `${segunc.filters.statisticWords(current.statistic, current.score)} ${format(Number(value.toPrecision(4)))}`));
       if (table.inUnit(current.statistic)) line.append(meter(value, current.score));
     }
     const time = table.time(index);

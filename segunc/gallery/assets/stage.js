@@ -179,19 +179,23 @@
     if (!map) return;
     // In pixels of the frame, of which a condensed map has fewer.
     const { width, height } = map, steps = [], across = size[1] / width, down = size[0] / height;
-    const inside = (x, y) => x >= 0 && y >= 0 && x < width && y < height && holds(y * width + x);
-    const runs = (lines, length, differs, draw) => {
+    // One row and one column of nothing around what holds, so that every edge lies between two places.
+    const wide = width + 2, mask = new Uint8Array(wide * (height + 2));
+    for (let y = 0, place = 0; y < height; y++) {
+      for (let x = 0; x < width; x++, place++) if (holds(place)) mask[(y + 1) * wide + x + 1] = 1;
+    }
+    const runs = (lines, length, start, along, back, draw) => {
       for (let line = 0; line <= lines; line++) {
-        for (let at = 0; at < length; at++) {
-          if (!differs(line, at)) continue;
+        for (let at = 0, place = start(line); at < length; at++, place += along) {
+          if (mask[place] === mask[place - back]) continue;
           const from = at;
-          while (at < length && differs(line, at)) at++;
+          for (; at < length && mask[place] !== mask[place - back]; at++) place += along;
           steps.push(draw(line, from, at));
         }
       }
     };
-    runs(height, width, (y, x) => inside(x, y) !== inside(x, y - 1), (y, from, to) => `M${from * across} ${y * down}H${to * across}`);
-    runs(width, height, (x, y) => inside(x, y) !== inside(x - 1, y), (x, from, to) => `M${x * across} ${from * down}V${to * down}`);
+    runs(height, width, (y) => (y + 1) * wide + 1, 1, wide, (y, from, to) => `M${from * across} ${y * down}H${to * across}`);
+    runs(width, height, (x) => wide + x + 1, wide, 1, (x, from, to) => `M${x * across} ${from * down}V${to * down}`);
     drawing.setAttribute("viewBox", `0 0 ${size[1]} ${size[0]}`);
     for (const name of ["edge-dark", "edge-light"]) {
       const path = document.createElementNS(SVG, "path");

@@ -173,9 +173,9 @@
     const value = table.value(index, current.score, current.statistic, current.model);
     const words = [`frame ${index + 1} of ${table.count}`];
     if (time !== null) words.push(seconds(time));
-    words.push(`${segunc.filters.statisticWords(current.statistic)} ${current.score} ${value === null ? "–" : short(value)}`);
+    words.push(`${segunc.filters.statisticWords(current.statistic, current.score)} ${current.score} ${value === null ? "–" : short(value)}`);
     label.textContent = words.join(" · ");
-    const lines = [`${segunc.filters.statisticWords(current.statistic)} ${current.score} of every frame`];
+    const lines = [`${segunc.filters.statisticWords(current.statistic, current.score)} ${current.score} of every frame`];
     if (page.compared) lines.push("orange: the other model");
     lines.push("▾ peaks");
     if (table.everHas("label/anomaly")) lines.push("blue below: labelled anomaly");
