@@ -146,7 +146,9 @@ def report_real(maps: Path, root: Path, repeat: int | None, exact: bool, runs: i
     images = None if repeat is None else root / "images"
     given = maps if images is None else repeated(maps, root / "maps", images, repeat or 0)
     started = time.perf_counter()
-    index = write_review(given, root / "review", exact=exact, fps=25.0, images=images)
+    index = write_review(
+        given, root / "review", exact=exact, scores=["all"] if exact else None, fps=25.0, images=images
+    )
     seconds = time.perf_counter() - started
     frames = len(MapsReader(given).frames)
     sizes = {
@@ -227,7 +229,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--maps", metavar="DIR", help="a finished maps folder of segunc: measure its page")
     parser.add_argument("--repeat", type=int, metavar="N", help="with --maps: so many frames of it, under new names")
-    parser.add_argument("--exact", action="store_true", help="with --maps: carry maps whole")
+    parser.add_argument("--exact", action="store_true", help="with --maps: carry the maps of all scores, whole")
     parser.add_argument("--out", metavar="JSON", help="also write the numbers here")
     arguments = parser.parse_args()
     if arguments.maps:
