@@ -203,6 +203,36 @@ class MappedLabelOptions(LabelOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TruthOptions:
+    """The labels of frames whose maps lie on disk: folders of them, or those of a data set."""
+
+    anomaly_labels: PathLike | None = option(
+        "anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255 ignored, or as --dataset has them",
+        None,
+        metavar="DIR",
+    )
+    dataset: str | None = option(
+        "data set: what the values of its labels mean, and with --root its frames", None, metavar="NAME"
+    )
+    root: PathLike | None = option("where the data set lies; with --maps instead of label folders", None, metavar="DIR")
+    split: str = option(
+        "of the data set (default test); selection: the frames that hyper-parameters are selected on", "test"
+    )
+    anomaly_class: Sequence[str] = listed(
+        "classes of the data set that the network was not trained on: anomalies (may be repeated)", [], action="extend"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassTruthOptions(TruthOptions, LabelOptions):
+    """The same with class labels."""
+
+    labels: PathLike | None = option(
+        "class labels of the frames in --maps (needs --dataset or --label-map)", None, metavar="DIR"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplingOptions(DeviceOptions):
     """Draws, their noise and the network's size and precision."""
 
@@ -400,7 +430,7 @@ class PredictOptions(SamplingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
+class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions, LoggerOptions):
     """Metrics from maps on disk, or from a model in one pass."""
 
     maps: PathLike | None = option(
@@ -417,24 +447,10 @@ class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
         nargs="+",
     )
     out: PathLike = option("the result", metavar="JSON")
-    labels: PathLike | None = option("class labels of the frames in --maps", None, metavar="DIR")
-    anomaly_labels: PathLike | None = option(
-        "anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255 ignored", None, metavar="DIR"
-    )
-    dataset: str | None = option(
-        "data set; with --maps its label encodings, with --model its frames too", None, metavar="NAME"
-    )
-    root: PathLike | None = option("where the data set lies; with --maps instead of label folders", None, metavar="DIR")
-    split: str = option(
-        "of the data set (default test); selection: the frames that hyper-parameters are selected on", "test"
-    )
     frames: str | None = option(
         "only the split's frames whose names match this regular expression", None, metavar="PATTERN"
     )
     every: int = option("of these, every N-th (default 1)", 1, metavar="N")
-    anomaly_class: Sequence[str] = listed(
-        "classes of the data set that the network was not trained on: anomalies (may be repeated)", [], action="extend"
-    )
     scores: Sequence[str] | None = listed(
         "scores to evaluate (default: all maps; with --model those that predict writes by default)"
     )
@@ -491,15 +507,12 @@ class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
 
 
 @dataclass(frozen=True)
-class ReviewOptions(DeviceOptions, LabelOptions):
+class ReviewOptions(DeviceOptions, ClassTruthOptions):
     """A page on which people look at the maps and judge them; reads their verdicts back."""
 
     maps: PathLike = option(
         "a maps folder, of segunc or any other tool, or the folder of several of one model", metavar="DIR"
     )
-    labels: PathLike | None = option("class labels, for ground truth and errors (needs --dataset)", None, metavar="DIR")
-    anomaly_labels: PathLike | None = option("anomaly masks to outline", None, metavar="DIR")
-    dataset: str | None = option("data set whose label values the labels and masks have", None, metavar="NAME")
     compare: PathLike | None = option("maps of a second model on the same frames", None, metavar="DIR")
     images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
     metrics: PathLike | None = option("a result of evaluate to show", None, metavar="JSON")
@@ -547,7 +560,7 @@ class SummaryOptions(DeviceOptions):
 
 
 @dataclass(frozen=True)
-class OverlayOptions(DeviceOptions):
+class OverlayOptions(DeviceOptions, TruthOptions):
     """Pictures and videos of maps on disk, for print."""
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
@@ -562,8 +575,6 @@ class OverlayOptions(DeviceOptions):
     )
     frames: Sequence[str] | None = listed("names or patterns of frames, e.g. 000120,night/* (default: all)")
     images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
-    anomaly_labels: PathLike | None = option("anomaly masks to outline", None, metavar="DIR")
-    dataset: str | None = option("data set whose anomaly encoding the masks have", None, metavar="NAME")
     ranges: Mapping[str, tuple[float, float]] = option(
         "ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)",
         {},
@@ -581,7 +592,7 @@ class OverlayOptions(DeviceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(DeviceOptions, LabelOptions):
+class ExportOptions(DeviceOptions, ClassTruthOptions):
     """Score maps in the files of a public benchmark, or all maps for a viewer."""
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
@@ -602,13 +613,6 @@ class ExportOptions(DeviceOptions, LabelOptions):
     )
     images: str | None = option(
         "the source images for a viewer, where they are no longer at their place", None, metavar="PATH"
-    )
-    labels: PathLike | None = option("fiftyone: class labels, as ground truth (needs --dataset)", None, metavar="DIR")
-    anomaly_labels: PathLike | None = option("fiftyone: anomaly masks, as ground truth", None, metavar="DIR")
-    root: PathLike | None = option("fiftyone: where the data set lies, instead of label folders", None, metavar="DIR")
-    split: str = option("of the data set in --root (default test)", "test")
-    anomaly_class: Sequence[str] = listed(
-        "classes of the data set that are anomalies (may be repeated)", [], action="extend"
     )
     out: PathLike = option(
         "output folder, or the .rrd file; the same command after a kill loses nothing", metavar="PATH"

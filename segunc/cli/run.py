@@ -117,8 +117,10 @@ def review(options: opts.ReviewOptions) -> None:
         print(result.verdicts)
     if result.path is not None:
         print(f"wrote {result.path}; the page shows these verdicts")
+    _notes(result.notes)
     if result.page is not None:
         print(f"open {result.page} in a browser")
+    _raise(result.failure)
 
 
 def summary(options: opts.SummaryOptions) -> None:

@@ -28,6 +28,8 @@ _JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _PNG_SIGNATURE, _JPEG_SIGNATURE = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
 _PALETTE = 3
 """The colour type of a palette PNG (PNG specification, IHDR)."""
+_SINGLE_CHANNEL = (b"\0", b"\3")  # colour types: grey, palette
+PNG_HEAD = 26  # bytes of a PNG up to its colour type
 
 
 def read_image(path: Path) -> Image:
@@ -119,6 +121,18 @@ def _png_damage(data: bytes) -> str | None:
             return None
         position = end + 4
     return "the PNG is truncated (its IEND chunk is missing)"
+
+
+def can_be_label(path: Path) -> bool:
+    """Whether a file may hold label values, by its first bytes: a JPEG or a WebP cannot, nor a PNG of colours."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(PNG_HEAD)
+    except OSError:
+        return True  # whoever reads it says what is wrong
+    if head.startswith(_PNG_SIGNATURE):
+        return head[25:] in _SINGLE_CHANNEL
+    return not head.startswith(_JPEG_SIGNATURE) and head[8:12] != b"WEBP"
 
 
 def read_label_image(path: Path) -> npt.NDArray[np.uint8]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from segunc.core.errors import InputError
+from segunc.data.images import can_be_label
 from segunc.data.labels import label_values
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -48,9 +49,30 @@ def image_files(folder: Path) -> list[Path]:
     )
 
 
-def find_labels(folder: Path, frames: Iterable[str]) -> dict[str, Path]:
-    """The label file of each frame that has one; :func:`match_labels` of :func:`list_images`."""
-    return match_labels(folder, list_images(folder), frames)
+def possible_labels(folder: Path) -> list[Path]:
+    """The files of :func:`list_images` that may hold label values: photographs may lie beside their labels."""
+    return [path for path in list_images(folder) if can_be_label(path)]
+
+
+def find_labels(
+    folder: Path,
+    frames: Collection[str],
+    layouts: Iterable[Layout] = (),
+    is_frame: Callable[[Path], bool] = lambda path: False,
+) -> dict[str, Path]:
+    """The label file of each frame that has one: :func:`match_labels` of :func:`possible_labels` that are no frame themselves, as the
+    first of a data set's ``layouts`` names them that finds any, else by the usual endings. A frame that has none but a picture gets that,
+    for whoever reads it to say what it is: a label that was damaged must not pass for one that nobody drew."""
+    files = [path for path in list_images(folder) if not is_frame(path)]
+    possible = {path for path in files if can_be_label(path)}
+    for layout in (*layouts, Layout({})):
+        found: dict[str, Path] = {}
+        for fit in (True, False):
+            named = [p for p in files if (p in possible) is fit and p.stem.endswith(layout.label_ending)]
+            found |= match_labels(folder, named, [name for name in frames if name not in found], layout.label_stem)
+        if found:
+            return found
+    return {}
 
 
 def match_labels(

@@ -197,7 +197,7 @@ class ImageSource(FrameSource):
     def stamp(self, name: str) -> str | None:
         place = self.position(name)
         with contextlib.suppress(OSError):
-            return None if place is None else _stamp(self._root / self._files[place])
+            return None if place is None else stamp_of(self._root / self._files[place])
         return None
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
@@ -206,7 +206,9 @@ class ImageSource(FrameSource):
             if skip is not None and skip(index, name):
                 continue
             try:
-                stamp = _stamp(file)  # before reading: a file that is replaced meanwhile is read again by the next run
+                stamp = stamp_of(
+                    file
+                )  # before reading: a file that is replaced meanwhile is read again by the next run
                 frame = Frame(name, index, read_image(file), stamp=stamp)
             except (OSError, ValueError) as error:
                 frame = Frame(name, index, None, f"{file}: {getattr(error, 'strerror', None) or error}")
@@ -217,7 +219,8 @@ def _stem(relative: str) -> str:
     return os.path.splitext(relative)[0]
 
 
-def _stamp(file: Path) -> str:
+def stamp_of(file: Path) -> str:
+    """The :func:`sampled_hash` of an image file that frames carry."""
     return sampled_hash(file, STAMP_STRETCHES, STAMP_LENGTH)
 
 
@@ -303,7 +306,7 @@ def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource 
     files = []
     for name, stamp in stamps.items():
         spellings = (root / f"{name}{cased}" for ending in IMAGE_SUFFIXES for cased in (ending, ending.upper()))
-        files += [file for file in spellings if stamp and file.is_file() and _stamp(file) == stamp][:1]
+        files += [file for file in spellings if stamp and file.is_file() and stamp_of(file) == stamp][:1]
     return ImageSource("folder", root, root, files) if files else None
 
 

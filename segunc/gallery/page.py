@@ -35,9 +35,9 @@ def write_review(
     maps: Path,
     out: Path,
     *,
-    labels: Path | None = None,
+    labels: inputs.Labels | None = None,
     label_map: LabelMap | None = None,
-    anomaly_labels: Path | None = None,
+    anomaly_labels: inputs.Labels | None = None,
     anomaly_encoding: AnomalyEncoding = BINARY,
     compare: Path | None = None,
     images: str | Path | None = None,
@@ -55,7 +55,7 @@ def write_review(
 
     Args:
         maps: the maps folder, of this tool or any other, finished or not; or the folder of several, of one model.
-        labels: folder of class labels, for ground truth and errors; needs ``label_map``.
+        labels: class labels, for ground truth and errors; need ``label_map``.
         compare: maps of a second model on the same frames.
         images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
         scores: to carry; None is those of :func:`shown_first`, ``["all"]`` all.
@@ -66,8 +66,8 @@ def write_review(
         fps: frames a second of images that are a video, in the order of their names.
         on_frame: called after each frame with the number of frames done and their total.
 
-    InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics file, or an output
-    folder that holds something else.
+    InputError: no maps, an unknown score, no compared map of any frame, no such images, a damaged metrics file, or an output folder that
+    holds something else. PartialFailure: no label of any frame. ``review.json`` lists notices and the problems of frames.
     """
     reader = inputs.open_maps(maps, several=True)
     all_scores = inputs.choose_scores(reader, None if scores == ["all"] else scores)
@@ -78,7 +78,7 @@ def write_review(
         raise InputError(asked, "0 s or more, and more than 0 frames a second", "check --apart and --fps")
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
-    found = inputs.find_review_labels(names, anomaly_labels, anomaly_encoding, labels, label_map, region=reader.region)
+    found = inputs.find_review_labels(reader, names, anomaly_labels, anomaly_encoding, labels, label_map)
     other = inputs.open_maps(compare, several=True) if compare is not None else None
     for model in (reader, other):
         if model is not None and labels is not None and label_map is not None:
@@ -94,7 +94,7 @@ def write_review(
         "format_version": 1,
         "run": run,
         "tool": tool,
-        **{name: str(path) if path else None for name, path in given.items()},
+        **{name: None if isinstance(path, Mapping) or not path else str(path) for name, path in given.items()},
         "scores": chosen,
         "frames": len(rows),
     }
@@ -154,7 +154,8 @@ def write_review(
     files.write_data(out / "data" / "page.js", "page", page)
     table = frame_table(rows, chosen, inputs.frame_times(reader, names, fps))
     files.write_data(out / "data" / "frames.js", "frames", table)
-    write_json(out / PAGE_NAME, head | {"status": "finished"})
+    problems = {row.name: row.problems for row in rows if row.problems}
+    write_json(out / PAGE_NAME, head | {"status": "finished", "notices": notices, "problems": problems})
     write_verdicts(out, run, kept_verdicts(out, run))
     return _write_assets(out, str(page["title"]))  # last, so that a page that opens is whole
 

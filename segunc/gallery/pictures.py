@@ -18,7 +18,15 @@ from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import Image
 from segunc.gallery.colormap import page_ranges
 from segunc.gallery.description import describe_classes
-from segunc.gallery.inputs import ReviewLabels, choose_scores, find_review_labels, open_images, open_maps, with_images
+from segunc.gallery.inputs import (
+    Labels,
+    ReviewLabels,
+    choose_scores,
+    find_review_labels,
+    open_images,
+    open_maps,
+    with_images,
+)
 from segunc.gallery.overlay import Legend, draw_overlay, draw_panel
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.folder import PREDICTION
@@ -60,7 +68,7 @@ def write_pictures(
     suffix: Suffix = "png",
     ranges: Mapping[str, tuple[float, float]] | None = None,
     images: str | Path | None = None,
-    anomaly_labels: Path | None = None,
+    anomaly_labels: Labels | None = None,
     anomaly_encoding: AnomalyEncoding = BINARY,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> WrittenPictures:
@@ -78,8 +86,8 @@ def write_pictures(
         images: the source images; None is the input that the manifest records.
         on_frame: called after each frame with the number of frames done and their total.
 
-    InputError: no maps, an unknown score, no frame of the names given, no image for overlays, no label of any frame, or an output that
-    is a maps folder or lies in one.
+    InputError: no maps, an unknown score, no frame of the names given, no image for overlays, or an output that is a maps folder or lies
+    in one. PartialFailure: no label of any frame.
     """
     reader = open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
@@ -92,7 +100,7 @@ def write_pictures(
     names = _choose_frames(reader, frames)
     shown = page_ranges(reader, ranges, scores)
     legends = {score: Legend.of(reader.manifest, score, shown[score]) for score in scores}
-    labels = find_review_labels(names, anomaly_labels, anomaly_encoding, region=reader.region)
+    labels = find_review_labels(reader, names, anomaly_labels, anomaly_encoding)
     source, missing = open_images(reader, images, names)
     if source is None and not panel:
         raise InputError(f"overlays of {maps} without images ({missing})", "--images PATH, or --panel")

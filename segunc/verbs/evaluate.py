@@ -126,7 +126,7 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
     if not (options.root or options.labels or options.anomaly_labels):
         expected = "--labels, --anomaly-labels, or --dataset with --root"
         raise InputError("--maps without labels", expected, "say where they are")
-    labels = label_arguments(options, entry, options.root, lambda entry, root: _samples(entry, root, options))
+    labels = label_arguments(options, entry, _samples)
     with count_frames() as show:
         evaluation = evaluate_maps(maps, **labels, options=wanted, on_frame=show)
     if entry is not None:
@@ -151,9 +151,9 @@ def _from_verdicts(files: Sequence[Path], options: EvaluateOptions, wanted: Eval
     return evaluation, [f"{judged} of {frames} frames were judged; {one_sided}"] if judged < frames else []
 
 
-def _samples(entry: DatasetEntry, root: Path, options: EvaluateOptions) -> list[Sample]:
+def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
     """The frames of ``--split`` that are asked for."""
-    samples = split_samples(entry, root, options.split)
+    samples = split_samples(entry, options)
     if options.every < 1:
         raise InputError(f"--every {options.every}", "at least 1", "1 takes every frame")
     try:
@@ -189,7 +189,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
     if entry is None or not options.root:
         expected, remedy = "--dataset NAME and --root DIR", "e.g. --dataset camvid --root data/camvid"
         raise InputError("--model without a data set", expected, remedy)
-    samples = _samples(entry, Path(options.root), options)
+    samples = _samples(entry, options)
     model = load_model(folder)
     scores = check_scores(wanted.scores or default_scores(folder))
     wanted = replace(wanted, scores=scores)

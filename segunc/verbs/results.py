@@ -10,8 +10,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
 from segunc.core.progress import count_frames
-from segunc.data.datasets import dataset_entry, entry_of_labels
-from segunc.data.entry import encoding_of_masks
+from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
 from segunc.exchange.export import ExportResult, export_maps
@@ -37,7 +36,7 @@ from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions
 from segunc.scores import first_shown, present_name
-from segunc.verbs.labels import label_arguments, split_samples
+from segunc.verbs.labels import label_arguments
 
 VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}  # the other formats of export are benchmarks
 
@@ -122,7 +121,7 @@ def export(options: ExportOptions) -> ExportResult:
 
 def _truth(options: ExportOptions) -> dict[str, Any]:
     entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
-    return label_arguments(options, entry, options.root, lambda entry, root: split_samples(entry, root, options.split))
+    return label_arguments(options, entry)
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         raise InputError("--video with --format pdf", "--format png or jpg", "a video is made from the pictures")
     if options.fps is not None and not options.video:
         raise InputError(f"--fps {options.fps:g} without --video", "both", "add --video")
-    entry = dataset_entry(options.dataset) if options.dataset else None
+    entry = entry_of_labels(options.dataset, None, options.anomaly_class)
     maps, out = Path(options.maps), Path(options.out)
     rate = frame_rate(maps, options.fps) if options.video else None
     with count_frames() as show:
@@ -162,8 +161,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             suffix=options.format,
             ranges=options.ranges,
             images=options.images,
-            anomaly_labels=_path(options.anomaly_labels),
-            anomaly_encoding=encoding_of_masks(entry),
+            **label_arguments(options, entry),
             on_frame=show,
         )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
@@ -182,6 +180,8 @@ class ReviewResult:
     page: Path | None = None  # to open in a browser
     verdicts: str = ""  # how many of which kind, as a table
     path: Path | None = None  # of the file through which the page shows these verdicts
+    notes: tuple[str, ...] = ()  # what a user should know
+    failure: str = ""  # how many frames could not be shown whole, in one line; empty where all were
 
 
 def review(options: ReviewOptions) -> ReviewResult:
@@ -197,7 +197,8 @@ def review(options: ReviewOptions) -> ReviewResult:
         return _import([Path(path) for path in options.verdicts], options)
     if not options.out:
         raise InputError("no --out is given", "a folder for the page", "e.g. --out review")
-    labels = label_arguments(options, entry_of_labels(options.dataset, options.label_map))
+    entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
+    labels = label_arguments(options, entry)
     with count_frames() as show:
         page = write_review(
             Path(options.maps),
@@ -213,7 +214,13 @@ def review(options: ReviewOptions) -> ReviewResult:
             fps=options.fps,
             on_frame=show,
         )
-    return ReviewResult(page.resolve())
+    record = page_of(Path(options.out)) or {}
+    failure, problems = "", record.get("problems", {})
+    if problems:
+        frame, (first, *_) = next(iter(problems.items()))
+        failure = f"{len(problems)} of {record['frames']} frames could not be shown whole, first {frame} ({first})"
+        failure += "; the page shows the rest, and says so of each"
+    return ReviewResult(page.resolve(), notes=tuple(record.get("notices", ())), failure=failure)
 
 
 def _import(given: Sequence[Path], options: ReviewOptions) -> ReviewResult:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from segunc.cli.main import main
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
 from segunc.gallery.frame_files import condense, condense_label
 from segunc.gallery.page import write_review
@@ -247,7 +247,7 @@ def test_labels_that_lack_or_do_not_fit_are_said(scene: Scene, tmp_path: Path) -
         "does not fit the maps": {"labels": scene.labels, "label_map": other},
     }
     for message, given in wrong.items():
-        with pytest.raises(InputError, match=message):
+        with pytest.raises((InputError, PartialFailure), match=message):
             write_review(scene.maps, tmp_path / "none", **given)
 
 
