@@ -426,6 +426,7 @@ class PredictOptions(SamplingOptions):
     ray_address: str | None = option(
         "a running cluster: auto, or HOST:PORT (default: start one on this machine)", None, metavar="ADDRESS"
     )
+    all_images: bool = option("take every image of a folder as a frame, those that look like labels, too", False)
     overwrite: bool = option("start the maps folder anew", False)
 
 

@@ -89,7 +89,7 @@ def predict(options: opts.PredictOptions) -> None:
         if done.video is not None:
             print(f"overlay video: {done.video}")
 
-    result = segunc.predict(options, say)
+    result = segunc.predict(options, say, lambda note: _notes([note]))
     _notes(result.notes)
     if not local:
         for one in result.inputs:
@@ -179,7 +179,7 @@ def doctor(options: opts.DoctorOptions) -> None:
 
 def _notes(notes: Sequence[str]) -> None:
     for note in notes:
-        print(f"note: {note}")
+        print(f"note: {note}", flush=True)
 
 
 def _raise(failure: str) -> None:

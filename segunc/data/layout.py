@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.data.images import can_be_label
+from segunc.data.images import can_be_label, flat_values, png_head
 from segunc.data.labels import label_values
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -20,6 +21,12 @@ LABEL_ENDINGS = (
     *("_gtFine_labellevel3Ids", "_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
 )
 """Endings of label names that frame names do not carry."""
+
+
+LABEL_BITS = 2
+"""A PNG of labels takes fewer bits a pixel, nearly every one of a camera more."""
+MOSTLY = 0.9  # share of a group
+LOOKED_AT, MOST_FOLDERS = 16, 64  # files of a group that are decoded; names of folders beyond which they make no groups
 
 
 def frame_stem(name: str) -> str:
@@ -47,6 +54,32 @@ def image_files(folder: Path) -> list[Path]:
         (p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()),
         key=lambda p: p.relative_to(folder).as_posix(),
     )
+
+
+def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
+    """Those of the image files below a root that are frames: not in a folder ``NAME.labels``, and not of a group that looks like labels.
+
+    A group is the PNG files of one colour type and one known ending in folders of one name, or of one name where each is alone in its
+    folder. It is judged as a whole, so that the frame of a covered lens is not lost: nearly all take few bits a pixel, which their heads
+    tell, and some that stand for all, which are decoded, hold few values in such large areas as no camera gives, and not one alone
+    (:func:`segunc.data.images.flat_values`). Of nothing else than labels nothing is left out.
+    """
+    labels = {path for path in files if any(part.endswith(".labels") for part in path.relative_to(root).parts[:-1])}
+    heads = {path: head for path in files if path not in labels and (head := png_head(path))}
+    kinds = {path: (path.stem[len(frame_stem(path.stem)) :], colour) for path, (colour, _) in heads.items()}
+    alike = Counter((path.parent, kind) for path, kind in kinds.items())
+    several = len({folder.name for folder, _ in alike}) <= MOST_FOLDERS
+    groups: dict[Any, list[Path]] = defaultdict(list)
+    for path, kind in kinds.items():
+        alone = alike[path.parent, kind] == 1
+        groups[kind, path.name if alone else path.parent.name if several else None, alone].append(path)
+    for group in groups.values():
+        sparse = [path for path in group if heads[path][1] < LABEL_BITS]
+        if len(sparse) >= MOSTLY * len(group):
+            values = [flat_values(path) for path in sparse[:: -(-len(sparse) // LOOKED_AT)]]
+            if min(values) > 0 and max(values) > 1:
+                labels.update(group)
+    return [path for path in files if path not in labels] or list(files)
 
 
 def possible_labels(folder: Path) -> list[Path]:

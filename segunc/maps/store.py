@@ -240,7 +240,7 @@ class MapsWriter:
             place = source.position(name)
         if place is None:
             given = f"{self.out} holds maps of frame {name}, which {source.path} does not hold"
-            remedy = "restore it, give another --out, or --overwrite"
+            remedy = "restore it (--all-images, where it looks like a label), give another --out, or --overwrite"
             raise InputError(given, "an input that still has every finished frame", remedy)
         return place if source.stamp(name) == record.get("stamp") else None
 

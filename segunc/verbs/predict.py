@@ -67,6 +67,7 @@ class PredictResult:
     inputs: tuple[InputResult, ...]  # those that came to their end
     notes: tuple[str, ...] = ()  # what a user should know
     failure: str = ""  # what went wrong meanwhile, in one line; empty where nothing did. What was finished is kept
+    left_out: tuple[str, ...] = ()  # what of the inputs was taken for labels, a line for each
 
     @property
     def frames(self) -> int:
@@ -91,12 +92,14 @@ class PredictResult:
 
 
 OnInput = Callable[[InputResult], None]
+OnNote = Callable[[str], None]
 
 
-def predict(options: PredictOptions, on_input: OnInput | None = None) -> PredictResult:
+def predict(options: PredictOptions, on_input: OnInput | None = None, on_note: OnNote | None = None) -> PredictResult:
     """Write the maps of every input, or continue a run that was killed.
 
-    ``on_input`` hears of each input as it ends; with ``engine="ray"`` the result tells.
+    ``on_input`` hears of each input as it ends; with ``engine="ray"`` the result tells. ``on_note`` hears of what is left out before the
+    work begins; the result holds it, too.
 
     Raises:
         InputError: what was given cannot be predicted.
@@ -111,8 +114,9 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     if options.engine == "ray":
         from segunc.verbs.cluster import predict_on_cluster
 
-        return predict_on_cluster(options)
+        return predict_on_cluster(options, on_note)
     with read_options(options).open() as job:
+        job.say_left_out(on_note)
         return _run(job, on_input)
 
 
@@ -124,6 +128,7 @@ class Request:
     out: Path
     inputs: tuple[Input, ...]
     selection: Selection
+    all_images: bool
     shard: Shard
     scores: tuple[str, ...]
     region: Region | None
@@ -142,7 +147,8 @@ class Request:
         runs = () if self.overwrite else (read_run(given.out) for given in self.inputs)
         # One number serves all inputs: that of the first that was begun.
         recorded = next((run.get("threads") for run in runs if run is not None), None)
-        sources = tuple(open_source(given.spec, out=given.out, selection=self.selection) for given in self.inputs)
+        opening = {"selection": self.selection, "all_images": self.all_images}
+        sources = tuple(open_source(given.spec, out=given.out, **opening) for given in self.inputs)
         model = load_model(self.model)
         by_means = self.asked.tiling is not None or self.smooth is not None
         scores = check_scores([*self.scores, NEEDED]) if by_means else self.scores
@@ -176,6 +182,7 @@ def read_options(options: PredictOptions) -> Request:
         out=Path(options.out),
         inputs=tuple(inputs),
         selection=selection,
+        all_images=options.all_images,
         shard=shard,
         scores=tuple(scores),
         region=region,
@@ -209,6 +216,16 @@ class Job:
     sources: tuple[FrameSource, ...]
     recorded_threads: int | None
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What of the inputs is left out."""
+        return tuple(source.note for source in self.sources if source.note)
+
+    def say_left_out(self, say: OnNote | None) -> None:
+        if say is not None:
+            for note in self.left_out:
+                say(note)
+
 
 def _run(job: Job, on_input: OnInput | None) -> PredictResult:
     results, failures, notes = [], [], dict[str, None]()
@@ -232,7 +249,7 @@ def _run(job: Job, on_input: OnInput | None) -> PredictResult:
     failure = failures[0] if failures else ""
     if failures and len(job.sources) > 1:
         failure = f"{len(failures)} of {len(job.sources)} inputs failed; {'; '.join(failures)}"
-    return PredictResult(job.request.out, tuple(results), tuple(notes), failure)
+    return PredictResult(job.request.out, tuple(results), tuple(notes), failure, job.left_out)
 
 
 def _result(job: Job, place: int, execution: Execution, done: Summary) -> InputResult:

@@ -143,3 +143,27 @@ def test_doctor_ends_with_1_where_no_label_fits(
     words = ("--size", "64x128", "--draws", 2, "--device", "cpu", "--dataset", "toy", "--root", data)
     assert run("doctor", "--model", finetuned.abnn, *words) == 1
     assert "none of 4 frames could be scored" in capsys.readouterr().err
+
+
+def test_predict_leaves_labels_out_says_so_and_goes_on_likewise(
+    finetuned: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames, out = tmp_path / "frames", tmp_path / "maps"
+    frames.mkdir()
+    for index, image in enumerate(sorted(finetuned.frames.rglob("*.png"))[:2]):
+        shutil.copy(image, frames / f"{index}.png")
+        assert cv2.imwrite(str(frames / f"{index}_mask.png"), np.repeat([0, 1], [60, 4])[:, None].repeat(128, 1))
+    words = ("--model", finetuned.abnn, "--input", frames, "--draws", 2, "--device", "cpu", "--out", out)
+    left_out = f"note: {frames}: 2 images; 2 others left out, which look like labels, e.g. 0_mask.png"
+    for finished in ("2 in", "0 in"):
+        assert run("predict", *words) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert [line.startswith(left_out) for line in said] == [True, *[False] * (len(said) - 1)]
+        assert f": {finished}" in said[1]
+    names = [json.loads(line)["name"] for line in (out / "frames.jsonl").read_text().splitlines()]
+    assert names == ["0", "1"]
+    assert run("predict", *words, "--all-images") == 0
+    assert len((out / "frames.jsonl").read_text().splitlines()) == 4
+    # Maps of images that are labels now are not thrown away without a word.
+    assert run("predict", *words) == 2
+    assert "restore it (--all-images, where it looks like a label)" in capsys.readouterr().err
