@@ -48,6 +48,12 @@ class ConsoleProgress:
             if time.monotonic() - self._printed_at >= self._interval:
                 self._print()
 
+    def say(self, line: str) -> None:
+        """A line of its own, above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(f"{self._label}: {line}" if self._label else line, file=self._stream, flush=True)
+
     def __enter__(self) -> Self:
         return self
 
@@ -69,8 +75,7 @@ class ConsoleProgress:
 
     def _print(self) -> None:
         if self._unprinted is not None:
-            label = f"{self._label}: " if self._label else ""
-            print(label + describe(self._unprinted), file=self._stream, flush=True)
+            self.say(describe(self._unprinted))
             self._unprinted, self._printed_at = None, time.monotonic()
 
 

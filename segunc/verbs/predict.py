@@ -135,6 +135,7 @@ class Request:
     thresholds: Mapping[str, float]
     overlay: str | None  # the score
     overwrite: bool
+    compact: bool
     sampling: SamplingOptions
     asked: Asked  # of chunks, groups and compilation, with the size and the tiles of the frames
     smooth: float | None
@@ -191,6 +192,7 @@ def read_options(options: PredictOptions) -> Request:
         thresholds=_component_thresholds(options.component_threshold, scores),
         overlay=shown if options.overlay else None,
         overwrite=options.overwrite,
+        compact=options.compact,
         sampling=options,
         asked=Asked(options.chunk, options.frames_at_once, options.compile, one_by_one, options.size, tiling),
         smooth=options.smooth,
@@ -303,6 +305,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
             draw_overlay=overlay,
             find_nearest=find,
             on_progress=show,
+            on_space=show.say,
             sequence=smoother,
         )
 
@@ -336,6 +339,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "store": "png",  # of earlier versions, which knew another one
         "redraw": request.redraw,
         **({"nearest": True} if request.nearest else {}),
+        **({"compact": True} if request.compact else {}),
         "precision": sampler.precision,
         "compiled": execution.compilation.compiled,
         "chunk": execution.chunk,

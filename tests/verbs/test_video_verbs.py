@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -139,3 +140,26 @@ def test_panels_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Pa
     succeed(*command, "--frames 000003 --format pdf --score entropy,epistemic")
     made = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.pdf"))
     assert made == ["overlay-entropy/000003.pdf", "overlay-epistemic/000003.pdf"]
+
+
+def test_compact_maps_go_through_every_verb(finetuned: Job, tmp_path: Path) -> None:
+    maps, out = tmp_path / "maps", tmp_path / "out"
+    scores = "--scores msp,entropy,epistemic,deterministic-energy"
+    command = ("predict --draws 2 --model", finetuned.abnn, "--input", finetuned.frames, FAST, scores, "--out")
+    succeed(*command, tmp_path / "full")
+    done = succeed(*command, maps, "--compact")
+    assert re.search(r"^maps take .* kB a frame, .* kB for all 4 frames; .* are free$", done.stderr, re.MULTILINE)
+    assert "written with compact = True (now None)" in refuse(*command, maps)
+    labels = ("--dataset toy --anomaly-labels", finetuned.masks)
+    for name, folder in (("full", tmp_path / "full"), ("compact", maps)):
+        succeed("evaluate --replicates 0 --maps", folder, *labels, "--out", tmp_path / f"{name}.json")
+    full, compact = (
+        json.loads((tmp_path / f"{name}.json").read_text())["scores"]["entropy"] for name in ("full", "compact")
+    )
+    assert compact["pooled"]["auroc"] == pytest.approx(full["pooled"]["auroc"], abs=0.05)
+    assert succeed("summary --maps", maps).stdout == succeed("summary --maps", tmp_path / "full").stdout
+    assert "4 pictures" in succeed("overlay --panel --maps", maps, "--out", out).stdout
+    succeed("review --maps", maps, "--out", tmp_path / "page", "--compare", tmp_path / "full")
+    succeed("export --score entropy --to fishyscapes --anomaly-only --maps", maps, "--out", tmp_path / "export")
+    first = np.load(min((tmp_path / "export").glob("*.npy")))
+    assert first.shape == (64, 128)
