@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self, TextIO
 
@@ -79,12 +79,26 @@ class ConsoleProgress:
             self._unprinted, self._printed_at = None, time.monotonic()
 
 
+@dataclass(frozen=True)
+class Counter:
+    """Shows how many of how many frames are done, as told in calls with both numbers, and lines between."""
+
+    show: ConsoleProgress
+    start: float
+
+    def __call__(self, done: int, total: int) -> None:
+        self.show(Progress(done, 0, 0, total, time.monotonic() - self.start))
+
+    def say(self, line: str) -> None:
+        """As :meth:`ConsoleProgress.say`."""
+        self.show.say(line)
+
+
 @contextlib.contextmanager
-def count_frames() -> Iterator[Callable[[int, int], None]]:
-    """Show how many of how many frames are done, as told in calls with both numbers."""
-    start = time.monotonic()
+def count_frames() -> Iterator[Counter]:
+    """A counter of frames on the console."""
     with ConsoleProgress() as show:
-        yield lambda done, total: show(Progress(done, 0, 0, total, time.monotonic() - start))
+        yield Counter(show, time.monotonic())
 
 
 def describe(progress: Progress) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, read_json, write_file, write_json
+from segunc.core.files import expected_space, inside, read_json, write_file, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import difference_hash
 from segunc.data.labels import LabelMap
@@ -28,6 +28,7 @@ from segunc.maps.statistics import SAME_LOOK, recorded_look
 from segunc.scores import first_shown
 
 ASSETS = "assets"
+_SMALLER = "free it, or write fewer frames or scores (--limit, --scores) without --exact"
 _VIDEOS = (f"{OVERLAY}.webm", f"{OVERLAY}.mp4")
 
 
@@ -48,6 +49,7 @@ def write_review(
     apart: float = 5.0,
     fps: float | None = None,
     on_frame: Callable[[int, int], None] | None = None,
+    on_space: Callable[[str], None] | None = None,
 ) -> Path:
     """Write the review page of a maps folder and give the path of its ``index.html``; what cannot be shown is said there.
 
@@ -65,8 +67,9 @@ def write_review(
         apart: seconds between two moments; the gallery shows one frame of each, see :class:`segunc.maps.statistics.Neighbours`.
         fps: frames a second of images that are a video, in the order of their names.
         on_frame: called after each frame with the number of frames done and their total.
+        on_space: called after the first one with a line on the bytes that all take.
 
-    InputError: no maps, an unknown score, no compared map of any frame, no such images, a damaged metrics file, or an output folder that
+    InputError: no maps, an unknown score, a page that the disk has no room for, no compared map of any frame, no such images, a damaged metrics file, or an output folder that
     holds something else. PartialFailure: no label of any frame. ``review.json`` lists notices and the problems of frames.
     """
     reader = inputs.open_maps(maps, several=True)
@@ -108,6 +111,10 @@ def write_review(
             row.problems.append(error)
         row.look = recorded_look(reader.records.get(name, {})) or (0 if image is None else difference_hash(image))
         writer.write(row, image)
+        if done == 1:
+            line = expected_space(out, "files of the page", writer.size(row), len(rows), len(rows) - 1, _SMALLER)
+            if on_space is not None:
+                on_space(line)
         if on_frame is not None:
             on_frame(done, len(rows))
     without = sum(files.IMAGE not in row.contents for row in rows)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, inside, write_file
+from segunc.core.files import PARTIAL_SUFFIX, expected_space, inside, write_file
 from segunc.core.locks import START_SECONDS
 from segunc.frames.sources import FrameSource
 from segunc.maps.manifest import Manifest
@@ -44,24 +43,12 @@ def holds_maps(out: Path, record: Record) -> bool:
     return all(path.is_file() and path.stat().st_size > 0 for path in paths)
 
 
-def expected_space(out: Path, record: Record, frames: int | None, coming: int | None, *, compact: bool) -> str:
-    """One line on the bytes that the maps of a run take, told by what the files of one of its frames did take: a frame's, those
-    of all ``frames`` and what is free; None is an unknown number. InputError where the frames still ``coming`` do not fit."""
-    each, free = sum(inside(out, file).stat().st_size for file in record["files"].values()), shutil.disk_usage(out).free
-    if coming is not None and coming * each > free:
-        given = f"the maps of {coming} more frames take {_bytes(coming * each)} ({_bytes(each)} a frame), and {_bytes(free)} are free"
-        smaller = "fewer --maps" if compact else "--compact or fewer --maps"
-        remedy = f"free it and run the same command again, or begin anew (--overwrite) with {smaller}"
-        raise InputError(f"{given} for {out}", f"{_bytes(coming * each)} of free space", remedy)
-    of_all = "" if frames is None else f", {_bytes(frames * each)} for all {frames} frames"
-    return f"maps take {_bytes(each)} a frame{of_all}; {_bytes(free)} are free"
-
-
-def _bytes(count: int) -> str:
-    """In the largest unit that leaves a number from 1 on, of powers of 1000."""
-    units = ("bytes", "kB", "MB", "GB", "TB")
-    step = min((len(str(count)) - 1) // 3, len(units) - 1)
-    return f"{count / 1000**step:.3g} {units[step]}"
+def expected_of_maps(out: Path, record: Record, frames: int | None, coming: int | None, *, compact: bool) -> str:
+    """:func:`segunc.core.files.expected_space` of the maps of a run, told by what the files of one of its frames took."""
+    each = sum(inside(out, file).stat().st_size for file in record["files"].values())
+    smaller = "fewer --maps" if compact else "--compact or fewer --maps"
+    remedy = f"free it and run the same command again, or begin anew (--overwrite) with {smaller}"
+    return expected_space(out, "maps", each, frames, coming, remedy)
 
 
 def refuse_foreign(out: Path) -> None:

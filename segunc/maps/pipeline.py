@@ -20,7 +20,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import Progress
 from segunc.data.images import Image, difference_hash
 from segunc.frames.sources import Frame, FrameSource
-from segunc.maps.folder import expected_space
+from segunc.maps.folder import expected_of_maps
 from segunc.maps.nearest import NearestPlaces
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
@@ -256,7 +256,7 @@ class _Run:
         total, shard, compact = self._total(), self.writer.shard, bool(self.writer.manifest["run"].get("compact"))
         coming = None if total is None else max(0, shard.share(total, self.group) - self.writer.finished)
         try:
-            line = expected_space(self.writer.out, record, total, coming, compact=compact)
+            line = expected_of_maps(self.writer.out, record, total, coming, compact=compact)
         except InputError as error:
             self.errors.append(error)
         else:

@@ -213,6 +213,7 @@ def review(options: ReviewOptions) -> ReviewResult:
             apart=options.apart,
             fps=options.fps,
             on_frame=show,
+            on_space=show.say,
         )
     record = page_of(Path(options.out)) or {}
     failure, problems = "", record.get("problems", {})

@@ -117,6 +117,23 @@ def test_a_page_carries_condensed_maps_of_the_first_scores_unless_asked(scene: S
     assert condense_label(np.arange(12, dtype=np.uint8).reshape(3, 4), 2).shape == (2, 2)
 
 
+def test_a_page_says_what_it_takes_and_is_refused_where_it_does_not_fit(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    write_review(scene.maps, tmp_path / "review", on_space=said.append)
+    assert re.fullmatch(r"files of the page take [\d.]+ kB a frame, [\d.]+ kB for all 6 frames; .* are free", said[0])
+    little = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: little)
+    with pytest.raises(
+        InputError, match=r"the files of the page of 5 more frames take .* and 1 kB are free .*--limit, --scores"
+    ):
+        write_review(scene.maps, tmp_path / "full")
+    assert not (tmp_path / "full/index.html").exists()
+    monkeypatch.undo()
+    assert write_review(scene.maps, tmp_path / "full").exists()
+
+
 def test_metrics_are_tables_with_reasons(scene: Scene, tmp_path: Path) -> None:
     metrics: dict[str, Any] = {
         "scores": {"entropy": {"pooled": {"auroc": 0.98765, "aupr": None, "fpr95": 0.5}, "smiyc": {"auroc": 0.25}}},
