@@ -279,7 +279,7 @@ def _prepare(out: Path, reader: MapsReader, head: dict[str, Any]) -> None:
         # The pictures of the page would be taken for maps the next time.
         raise InputError(f"output {out} lies inside {reader.folder}", "a folder outside it", "give another --out")
     ours = page_of(out) is not None
-    if out.is_dir() and any(out.iterdir()) and not ours and not (out / "index.html").exists():
+    if out.is_dir() and any(out.iterdir()) and not ours:
         raise InputError(f"output {out} holds other files", "an empty or new folder", "give another --out")
     out.mkdir(parents=True, exist_ok=True)
     (out / "index.html").unlink(missing_ok=True)

@@ -316,7 +316,7 @@ def test_only_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:
     assert not stale.exists()
     assert json.loads((out / "review.json").read_text())["status"] == "finished"
     (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.tex").write_text("dear")
+    (tmp_path / "thesis" / "index.html").write_text("dear")
     for maps, to, message in (
         (scene.maps, tmp_path / "thesis", "holds other files"),
         (scene.maps, scene.maps, "is the maps folder"),
