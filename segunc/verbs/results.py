@@ -161,6 +161,9 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             frames=options.frames,
             suffix=options.format,
             ranges=options.ranges,
+            flags=options.flag,
+            captions=not options.no_caption,
+            theme=options.theme,
             images=options.images,
             anomaly_labels=_path(options.anomaly_labels),
             anomaly_encoding=encoding_of_masks(entry),
@@ -241,6 +244,7 @@ class SummaryResult:
     label_statistic: str  # SCORE.mean
     notes: tuple[str, ...] = ()  # what a user should know
     path: Path | None = None  # of the table
+    failure: str = ""  # which frames have no maps, in one line; empty where all have
 
 
 def summary(options: SummaryOptions) -> SummaryResult:
@@ -262,11 +266,17 @@ def summary(options: SummaryOptions) -> SummaryResult:
         if manifest.get("run", {}).get("smooth") is not None:
             also = "its epistemic also holds how much successive frames disagree"
             notes.append(f"{folder} is smoothed along the video; {also}")
-        if manifest.get("failed"):
-            notes.append(f"{len(manifest['failed'])} frames of {folder} failed and are in no list")
+    lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
+    failure = ""
+    if lost:
+        folder, first = lost[0]
+        which = f"first {first['name']} of {folder} ({first['reason']})"
+        failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
     score = present_name(options.score or first_shown(sorted(shared) or ["entropy"]))
-    label_score = present_name(options.label_score)
+    label_score = present_name(options.label_score or ("epistemic" if "epistemic" in shared else score))
+    if not options.label_score and label_score != "epistemic":
+        notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
     moments = worst_moments(folders, score, options.statistic, count=options.top, apart=options.apart)
     label = worst_moments(folders, label_score, "mean", count=options.top, apart=options.apart)
     if not moments:
@@ -276,4 +286,4 @@ def summary(options: SummaryOptions) -> SummaryResult:
     out = _path(options.out)
     if out is not None:
         write_moments(out, {"moments": (by, moments), "label": (label_by, label)})
-    return SummaryResult(tuple(moments), by, tuple(label), label_by, tuple(notes), out)
+    return SummaryResult(tuple(moments), by, tuple(label), label_by, tuple(notes), out, failure)
