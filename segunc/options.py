@@ -371,6 +371,7 @@ class PredictOptions(SamplingOptions):
     overlay_score: str | None = option(
         "the score that overlays show (default: anomaly where it is written, else entropy)", None, metavar="SCORE"
     )
+    no_caption: bool = option("overlays without the frame's name and, of a video, its moment", False)
     scores: Sequence[str] | None = listed(
         "scores to write (default: those that need no statistics, and anomaly if fitted)", flags=("--scores", "--maps")
     )
@@ -556,7 +557,9 @@ class SummaryOptions(DeviceOptions):
     statistic: Literal["mean", "p99", "max", "component"] = option(
         "of each frame: mean, 99th percentile, maximum or largest component above the threshold (default mean)", "mean"
     )
-    label_score: str = option("score whose mean ranks frames (default epistemic)", "epistemic")
+    label_score: str | None = option(
+        "score whose mean ranks frames (default epistemic if there, else that of the worst moments)", None
+    )
     top: int = option("moments and frames to list (default 10)", 10, metavar="N")
     apart: float = option("between two moments of a video (default 5)", 5.0, metavar="SECONDS")
     fps: float | None = option(
@@ -588,8 +591,18 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         metavar="A=LOW:HIGH,B=LOW:HIGH",
         type=score_ranges,
     )
+    flag: Mapping[str, float] = option(
+        "values from which on pixels of a score are outlined, and named as flagged",
+        {},
+        metavar="A=X,B=Y",
+        type=thresholds,
+    )
+    no_caption: bool = option("leave out the frame's name and, of a video, its moment", False)
+    theme: Literal["dark", "light"] = option(
+        "of captions and legends: dark for screens (default), light for print", "dark"
+    )
     format: Literal["png", "jpg", "pdf"] = option(
-        "png and pdf are lossless, pdf is 300 dots an inch (default png)", "png"
+        "png and pdf are lossless, pdf is 300 dots an inch with text and legends as such (default png)", "png"
     )
     video: bool = option(
         "also a video of the pictures: MP4 (H.264) where PyAV is installed (extra 'video'), else WebM (VP8)", False

@@ -129,9 +129,10 @@ def summary(options: opts.SummaryOptions) -> None:
     result = segunc.summary(options)
     _notes(result.notes)
     apart = f", {result.apart}" if result.apart else ""
+    bald = " (BALD)" if result.label_statistic == "epistemic.mean" else ""
     for title, moments in (
         (f"worst moments by {result.statistic}{apart}", result.moments),
-        (f"frames to label first by {result.label_statistic} (BALD){apart}", result.label),
+        (f"frames to label first by {result.label_statistic}{bald}{apart}", result.label),
     ):
         print(title)
         for rank, moment in enumerate(moments, start=1):
@@ -141,6 +142,7 @@ def summary(options: opts.SummaryOptions) -> None:
             print(f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}")
     if result.path is not None:
         print(f"wrote {options.out}")
+    _raise(result.failure)
 
 
 def overlay(options: opts.OverlayOptions) -> None:

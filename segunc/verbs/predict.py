@@ -136,6 +136,7 @@ class Request:
     overlay: str | None  # the score
     overwrite: bool
     compact: bool
+    captions: bool  # on overlays
     sampling: SamplingOptions
     asked: Asked  # of chunks, groups and compilation, with the size and the tiles of the frames
     smooth: float | None
@@ -193,6 +194,7 @@ def read_options(options: PredictOptions) -> Request:
         overlay=shown if options.overlay else None,
         overwrite=options.overwrite,
         compact=options.compact,
+        captions=not options.no_caption,
         sampling=options,
         asked=Asked(options.chunk, options.frames_at_once, options.compile, one_by_one, options.size, tiling),
         smooth=options.smooth,
@@ -278,7 +280,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
         chunk=execution.chunk, group=execution.group, compiled=execution.compilation.compiled
     )
     manifest = run_manifest(job, place, execution)
-    overlay = overlay_drawer(request.overlay, manifest) if request.overlay else None
+    overlay = overlay_drawer(request.overlay, manifest, request.captions) if request.overlay else None
     find = nearest_finder(job) if request.nearest else None
     smoother = None
     if request.smooth is not None:
@@ -340,6 +342,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "redraw": request.redraw,
         **({"nearest": True} if request.nearest else {}),
         **({"compact": True} if request.compact else {}),
+        **({"captions": False} if request.overlay and not request.captions else {}),
         "precision": sampler.precision,
         "compiled": execution.compilation.compiled,
         "chunk": execution.chunk,
@@ -370,10 +373,10 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     ) | {"compilation": execution.compilation.reason}
 
 
-def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
+def overlay_drawer(score: str, manifest: dict[str, Any], captions: bool = True) -> DrawOverlay:
     """Draws the overlay of a frame, of a score that is written and has a fixed range."""
     from segunc.gallery.colormap import display_range
-    from segunc.gallery.overlay import Legend, draw_overlay
+    from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
 
     if score not in manifest["maps"]:
         raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --scores")
@@ -384,7 +387,8 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
 
     def draw(frame: Frame, maps: Maps) -> Image:
         assert frame.image is not None
-        return draw_overlay(frame.image, np.asarray(maps[score]), legend)
+        caption = frame_caption(frame.name, frame.time) if captions else ""
+        return draw_overlay(frame.image, np.asarray(maps[score]), legend, caption=caption).picture()
 
     return draw
 

@@ -160,6 +160,9 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             frames=options.frames,
             suffix=options.format,
             ranges=options.ranges,
+            flags=options.flag,
+            captions=not options.no_caption,
+            theme=options.theme,
             images=options.images,
             **label_arguments(options, entry),
             on_frame=show,
@@ -253,6 +256,7 @@ class SummaryResult:
     apart: str  # how two of one list differ, in words
     notes: tuple[str, ...] = ()  # what a user should know
     path: Path | None = None  # of the table
+    failure: str = ""  # which frames have no maps, in one line; empty where all have
 
 
 def summary(options: SummaryOptions) -> SummaryResult:
@@ -274,11 +278,17 @@ def summary(options: SummaryOptions) -> SummaryResult:
         if manifest.get("run", {}).get("smooth") is not None:
             also = "its epistemic also holds how much successive frames disagree"
             notes.append(f"{folder} is smoothed along the video; {also}")
-        if manifest.get("failed"):
-            notes.append(f"{len(manifest['failed'])} frames of {folder} failed and are in no list")
+    lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
+    failure = ""
+    if lost:
+        folder, first = lost[0]
+        which = f"first {first['name']} of {folder} ({first['reason']})"
+        failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
     score = present_name(options.score or first_shown(sorted(shared) or ["entropy"]))
-    label_score = present_name(options.label_score)
+    label_score = present_name(options.label_score or ("epistemic" if "epistemic" in shared else score))
+    if not options.label_score and label_score != "epistemic":
+        notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
     how: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
     moments = worst_moments(folders, score, options.statistic, **how)
     label = worst_moments(folders, label_score, "mean", **how)
@@ -297,4 +307,4 @@ def summary(options: SummaryOptions) -> SummaryResult:
         "no two that look alike": any(m.time is None and m.look for m in moments),
     }
     said = ", ".join(word for word, holds in words.items() if holds)
-    return SummaryResult(tuple(moments), by, tuple(label), label_by, said, tuple(notes), out)
+    return SummaryResult(tuple(moments), by, tuple(label), label_by, said, tuple(notes), out, failure)
