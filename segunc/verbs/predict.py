@@ -147,7 +147,7 @@ class Request:
         runs = () if self.overwrite else (read_run(given.out) for given in self.inputs)
         # One number serves all inputs: that of the first that was begun.
         recorded = next((run.get("threads") for run in runs if run is not None), None)
-        opening = {"selection": self.selection, "all_images": self.all_images}
+        opening: dict[str, Any] = {"selection": self.selection, "all_images": self.all_images}
         sources = tuple(open_source(given.spec, out=given.out, **opening) for given in self.inputs)
         model = load_model(self.model)
         by_means = self.asked.tiling is not None or self.smooth is not None
