@@ -336,7 +336,8 @@ class FinetuneOptions(DeviceOptions, LabelOptions, LoggerOptions):
         nargs="+",
     )
     config: PathLike | None = option(
-        "see configs/; any key can be overruled as --key.subkey VALUE; ensemble takes none, tta needs none",
+        "see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes none; none, and no data, is needed for tta and for abnn "
+        "with --abnn.epochs 0 --abnn.alpha 0.1 (its statistics frozen)",
         None,
         metavar="YAML",
     )

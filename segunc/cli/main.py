@@ -86,6 +86,7 @@ VERBS = {
 }
 """Verb -> what it does, and an example, or several in lines of two blanks."""
 FUNCTIONS = {"import": "import_network"}  # verb -> its function, where Python's grammar has taken its name
+TRAINING = ("train", "finetune")  # verbs with a configuration
 LONGEST_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
 
 
@@ -93,6 +94,20 @@ def options_of(verb: str) -> type:
     """The dataclass of a verb's options."""
     found: type = getattr(options, f"{verb.capitalize()}Options")
     return found
+
+
+class ConfigurationHelp(argparse.Action):
+    """The help of a verb, and then the keys of its configuration: of the method that is named before ``--help``, or of the usual one."""
+
+    def __init__(self, option_strings: Sequence[str], **more: Any) -> None:
+        super().__init__(option_strings, **{**more, "nargs": 0})
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> NoReturn:
+        from segunc.verbs.training import keys_help
+
+        parser.print_help()
+        print(f"\n{keys_help(getattr(namespace, 'method', None))}")
+        parser.exit()
 
 
 def build_parser() -> Parser:
@@ -107,7 +122,11 @@ def build_parser() -> Parser:
             description=help[0].upper() + help[1:] + ".",
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=verb not in TRAINING,
         )
+        if verb in TRAINING:
+            shown = "show this help message, with the keys of the configuration, and exit"
+            own.add_argument("-h", "--help", action=ConfigurationHelp, help=shown)
         own.add_argument("--debug", action="store_true", help="show a traceback when something fails")
         add_options(own, options_of(verb))
     return parser
@@ -125,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.verb is None:
         parser.error(f"no verb is given; choose one of {', '.join(VERBS)}")
     # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know all their options.
-    training = arguments.verb in ("train", "finetune")
+    training = arguments.verb in TRAINING
     if rest and not training:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
