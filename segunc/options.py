@@ -161,6 +161,21 @@ def frame_groups(text: str) -> str | dict[str, str]:
     return named_pairs(text, "frame,group", "FRAME,GROUP") if text.endswith(".csv") else text
 
 
+GROUPS = {
+    "input": "source weights trust base config method model maps results input images image all_images frames every start end "
+    "shard mask names metrics verdicts compare",
+    "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
+    "the network and what it sees": "classes mean std arguments size smooth tile overlap",
+    "draws": "draws seed seeds alpha scheme scope redraw",
+    "scores": "scores score overlay_score component_threshold nearest statistic label_score top apart keys baseline "
+    "leaderboard track",
+    "what is measured": "protocols components component_mode by sizes groups flag flag_region replicates resample",
+    "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
+    "output": "out to panel overlay ranges format video fps anomaly_only limit plots logger overwrite",
+}
+"""Titles under which every verb's help shows its options, by the names of their fields."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions:
     """Where a verb computes."""

@@ -87,6 +87,8 @@ VERBS = {
 """Verb -> what it does, and an example, or several in lines of two blanks."""
 FUNCTIONS = {"import": "import_network"}  # verb -> its function, where Python's grammar has taken its name
 TRAINING = ("train", "finetune")  # verbs with a configuration
+RESUMED = ("demo", *TRAINING, "predict")
+INTERRUPTED = 128 + 2  # as shells say it of a command that SIGINT ended
 LONGEST_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
 
 
@@ -133,7 +135,7 @@ def build_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept) or 2 (bad input)."""
+    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept), 2 (bad input) or 130 (Ctrl-C)."""
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
     if arguments.version:
@@ -169,8 +171,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PartialFailure as error:
         return _fail(arguments, error, 1)
     except KeyboardInterrupt:
-        print("segunc: interrupted; the same command continues where it stopped", file=sys.stderr)
-        return 1
+        goes_on = "goes on from there" if arguments.verb in RESUMED else "begins again"
+        said = f"interrupted; what is finished is kept, and the same command {goes_on}"
+        print(f"segunc {arguments.verb}: {said}", file=sys.stderr)
+        return INTERRUPTED
     except Exception as error:
         return _fail(arguments, error, 1, f"{type(error).__name__}: {error}", " (--debug shows where)")
     return 0

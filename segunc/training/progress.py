@@ -164,6 +164,9 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
         raise PartialFailure(
             f"stopped at step {trainer.global_step}: {text}; the same command continues from the last finished epoch"
         ) from error
+    except SystemExit:  # how Lightning ends a process that was interrupted
+        if not trainer.interrupted:
+            raise
     if trainer.interrupted:
         raise KeyboardInterrupt
 

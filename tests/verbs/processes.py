@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -64,6 +65,12 @@ class Command:
         if self.process.exitcode is None:
             raise AssertionError(f"the command hangs; standard error so far: {self.kill().stderr}")
         return self._finish()
+
+    def interrupt(self) -> Finished:
+        """SIGINT, as Ctrl-C sends it."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGINT)
+        return self.wait()
 
     def kill(self) -> Finished:
         """SIGKILL, which nothing can catch."""
