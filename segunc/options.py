@@ -171,7 +171,7 @@ GROUPS = {
     "leaderboard track",
     "what is measured": "protocols components component_mode by sizes groups flag flag_region replicates resample",
     "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
-    "output": "out to panel overlay ranges format video fps anomaly_only limit plots logger overwrite",
+    "output": "out to compact exact panel overlay ranges format theme no_caption video fps anomaly_only limit plots logger overwrite",
 }
 """Titles under which every verb's help shows its options, by the names of their fields."""
 
