@@ -161,6 +161,21 @@ def frame_groups(text: str) -> str | dict[str, str]:
     return named_pairs(text, "frame,group", "FRAME,GROUP") if text.endswith(".csv") else text
 
 
+GROUPS = {
+    "input": "source weights trust base config method model maps results input images image all_images frames every start end "
+    "shard mask names metrics verdicts compare",
+    "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
+    "the network and what it sees": "classes mean std arguments size smooth tile overlap",
+    "draws": "draws seed seeds alpha scheme scope redraw",
+    "scores": "scores score overlay_score component_threshold nearest statistic label_score top apart keys baseline "
+    "leaderboard track",
+    "what is measured": "protocols components component_mode by sizes groups flag flag_region replicates resample",
+    "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
+    "output": "out to compact exact panel overlay ranges format theme no_caption video fps anomaly_only limit plots logger overwrite",
+}
+"""Titles under which every verb's help shows its options, by the names of their fields."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions:
     """Where a verb computes."""
@@ -199,6 +214,36 @@ class MappedLabelOptions(LabelOptions):
         {},
         metavar="A=B,C=D|CSV",
         type=class_pairs,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruthOptions:
+    """The labels of frames whose maps lie on disk: folders of them, or those of a data set."""
+
+    anomaly_labels: PathLike | None = option(
+        "anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255 ignored, or as --dataset has them",
+        None,
+        metavar="DIR",
+    )
+    dataset: str | None = option(
+        "data set: what the values of its labels mean, and with --root its frames", None, metavar="NAME"
+    )
+    root: PathLike | None = option("where the data set lies; with --maps instead of label folders", None, metavar="DIR")
+    split: str = option(
+        "of the data set (default test); selection: the frames that hyper-parameters are selected on", "test"
+    )
+    anomaly_class: Sequence[str] = listed(
+        "classes of the data set that the network was not trained on: anomalies (may be repeated)", [], action="extend"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassTruthOptions(TruthOptions, LabelOptions):
+    """The same with class labels."""
+
+    labels: PathLike | None = option(
+        "class labels of the frames in --maps (needs --dataset or --label-map)", None, metavar="DIR"
     )
 
 
@@ -306,7 +351,8 @@ class FinetuneOptions(DeviceOptions, LabelOptions, LoggerOptions):
         nargs="+",
     )
     config: PathLike | None = option(
-        "see configs/; any key can be overruled as --key.subkey VALUE; ensemble takes none, tta needs none",
+        "see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes none; none, and no data, is needed for tta and for abnn "
+        "with --abnn.epochs 0 --abnn.alpha 0.1 (its statistics frozen)",
         None,
         metavar="YAML",
     )
@@ -332,10 +378,16 @@ class PredictOptions(SamplingOptions):
         nargs="+",
     )
     out: PathLike = option("the maps folder; the same command continues a killed run", metavar="DIR")
+    compact: bool = option(
+        "maps of half the frame's height and width, scores in 0..1 as 8-bit codes: about a tenth of the bytes; every verb reads them "
+        "at the frame's size",
+        False,
+    )
     overlay: bool = option("also write overlays, and a video of them for a video", False)
     overlay_score: str | None = option(
         "the score that overlays show (default: anomaly where it is written, else entropy)", None, metavar="SCORE"
     )
+    no_caption: bool = option("overlays without the frame's name and, of a video, its moment", False)
     scores: Sequence[str] | None = listed(
         "scores to write (default: those that need no statistics, and anomaly if fitted)", flags=("--scores", "--maps")
     )
@@ -396,11 +448,12 @@ class PredictOptions(SamplingOptions):
     ray_address: str | None = option(
         "a running cluster: auto, or HOST:PORT (default: start one on this machine)", None, metavar="ADDRESS"
     )
+    all_images: bool = option("take every image of a folder as a frame, those that look like labels, too", False)
     overwrite: bool = option("start the maps folder anew", False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
+class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions, LoggerOptions):
     """Metrics from maps on disk, or from a model in one pass."""
 
     maps: PathLike | None = option(
@@ -409,25 +462,18 @@ class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
     model: PathLike | None = option(
         "a model folder: predict and score in one pass, write only the result", None, metavar="DIR", exclusive=True
     )
+    verdicts: Sequence[PathLike] | None = option(
+        "reviewers' verdicts on --maps, exported by their pages (.json or .csv), in place of labels: how many alarms are true, "
+        "what was missed",
+        None,
+        metavar="FILE",
+        nargs="+",
+    )
     out: PathLike = option("the result", metavar="JSON")
-    labels: PathLike | None = option("class labels of the frames in --maps", None, metavar="DIR")
-    anomaly_labels: PathLike | None = option(
-        "anomaly masks of the frames in --maps: 0 normal, 1 anomaly, 255 ignored", None, metavar="DIR"
-    )
-    dataset: str | None = option(
-        "data set; with --maps its label encodings, with --model its frames too", None, metavar="NAME"
-    )
-    root: PathLike | None = option("where the data set lies; with --maps instead of label folders", None, metavar="DIR")
-    split: str = option(
-        "of the data set (default test); selection: the frames that hyper-parameters are selected on", "test"
-    )
     frames: str | None = option(
         "only the split's frames whose names match this regular expression", None, metavar="PATTERN"
     )
     every: int = option("of these, every N-th (default 1)", 1, metavar="N")
-    anomaly_class: Sequence[str] = listed(
-        "classes of the data set that the network was not trained on: anomalies (may be repeated)", [], action="extend"
-    )
     scores: Sequence[str] | None = listed(
         "scores to evaluate (default: all maps; with --model those that predict writes by default)"
     )
@@ -484,17 +530,28 @@ class EvaluateOptions(SamplingOptions, MappedLabelOptions, LoggerOptions):
 
 
 @dataclass(frozen=True)
-class ReviewOptions(DeviceOptions, LabelOptions):
+class ReviewOptions(DeviceOptions, ClassTruthOptions):
     """A page on which people look at the maps and judge them; reads their verdicts back."""
 
-    maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
-    labels: PathLike | None = option("class labels, for ground truth and errors (needs --dataset)", None, metavar="DIR")
-    anomaly_labels: PathLike | None = option("anomaly masks to outline", None, metavar="DIR")
-    dataset: str | None = option("data set whose label values the labels and masks have", None, metavar="NAME")
+    maps: PathLike = option(
+        "a maps folder, of segunc or any other tool, or the folder of several of one model", metavar="DIR"
+    )
     compare: PathLike | None = option("maps of a second model on the same frames", None, metavar="DIR")
     images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
     metrics: PathLike | None = option("a result of evaluate to show", None, metavar="JSON")
-    scores: Sequence[str] | None = listed("scores that the page carries (default: all)")
+    scores: Sequence[str] | None = listed(
+        "scores that the page carries, or all (default: the first of anomaly and entropy, entropy and epistemic)"
+    )
+    exact: bool = option(
+        "carry the maps whole, with the exact value of each pixel (default: at most 960 pixels wide, in 255 steps)",
+        False,
+    )
+    apart: float = option(
+        "between two moments, of which the gallery shows one each (default 5)", 5.0, metavar="SECONDS"
+    )
+    fps: float | None = option(
+        "frames a second of images that are a video, in their order; else pictures that look alike are one moment", None
+    )
     limit: int | None = option("carry only the N frames of the highest mean anomaly, else entropy", None, metavar="N")
     verdicts: Sequence[PathLike] | None = option(
         "check, merge and count verdicts that pages exported (.json or .csv), with the agreement of the reviewers; with "
@@ -516,14 +573,19 @@ class SummaryOptions(DeviceOptions):
     statistic: Literal["mean", "p99", "max", "component"] = option(
         "of each frame: mean, 99th percentile, maximum or largest component above the threshold (default mean)", "mean"
     )
-    label_score: str = option("score whose mean ranks frames (default epistemic)", "epistemic")
+    label_score: str | None = option(
+        "score whose mean ranks frames (default epistemic if there, else that of the worst moments)", None
+    )
     top: int = option("moments and frames to list (default 10)", 10, metavar="N")
     apart: float = option("between two moments of a video (default 5)", 5.0, metavar="SECONDS")
+    fps: float | None = option(
+        "frames a second of images that are a video, in their order; else pictures that look alike are one moment", None
+    )
     out: PathLike | None = option("also write both lists as a table", None, metavar="CSV")
 
 
 @dataclass(frozen=True)
-class OverlayOptions(DeviceOptions):
+class OverlayOptions(DeviceOptions, TruthOptions):
     """Pictures and videos of maps on disk, for print."""
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
@@ -538,8 +600,6 @@ class OverlayOptions(DeviceOptions):
     )
     frames: Sequence[str] | None = listed("names or patterns of frames, e.g. 000120,night/* (default: all)")
     images: str | None = option("the source images, where they are no longer at their place", None, metavar="PATH")
-    anomaly_labels: PathLike | None = option("anomaly masks to outline", None, metavar="DIR")
-    dataset: str | None = option("data set whose anomaly encoding the masks have", None, metavar="NAME")
     ranges: Mapping[str, tuple[float, float]] = option(
         "ranges of the colours (default: fixed for scores in 0..1, of the whole set for unbounded ones)",
         {},
@@ -547,8 +607,18 @@ class OverlayOptions(DeviceOptions):
         metavar="A=LOW:HIGH,B=LOW:HIGH",
         type=score_ranges,
     )
+    flag: Mapping[str, float] = option(
+        "values from which on pixels of a score are outlined, and named as flagged",
+        {},
+        metavar="A=X,B=Y",
+        type=thresholds,
+    )
+    no_caption: bool = option("leave out the frame's name and, of a video, its moment", False)
+    theme: Literal["dark", "light"] = option(
+        "of captions and legends: dark for screens (default), light for print", "dark"
+    )
     format: Literal["png", "jpg", "pdf"] = option(
-        "png and pdf are lossless, pdf is 300 dots an inch (default png)", "png"
+        "png and pdf are lossless, pdf is 300 dots an inch with text and legends as such (default png)", "png"
     )
     video: bool = option(
         "also a video of the pictures: MP4 (H.264) where PyAV is installed (extra 'video'), else WebM (VP8)", False
@@ -557,7 +627,7 @@ class OverlayOptions(DeviceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(DeviceOptions, LabelOptions):
+class ExportOptions(DeviceOptions, ClassTruthOptions):
     """Score maps in the files of a public benchmark, or all maps for a viewer."""
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
@@ -578,13 +648,6 @@ class ExportOptions(DeviceOptions, LabelOptions):
     )
     images: str | None = option(
         "the source images for a viewer, where they are no longer at their place", None, metavar="PATH"
-    )
-    labels: PathLike | None = option("fiftyone: class labels, as ground truth (needs --dataset)", None, metavar="DIR")
-    anomaly_labels: PathLike | None = option("fiftyone: anomaly masks, as ground truth", None, metavar="DIR")
-    root: PathLike | None = option("fiftyone: where the data set lies, instead of label folders", None, metavar="DIR")
-    split: str = option("of the data set in --root (default test)", "test")
-    anomaly_class: Sequence[str] = listed(
-        "classes of the data set that are anomalies (may be repeated)", [], action="extend"
     )
     out: PathLike = option(
         "output folder, or the .rrd file; the same command after a kill loses nothing", metavar="PATH"

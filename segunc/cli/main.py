@@ -86,6 +86,9 @@ VERBS = {
 }
 """Verb -> what it does, and an example, or several in lines of two blanks."""
 FUNCTIONS = {"import": "import_network"}  # verb -> its function, where Python's grammar has taken its name
+TRAINING = ("train", "finetune")  # verbs with a configuration
+RESUMED = ("demo", *TRAINING, "predict")
+INTERRUPTED = 128 + 2  # as shells say it of a command that SIGINT ended
 LONGEST_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
 
 
@@ -93,6 +96,20 @@ def options_of(verb: str) -> type:
     """The dataclass of a verb's options."""
     found: type = getattr(options, f"{verb.capitalize()}Options")
     return found
+
+
+class ConfigurationHelp(argparse.Action):
+    """The help of a verb, and then the keys of its configuration: of the method that is named before ``--help``, or of the usual one."""
+
+    def __init__(self, option_strings: Sequence[str], **more: Any) -> None:
+        super().__init__(option_strings, **{**more, "nargs": 0})
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: Any) -> NoReturn:
+        from segunc.verbs.training import keys_help
+
+        parser.print_help()
+        print(f"\n{keys_help(getattr(namespace, 'method', None))}")
+        parser.exit()
 
 
 def build_parser() -> Parser:
@@ -107,14 +124,18 @@ def build_parser() -> Parser:
             description=help[0].upper() + help[1:] + ".",
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=verb not in TRAINING,
         )
+        if verb in TRAINING:
+            shown = "show this help message, with the keys of the configuration, and exit"
+            own.add_argument("-h", "--help", action=ConfigurationHelp, help=shown)
         own.add_argument("--debug", action="store_true", help="show a traceback when something fails")
         add_options(own, options_of(verb))
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept) or 2 (bad input)."""
+    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept), 2 (bad input) or 130 (Ctrl-C)."""
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
     if arguments.version:
@@ -125,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.verb is None:
         parser.error(f"no verb is given; choose one of {', '.join(VERBS)}")
     # Training verbs hand further --key.subkey VALUE pairs to their configuration; the others know all their options.
-    training = arguments.verb in ("train", "finetune")
+    training = arguments.verb in TRAINING
     if rest and not training:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
     asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
@@ -150,8 +171,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PartialFailure as error:
         return _fail(arguments, error, 1)
     except KeyboardInterrupt:
-        print("segunc: interrupted; the same command continues where it stopped", file=sys.stderr)
-        return 1
+        goes_on = "goes on from there" if arguments.verb in RESUMED else "begins again"
+        said = f"interrupted; what is finished is kept, and the same command {goes_on}"
+        print(f"segunc {arguments.verb}: {said}", file=sys.stderr)
+        return INTERRUPTED
     except Exception as error:
         return _fail(arguments, error, 1, f"{type(error).__name__}: {error}", " (--debug shows where)")
     return 0

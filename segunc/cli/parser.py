@@ -8,6 +8,8 @@ import importlib
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+from segunc.options import GROUPS
+
 
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line and exits with 2."""
@@ -21,15 +23,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
-    """Add a dataclass's options: ``--device`` first, then its own, then those that it shares with others."""
-    exclusive, kinds = None, get_type_hints(options)
-    for field in _fields(options):
-        flags, settings = _argument(field, kinds[field.name])
-        if settings.pop("exclusive", False):
-            exclusive = exclusive or parser.add_mutually_exclusive_group(required=True)
-            exclusive.add_argument(*flags, **settings)
-        else:
-            parser.add_argument(*flags, **settings)
+    """Add a dataclass's options under the titles of :data:`segunc.options.GROUPS`: in each its own, then those that it shares."""
+    kinds, fields = get_type_hints(options), _fields(options)
+    for title, names in GROUPS.items():
+        group: Any = None
+        exclusive: Any = None
+        for field in (field for field in fields if field.name in names.split()):
+            group = group or parser.add_argument_group(title)
+            flags, settings = _argument(field, kinds[field.name])
+            if settings.pop("exclusive", False):
+                exclusive = exclusive or group.add_mutually_exclusive_group(required=True)
+                exclusive.add_argument(*flags, **settings)
+            else:
+                group.add_argument(*flags, **settings)
 
 
 def parsed(options: type, arguments: argparse.Namespace, **further: Any) -> Any:
@@ -52,7 +58,7 @@ def command_line(options: Any, *, but: str) -> str:
 def _fields(options: type) -> list[dataclasses.Field[Any]]:
     own = options.__annotations__
     known = [field for field in dataclasses.fields(options) if field.metadata]
-    return sorted(known, key=lambda field: (field.name != "device", field.name not in own))
+    return sorted(known, key=lambda field: field.name not in own)
 
 
 def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ def predict(options: opts.PredictOptions) -> None:
         if done.video is not None:
             print(f"overlay video: {done.video}")
 
-    result = segunc.predict(options, say)
+    result = segunc.predict(options, say, lambda note: _notes([note]))
     _notes(result.notes)
     if not local:
         for one in result.inputs:
@@ -117,8 +117,10 @@ def review(options: opts.ReviewOptions) -> None:
         print(result.verdicts)
     if result.path is not None:
         print(f"wrote {result.path}; the page shows these verdicts")
+    _notes(result.notes)
     if result.page is not None:
         print(f"open {result.page} in a browser")
+    _raise(result.failure)
 
 
 def summary(options: opts.SummaryOptions) -> None:
@@ -126,10 +128,11 @@ def summary(options: opts.SummaryOptions) -> None:
 
     result = segunc.summary(options)
     _notes(result.notes)
-    apart = f"at least {options.apart:g} s apart"
+    apart = f", {result.apart}" if result.apart else ""
+    bald = " (BALD)" if result.label_statistic == "epistemic.mean" else ""
     for title, moments in (
-        (f"worst moments by {result.statistic}, {apart}", result.moments),
-        (f"frames to label first by {result.label_statistic} (BALD), {apart}", result.label),
+        (f"worst moments by {result.statistic}{apart}", result.moments),
+        (f"frames to label first by {result.label_statistic}{bald}{apart}", result.label),
     ):
         print(title)
         for rank, moment in enumerate(moments, start=1):
@@ -139,6 +142,7 @@ def summary(options: opts.SummaryOptions) -> None:
             print(f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}")
     if result.path is not None:
         print(f"wrote {options.out}")
+    _raise(result.failure)
 
 
 def overlay(options: opts.OverlayOptions) -> None:
@@ -177,7 +181,7 @@ def doctor(options: opts.DoctorOptions) -> None:
 
 def _notes(notes: Sequence[str]) -> None:
     for note in notes:
-        print(f"note: {note}")
+        print(f"note: {note}", flush=True)
 
 
 def _raise(failure: str) -> None:

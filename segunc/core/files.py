@@ -85,6 +85,24 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
+def expected_space(out: Path, what: str, each: int, frames: int | None, coming: int | None, remedy: str) -> str:
+    """One line on the bytes that files of frames take, ``each`` of them, all ``frames`` and what is free; None is an unknown number.
+    InputError, with a remedy, where the frames still ``coming`` do not fit."""
+    free = shutil.disk_usage(out).free
+    if coming is not None and coming * each > free:
+        given = f"the {what} of {coming} more frames take {_bytes(coming * each)} ({_bytes(each)} a frame), and {_bytes(free)} are free"
+        raise InputError(f"{given} for {out}", f"{_bytes(coming * each)} of free space", remedy)
+    of_all = "" if frames is None else f", {_bytes(frames * each)} for all {frames} frames"
+    return f"{what} take {_bytes(each)} a frame{of_all}; {_bytes(free)} are free"
+
+
+def _bytes(count: int) -> str:
+    """In the largest unit that leaves a number from 1 on, of powers of 1000."""
+    units = ("bytes", "kB", "MB", "GB", "TB")
+    step = min((len(str(count)) - 1) // 3, len(units) - 1)
+    return f"{count / 1000**step:.3g} {units[step]}"
+
+
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """A JSON object from a file; InputError, which says ``what`` it should hold, where it is missing or no such object."""
     try:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self, TextIO
 
@@ -48,6 +48,12 @@ class ConsoleProgress:
             if time.monotonic() - self._printed_at >= self._interval:
                 self._print()
 
+    def say(self, line: str) -> None:
+        """A line of its own, above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(f"{self._label}: {line}" if self._label else line, file=self._stream, flush=True)
+
     def __enter__(self) -> Self:
         return self
 
@@ -69,17 +75,30 @@ class ConsoleProgress:
 
     def _print(self) -> None:
         if self._unprinted is not None:
-            label = f"{self._label}: " if self._label else ""
-            print(label + describe(self._unprinted), file=self._stream, flush=True)
+            self.say(describe(self._unprinted))
             self._unprinted, self._printed_at = None, time.monotonic()
 
 
+@dataclass(frozen=True)
+class Counter:
+    """Shows how many of how many frames are done, as told in calls with both numbers, and lines between."""
+
+    show: ConsoleProgress
+    start: float
+
+    def __call__(self, done: int, total: int) -> None:
+        self.show(Progress(done, 0, 0, total, time.monotonic() - self.start))
+
+    def say(self, line: str) -> None:
+        """As :meth:`ConsoleProgress.say`."""
+        self.show.say(line)
+
+
 @contextlib.contextmanager
-def count_frames() -> Iterator[Callable[[int, int], None]]:
-    """Show how many of how many frames are done, as told in calls with both numbers."""
-    start = time.monotonic()
+def count_frames() -> Iterator[Counter]:
+    """A counter of frames on the console."""
     with ConsoleProgress() as show:
-        yield lambda done, total: show(Progress(done, 0, 0, total, time.monotonic() - start))
+        yield Counter(show, time.monotonic())
 
 
 def describe(progress: Progress) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from segunc.core.errors import InputError
+from segunc.data.images import can_be_label, flat_values, png_head
 from segunc.data.labels import label_values
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -19,6 +21,12 @@ LABEL_ENDINGS = (
     *("_gtFine_labellevel3Ids", "_labels_semantic", "_anomaly", "_labels", "_label", "_mask", "_gt"),
 )
 """Endings of label names that frame names do not carry."""
+
+
+LABEL_BITS = 2
+"""A PNG of labels takes fewer bits a pixel, nearly every one of a camera more."""
+MOSTLY = 0.9  # share of a group
+LOOKED_AT, MOST_FOLDERS = 16, 64  # files of a group that are decoded; names of folders beyond which they make no groups
 
 
 def frame_stem(name: str) -> str:
@@ -48,9 +56,56 @@ def image_files(folder: Path) -> list[Path]:
     )
 
 
-def find_labels(folder: Path, frames: Iterable[str]) -> dict[str, Path]:
-    """The label file of each frame that has one; :func:`match_labels` of :func:`list_images`."""
-    return match_labels(folder, list_images(folder), frames)
+def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
+    """Those of the image files below a root that are frames: not in a folder ``NAME.labels``, and not of a group that looks like labels.
+
+    A group is the PNG files of one colour type and one known ending in folders of one name, or of one name where each is alone in its
+    folder. It is judged as a whole, so that the frame of a covered lens is not lost: nearly all take few bits a pixel, which their heads
+    tell, and some that stand for all, which are decoded, hold few values in such large areas as no camera gives, and not one alone
+    (:func:`segunc.data.images.flat_values`). Of nothing else than labels nothing is left out.
+    """
+    labels = {path for path in files if any(part.endswith(".labels") for part in path.relative_to(root).parts[:-1])}
+    heads = {path: head for path in files if path not in labels and (head := png_head(path))}
+    kinds = {path: (path.stem[len(frame_stem(path.stem)) :], colour) for path, (colour, _) in heads.items()}
+    alike = Counter((path.parent, kind) for path, kind in kinds.items())
+    several = len({folder.name for folder, _ in alike}) <= MOST_FOLDERS
+    groups: dict[Any, list[Path]] = defaultdict(list)
+    for path, kind in kinds.items():
+        alone = alike[path.parent, kind] == 1
+        groups[kind, path.name if alone else path.parent.name if several else None, alone].append(path)
+    for group in groups.values():
+        sparse = [path for path in group if heads[path][1] < LABEL_BITS]
+        if len(sparse) >= MOSTLY * len(group):
+            values = [flat_values(path) for path in sparse[:: -(-len(sparse) // LOOKED_AT)]]
+            if min(values) > 0 and max(values) > 1:
+                labels.update(group)
+    return [path for path in files if path not in labels] or list(files)
+
+
+def possible_labels(folder: Path) -> list[Path]:
+    """The files of :func:`list_images` that may hold label values: photographs may lie beside their labels."""
+    return [path for path in list_images(folder) if can_be_label(path)]
+
+
+def find_labels(
+    folder: Path,
+    frames: Collection[str],
+    layouts: Iterable[Layout] = (),
+    is_frame: Callable[[Path], bool] = lambda path: False,
+) -> dict[str, Path]:
+    """The label file of each frame that has one: :func:`match_labels` of :func:`possible_labels` that are no frame themselves, as the
+    first of a data set's ``layouts`` names them that finds any, else by the usual endings. A frame that has none but a picture gets that,
+    for whoever reads it to say what it is: a label that was damaged must not pass for one that nobody drew."""
+    files = [path for path in list_images(folder) if not is_frame(path)]
+    possible = {path for path in files if can_be_label(path)}
+    for layout in (*layouts, Layout({})):
+        found: dict[str, Path] = {}
+        for fit in (True, False):
+            named = [p for p in files if (p in possible) is fit and p.stem.endswith(layout.label_ending)]
+            found |= match_labels(folder, named, [name for name in frames if name not in found], layout.label_stem)
+        if found:
+            return found
+    return {}
 
 
 def match_labels(

@@ -47,7 +47,7 @@ LOWER_IS_BETTER = (
         "ause",
         "failure_fpr95",
     ),
-    *("share", "regions_per_frame", "frames_with_region"),
+    *("share", "regions_per_frame", "frames_with_region", "false_alarms", "missed_per_frame"),
 )
 _EVALUATED = {
     "scores": ("anomaly_frames", "anomaly_pixels", "normal_pixels"),

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, get_args
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.breakdown import ByObject, Grouped, group_frames
@@ -254,15 +254,15 @@ class Evaluator(Gatherer):
         self._left_out.append({"frame": frame, "reason": reason})
 
     def result(self) -> Result:
-        """The numbers of all frames so far, in the form of ``metrics.json``; InputError where no frame could be counted.
+        """The numbers of all frames so far, in the form of ``metrics.json``; PartialFailure where none could be counted.
 
         Every number that cannot be made is None, and ``reasons`` says why under its dotted path.
         """
         scored, lost = self._counts["frames_scored"], len(self._left_out)
         if scored == 0:
             first = f" (first {self._left_out[0]['frame']}: {self._left_out[0]['reason']})" if lost else ""
-            expected, remedy = "maps and labels of the same frames", "check that the label folder belongs to these maps"
-            raise InputError(f"none of {lost} frames could be scored{first}", expected, remedy)
+            expected = "maps and labels of the same frames; check that the labels belong to these maps"
+            raise PartialFailure(f"none of {lost} frames could be scored{first}; expected {expected}")
         result: Result = {"scores": {}, "segmentation": {}, "calibration": {}, "selective": {}}
         reasons: dict[str, str] = {}
         self.place_numbers(result, reasons)
@@ -398,7 +398,7 @@ class Evaluation:
 
     result: Result
     replicates: Replicates
-    evaluator: Evaluator
+    evaluator: Evaluator | None = None  # of verdicts there is none
 
 
 def finish(

@@ -12,10 +12,9 @@ from segunc.core.errors import InputError
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.labels import LabelMap
-from segunc.data.layout import list_images
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
-from segunc.gallery.inputs import Labels, ReviewLabels, choose_scores, label_files
+from segunc.gallery.inputs import Labels, ReviewLabels, choose_scores, every_label, find_review_labels
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader, check_classes
 
@@ -40,8 +39,8 @@ def evaluate_maps(
         labels: masks of class ids, likewise, whose values ``label_map`` explains.
         on_frame: called after each frame with the number of frames done and their total.
 
-    InputError: there are no maps or no labels, a score is unknown, the label map does not fit the maps' classes, or not one frame
-    could be counted.
+    InputError: there are no maps or no labels, a score is unknown, or the label map does not fit the maps' classes. PartialFailure:
+    no label belongs to a frame, or not one frame could be counted.
     """
     options = options or EvaluationOptions()
     if anomaly_labels is None and labels is None:
@@ -57,14 +56,13 @@ def evaluate_maps(
         classes = ClassMapping.of(classes, reader.class_names, options.map_classes)
     elif classes is not None:
         check_classes(reader, classes)
-    anomaly_files = label_files(anomaly_labels, reader.frames)
-    class_files = label_files(labels, reader.frames)
+    found = find_review_labels(reader, reader.frames, anomaly_labels, anomaly_encoding, labels, classes)
+    anomaly_files, class_files = found.anomaly_files, found.class_files
     chosen = choose_scores(reader, options.scores)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
     marked = None if anomaly_labels is None else anomaly_files
     given_of: dict[str, Any] = {"time_of": lambda frame: reader.records.get(frame, {}).get("time"), "unit_codes": codes}
     evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, **given_of)
-    found = ReviewLabels(anomaly_files, class_files, anomaly_encoding, classes, reader.region)
     inputs = _FrameInputs(reader, chosen, found)
     total = len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
     show = on_frame or (lambda done, total: None)
@@ -87,8 +85,7 @@ def evaluate_maps(
         if given_labels is not None:
             result["counts"][f"frames_without_{kind}_label"] = len(known - files.keys())
             # Many labels that no frame claims mean that the maps cover only a part of the set.
-            every = list_images(given_labels) if isinstance(given_labels, Path) else given_labels.values()
-            result["counts"][f"{kind}_labels_without_frame"] = len(set(every) - set(files.values()))
+            result["counts"][f"{kind}_labels_without_frame"] = len(set(every_label(given_labels)) - set(files.values()))
     if reader.unfinished:
         result["unfinished"] = reader.unfinished
 

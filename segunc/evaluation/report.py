@@ -26,11 +26,21 @@ _FLAGGED = {
     **{"threshold": "threshold", "share": "share", "regions_per_frame": "regions/frame"},
     **{"frames_with_region": "frames with one", "precision": "precision", "recall": "recall"},
 }
+_VERDICTS = {
+    **{
+        "precision": "alarms that are true",
+        "recall": "faults that an alarm found",
+        "false_alarms": "false alarms where nothing is",
+    },
+    "missed_per_frame": "missed regions a frame",
+}
 _MISSING = "-"
 
 
 def format_metrics(result: Mapping[str, Any]) -> str:
     """The result as a plain table of fractions of 1, without a line break at its end."""
+    if "verdicts" in result:
+        return _verdicts(result)
     parts = [
         *(_protocol(result, protocol) for protocol in ("pooled", "per-image", "smiyc")),
         _objects(result, "size", "size in pixels or % of the frame"),
@@ -148,6 +158,31 @@ def _selective(result: Mapping[str, Any]) -> str:
         return ""
     title = "Selective prediction and failure detection, over the same pixels"
     return f"{title}\n{_columns(result['selective'].items(), _SELECTIVE)}"
+
+
+def _verdicts(result: Mapping[str, Any]) -> str:
+    """Each number of all reviewers together and of each of them, with its interval."""
+    counts, reviewers = result["counts"], result["counts"]["verdicts"]
+    disagreed = f"; {counts['disagreed_frames']} on which they disagree are left out" * (len(reviewers) > 1)
+    titles: dict[tuple[str, ...], str] = {}
+    titles["together",] = f"Verdicts on {_frames(counts['judged_frames'])} of {counts['frames']}{disagreed}"
+    for name, number in reviewers.items():
+        if len(reviewers) > 1:
+            titles["reviewers", name] = f"{name}: {_frames(number['frames'])}"
+        if number["regions"]:
+            titles["reviewers", name, "regions"] = f"{name}: regions, {number['regions']} in number"
+    parts, bootstrap = [], result.get("bootstrap", {})
+    for place, title in titles.items():
+        rows = [["number", "value", "95 % interval"]]
+        numbers = reduce(getitem, place, result["verdicts"])
+        values = {key: numbers[key] for key in _VERDICTS if key in numbers}
+        for name, value in {**values, **{f"share.{kind}": v for kind, v in numbers.get("share", {}).items()}}.items():
+            bounds = result["intervals"].get(".".join(("verdicts", *place, name)))
+            words = _VERDICTS.get(name, name.replace(".", " "))
+            rows.append([words, _number(value), "[{:.4f}, {:.4f}]".format(*bounds) if bounds else _MISSING])
+        parts.append(f"{title}\n{_table(rows)}")
+    whys = dict.fromkeys(bootstrap.get("no_interval", {}).values())
+    return "\n\n".join([*parts, *(f"No interval: {why}" for why in whys)])
 
 
 def _intervals(result: Mapping[str, Any]) -> str:

@@ -60,7 +60,7 @@ class ViewerFrame:
 class ViewerMaps:
     """A maps folder, of this tool or any other, as viewers want it: with the scores to carry, None for all, and the source
     images, None for the input that the manifest records, and ground truth: class labels, which ``label_map`` explains, and anomaly
-    masks. InputError: no maps, an unknown score, no such images, no label of any frame, or a map of other classes."""
+    masks. InputError: no maps, an unknown score, no such images, or a map of other classes. PartialFailure: no label of any frame."""
 
     def __init__(
         self,
@@ -78,9 +78,7 @@ class ViewerMaps:
         if label_map is not None:
             check_classes(self.reader, label_map)
         self.label_map, names = label_map, self.reader.frames
-        self._truth = find_review_labels(
-            names, anomaly_labels, anomaly_encoding, labels, label_map, region=self.reader.region
-        )
+        self._truth = find_review_labels(self.reader, names, anomaly_labels, anomaly_encoding, labels, label_map)
         self._source, missing = open_images(self.reader, images, names)
         self._notes = [text for text in (missing, self.reader.unfinished, *self._truth.gaps(len(names))) if text]
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image, read_image
-from segunc.data.layout import IMAGE_SUFFIXES, list_images
+from segunc.data.layout import IMAGE_SUFFIXES, list_images, without_labels
 
 VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
 """File name endings that are read as video (any case)."""
@@ -139,6 +139,7 @@ class FrameSource(ABC):
     fps: float | None = None  # mean frames a second of a video (29.97 is not 30), None for images
     length: int | None = None  # the exact number of frames, None where only the end of the stream tells
     length_hint: int | None = None  # the number of frames to expect, for a progress bar; None where unknown
+    note: str = ""  # what was left out, in one line
 
     @abstractmethod
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
@@ -197,7 +198,7 @@ class ImageSource(FrameSource):
     def stamp(self, name: str) -> str | None:
         place = self.position(name)
         with contextlib.suppress(OSError):
-            return None if place is None else _stamp(self._root / self._files[place])
+            return None if place is None else stamp_of(self._root / self._files[place])
         return None
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
@@ -206,7 +207,9 @@ class ImageSource(FrameSource):
             if skip is not None and skip(index, name):
                 continue
             try:
-                stamp = _stamp(file)  # before reading: a file that is replaced meanwhile is read again by the next run
+                stamp = stamp_of(
+                    file
+                )  # before reading: a file that is replaced meanwhile is read again by the next run
                 frame = Frame(name, index, read_image(file), stamp=stamp)
             except (OSError, ValueError) as error:
                 frame = Frame(name, index, None, f"{file}: {getattr(error, 'strerror', None) or error}")
@@ -217,12 +220,18 @@ def _stem(relative: str) -> str:
     return os.path.splitext(relative)[0]
 
 
-def _stamp(file: Path) -> str:
+def stamp_of(file: Path) -> str:
+    """The :func:`sampled_hash` of an image file that frames carry."""
     return sampled_hash(file, STAMP_STRETCHES, STAMP_LENGTH)
 
 
 def open_source(
-    spec: str | Path, *, out: Path | None = None, selection: Selection = ALL_FRAMES, decoder: DecoderName = "auto"
+    spec: str | Path,
+    *,
+    out: Path | None = None,
+    selection: Selection = ALL_FRAMES,
+    decoder: DecoderName = "auto",
+    all_images: bool = True,
 ) -> FrameSource:
     """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video.
 
@@ -234,6 +243,8 @@ def open_source(
         out: where maps will be written; refused below the input, where they would become frames of the next run.
         selection: which frames are taken.
         decoder: of a video; ``auto`` is PyAV where it is installed, else OpenCV.
+        all_images: take every image of a folder or pattern; else those that look like labels are left out, with a note
+            (:func:`segunc.data.layout.without_labels`).
 
     InputError: nothing there, no image among it, two images of one name, a video that cannot be opened, or a selection
     that does not suit it.
@@ -243,7 +254,7 @@ def open_source(
     if path.is_dir():
         files = _images_of(path)
         _refuse_inside(absolute, out)
-        return ImageSource("folder", absolute, absolute, files, selection)
+        return _frames_of("folder", absolute, absolute, files, selection, all_images=all_images)
     if path.is_file():
         if _is_video(path):
             from segunc.frames.video import VideoSource
@@ -259,8 +270,22 @@ def open_source(
         files = _matching_images(path)
         if "**" in absolute.parts:
             _refuse_inside(_fixed_part(absolute), out)
-        return ImageSource("glob", absolute, _fixed_part(absolute), files, selection)
+        return _frames_of("glob", absolute, _fixed_part(absolute), files, selection, all_images=all_images)
     raise InputError(f"input {spec} does not exist", "an image, a folder, a glob pattern or a video", "check the path")
+
+
+def _frames_of(
+    kind: Kind, path: Path, root: Path, files: list[Path], selection: Selection, *, all_images: bool
+) -> ImageSource:
+    taken = files if all_images else without_labels(root, sorted(files))
+    source = ImageSource(kind, path, root, taken, selection)
+    if left := sorted(set(files) - set(taken)):
+        example = left[0].relative_to(root).as_posix()
+        source.note = (
+            f"{path}: {len(taken)} images; {len(left)} others left out, which look like labels, e.g. {example} "
+        )
+        source.note += "(--all-images takes them)"
+    return source
 
 
 def _is_video(path: Path) -> bool:
@@ -303,7 +328,7 @@ def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource 
     files = []
     for name, stamp in stamps.items():
         spellings = (root / f"{name}{cased}" for ending in IMAGE_SUFFIXES for cased in (ending, ending.upper()))
-        files += [file for file in spellings if stamp and file.is_file() and _stamp(file) == stamp][:1]
+        files += [file for file in spellings if stamp and file.is_file() and stamp_of(file) == stamp][:1]
     return ImageSource("folder", root, root, files) if files else None
 
 

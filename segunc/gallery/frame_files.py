@@ -1,8 +1,9 @@
 """The files of a page for each frame, and what its table says of it.
 
 A page from ``file://`` may not fetch its neighbours, and a canvas that such an image was drawn on cannot be read back. A ``<script>``
-may be loaded, so a map becomes one call with its exact content: differences to the row above, modulo the range of the type, as one plane
-for each byte (low byte first), in a zlib stream, in base64: about as large as the 16-bit PNGs of the maps.
+may be loaded, so a map becomes one call with its content: differences to the row above, modulo the range of the type, as one plane
+for each byte (low byte first), in a zlib stream, in base64. The content is the map as it is stored (about as large as its 16-bit PNG) or,
+a tenth of that, means of pixels in 255 steps of the map's own range (:func:`condense`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import cv2
 import numpy as np
@@ -38,6 +39,8 @@ IMAGE, ANOMALY, TRUTH = "image", "label/anomaly", "label/truth"
 PLACES = "nearest/places"  # which neighbour each place of the frame is most like
 OTHER = "other"  # folder of the maps of the second model, within those of the frame
 THUMBNAIL_WIDTH = 320
+LONGEST_SIDE = 960
+"""Pixels of the longer side of a map on the page, at most, unless maps are carried whole."""
 STATISTICS = ("mean", "p99", "max")
 """Of a score over a frame; p99 is the smallest value that at least 99 % of the pixels do not exceed."""
 SHARES = {"any": 0.0, "tenth": 0.1, "half": 0.5, "most": 0.9}
@@ -63,6 +66,21 @@ def pack(values: npt.NDArray[Any]) -> tuple[str, bytes]:
     differences[1:] -= bits[:-1]
     planes = differences.view(np.uint8).reshape(*values.shape, size).transpose(2, 0, 1)
     return values.dtype.name, zlib.compress(planes.tobytes(), _LEVEL)
+
+
+def condense(values: Values, longest: int) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+    """A map ``[H, W]`` of finite values as codes uint8 of at most ``longest`` pixels on a side, each the mean of those it stands for, and
+    what the page has to know of them: a value is ``low + code / 255 * (high - low)``."""
+    small = _shrink(values, longest)
+    low, high = float(small.min()), float(small.max())
+    codes = np.rint((small - low) * (255 / (high - low) if high > low else 0)).astype(np.uint8)
+    return codes, {"low": low, "high": high}
+
+
+def condense_label(label: Label, longest: int) -> Label:
+    """Class ids or anomaly labels ``[H, W]`` at the size that :func:`condense` gives: the nearest ones."""
+    height, width = _fitting(label.shape, longest)
+    return np.asarray(cv2.resize(label, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8)
 
 
 def write_data(path: Path, key: str, content: Any) -> None:
@@ -125,6 +143,7 @@ class FrameRow:
     other: dict[str, dict[str, float]] = field(default_factory=dict)  # the same of the second model
     objects: int | None = None  # labelled ones; None without an anomaly label
     found: dict[str, dict[str, float]] = field(default_factory=dict)  # score -> share -> see found_up_to
+    look: int = 0  # the difference hash of its image
     problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
 
     def attempt(self, read: Callable[..., Read], *which: str) -> Read | None:
@@ -151,6 +170,7 @@ class FrameFiles:
     ranges: dict[str, DisplayRange]  # of the thumbnails
     labels: ReviewLabels
     other: MapsReader | None
+    longest: int | None = None  # pixels of a condensed map's longer side; None carries maps whole
 
     @property
     def shown(self) -> str:
@@ -166,7 +186,7 @@ class FrameFiles:
         for score, values in self._write_maps(row, self.reader, "", row.statistics):
             if score == self.shown and (at := self.reader.peak(score, values)):
                 peak = {"score": score, "at": at[::-1], "value": float(f"{values[at]:.3g}")}
-            small = np.nan_to_num(_shrink(values), copy=False, nan=self.ranges[score].low)
+            small = np.nan_to_num(_shrink(values, THUMBNAIL_WIDTH), copy=False, nan=self.ranges[score].low)
             self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
             if anomaly is not None and objects and anomaly.shape == values.shape and row.statistics[score]:
                 row.found[score] = found_up_to(values, objects)
@@ -187,9 +207,17 @@ class FrameFiles:
         if truth is not None:
             self._write_label(row, TRUTH, "class", truth)
         if image is not None:
-            write_file(self.out / FRAMES / f"{row.place:06d}" / f"{IMAGE}.jpg", encode_jpeg(image))
-            self._write_thumbnail(row, IMAGE, _shrink(image))
+            write_file(
+                self.out / FRAMES / f"{row.place:06d}" / f"{IMAGE}.jpg",
+                encode_jpeg(image, 90 if self.longest is None else 80),
+            )
+            self._write_thumbnail(row, IMAGE, _shrink(image, THUMBNAIL_WIDTH))
             row.add(IMAGE, image.shape)
+
+    def size(self, row: FrameRow) -> int:
+        """Bytes of the files of a frame that was written."""
+        folders = (self.out / part / f"{row.place:06d}" for part in (FRAMES, THUMBNAILS))
+        return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
 
     def _write_maps(
         self, row: FrameRow, reader: MapsReader, prefix: str, statistics: dict[str, dict[str, float]]
@@ -198,13 +226,17 @@ class FrameFiles:
         if reader.has(row.name, PREDICTION):
             prediction = row.attempt(reader.prediction, row.name)
             if prediction is not None:
-                self._write_chunk(row, f"{prefix}{PREDICTION}", prediction, "linear")
+                self._write_classes(row, f"{prefix}{PREDICTION}", prediction)
         for score in self.scores:
             stored = row.attempt(reader.read_stored, row.name, score) if reader.has(row.name, score) else None
             if stored is None:
                 continue
-            self._write_chunk(row, f"{prefix}{score}", stored, reader.form(score))
             values = decode_stored(stored, reader.form(score))
+            if self.longest is None or not np.isfinite(values).all():
+                self._write_chunk(row, f"{prefix}{score}", stored, reader.form(score))
+            else:
+                codes, ends = condense(values, self.longest)
+                self._write_chunk(row, f"{prefix}{score}", codes, "range", ends, values.shape)
             found = recorded_statistics(reader.records.get(row.name, {}), score)
             if not set(STATISTICS) <= set(found):
                 computed = frame_statistics(values)
@@ -219,29 +251,45 @@ class FrameFiles:
             size = f"{label.shape[1]} x {label.shape[0]} and the maps are {row.size[1]} x {row.size[0]}"
             row.problems.append(f"the {kind} label is {size}, so it is not shown")
             return False
-        self._write_chunk(row, content, label, "linear")
+        self._write_classes(row, content, label)
         return True
 
+    def _write_classes(self, row: FrameRow, content: str, label: Label) -> None:
+        small = label if self.longest is None else condense_label(label, self.longest)
+        self._write_chunk(row, content, small, "linear", shape=label.shape)
+
     def _write_chunk(
-        self, row: FrameRow, content: str, stored: npt.NDArray[Any], form: Form, more: Mapping[str, Any] | None = None
+        self,
+        row: FrameRow,
+        content: str,
+        stored: npt.NDArray[Any],
+        form: Form | Literal["range"],
+        more: Mapping[str, Any] | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> None:
-        """Write a stored map or label ``[H, W]`` as a script; ``form`` says how its whole numbers become values, ``more`` is for the
-        page."""
+        """Write a map or label ``[H, W]`` as a script; ``form`` says how its whole numbers become values, ``more`` is for the page,
+        ``shape`` is the frame's where that differs."""
         key = f"{FRAMES}/{row.place:06d}/{content}"
         dtype, packed = pack(stored)
         head = {"dtype": dtype, "form": form, "height": stored.shape[0], "width": stored.shape[1], **(more or {})}
         text = f'segunc.receive({json.dumps(key)}, {json.dumps(head)}, "{base64.b64encode(packed).decode()}");\n'
         write_file(self.out / f"{key}.js", text.encode())
-        row.add(content, stored.shape)
+        row.add(content, shape or stored.shape)
 
     def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
         write_file(self.out / THUMBNAILS / f"{row.place:06d}" / f"{content}.jpg", encode_jpeg(picture))
 
 
-def _shrink(picture: Any) -> Any:
-    """A picture or map at the width of thumbnails: each pixel the mean of those it stands for."""
-    height, width = picture.shape[:2]
-    if width <= THUMBNAIL_WIDTH:
+def _fitting(shape: tuple[int, ...], longest: int) -> tuple[int, int]:
+    """Height and width of at most so many pixels on the longer side."""
+    height, width = shape[:2]
+    scale = min(1.0, longest / max(height, width))
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def _shrink(picture: Any, longest: int) -> Any:
+    """A picture or map of at most so many pixels on the longer side, each the mean of those it stands for."""
+    height, width = _fitting(picture.shape, longest)
+    if (height, width) == picture.shape[:2]:
         return picture.copy()
-    small = (THUMBNAIL_WIDTH, max(1, round(height * THUMBNAIL_WIDTH / width)))
-    return cv2.resize(picture, small, interpolation=cv2.INTER_AREA)
+    return cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)

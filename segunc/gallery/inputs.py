@@ -3,37 +3,55 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.entry import AnomalyEncoding
 from segunc.data.images import Image, read_label_image
 from segunc.data.labels import IGNORE, LabelMap
-from segunc.data.layout import find_labels, list_images
-from segunc.frames.sources import VIDEO_SUFFIXES, FrameSource, open_source, recorded_images
+from segunc.data.layout import Layout, find_labels, list_images, possible_labels
+from segunc.frames.sources import VIDEO_SUFFIXES, Frame, FrameSource, Skip, open_source, recorded_images, stamp_of
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
+from segunc.maps.several import SeveralMaps
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.maps.statistics import Region
 from segunc.scores import SPREADS, present_name
 
 Label = npt.NDArray[np.uint8]
-Labels = Path | Mapping[str, Path]  # a folder of files found by the frames' names, or the file of each frame by name
+
+
+@dataclass(frozen=True)
+class LabelFolder:
+    """A folder of label files, named as the layouts of a data set have them, or in one of the usual ways."""
+
+    path: Path
+    layouts: tuple[Layout, ...] = ()
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+Labels = Path | LabelFolder | Mapping[str, Path]
+"""A folder of files found by the frames' names, or the file of each frame by name."""
 _NUMBERED = re.compile(r"(\d{4})_.*_labels")  # of the label files of Fishyscapes
 
 
-def open_maps(folder: Path) -> MapsReader:
-    """The maps of one folder; InputError where there are none, or several maps folders, whose codes must not be read as another
-    tool's."""
+def open_maps(folder: Path, several: bool = False) -> MapsReader:
+    """The maps of one folder or, where that is allowed, of the several that lie in it; InputError where there are none, or several,
+    whose codes must not be read as another tool's."""
     if not (folder / MANIFEST_NAME).exists():
         inner = sorted(path.parent for path in folder.glob(f"*/{MANIFEST_NAME}") if is_ours(path.parent))
+        if inner and several:
+            return SeveralMaps(folder, inner)
         if inner:
             names = ", ".join(path.name for path in inner[:3])
             raise InputError(f"{folder} holds {len(inner)} maps folders ({names})", "one of them", f"--maps {inner[0]}")
@@ -54,9 +72,32 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
     return list(chosen)
 
 
+@dataclass(frozen=True)
+class JoinedSources:
+    """The images of several runs, whose frames are named ``RUN/FRAME``."""
+
+    sources: Mapping[str, FrameSource]
+    path: Path  # of the runs
+
+    @property
+    def length(self) -> int | None:
+        """The number of frames of all; None where one does not know."""
+        lengths = [source.length for source in self.sources.values()]
+        return None if None in lengths else sum(length for length in lengths if length is not None)
+
+    def frames(self, skip: Skip) -> Iterator[Frame]:
+        """As :meth:`segunc.frames.sources.FrameSource.frames`."""
+
+        def skip_of(run: str) -> Skip:
+            return lambda index, name: skip(index, f"{run}/{name}")
+
+        for run, source in self.sources.items():
+            yield from (replace(frame, name=f"{run}/{frame.name}") for frame in source.frames(skip_of(run)))
+
+
 def open_images(
     reader: MapsReader, images: str | Path | None, names: Sequence[str]
-) -> tuple[FrameSource | None, str | None]:
+) -> tuple[FrameSource | JoinedSources | None, str | None]:
     """The source of images for the frames named and, where some are missing, one line for the page.
 
     ``images`` that were asked for must open, and are shown as they are. The source that the manifest records is shown only where it
@@ -64,6 +105,8 @@ def open_images(
     """
     if images is not None:
         return open_source(images), None
+    if isinstance(reader, SeveralMaps):
+        return _images_of_runs(reader, names)
     run = (reader.manifest or {}).get("run", {})
     recorded = run.get("input")
     if not isinstance(recorded, str) or not recorded or "\0" in recorded:
@@ -83,7 +126,21 @@ def open_images(
     return source, f"{lack}, so only maps are shown of them; --images gives their place."
 
 
-def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tuple[str, Image | None, str | None]]:
+def _images_of_runs(reader: SeveralMaps, names: Sequence[str]) -> tuple[JoinedSources | None, str | None]:
+    sources, missing = {}, []
+    for run, inner in reader.runs.items():
+        own = [name.partition("/")[2] for name in names if name.partition("/")[0] == run]
+        source, lack = open_images(inner, None, own) if own else (None, None)
+        if isinstance(source, FrameSource):
+            sources[run] = source
+        if lack:
+            missing.append(f"{run}: {lack}")
+    return JoinedSources(sources, reader.folder) if sources else None, " ".join(missing) or None
+
+
+def with_images(
+    names: Sequence[str], source: FrameSource | JoinedSources | None
+) -> Iterator[tuple[str, Image | None, str | None]]:
     """Each frame with its image, or with the reason why there is none, one image in memory at a time."""
     waiting = dict.fromkeys(names)
     if source is not None:
@@ -97,13 +154,22 @@ def with_images(names: Sequence[str], source: FrameSource | None) -> Iterator[tu
         yield name, None, None
 
 
-def frame_times(reader: MapsReader, names: Sequence[str]) -> list[float | None]:
-    """Seconds of each frame in its video: as recorded, else of its number at the recorded rate."""
+def frame_times(reader: MapsReader, names: Sequence[str], rate: float | None = None) -> list[float | None]:
+    """Seconds of each frame in its video: as recorded, else of its number at the recorded rate, else, of images that are a video, at
+    ``rate`` frames a second from the first of their folder on."""
     source: dict[str, Any] = (reader.manifest or {}).get("source", {})
     fps = source.get("fps")
     # Maps of earlier versions hold no times; their frames are named by their numbers.
     recorded = [reader.records.get(name, {}).get("time") for name in names]
     counted = [int(name) / fps if fps and name.isdigit() else None for name in names]
+    if rate:
+        numbers: Counter[str] = Counter()
+        places = {}
+        for name in reader.frames:
+            folder = name.rpartition("/")[0]
+            places[name] = numbers[folder] / rate
+            numbers[folder] += 1
+        counted = [places[name] for name in names]
     return [other if time is None else float(time) for time, other in zip(recorded, counted, strict=True)]
 
 
@@ -143,20 +209,28 @@ class ReviewLabels:
         return np.where(self.region.at(label.shape[0], label.shape[1]), label, np.uint8(IGNORE))
 
 
-def label_files(given: Labels | None, frames: Sequence[str]) -> Mapping[str, Path]:
-    """The label file of each frame that has one. Frames that bear nothing but the numbers of Fishyscapes (``0003``), as a submission's
-    do, get the labels of these numbers (``0003_..._labels.png``). InputError where two labels claim one frame."""
+def every_label(given: Labels) -> Collection[Path]:
+    """The files among which labels of frames are looked for."""
+    return given.values() if isinstance(given, Mapping) else possible_labels(Path(str(given)))
+
+
+def label_files(given: Labels | None, reader: MapsReader, frames: Sequence[str]) -> Mapping[str, Path]:
+    """The label file of each frame that has one; never a frame's own image, which the maps know by its bytes. Frames that bear nothing
+    but the numbers of Fishyscapes (``0003``), as a submission's do, get the labels of these numbers (``0003_..._labels.png``). InputError
+    where two labels claim one frame."""
     if given is None:
         return {}
-    if isinstance(given, Path):
-        found = find_labels(given, frames)
-    else:
+    if isinstance(given, Mapping):
         found = {name: given[name] for name in frames if name in given}
+    else:
+        stamps = {record["stamp"] for record in reader.records.values() if record.get("stamp")}
+        layouts = given.layouts if isinstance(given, LabelFolder) else ()
+        found = find_labels(Path(str(given)), frames, layouts, lambda path: bool(stamps) and stamp_of(path) in stamps)
     bare = [name for name in frames if name not in found and re.fullmatch(r"\d{4}", name)]
     if not bare:
         return found
     numbered: dict[str, Path] = {}
-    for path in list_images(given) if isinstance(given, Path) else given.values():
+    for path in every_label(given):
         if match := _NUMBERED.fullmatch(path.stem):
             other = numbered.setdefault(match[1], path)
             if other != path:
@@ -165,21 +239,36 @@ def label_files(given: Labels | None, frames: Sequence[str]) -> Mapping[str, Pat
 
 
 def find_review_labels(
+    reader: MapsReader,
     frames: Sequence[str],
     anomaly: Labels | None,
     anomaly_encoding: AnomalyEncoding,
     classes: Labels | None = None,
     label_map: LabelMap | None = None,
-    *,
-    region: Region | None,
 ) -> ReviewLabels:
-    """Find the labels of frames; InputError where none is among those given, or class labels come without a map."""
+    """Find the labels of frames of maps, for whatever reads labels; of a data set's files it is enough that one kind fits.
+
+    InputError: class labels come without a map. PartialFailure: no label of those given belongs to a frame.
+    """
     if classes is not None and label_map is None:
         raise InputError("class labels are given without a label map", "the label map that explains their values")
-    found: list[Mapping[str, Path]] = []
-    for given in (anomaly, classes):
-        found.append(label_files(given, frames))
-        if given is not None and not found[-1]:
-            where = f"in {given}" if isinstance(given, Path) else "of the data set"
-            raise InputError(f"no label {where} belongs to a frame", "labels named like the frames", "check the path")
-    return ReviewLabels(found[0], found[1], anomaly_encoding, label_map, region)
+    both = anomaly, classes
+    found = [label_files(given, reader, frames) for given in both]
+    for given, files in zip(both, found, strict=True):
+        if given is not None and not files and not (isinstance(given, Mapping) and any(found)):
+            where = "of the data set" if isinstance(given, Mapping) else f"in {given}"
+            why = f"expected labels named like the frames, e.g. {frames[0]}; {_instead(given)}"
+            raise PartialFailure(f"no label {where} belongs to a frame; {why}")
+    return ReviewLabels(found[0], found[1], anomaly_encoding, label_map, reader.region)
+
+
+def _instead(given: Labels) -> str:
+    """What is there where no label belongs to a frame."""
+    if isinstance(given, Mapping):
+        return f"its frames are named like {next(iter(given))}"
+    folder = Path(str(given))
+    every, possible = list_images(folder), set(every_label(given))
+    pictures = [path.relative_to(folder).as_posix() for path in every if path not in possible]
+    if not pictures:
+        return "check the path"
+    return f"{len(pictures)} of {len(every)} images there are JPEG or in colour, which no label is, e.g. {pictures[0]}"

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, read_json, write_file, write_json
+from segunc.core.files import expected_space, inside, read_json, write_file, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
+from segunc.data.images import difference_hash
 from segunc.data.labels import LabelMap
 from segunc.gallery import frame_files as files
 from segunc.gallery import inputs
@@ -22,9 +23,12 @@ from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.several import SeveralMaps
+from segunc.maps.statistics import SAME_LOOK, recorded_look
 from segunc.scores import first_shown
 
 ASSETS = "assets"
+_SMALLER = "free it, or write fewer frames or scores (--limit, --scores) without --exact"
 _VIDEOS = (f"{OVERLAY}.webm", f"{OVERLAY}.mp4")
 
 
@@ -32,41 +36,53 @@ def write_review(
     maps: Path,
     out: Path,
     *,
-    labels: Path | None = None,
+    labels: inputs.Labels | None = None,
     label_map: LabelMap | None = None,
-    anomaly_labels: Path | None = None,
+    anomaly_labels: inputs.Labels | None = None,
     anomaly_encoding: AnomalyEncoding = BINARY,
     compare: Path | None = None,
     images: str | Path | None = None,
     metrics: Path | None = None,
     scores: Sequence[str] | None = None,
     limit: int | None = None,
+    exact: bool = False,
+    apart: float = 5.0,
+    fps: float | None = None,
     on_frame: Callable[[int, int], None] | None = None,
+    on_space: Callable[[str], None] | None = None,
 ) -> Path:
     """Write the review page of a maps folder and give the path of its ``index.html``; what cannot be shown is said there.
 
-    The page carries every map as it is stored, so it can tell the value of each pixel. An earlier page in ``out`` is
-    replaced; its imported verdicts stay while the run is the same.
+    An earlier page in ``out`` is replaced; its imported verdicts stay while the run is the same.
 
     Args:
-        maps: the maps folder, of this tool or any other, finished or not.
-        labels: folder of class labels, for ground truth and errors; needs ``label_map``.
+        maps: the maps folder, of this tool or any other, finished or not; or the folder of several, of one model.
+        labels: class labels, for ground truth and errors; need ``label_map``.
         compare: maps of a second model on the same frames.
         images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
-        scores: to carry; None is all.
+        scores: to carry; None is those of :func:`shown_first`, ``["all"]`` all.
+        exact: carry maps as they are stored; else condensed, at most :data:`segunc.gallery.frame_files.LONGEST_SIDE` pixels or the
+            network's input on the longer side, in 255 steps of each map's own range.
         limit: carry only the frames with the highest mean of :func:`segunc.scores.first_shown`, as many as this.
+        apart: seconds between two moments; the gallery shows one frame of each, see :class:`segunc.maps.statistics.Neighbours`.
+        fps: frames a second of images that are a video, in the order of their names.
         on_frame: called after each frame with the number of frames done and their total.
+        on_space: called after the first one with a line on the bytes that all take.
 
-    InputError: no maps, an unknown score, no label or compared map of any frame, no such images, a damaged metrics file, or an output
-    folder that holds something else.
+    InputError: no maps, an unknown score, a page that the disk has no room for, no compared map of any frame, no such images, a damaged metrics file, or an output folder that
+    holds something else. PartialFailure: no label of any frame. ``review.json`` lists notices and the problems of frames.
     """
-    reader = inputs.open_maps(maps)
-    chosen = inputs.choose_scores(reader, scores)
+    reader = inputs.open_maps(maps, several=True)
+    all_scores = inputs.choose_scores(reader, None if scores == ["all"] else scores)
+    chosen = shown_first(all_scores) if scores is None else all_scores
     ranges = page_ranges(reader)
+    if not apart >= 0 or (fps is not None and not fps > 0):
+        asked = f"moments {apart:g} s apart" if fps is None else f"moments {apart:g} s apart, {fps:g} frames a second"
+        raise InputError(asked, "0 s or more, and more than 0 frames a second", "check --apart and --fps")
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
-    found = inputs.find_review_labels(names, anomaly_labels, anomaly_encoding, labels, label_map, region=reader.region)
-    other = inputs.open_maps(compare) if compare is not None else None
+    found = inputs.find_review_labels(reader, names, anomaly_labels, anomaly_encoding, labels, label_map)
+    other = inputs.open_maps(compare, several=True) if compare is not None else None
     for model in (reader, other):
         if model is not None and labels is not None and label_map is not None:
             check_classes(model, label_map)
@@ -81,17 +97,24 @@ def write_review(
         "format_version": 1,
         "run": run,
         "tool": tool,
-        **{name: str(path) if path else None for name, path in given.items()},
+        **{name: None if isinstance(path, Mapping) or not path else str(path) for name, path in given.items()},
         "scores": chosen,
         "frames": len(rows),
     }
     _prepare(out, reader, head)
-    writer, by_name = files.FrameFiles(out, reader, chosen, ranges, found, other), {row.name: row for row in rows}
+    longest = None if exact else _longest_side(reader)
+    writer = files.FrameFiles(out, reader, chosen, ranges, found, other, longest)
+    by_name = {row.name: row for row in rows}
     for done, (name, image, error) in enumerate(inputs.with_images(names, source), start=1):
         row = by_name[name]
         if error is not None:
             row.problems.append(error)
+        row.look = recorded_look(reader.records.get(name, {})) or (0 if image is None else difference_hash(image))
         writer.write(row, image)
+        if done == 1:
+            line = expected_space(out, "files of the page", writer.size(row), len(rows), len(rows) - 1, _SMALLER)
+            if on_space is not None:
+                on_space(line)
         if on_frame is not None:
             on_frame(done, len(rows))
     without = sum(files.IMAGE not in row.contents for row in rows)
@@ -100,32 +123,61 @@ def write_review(
         notices.append(missing or said)
     if video := next((name for name in _VIDEOS if (maps / name).is_file()), None):
         shutil.copyfile(inside(maps, video), out / video)
+    about = describe_model(reader)
+    carried = (
+        "whole"
+        if exact
+        else f"means of pixels, at most {longest} on a side, in 255 steps of each map's range (review --exact: whole)"
+    )
+    about["facts"].append(("Maps on this page", carried))
+    if lost := [score for score in reader.scores if score not in chosen]:
+        about["facts"].append(("Scores left out (review --scores all)", ", ".join(lost)))
     page = {
         "run": run,
-        **describe_model(reader),
+        **about,
         "compared": describe_model(other) if other is not None else None,
         "written": tool,
         "scores": {
-            score: {"unit": score_unit(reader.manifest, score), "low": one.low, "high": one.high, "ticks": one.ticks}
+            score: {
+                "unit": score_unit(reader.manifest, score),
+                **{"low": one.low, "high": one.high, "ticks": one.ticks},
+                "region_from": (reader.manifest or {}).get("maps", {}).get(score, {}).get("component_threshold"),
+            }
             for score, one in ((score, ranges[score]) for score in chosen)
         },
         "ranking": first_shown(chosen) or None,
         "colours": [int(red) << 16 | int(green) << 8 | int(blue) for red, green, blue in colour_table()],
         "classes": describe_classes(reader, label_map),
         "objects": {"shares": files.SHARES, "smallest": files.SMALLEST_OBJECT},
-        "fps": (reader.manifest or {}).get("source", {}).get("fps"),
+        "fps": fps or (reader.manifest or {}).get("source", {}).get("fps"),
+        "moments": {"apart": apart, "same_look": SAME_LOOK},
         "video": video,
         "total": len(reader.frames),
+        "runs": list(reader.runs) if isinstance(reader, SeveralMaps) else [],
         "notices": notices,
         "failed": list((reader.manifest or {}).get("failed", [])),
         "metrics": tables,
     }
     files.write_data(out / "data" / "page.js", "page", page)
-    table = frame_table(rows, chosen, inputs.frame_times(reader, names))
+    table = frame_table(rows, chosen, inputs.frame_times(reader, names, fps))
     files.write_data(out / "data" / "frames.js", "frames", table)
-    write_json(out / PAGE_NAME, head | {"status": "finished"})
+    problems = {row.name: row.problems for row in rows if row.problems}
+    write_json(out / PAGE_NAME, head | {"status": "finished", "notices": notices, "problems": problems})
     write_verdicts(out, run, kept_verdicts(out, run))
     return _write_assets(out, str(page["title"]))  # last, so that a page that opens is whole
+
+
+def shown_first(scores: Sequence[str]) -> list[str]:
+    """What a page carries unless it is asked for more: the score that is shown first, entropy and epistemic, where they are there."""
+    wanted = {first_shown(scores), "entropy", "epistemic"}
+    return [score for score in scores if score in wanted]
+
+
+def _longest_side(reader: MapsReader) -> int:
+    """Of condensed maps: no more than the network has seen."""
+    size = (reader.manifest or {}).get("run", {}).get("size")
+    known = isinstance(size, list) and size and all(isinstance(side, int) and side > 0 for side in size)
+    return min(files.LONGEST_SIDE, max(size)) if known else files.LONGEST_SIDE
 
 
 def _notices(
@@ -188,6 +240,8 @@ def frame_table(rows: Sequence[files.FrameRow], scores: Sequence[str], times: Se
         "names": [row.name for row in rows],
         "places": [row.place for row in rows],
         "times": list(times) if any(time is not None for time in times) else None,
+        # Two halves: a whole number of JavaScript has 53 bits.
+        "looks": [[row.look >> 32, row.look & 0xFFFFFFFF] if row.look else None for row in rows],
         "sizes": [list(row.size) if row.size else None for row in rows],
         "kinds": [list(kind) for kind in kinds],
         "kind": [kind_of[tuple(row.contents)] for row in rows],
@@ -225,7 +279,7 @@ def _prepare(out: Path, reader: MapsReader, head: dict[str, Any]) -> None:
         # The pictures of the page would be taken for maps the next time.
         raise InputError(f"output {out} lies inside {reader.folder}", "a folder outside it", "give another --out")
     ours = page_of(out) is not None
-    if out.is_dir() and any(out.iterdir()) and not ours and not (out / "index.html").exists():
+    if out.is_dir() and any(out.iterdir()) and not ours:
         raise InputError(f"output {out} holds other files", "an empty or new folder", "give another --out")
     out.mkdir(parents=True, exist_ok=True)
     (out / "index.html").unlink(missing_ok=True)

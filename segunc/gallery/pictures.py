@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +18,27 @@ from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import Image
 from segunc.gallery.colormap import page_ranges
 from segunc.gallery.description import describe_classes
-from segunc.gallery.inputs import ReviewLabels, choose_scores, find_review_labels, open_images, open_maps, with_images
-from segunc.gallery.overlay import Legend, draw_overlay, draw_panel
+from segunc.gallery.inputs import (
+    Labels,
+    ReviewLabels,
+    choose_scores,
+    find_review_labels,
+    frame_times,
+    open_images,
+    open_maps,
+    with_images,
+)
+from segunc.gallery.overlay import THEMES, Bar, Legend, Sheet, draw_overlay, draw_panel, frame_caption
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
-from segunc.scores import first_shown
+from segunc.scores import first_shown, present_name
 
 PANEL = "panel"
 PANEL_SCORES = ("entropy", "aleatoric", "epistemic")
 ANOMALY_PANEL_SCORES = ("anomaly", "entropy", "epistemic")
+PDF_FONT = 0.95  # em of a PDF's font for the height of capitals: its letters are wider than those in pixels, whose room they have
 PRINT_DPI = 300  # dots an inch of a PDF: the resolution that journals ask of pictures
 Suffix = Literal["png", "jpg", "pdf"]  # PNG and PDF are lossless
 
@@ -59,8 +69,11 @@ def write_pictures(
     frames: Sequence[str] | None = None,
     suffix: Suffix = "png",
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    flags: Mapping[str, float] | None = None,
+    captions: bool = True,
+    theme: str = "dark",
     images: str | Path | None = None,
-    anomaly_labels: Path | None = None,
+    anomaly_labels: Labels | None = None,
     anomaly_encoding: AnomalyEncoding = BINARY,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> WrittenPictures:
@@ -75,11 +88,14 @@ def write_pictures(
         panel: one picture a frame with image, prediction, class legend and all scores; else one picture a score.
         frames: names or patterns (``*``, ``?``, ``[...]``); None is all.
         ranges: of the colours, score -> (low, high); see :func:`segunc.gallery.colormap.page_ranges` for the others.
+        flags: score -> the value from which on its pixels are outlined and named as flagged.
+        captions: with the frame's name and, of a video, its moment.
+        theme: ``dark``, or ``light`` for print.
         images: the source images; None is the input that the manifest records.
         on_frame: called after each frame with the number of frames done and their total.
 
-    InputError: no maps, an unknown score, no frame of the names given, no image for overlays, no label of any frame, or an output that
-    is a maps folder or lies in one.
+    InputError: no maps, an unknown score, a flag of none that is drawn, no frame of the names given, no image for overlays, or an output
+    that is a maps folder or lies in one. PartialFailure: no label of any frame.
     """
     reader = open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
@@ -91,8 +107,12 @@ def write_pictures(
     scores = choose_scores(reader, ([first_shown(reader.scores)] if scores is None else scores) or [""])
     names = _choose_frames(reader, frames)
     shown = page_ranges(reader, ranges, scores)
-    legends = {score: Legend.of(reader.manifest, score, shown[score]) for score in scores}
-    labels = find_review_labels(names, anomaly_labels, anomaly_encoding, region=reader.region)
+    marks = {present_name(score, reader.scores): value for score, value in (flags or {}).items()}
+    if strange := sorted(set(marks) - set(scores)):
+        raise InputError(f"a flag of '{strange[0]}'", f"one of {', '.join(scores)}", "draw that score too")
+    legends = {score: Legend.of(reader.manifest, score, shown[score], marks.get(score)) for score in scores}
+    times = dict(zip(names, frame_times(reader, names), strict=True)) if captions else {}
+    labels = find_review_labels(reader, names, anomaly_labels, anomaly_encoding)
     source, missing = open_images(reader, images, names)
     if source is None and not panel:
         raise InputError(f"overlays of {maps} without images ({missing})", "--images PATH, or --panel")
@@ -102,9 +122,10 @@ def write_pictures(
     for done, (name, image, error) in enumerate(with_images(names, source), start=1):
         without += image is None
         try:
-            for folder, picture in _draw(reader, name, image, error, legends, labels, panel=panel):
+            look = {"caption": frame_caption(name, times[name]) if captions else "", "theme": THEMES[theme]}
+            for folder, sheet in _draw(reader, name, image, error, legends, labels, look, panel=panel):
                 path = out / folder / f"{name}.{suffix}"
-                write_file(path, encode_picture(picture, suffix))
+                write_file(path, encode_picture(sheet, suffix))
                 written.pictures[folder].append(path)
         except InputError as problem:
             written.failed[name] = str(problem)
@@ -115,17 +136,35 @@ def write_pictures(
     return written
 
 
-def encode_picture(picture: Image, suffix: Suffix) -> bytes:
-    """The bytes of a picture file; the same picture gives the same bytes."""
+def encode_picture(sheet: Sheet, suffix: Suffix) -> bytes:
+    """The bytes of a picture file; a PDF holds text as text and legends as vectors. The same sheet gives the same bytes."""
     if suffix != "pdf":
-        return encode_png(picture) if suffix == "png" else encode_jpeg(picture)
+        return encode_png(sheet.picture()) if suffix == "png" else encode_jpeg(sheet.picture())
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
 
-    height, width = picture.shape[:2]
-    figure = Figure(figsize=(width / PRINT_DPI, height / PRINT_DPI), dpi=PRINT_DPI)
-    figure.figimage(picture)
-    stream = io.BytesIO()
-    figure.savefig(stream, format="pdf", dpi=PRINT_DPI, metadata={"CreationDate": None})
+    height, width = sheet.pixels.shape[:2]
+    point = 72 / PRINT_DPI  # of a pixel
+    # Type 42 keeps characters that can be searched, copied and edited; the font comes with matplotlib.
+    with rc_context({"pdf.fonttype": 42, "font.family": "DejaVu Sans"}):
+        figure = Figure(figsize=(width / PRINT_DPI, height / PRINT_DPI), dpi=PRINT_DPI)
+        figure.figimage(sheet.pixels)
+
+        def box(left: float, bar: Bar, **look: Any) -> None:
+            corner, right = (left / width, 1 - (bar.top + bar.height) / height), bar.left + bar.width
+            figure.add_artist(Rectangle(corner, (right - left) / width, bar.height / height, **look))
+
+        for bar in sheet.bars:
+            for step, colour in enumerate(bar.colours / 255):  # each up to the end, so that no seam shows between two
+                box(bar.left + step * bar.width / len(bar.colours), bar, facecolor=colour, linewidth=0)
+            box(bar.left, bar, fill=False, edgecolor=[part / 255 for part in bar.edge], linewidth=point)
+        for words, left, baseline, size, colour in sheet.texts:
+            place = (left / width, 1 - baseline / height)
+            look: dict[str, Any] = {"fontsize": PDF_FONT * size * point, "color": [part / 255 for part in colour]}
+            figure.text(*place, words, va="baseline", parse_math=False, **look)
+        stream = io.BytesIO()
+        figure.savefig(stream, format="pdf", dpi=PRINT_DPI, metadata={"CreationDate": None})
     return stream.getvalue()
 
 
@@ -148,10 +187,11 @@ def _draw(
     error: str | None,
     legends: Mapping[str, Legend],
     labels: ReviewLabels,
+    look: Mapping[str, Any],
     *,
     panel: bool,
-) -> Iterator[tuple[str, Image]]:
-    """Folder and picture of each picture of a frame."""
+) -> Iterator[tuple[str, Sheet]]:
+    """Folder and sheet of each picture of a frame; ``look`` is its caption and its theme."""
     label = labels.anomaly(name)
     anomaly = None if label is None else label == 1
     scores = [(legend, reader.read(name, score)) for score, legend in legends.items()]
@@ -159,13 +199,13 @@ def _draw(
         prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
         classes = [(one["name"], tuple(one["colour"])) for one in describe_classes(reader, None)]
         peak = _peak(reader, name, scores[0][0].score, scores[0][1], [text for text, _ in classes])
-        yield PANEL, draw_panel(image, prediction, scores, classes=classes, anomaly=anomaly, peak=peak)
+        yield PANEL, draw_panel(image, prediction, scores, classes=classes, anomaly=anomaly, peak=peak, **look)
         return
     if image is None:
         why = error or "the source does not hold it"
         raise InputError(f"frame {name} has no image ({why})", "its image", "--images")
     for legend, values in scores:
-        yield f"overlay-{legend.score}", draw_overlay(image, values, legend, anomaly=anomaly)
+        yield f"overlay-{legend.score}", draw_overlay(image, values, legend, anomaly=anomaly, **look)
 
 
 def _peak(

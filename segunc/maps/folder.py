@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, inside, write_file
+from segunc.core.files import PARTIAL_SUFFIX, expected_space, inside, write_file
 from segunc.core.locks import START_SECONDS
 from segunc.frames.sources import FrameSource
 from segunc.maps.manifest import Manifest
@@ -41,6 +41,14 @@ def holds_maps(out: Path, record: Record) -> bool:
     """Whether every file of a record is there with something in it: a power failure may leave a name without bytes."""
     paths = (inside(out, file) for file in record["files"].values())
     return all(path.is_file() and path.stat().st_size > 0 for path in paths)
+
+
+def expected_of_maps(out: Path, record: Record, frames: int | None, coming: int | None, *, compact: bool) -> str:
+    """:func:`segunc.core.files.expected_space` of the maps of a run, told by what the files of one of its frames took."""
+    each = sum(inside(out, file).stat().st_size for file in record["files"].values())
+    smaller = "fewer --maps" if compact else "--compact or fewer --maps"
+    remedy = f"free it and run the same command again, or begin anew (--overwrite) with {smaller}"
+    return expected_space(out, "maps", each, frames, coming, remedy)
 
 
 def refuse_foreign(out: Path) -> None:

@@ -29,6 +29,15 @@ FORMAT = "segunc-maps"
 FORMAT_VERSION = 1
 UNIT_VALUE = "(code / 65535)^2"
 """What ``maps.SCORE.value`` says of uint16 codes of a score in 0..1."""
+COMPACT_VALUES = {
+    "unit16": "(code / 255)^2",
+    "float16": "float16 whose bits are code - 32768 from code 32768 on, else 65535 - code",
+}
+"""What it says of compact maps (:func:`segunc.maps.encoding.encode_compact`), by the form in which a score is stored otherwise.
+A reader that does not know them refuses the folder."""
+VALUES = (UNIT_VALUE, *COMPACT_VALUES.values())
+HALF_SIZE = "means of 2 x 2 of the frame's; bilinear in between"
+"""What ``maps.SCORE.pixels`` says of them."""
 _PACKAGES = ("numpy", "opencv-python-headless", "torch", "torchvision", "segmentation-models-pytorch", "timm")
 
 Manifest = dict[str, Any]
@@ -49,7 +58,7 @@ def build_manifest(
 
     Args:
         run: everything that decides the values of the maps: model hashes, draws, seed, scope, size, dtype, chunk,
-            frame grouping, threads, maps, and ``input``, the absolute input path.
+            frame grouping, threads, maps, ``input``, the absolute input path, and ``compact``, true for compact maps.
         scores: names of the score maps.
         device: in words.
         classes: names in the order of their ids; ``palette`` has their colours as (red, green, blue).
@@ -58,6 +67,7 @@ def build_manifest(
     """
     scores = list(scores)
     thresholds = {n: SCORES[n].threshold for n in scores} if component_thresholds is None else component_thresholds
+    compact = bool(run.get("compact"))
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -69,16 +79,19 @@ def build_manifest(
         "source": dict(source or {}),
         "classes": {"names": list(classes), "palette": [list(colour) for colour in palette]},
         "maps": {"prediction": {"file": "png", "dtype": "uint8", "unit": "class id", "range": [0, len(classes) - 1]}}
-        | {score: describe_score(score, thresholds.get(score)) for score in scores},
+        | {score: describe_score(score, thresholds.get(score), compact=compact) for score in scores},
     }
 
 
-def describe_score(score: str, component_threshold: float | None) -> dict[str, Any]:
+def describe_score(score: str, component_threshold: float | None, *, compact: bool = False) -> dict[str, Any]:
     """File type, stored type, unit and range of a score map; range None is unbounded."""
     unit, components = SCORES[score].unit, {"component_threshold": component_threshold}
     described: dict[str, Any] = {"file": "npy", "dtype": "float16", "unit": unit, "range": None}
-    if SCORES[score].stored == "unit16":
+    if codes := SCORES[score].stored == "unit16":
         described = {"file": "png", "dtype": "uint16", "value": UNIT_VALUE, "unit": unit, "range": [0.0, 1.0]}
+    if compact:
+        dtype, value = "uint8" if codes else "uint16", COMPACT_VALUES[SCORES[score].stored]
+        described |= {"file": "png", "dtype": dtype, "value": value, "pixels": HALF_SIZE}
     return described if component_threshold is None else described | components
 
 
@@ -147,9 +160,9 @@ def read_manifest(folder: Path) -> Manifest | None:
         safe_name(name, f"{path}: a map", single=True)
         if not isinstance(described, dict):
             raise InputError(f"{path} does not describe map {name}", "an object", "predict again")
-        if (value := described.get("value")) not in (None, UNIT_VALUE):
+        if (value := described.get("value")) not in (None, *VALUES):
             given = f"{path}: the values of '{name}' are {value}"
-            raise InputError(given, f"{UNIT_VALUE}, or none", "use the segunc that wrote it")
+            raise InputError(given, f"{', '.join(VALUES)}, or none", "use the segunc that wrote it")
         present = present_name(name)
         if present != "prediction" and present not in SCORES:
             remedy = "install the package that the score comes from"

@@ -18,8 +18,9 @@ from typing import Protocol
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import Progress
-from segunc.data.images import Image
+from segunc.data.images import Image, difference_hash
 from segunc.frames.sources import Frame, FrameSource
+from segunc.maps.folder import expected_of_maps
 from segunc.maps.nearest import NearestPlaces
 from segunc.maps.shards import Record
 from segunc.maps.store import Maps, MapsWriter
@@ -77,6 +78,7 @@ def run_pipeline(
     draw_overlay: DrawOverlay | None = None,
     find_nearest: FindNearest | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_space: Callable[[str], None] | None = None,
     sequence: Sequential | None = None,
 ) -> Summary:
     """Write the maps of every frame of a source that the writer has not finished, and close the writer.
@@ -94,17 +96,18 @@ def run_pipeline(
         writers: threads that encode and write, draw ``overlay/F.jpg`` by ``draw_overlay`` and make ``nearest/F.json`` by
             ``find_nearest``.
         on_progress: called after each frame, from one thread at a time, not always this one.
+        on_space: called after the first one with a line on the bytes that all take.
         sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
-    What was finished is kept after a PartialFailure (a file could not be written) and after whatever ``process`` or
-    ``draw_overlay`` raise; a frame that fails is in the summary.
+    What was finished is kept after a PartialFailure (a file could not be written), an InputError (by its first frame, the rest
+    does not fit on the disk) and whatever ``process`` or ``draw_overlay`` raise; a frame that fails is in the summary.
     """
     if group < 1:
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
     try:
         writer.begin(source, in_sequence=sequence is not None)
         again_from = None if sequence is None else sequence.resume(writer.lines.next)
-        run = _Run(source, writer, group, prefetch, draw_overlay, find_nearest, on_progress, again_from)
+        run = _Run(source, writer, group, prefetch, draw_overlay, find_nearest, on_progress, on_space, again_from)
         with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
             try:
                 for frames in run.groups():
@@ -132,6 +135,7 @@ class _Run:
     draw_overlay: DrawOverlay | None
     find_nearest: FindNearest | None
     on_progress: Callable[[Progress], None] | None
+    on_space: Callable[[str], None] | None
     again_from: int | None
 
     def __post_init__(self) -> None:
@@ -218,6 +222,10 @@ class _Run:
         near = None if self.find_nearest is None else self.find_nearest(frame, maps)
         record = self.writer.store(frame.name, maps, overlay, place=frame.index, nearest=near)
         origin = {"time": frame.time, "stamp": frame.stamp}
+        if frame.time is None and frame.image is not None:
+            origin["look"] = (
+                f"{difference_hash(frame.image):016x}"  # in place of a time: which frames are of one moment
+            )
         return record | {key: value for key, value in origin.items() if value is not None}
 
     def _commit(self) -> None:
@@ -229,6 +237,8 @@ class _Run:
                     self.writer.commit(record)
                     self.written += 1
                     self._report()
+                    if self.written == 1:
+                        self._expect(record)
             except InputError as error:  # a map of this frame alone is unfit to be stored
                 self._fail(frame.name, str(error))
             except OSError as error:
@@ -241,13 +251,29 @@ class _Run:
             except BaseException as error:
                 self.errors.append(error)
 
+    def _expect(self, record: Record) -> None:
+        """Say what the maps take, by the first frame; an error of the run where those to come do not fit."""
+        total, shard, compact = self._total(), self.writer.shard, bool(self.writer.manifest["run"].get("compact"))
+        coming = None if total is None else max(0, shard.share(total, self.group) - self.writer.finished)
+        try:
+            line = expected_of_maps(self.writer.out, record, total, coming, compact=compact)
+        except InputError as error:
+            self.errors.append(error)
+        else:
+            if self.on_space is not None and shard.number == 1:
+                self.on_space(line)
+
+    def _total(self) -> int | None:
+        """Frames of the source as far as it says so."""
+        return self.source.length or self.source.length_hint
+
     def _fail(self, name: str, reason: str) -> None:
         self.writer.failed[name] = reason
         self._report()
 
     def _report(self) -> None:
         if self.on_progress is not None:
-            total = self.source.length or self.source.length_hint
+            total = self._total()
             share = None if total is None else self.writer.shard.share(total, self.group)
             with self.reporting:
                 seconds = time.monotonic() - self.started

@@ -23,9 +23,9 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import inside
 from segunc.data.labels import LabelMap
-from segunc.maps.encoding import class_ids
+from segunc.maps.encoding import class_ids, decode_compact
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
-from segunc.maps.manifest import UNIT_VALUE, is_ours, read_manifest
+from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
 from segunc.maps.nearest import NEAREST, NearestPlaces, strongest
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, is_colour_picture, read_score_file
 from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, FrameRecords, Record, all_shards
@@ -103,12 +103,11 @@ class MapsReader:
 
     def form(self, score: str) -> Form:
         """How whole numbers of a score's maps become values: what the manifest, not the score's name, says, else ``linear``."""
-        described = (self.manifest or {}).get("maps", {}).get(score, {})
-        return "unit-code" if described.get("value") == UNIT_VALUE else "linear"
+        return "unit-code" if self._value(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"]) else "linear"
 
     def read_stored(self, name: str, score: str) -> npt.NDArray[Any]:
-        """A score map ``[H, W]`` as it is stored (see :func:`segunc.maps.score_files.as_score`). InputError where there
-        is no such map, or its file is damaged or no single-channel map."""
+        """A score map ``[H, W]`` as it is stored (see :func:`segunc.maps.score_files.as_score`), a compact one at the frame's size
+        in the form that others have. InputError where there is no such map, or its file is damaged or no single-channel map."""
         return as_score(self._read(name, score))
 
     def read(self, name: str, score: str) -> npt.NDArray[np.float32]:
@@ -135,7 +134,17 @@ class MapsReader:
         if file is None:
             known = ", ".join(self._files)
             raise InputError(f"frame {name} has no map '{score}' in {self.folder}", f"one of {known}", "check the name")
-        return read_score_file(inside(self.folder, file), read_map)
+        stored = read_score_file(inside(self.folder, file), read_map)
+        if (value := self._value(score)) not in COMPACT_VALUES.values():
+            return stored
+        floats = value == COMPACT_VALUES["float16"]
+        whole = decode_compact(stored, self.records[name].get("size"), f"map {self.folder / file}", floats=floats)
+        return whole if self.region is None else self.region.clear({score: whole})[score]
+
+    def _value(self, score: str) -> str | None:
+        """The formula by which the manifest says that codes become values."""
+        value: str | None = (self.manifest or {}).get("maps", {}).get(score, {}).get("value")
+        return value
 
     def _file_of(self, name: str, score: str) -> str | None:
         """Relative to the folder."""

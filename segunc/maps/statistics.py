@@ -7,10 +7,12 @@ import hashlib
 import heapq
 import io
 import math
+import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -30,6 +32,9 @@ PERCENT = 99
 TABLE_NAME = "frames.csv"
 STATISTICS = ("mean", "max", "p99", "component")
 """Their names in ``frames.jsonl``, each an object of numbers by score."""
+
+SAME_LOOK = 10
+"""Bits in which the hashes of one moment may differ."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -135,12 +140,14 @@ def write_frame_table(folder: Path, manifest: Manifest, scores: Sequence[str]) -
 
 @dataclass(frozen=True)
 class Moment:
-    """A frame that stands out: its maps folder, name, time in seconds (None for images), and the statistic that chose it."""
+    """A frame that stands out: its maps folder, name, time in seconds (None for images), the statistic that chose it, and whether the maps
+    know how it looks."""
 
     folder: Path
     name: str
     time: float | None
     value: float
+    look: bool = False
 
 
 def maps_folders(folder: Path) -> list[Path]:
@@ -156,33 +163,64 @@ def maps_folders(folder: Path) -> list[Path]:
     return found
 
 
+@dataclass(frozen=True)
+class Neighbours:
+    """Which frames of a source show one moment: those less than ``apart`` seconds from one another or, where a time is not known (NaN),
+    whose pictures look alike: their :func:`segunc.data.images.difference_hash` differ in at most :data:`SAME_LOOK` bits (0: no hash)."""
+
+    times: Sequence[float]
+    looks: Sequence[int]
+    apart: float
+
+    def near(self, one: int, other: int) -> bool:
+        """Whether the frames at two places are of one moment."""
+        between = abs(self.times[one] - self.times[other])
+        if not math.isnan(between):
+            return between < self.apart
+        a, b = self.looks[one], self.looks[other]
+        return a != 0 and b != 0 and (a ^ b).bit_count() <= SAME_LOOK
+
+
+def recorded_look(record: Mapping[str, Any]) -> int:
+    """The hash of a frame's picture in its line of ``frames.jsonl``; 0 where it has none."""
+    text = record.get("look")
+    return int(text, 16) if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{16}", text) else 0
+
+
 def worst_moments(
-    folders: Sequence[Path], score: str, statistic: str = "mean", *, count: int = 10, apart: float = 5.0
+    folders: Sequence[Path],
+    score: str,
+    statistic: str = "mean",
+    *,
+    count: int = 10,
+    apart: float = 5.0,
+    fps: float | None = None,
 ) -> list[Moment]:
     """At most ``count`` frames of maps folders with the highest of the :data:`STATISTICS` of a score, worst first.
 
-    In each video they are at least ``apart`` seconds from one another, so a peak is named once, by its highest frame.
-    Images have no times; each stands for itself. Mean epistemic ranks frames for labelling as BALD does (Houlsby et al.
-    2011, arXiv 1112.5745; Gal et al. 2017, arXiv 1703.02910).
+    A moment of a source (:class:`Neighbours`) is named once, by its highest frame; ``fps`` gives images of a video, in each of their
+    folders, their times. Mean epistemic ranks frames for labelling as BALD does (Houlsby et al. 2011, arXiv 1112.5745; Gal et al. 2017,
+    arXiv 1703.02910).
 
     InputError: an unknown statistic, or a folder whose lines do not hold it for this score.
     """
     if statistic not in STATISTICS:
         raise InputError(f"statistic '{statistic}'", f"one of {', '.join(STATISTICS)}", "check the spelling")
-    if count < 1 or not apart >= 0:
-        raise InputError(f"{count} moments {apart} s apart", "at least 1, and 0 s or more", "check the numbers")
-    moments = [m for folder in folders for m in _worst_of_folder(folder, score, statistic, count, apart)]
+    if count < 1 or not apart >= 0 or (fps is not None and not fps > 0):
+        given = f"{count} moments {apart} s apart" + (f", {fps} frames a second" if fps is not None else "")
+        raise InputError(given, "at least 1, 0 s or more, and more than 0 frames a second", "check the numbers")
+    moments = [m for folder in folders for m in _worst_of_folder(folder, score, statistic, count, apart, fps)]
     return heapq.nsmallest(count, moments, key=lambda moment: -moment.value)
 
 
-def separated_peaks(values: Sequence[float], times: Sequence[float], count: int, apart: float) -> list[int]:
-    """Places of the highest values, highest first, none closer than ``apart`` to a higher one that was taken. Of equal
-    values the earlier comes first. A time of NaN is apart from everything, a value of NaN is left out."""
+def separated_peaks(values: Sequence[float], near: Callable[[int, int], bool], count: int) -> list[int]:
+    """Places of the highest values, highest first, none ``near`` a higher one that was taken. Of equal values the earlier comes first; a
+    value of NaN is left out."""
     chosen: list[int] = []
     for place in sorted((p for p in range(len(values)) if not math.isnan(values[p])), key=lambda p: -values[p]):
         if len(chosen) == count:
             break
-        if all(not abs(times[place] - times[other]) < apart for other in chosen):
+        if not any(near(place, other) for other in chosen):
             chosen.append(place)
     return chosen
 
@@ -198,20 +236,31 @@ def write_moments(path: Path, lists: dict[str, tuple[str, list[Moment]]]) -> Non
     write_atomically(path, text.getvalue().encode())
 
 
-def _worst_of_folder(folder: Path, score: str, statistic: str, count: int, apart: float) -> list[Moment]:
+def _worst_of_folder(
+    folder: Path, score: str, statistic: str, count: int, apart: float, fps: float | None
+) -> list[Moment]:
     manifest = read_manifest(folder)
     shards = all_shards(manifest)
-    values, times = array("d"), array("d")
+    values, times, looks = array("d"), array("d"), array("Q")
+    inner, start = "", 0.0
     for record in iterate_records(folder, shards):
         values.append(record.get(statistic, {}).get(score, math.nan))
-        times.append(record.get("time", math.nan))
+        time = record.get("time", math.nan)
+        if fps is not None and math.isnan(time):
+            if (of := record["name"].rpartition("/")[0]) != inner:
+                inner, start = of, (times[-1] if times else 0.0) + apart  # nothing of another folder is near
+            time = start + len(times) / fps
+        times.append(time)
+        looks.append(recorded_look(record))
     if len(values) and all(map(math.isnan, values)):
         known = ", ".join(name for name in (manifest or {}).get("maps", {}) if name != "prediction")
         given = f"the frames of {folder} have no {statistic} of '{score}'"
         raise InputError(given, f"a score of {known}", "choose another one")
-    moments = dict.fromkeys(separated_peaks(values, times, count, apart), Moment(folder, "", None, 0.0))
+    chosen = separated_peaks(values, Neighbours(times, looks, apart).near, count)
+    moments = dict.fromkeys(chosen, Moment(folder, "", None, 0.0))
     # A second pass for the names: those of all frames would take more memory than the numbers.
     for place, record in enumerate(iterate_records(folder, shards)):
         if place in moments:
-            moments[place] = Moment(folder, record["name"], record.get("time"), values[place])
+            known_time = record.get("time", record.get("index", place) / fps if fps else None)
+            moments[place] = Moment(folder, record["name"], known_time, values[place], bool(looks[place]))
     return list(moments.values())

@@ -18,9 +18,9 @@ from segunc.core.files import PARTIAL_SUFFIX, inside, write_json
 from segunc.core.locks import START_SECONDS, Lock
 from segunc.data.images import Image
 from segunc.frames.sources import FrameSource
-from segunc.maps.encoding import Array, class_ids, encode_jpeg, encode_npy, encode_png, encode_score
+from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, encode_npy, encode_png, encode_score
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, holds_maps, refuse_foreign, write_map
-from segunc.maps.manifest import MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
+from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
 from segunc.maps.nearest import NEAREST, NearestPlaces
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameLog, Record, Shard, read_state
 from segunc.maps.statistics import MASK_NAME, STATISTICS, Region, map_statistics, write_frame_table
@@ -132,7 +132,7 @@ class MapsWriter:
         """Write the files of one frame and return its record; safe from several threads for different frames.
 
         Scores in 0..1 are encoded here (a uint16 array is taken as encoded), unbounded ones become float16; the record's
-        statistics are of the stored values, in real units.
+        statistics are of these values, in real units, also where the files are compact.
 
         Args:
             name: of the frame.
@@ -160,8 +160,10 @@ class MapsWriter:
         record: Record = {"name": name, "index": self.lines.next if place is None else place, "size": [height, width]}
         files = record["files"] = {}
         for score, values in stored.items():
-            floats = values.dtype == np.float16
-            folder = self.manifest["maps"][score].get("folder", score)
+            described = self.manifest["maps"][score]
+            if described.get("value") in COMPACT_VALUES.values():
+                values = encode_compact(values)
+            floats, folder = values.dtype == np.float16, described.get("folder", score)
             files[score] = f"{folder}/{name}.{'npy' if floats else 'png'}"
             write_map(self.out, files[score], encode_npy(values) if floats else encode_png(values))
         if overlay is not None:
@@ -240,7 +242,7 @@ class MapsWriter:
             place = source.position(name)
         if place is None:
             given = f"{self.out} holds maps of frame {name}, which {source.path} does not hold"
-            remedy = "restore it, give another --out, or --overwrite"
+            remedy = "restore it (--all-images, where it looks like a label), give another --out, or --overwrite"
             raise InputError(given, "an input that still has every finished frame", remedy)
         return place if source.stamp(name) == record.get("stamp") else None
 

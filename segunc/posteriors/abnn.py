@@ -167,7 +167,8 @@ class ABNN:
 
 @dataclass(frozen=True)
 class AbnnConfig(AffineTrainingConfig):
-    """How ABNN members are made; epochs and steps are those of each member, and 0 epochs only select alpha.
+    """How ABNN members are made; epochs and steps are those of each member. Training, the selection of alpha and re-estimated statistics
+    need data: 0 epochs with a given alpha and frozen statistics need none.
 
     Args:
         members: M, the number of affine sets.
@@ -199,6 +200,18 @@ class AbnnConfig(AffineTrainingConfig):
     prior_mean: PriorMean = "base"
     random_classes: NonNegativeInt = 3
     random_class_weight: NonNegativeFloat = 4.0
+
+    without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.alpha 0.1 --abnn.statistics frozen need none"
+
+    @property
+    def uses_data(self) -> dict[str, str]:
+        """The splits that are looked at, each with the setting that asks for it; none is needed where there is none."""
+        asked = {
+            f"abnn.epochs {self.epochs}": (self.epochs, "train"),
+            "abnn.statistics reestimated": (self.statistics == "reestimated", "train"),
+            "the selection of abnn.alpha": (self.alpha is None, "val"),
+        }
+        return {split: why for why, (needed, split) in asked.items() if needed}
 
 
 class Members(Trainable[ABNN]):

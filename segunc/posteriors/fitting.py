@@ -25,7 +25,7 @@ from segunc.sampling.frames import network_input
 from segunc.training.config import FinetuneConfig, FitConfig, now, save_config
 from segunc.training.data import open_data, spaced
 from segunc.training.finetune_run import FinetuneRun
-from segunc.training.progress import Say, follow, say
+from segunc.training.progress import Say, follow, no_half_folder, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
@@ -64,7 +64,8 @@ def finetuning(
 
             if check is not None:
                 check(base, config, out)
-            return work(FinetuneRun(base, config, out, device=device, say=say, partial=partial))
+            with no_half_folder(out):
+                return work(FinetuneRun(base, config, out, device=device, say=say, partial=partial))
 
         return fit
 

@@ -37,7 +37,7 @@ from segunc.training.losses import (
     require_finite_state,
     segmentation_loss,
 )
-from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, fit, interactive, say
+from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, fit, interactive, no_half_folder, say
 
 WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
@@ -235,7 +235,6 @@ class DecoderTask(SegmentationTask):
         checkpoint["state_dict"] = {name: value for name, value in state.items() if not in_encoder(name)}
 
 
-@flushed_denormals()
 def train_network(
     config: TrainConfig, out: Path, *, device: str = "auto"
 ) -> tuple[SegmentationNetwork, dict[str, Any]]:
@@ -246,6 +245,11 @@ def train_network(
     Returns:
         the network in eval mode and what was measured (validation mIoU, seconds, steps).
     """
+    with flushed_denormals(), no_half_folder(out):
+        return _train_network(config, out, device)
+
+
+def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[SegmentationNetwork, dict[str, Any]]:
     L.seed_everything(config.seed, workers=True, verbose=False)
     data = SegmentationDataModule(**config.data)
     description = NetworkDescription(

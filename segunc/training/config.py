@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
+import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -177,7 +181,7 @@ class FitConfig(Config, Generic[S]):
 @dataclass(frozen=True)
 class FinetuneConfig(Config, Generic[S]):
     """Of a method that makes a posterior from a deterministic base: its settings, data as arguments of
-    :class:`segunc.data.module.SegmentationDataModule` or loaders of your own, and arguments of Lightning's Trainer. The seed stands
+    :class:`segunc.data.module.SegmentationDataModule`, none where the settings' ``uses_data`` is empty, or loaders of your own, and arguments of Lightning's Trainer. The seed stands
     in files for the sake of ``segunc train``; the method's own decides."""
 
     settings: S
@@ -205,7 +209,7 @@ def parse_config(
         selects: whether it selects on frames of :class:`SelectConfig`, for a :class:`FitConfig`.
 
     Raises:
-        InputError: an unknown key, a value of the wrong type or out of its range, a missing file.
+        InputError: an unknown key, a value of the wrong type or out of its range, a missing file, or no data for what needs some.
     """
     from jsonargparse import ArgumentError, ArgumentParser
 
@@ -213,18 +217,18 @@ def parse_config(
 
     if config is not None and not config.is_file():
         raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
-    if config is not None and not config.read_bytes().strip():
+    text = "" if config is None else config.read_text(encoding="utf-8", errors="replace")
+    if config is not None and not text.strip():
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")
+    named = any(word.startswith("--data") for word in overrides) or re.search(r"\bdata[\"']?\s*:", text) is not None
     names = {f.name for f in fields(kind)}
-    sections: dict[str, type[Settings]] = {"network": NetworkConfig, "optimisation": OptimisationConfig}
-    sections = {"settings": settings} if settings is not None else sections if kind is TrainConfig else {}
-    sections |= {"select": SelectConfig} if selects else {}
+    sections = _sections(kind, settings, selects=selects)
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--config", action="config")
     if "seed" in names:
         parser.add_argument("--seed", type=int, default=0)
-    if data is True:
+    if data is True and named:
         parser.add_class_arguments(SegmentationDataModule, "data")
     if "trainer" in names:
         parser.add_argument("--trainer", type=dict[str, Any], default={})
@@ -233,12 +237,73 @@ def parse_config(
     try:
         parsed = parser.parse_args([*([] if config is None else ["--config", str(config)]), *overrides]).as_dict()
         made = {name: _settings(section, parsed[section.section]) for name, section in sections.items()}
+        if data is True and not named:
+            parsed["data"] = {}
+            if uses := getattr(made.get("settings"), "uses_data", {"train": "what is trained or fitted"}):
+                expected = "data in --config, or --data.dataset NAME --data.root DIR"
+                raise InputError(
+                    f"no data for {' and '.join(uses.values())}",
+                    expected,
+                    getattr(made.get("settings"), "without_data", ""),
+                )
         own = {"data": data} if isinstance(data, OwnData) else {}
         return kind(**{name: parsed[name] for name in ("seed", "data", "trainer") if name in parsed}, **made, **own)
     except (ArgumentError, InputError) as error:
-        text = " ".join(str(error).split())
-        given = f"configuration{f' {config}' if config else ''}: {text}"
-        raise InputError(given, "", "see `segunc train --help` and configs/ for the keys") from error
+        said = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(str(error).split()))
+        said = re.sub(r"(?:a )?<class '(\w+)'>", r"\1", said).replace("NoneType", "none")
+        given = f"configuration{f' {config}' if config else ''}: {said}"
+        verb = "train" if kind is TrainConfig else "finetune"
+        raise InputError(given, "", f"see `segunc {verb} --help` and configs/ for the keys") from error
+
+
+def _sections(kind: type[Config], settings: type[Settings] | None, *, selects: bool) -> dict[str, type[Settings]]:
+    own: dict[str, type[Settings]] = {"network": NetworkConfig, "optimisation": OptimisationConfig}
+    own = {"settings": settings} if settings is not None else own if kind is TrainConfig else {}
+    return own | ({"select": SelectConfig} if selects else {})
+
+
+def configuration_help(kind: type[Config], settings: type[Settings] | None, *, data: bool, selects: bool) -> str:
+    """The keys of a configuration, what they mean and their defaults, as signatures and docstrings of the classes that take them say."""
+    from segunc.data.module import SegmentationDataModule
+
+    shown: list[tuple[str, Any]] = [("data", SegmentationDataModule)] if data else []
+    shown += [(section.section, section) for section in _sections(kind, settings, selects=selects).values()]
+    lines = ["keys of the configuration, in a YAML file (--config) or as --key VALUE:"]
+    if "trainer" in {f.name for f in fields(kind)}:
+        lines += ["  --trainer.KEY  any argument of lightning.Trainer, e.g. --trainer.max_epochs 3"]
+    for name, section in shown:
+        about, _, _ = inspect.cleandoc(section.__doc__ or "").partition("\n\n")
+        lines += ["", *textwrap.wrap(_prose(f"{name}: {about}"), 108)]
+        meanings, made = _meanings(section), {f.name: f for f in fields(section)} if is_dataclass(section) else {}
+        for key, parameter in inspect.signature(section).parameters.items():
+            default = parameter.default
+            if key in made and (factory := made[key].default_factory) is not MISSING:
+                default = factory()
+            text = default if isinstance(default, str) else json.dumps(_plain(default)).replace("null", "none")
+            value = "required" if default is inspect.Parameter.empty else f"default {text}"
+            said = _prose(f"{meanings.get(key, '')} ({value})")
+            lines += [f"  --{name}.{key}", *textwrap.wrap(said, 100, initial_indent=" " * 8, subsequent_indent=" " * 8)]
+    return "\n".join(lines)
+
+
+def _prose(text: str) -> str:
+    """Without what only a page of documentation shows otherwise."""
+    return re.sub(r":\w+:`([^`]*)`|``", r"\1", text).replace(". (", " (").strip()
+
+
+def _meanings(section: type) -> dict[str, str]:
+    """What the docstrings of a class and its bases say of its arguments."""
+    found: dict[str, str] = {}
+    for base in reversed(section.__mro__):
+        names: list[str] = []
+        said = inspect.cleandoc(base.__dict__.get("__doc__") or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+        for line in said.splitlines():
+            if entry := re.fullmatch(r"    (\w+(?:, \w+)*): (.*)", line):
+                names = entry[1].split(", ")
+                found |= dict.fromkeys(names, entry[2])
+            else:
+                found |= {name: f"{found[name]} {line.strip()}" for name in names}
+    return found
 
 
 def _settings(section: type[S], values: Mapping[str, Any]) -> S:

@@ -67,7 +67,7 @@ class FinetuneRun(Generic[S]):
         self.seed_everything()
         self.network = load_network(base)
         self.classes = self.network.description.classes
-        _ = self.trained_on
+        self._check_data()
         sha256 = state_sha256(self.network.body)
         self.conversion: ConversionReport | None = None
         if hasattr(self.options, "scope"):
@@ -94,6 +94,19 @@ class FinetuneRun(Generic[S]):
         import lightning as L
 
         L.seed_everything(self.options.seed, workers=True, verbose=False)
+
+    def _check_data(self) -> None:
+        """InputError where the data set does not fit, or lacks what a method that trains nothing needs of it: said with the reason."""
+        if self.config.data:
+            _ = self.trained_on
+        uses = {} if getattr(self.options, "epochs", 1) else getattr(self.options, "uses_data", {})
+        for split, why in {} if isinstance(self.config.data, OwnData) else uses.items():
+            try:
+                self.data.dataset(split)
+            except InputError as error:
+                raise InputError(
+                    f"{why} needs data: {error.given}", error.expected, self.options.without_data
+                ) from error
 
     @cached_property
     def data(self) -> SegmentationDataModule:
@@ -193,7 +206,7 @@ class FinetuneRun(Generic[S]):
         self.measured["seconds"] = round(time.perf_counter() - self._start, 1)
         content = self.config.plain()
         return {
-            "dataset": "own loaders" if isinstance(self.config.data, OwnData) else self.config.data["dataset"],
+            "dataset": "own loaders" if isinstance(self.config.data, OwnData) else self.config.data.get("dataset"),
             **environment(self.settings["precision"]),
             "settings": {k: v for k, v in content[self.options.section].items() if k not in self.measured},
             "resumed": self.resume is not None,

@@ -3,6 +3,8 @@ checkpoints a folder holds, and a fit whose failures are one clear line. Lightni
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -133,6 +135,19 @@ def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None 
     return last if last.exists() else None
 
 
+@contextlib.contextmanager
+def no_half_folder(out: Path) -> Iterator[None]:
+    """Take away the new folder of a run that fails before there is a checkpoint or a network to keep."""
+    new = not out.exists() or not any(out.iterdir())
+    try:
+        yield
+    except BaseException:
+        kept = (path for path in out.rglob("*") if path.suffix == ".safetensors" or path.parent.name == CHECKPOINTS)
+        if new and is_first_process() and all(path.name == RECORD for path in kept):
+            shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
 def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data: Any) -> None:
     """``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from the start.
 
@@ -149,6 +164,9 @@ def fit(trainer: L.Trainer, task: L.LightningModule, resume: Path | None, **data
         raise PartialFailure(
             f"stopped at step {trainer.global_step}: {text}; the same command continues from the last finished epoch"
         ) from error
+    except SystemExit:  # how Lightning ends a process that was interrupted
+        if not trainer.interrupted:
+            raise
     if trainer.interrupted:
         raise KeyboardInterrupt
 

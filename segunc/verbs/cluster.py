@@ -37,7 +37,7 @@ POLL_SECONDS = 5.0
 WRITE_ATTEMPTS = 3  # a shared file system may refuse for a moment
 
 
-def predict_on_cluster(options: PredictOptions) -> local.PredictResult:
+def predict_on_cluster(options: PredictOptions, on_note: local.OnNote | None = None) -> local.PredictResult:
     """:func:`segunc.verbs.predict.predict` by the workers of a cluster; InputError where it cannot be done on one, PartialFailure
     where a worker could not start, with what others finished kept."""
     require_ray()
@@ -47,6 +47,7 @@ def predict_on_cluster(options: PredictOptions) -> local.PredictResult:
     # A head without a GPU can plan for workers that have one.
     here = "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
     with local.read_options(replace(options, device=here)).open() as job:
+        job.say_left_out(on_note)
         own = CORES_PER_WORKER if options.ray_address is not None else min(CORES_PER_WORKER, os.cpu_count() or 1)
         cores = options.threads or job.recorded_threads or own
         options = replace(options, threads=cores)
@@ -199,4 +200,4 @@ def _conclude(
         video = local.overlay_video(job, place)
         inputs.append(local.InputResult(given.out, given.label, "", finished, skipped, failed, seconds, how, video))
     notes = tuple(sorted({note for result in results for note in result.notes}))
-    return local.PredictResult(job.request.out, tuple(inputs), notes, "; ".join(problems))
+    return local.PredictResult(job.request.out, tuple(inputs), notes, "; ".join(problems), job.left_out)

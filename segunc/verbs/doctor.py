@@ -27,6 +27,7 @@ from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
 from segunc.verbs.execution import make_sampler
+from segunc.verbs.labels import split_samples
 
 IDENTITY_BOUND = 1e-5  # largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding
 DEAD_EPISTEMIC = 1e-6  # mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8
@@ -208,7 +209,7 @@ def _calibration(dataset: str, options: DoctorOptions, model: Model, sampler: Sa
     if not options.root:
         raise InputError("--dataset without --root", "the folder of the data set", "")
     entry = dataset_entry(dataset, labels=options.label_map)
-    samples = entry.samples(Path(options.root), options.split)
+    samples = split_samples(entry, options)
     chosen = [samples[i] for i in spaced(len(samples), options.frames)]
     wanted = EvaluationOptions(scores=("msp",), map_classes=options.map_classes)
     result = evaluate_model(sampler, model, entry, chosen, wanted, size=options.size).result

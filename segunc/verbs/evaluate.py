@@ -18,9 +18,13 @@ from segunc.data.entry import DatasetEntry, Sample
 from segunc.evaluation.compare import ABOUT
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Result
 from segunc.evaluation.flagged import read_thresholds
+from segunc.evaluation.judged import evaluate_verdicts
 from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps
 from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
+from segunc.gallery.description import run_id
+from segunc.gallery.inputs import open_maps
+from segunc.gallery.verdicts import merge_verdicts, read_verdicts
 from segunc.metrics.objects import ObjectBins
 from segunc.options import EvaluateOptions
 from segunc.verbs.labels import label_arguments, split_samples
@@ -67,7 +71,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         flag=read_thresholds(options.flag),
         smallest_region=options.flag_region,
     )
-    if options.maps and not options.model:
+    if options.verdicts:
+        evaluation, notes = _from_verdicts([Path(path) for path in options.verdicts], options, wanted)
+    elif options.maps and not options.model:
         evaluation, notes = _from_maps(Path(options.maps), options, entry, wanted)
     elif options.model and not options.maps:
         evaluation, notes = _from_model(Path(options.model), options, entry, wanted)
@@ -76,7 +82,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     result = evaluation.result
     if anomaly_classes:
         result.setdefault("run", {})["anomaly_classes"] = anomaly_classes
-    if mapping := evaluation.evaluator.mapping:
+    if evaluation.evaluator is not None and (mapping := evaluation.evaluator.mapping):
         result.setdefault("run", {})["map_classes"] = mapping.about()
         notes = [*notes, *mapping.notes()]
     about = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
@@ -92,7 +98,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
         log_numbers(options.logger, out.parent, {key: value for key, value in result.items() if key not in ABOUT})
     figures: Sequence[Path] = ()
-    if options.plots:
+    if options.plots and evaluation.evaluator is not None:
         from segunc.plots.evaluation import write_plots
 
         figures = write_plots(evaluation.evaluator, result, Path(options.plots), out.stem)
@@ -120,7 +126,7 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
     if not (options.root or options.labels or options.anomaly_labels):
         expected = "--labels, --anomaly-labels, or --dataset with --root"
         raise InputError("--maps without labels", expected, "say where they are")
-    labels = label_arguments(options, entry, options.root, lambda entry, root: _samples(entry, root, options))
+    labels = label_arguments(options, entry, _samples)
     with count_frames() as show:
         evaluation = evaluate_maps(maps, **labels, options=wanted, on_frame=show)
     if entry is not None:
@@ -129,9 +135,25 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
     return evaluation, []
 
 
-def _samples(entry: DatasetEntry, root: Path, options: EvaluateOptions) -> list[Sample]:
+def _from_verdicts(files: Sequence[Path], options: EvaluateOptions, wanted: EvaluationOptions) -> Found:
+    asked = {"--labels": options.labels, "--anomaly-labels": options.anomaly_labels, "--dataset": options.dataset}
+    for name, given in {"--model": options.model, **asked, "--flag": options.flag, "--plots": options.plots}.items():
+        if given:
+            raise InputError(f"--verdicts with {name}", "one of the two", "verdicts are evaluated alone")
+    if not options.maps:
+        raise InputError("--verdicts without --maps", "the maps that were reviewed", "they say of which frames and run")
+    reader = open_maps(Path(options.maps), several=True)
+    verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in files)
+    times = {name: record.get("time") for name, record in reader.records.items()}
+    evaluation = evaluate_verdicts(verdicts, reader.frames, wanted, times.get)
+    judged, frames = evaluation.result["counts"]["judged_frames"], len(reader.frames)
+    one_sided = "the numbers are of these, and of all frames only where they were chosen by chance"
+    return evaluation, [f"{judged} of {frames} frames were judged; {one_sided}"] if judged < frames else []
+
+
+def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
     """The frames of ``--split`` that are asked for."""
-    samples = split_samples(entry, root, options.split)
+    samples = split_samples(entry, options)
     if options.every < 1:
         raise InputError(f"--every {options.every}", "at least 1", "1 takes every frame")
     try:
@@ -167,7 +189,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
     if entry is None or not options.root:
         expected, remedy = "--dataset NAME and --root DIR", "e.g. --dataset camvid --root data/camvid"
         raise InputError("--model without a data set", expected, remedy)
-    samples = _samples(entry, Path(options.root), options)
+    samples = _samples(entry, options)
     model = load_model(folder)
     scores = check_scores(wanted.scores or default_scores(folder))
     wanted = replace(wanted, scores=scores)

@@ -1,4 +1,4 @@
-"""The labels that verbs on maps are given: folders of them, or those of a data set's frames."""
+"""The labels that verbs are given: folders of them, or those of a data set's frames."""
 
 from __future__ import annotations
 
@@ -8,41 +8,47 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
-from segunc.gallery.inputs import Labels
-from segunc.options import EvaluateOptions, ExportOptions, PathLike, ReviewOptions
+from segunc.gallery.inputs import LabelFolder, Labels
+from segunc.options import ClassTruthOptions, DoctorOptions, TruthOptions
 
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of val holds an anomaly."""
 
 
-def split_samples(entry: DatasetEntry, root: Path, split: str) -> list[Sample]:
-    """The frames of a split; :data:`SELECTION` are those that every selection of a fine-tuning looks at."""
-    return entry.training_samples(root, "val") if split == SELECTION else entry.samples(root, split)
+def split_samples(entry: DatasetEntry, options: TruthOptions | DoctorOptions) -> list[Sample]:
+    """The frames of the split in ``--root``; :data:`SELECTION` are those that every selection of a fine-tuning looks at."""
+    root = Path(options.root or "")
+    selected = options.split == SELECTION
+    return entry.training_samples(root, "val") if selected else entry.samples(root, options.split)
 
 
 def label_arguments(
-    options: EvaluateOptions | ExportOptions | ReviewOptions,
+    options: TruthOptions,
     entry: DatasetEntry | None,
-    root: PathLike | None = None,
-    samples: Callable[[DatasetEntry, Path], Sequence[Sample]] | None = None,
+    samples: Callable[[DatasetEntry, Any], Sequence[Sample]] = split_samples,
 ) -> dict[str, Any]:
-    """``labels``, ``label_map``, ``anomaly_labels`` and ``anomaly_encoding`` for whatever reads labels of maps: the folders that the
-    options name or, with a ``root``, the files of the ``samples`` that are found there. InputError: both are given, or class labels
-    whose values nothing explains."""
-    labels: Labels | None = Path(options.labels) if options.labels else None
-    anomalies: Labels | None = Path(options.anomaly_labels) if options.anomaly_labels else None
-    if root and samples is not None:
-        if entry is None or labels or anomalies:
+    """``anomaly_labels`` and ``anomaly_encoding``, and of options with class labels ``labels`` and ``label_map``, for whatever reads
+    labels of maps: the folders that the options name, whose files may be named as the data set's, or with a ``--root`` the files of the
+    ``samples`` that are found there. InputError: both are given, or class labels whose values nothing explains."""
+    layouts, by_class = entry.layouts if entry else (), isinstance(options, ClassTruthOptions)
+    folders = options.anomaly_labels, options.labels if isinstance(options, ClassTruthOptions) else None
+    anomalies, labels = (LabelFolder(Path(folder), layouts) if folder else None for folder in folders)
+    found: tuple[Labels | None, Labels | None] = anomalies, labels
+    if options.root:
+        if entry is None or any(folders):
             raise InputError("--maps with --root", "--dataset beside it, and no label folders", "give one or the other")
-        found = samples(entry, Path(root))
-        labels = {sample.name: sample.label for sample in found if sample.label is not None} or None
-        anomalies = {sample.name: sample.anomaly for sample in found if sample.anomaly is not None} or None
-    if labels is not None and (entry is None or entry.labels is None):
+        frames = samples(entry, options)
+        found = (
+            {sample.name: sample.anomaly for sample in frames if sample.anomaly is not None} or None,
+            {sample.name: sample.label for sample in frames if sample.label is not None and by_class} or None,
+        )
+        if not any(found):
+            raise InputError(f"--dataset {entry.name}, which marks no anomalies", "a set with anomaly masks")
+    if found[1] is not None and (entry is None or entry.labels is None):
         given, expected = "--labels without the data set they belong to", "--dataset with class labels"
         raise InputError(given, expected, "e.g. --dataset cityscapes, or --label-map CSV")
-    return {
-        "labels": labels,
-        "label_map": entry.label_map() if labels is not None and entry is not None else None,
-        "anomaly_labels": anomalies,
-        "anomaly_encoding": encoding_of_masks(entry),
-    }
+    arguments: dict[str, Any] = {"anomaly_labels": found[0], "anomaly_encoding": encoding_of_masks(entry)}
+    if by_class:
+        explained = entry.label_map() if found[1] is not None and entry is not None else None
+        arguments |= {"labels": found[1], "label_map": explained}
+    return arguments

@@ -67,6 +67,7 @@ class PredictResult:
     inputs: tuple[InputResult, ...]  # those that came to their end
     notes: tuple[str, ...] = ()  # what a user should know
     failure: str = ""  # what went wrong meanwhile, in one line; empty where nothing did. What was finished is kept
+    left_out: tuple[str, ...] = ()  # what of the inputs was taken for labels, a line for each
 
     @property
     def frames(self) -> int:
@@ -91,12 +92,14 @@ class PredictResult:
 
 
 OnInput = Callable[[InputResult], None]
+OnNote = Callable[[str], None]
 
 
-def predict(options: PredictOptions, on_input: OnInput | None = None) -> PredictResult:
+def predict(options: PredictOptions, on_input: OnInput | None = None, on_note: OnNote | None = None) -> PredictResult:
     """Write the maps of every input, or continue a run that was killed.
 
-    ``on_input`` hears of each input as it ends; with ``engine="ray"`` the result tells.
+    ``on_input`` hears of each input as it ends; with ``engine="ray"`` the result tells. ``on_note`` hears of what is left out before the
+    work begins; the result holds it, too.
 
     Raises:
         InputError: what was given cannot be predicted.
@@ -111,8 +114,9 @@ def predict(options: PredictOptions, on_input: OnInput | None = None) -> Predict
     if options.engine == "ray":
         from segunc.verbs.cluster import predict_on_cluster
 
-        return predict_on_cluster(options)
+        return predict_on_cluster(options, on_note)
     with read_options(options).open() as job:
+        job.say_left_out(on_note)
         return _run(job, on_input)
 
 
@@ -124,12 +128,15 @@ class Request:
     out: Path
     inputs: tuple[Input, ...]
     selection: Selection
+    all_images: bool
     shard: Shard
     scores: tuple[str, ...]
     region: Region | None
     thresholds: Mapping[str, float]
     overlay: str | None  # the score
     overwrite: bool
+    compact: bool
+    captions: bool  # on overlays
     sampling: SamplingOptions
     asked: Asked  # of chunks, groups and compilation, with the size and the tiles of the frames
     smooth: float | None
@@ -142,7 +149,10 @@ class Request:
         runs = () if self.overwrite else (read_run(given.out) for given in self.inputs)
         # One number serves all inputs: that of the first that was begun.
         recorded = next((run.get("threads") for run in runs if run is not None), None)
-        sources = tuple(open_source(given.spec, out=given.out, selection=self.selection) for given in self.inputs)
+        sources = tuple(
+            open_source(given.spec, out=given.out, selection=self.selection, all_images=self.all_images)
+            for given in self.inputs
+        )
         model = load_model(self.model)
         by_means = self.asked.tiling is not None or self.smooth is not None
         scores = check_scores([*self.scores, NEEDED]) if by_means else self.scores
@@ -176,12 +186,15 @@ def read_options(options: PredictOptions) -> Request:
         out=Path(options.out),
         inputs=tuple(inputs),
         selection=selection,
+        all_images=options.all_images,
         shard=shard,
         scores=tuple(scores),
         region=region,
         thresholds=_component_thresholds(options.component_threshold, scores),
         overlay=shown if options.overlay else None,
         overwrite=options.overwrite,
+        compact=options.compact,
+        captions=not options.no_caption,
         sampling=options,
         asked=Asked(options.chunk, options.frames_at_once, options.compile, one_by_one, options.size, tiling),
         smooth=options.smooth,
@@ -209,6 +222,16 @@ class Job:
     sources: tuple[FrameSource, ...]
     recorded_threads: int | None
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What of the inputs is left out."""
+        return tuple(source.note for source in self.sources if source.note)
+
+    def say_left_out(self, say: OnNote | None) -> None:
+        if say is not None:
+            for note in self.left_out:
+                say(note)
+
 
 def _run(job: Job, on_input: OnInput | None) -> PredictResult:
     results, failures, notes = [], [], dict[str, None]()
@@ -232,7 +255,7 @@ def _run(job: Job, on_input: OnInput | None) -> PredictResult:
     failure = failures[0] if failures else ""
     if failures and len(job.sources) > 1:
         failure = f"{len(failures)} of {len(job.sources)} inputs failed; {'; '.join(failures)}"
-    return PredictResult(job.request.out, tuple(results), tuple(notes), failure)
+    return PredictResult(job.request.out, tuple(results), tuple(notes), failure, job.left_out)
 
 
 def _result(job: Job, place: int, execution: Execution, done: Summary) -> InputResult:
@@ -257,7 +280,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
         chunk=execution.chunk, group=execution.group, compiled=execution.compilation.compiled
     )
     manifest = run_manifest(job, place, execution)
-    overlay = overlay_drawer(request.overlay, manifest) if request.overlay else None
+    overlay = overlay_drawer(request.overlay, manifest, request.captions) if request.overlay else None
     find = nearest_finder(job) if request.nearest else None
     smoother = None
     if request.smooth is not None:
@@ -284,6 +307,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
             draw_overlay=overlay,
             find_nearest=find,
             on_progress=show,
+            on_space=show.say,
             sequence=smoother,
         )
 
@@ -317,6 +341,8 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
         "store": "png",  # of earlier versions, which knew another one
         "redraw": request.redraw,
         **({"nearest": True} if request.nearest else {}),
+        **({"compact": True} if request.compact else {}),
+        **({"captions": False} if request.overlay and not request.captions else {}),
         "precision": sampler.precision,
         "compiled": execution.compilation.compiled,
         "chunk": execution.chunk,
@@ -347,10 +373,10 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
     ) | {"compilation": execution.compilation.reason}
 
 
-def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
+def overlay_drawer(score: str, manifest: dict[str, Any], captions: bool = True) -> DrawOverlay:
     """Draws the overlay of a frame, of a score that is written and has a fixed range."""
     from segunc.gallery.colormap import display_range
-    from segunc.gallery.overlay import Legend, draw_overlay
+    from segunc.gallery.overlay import Legend, draw_overlay, frame_caption
 
     if score not in manifest["maps"]:
         raise InputError(f"--overlay-score {score}", "one of the maps that are written", "add it to --scores")
@@ -361,7 +387,8 @@ def overlay_drawer(score: str, manifest: dict[str, Any]) -> DrawOverlay:
 
     def draw(frame: Frame, maps: Maps) -> Image:
         assert frame.image is not None
-        return draw_overlay(frame.image, np.asarray(maps[score]), legend)
+        caption = frame_caption(frame.name, frame.time) if captions else ""
+        return draw_overlay(frame.image, np.asarray(maps[score]), legend, caption=caption).picture()
 
     return draw
 

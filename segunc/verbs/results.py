@@ -10,8 +10,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
 from segunc.core.progress import count_frames
-from segunc.data.datasets import dataset_entry, entry_of_labels
-from segunc.data.entry import encoding_of_masks
+from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
 from segunc.exchange.export import ExportResult, export_maps
@@ -37,7 +36,7 @@ from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions
 from segunc.scores import first_shown, present_name
-from segunc.verbs.labels import label_arguments, split_samples
+from segunc.verbs.labels import label_arguments
 
 VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}  # the other formats of export are benchmarks
 
@@ -122,7 +121,7 @@ def export(options: ExportOptions) -> ExportResult:
 
 def _truth(options: ExportOptions) -> dict[str, Any]:
     entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
-    return label_arguments(options, entry, options.root, lambda entry, root: split_samples(entry, root, options.split))
+    return label_arguments(options, entry)
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         raise InputError("--video with --format pdf", "--format png or jpg", "a video is made from the pictures")
     if options.fps is not None and not options.video:
         raise InputError(f"--fps {options.fps:g} without --video", "both", "add --video")
-    entry = dataset_entry(options.dataset) if options.dataset else None
+    entry = entry_of_labels(options.dataset, None, options.anomaly_class)
     maps, out = Path(options.maps), Path(options.out)
     rate = frame_rate(maps, options.fps) if options.video else None
     with count_frames() as show:
@@ -161,9 +160,11 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             frames=options.frames,
             suffix=options.format,
             ranges=options.ranges,
+            flags=options.flag,
+            captions=not options.no_caption,
+            theme=options.theme,
             images=options.images,
-            anomaly_labels=_path(options.anomaly_labels),
-            anomaly_encoding=encoding_of_masks(entry),
+            **label_arguments(options, entry),
             on_frame=show,
         )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
@@ -182,6 +183,8 @@ class ReviewResult:
     page: Path | None = None  # to open in a browser
     verdicts: str = ""  # how many of which kind, as a table
     path: Path | None = None  # of the file through which the page shows these verdicts
+    notes: tuple[str, ...] = ()  # what a user should know
+    failure: str = ""  # how many frames could not be shown whole, in one line; empty where all were
 
 
 def review(options: ReviewOptions) -> ReviewResult:
@@ -197,7 +200,8 @@ def review(options: ReviewOptions) -> ReviewResult:
         return _import([Path(path) for path in options.verdicts], options)
     if not options.out:
         raise InputError("no --out is given", "a folder for the page", "e.g. --out review")
-    labels = label_arguments(options, entry_of_labels(options.dataset, options.label_map))
+    entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
+    labels = label_arguments(options, entry)
     with count_frames() as show:
         page = write_review(
             Path(options.maps),
@@ -208,13 +212,23 @@ def review(options: ReviewOptions) -> ReviewResult:
             metrics=_path(options.metrics),
             scores=options.scores,
             limit=options.limit,
+            exact=options.exact,
+            apart=options.apart,
+            fps=options.fps,
             on_frame=show,
+            on_space=show.say,
         )
-    return ReviewResult(page.resolve())
+    record = page_of(Path(options.out)) or {}
+    failure, problems = "", record.get("problems", {})
+    if problems:
+        frame, (first, *_) = next(iter(problems.items()))
+        failure = f"{len(problems)} of {record['frames']} frames could not be shown whole, first {frame} ({first})"
+        failure += "; the page shows the rest, and says so of each"
+    return ReviewResult(page.resolve(), notes=tuple(record.get("notices", ())), failure=failure)
 
 
 def _import(given: Sequence[Path], options: ReviewOptions) -> ReviewResult:
-    reader = open_maps(Path(options.maps))
+    reader = open_maps(Path(options.maps), several=True)
     verdicts = merge_verdicts(read_verdicts(path, run_id(reader), reader.frames) for path in given)
     table = "\n\n".join(filter(None, (summary_table(verdicts, len(reader.frames)), agreement_table(verdicts))))
     if not options.out:
@@ -239,8 +253,10 @@ class SummaryResult:
     statistic: str  # SCORE.STATISTIC
     label: tuple[Moment, ...]  # the frames that are worth a label, by ``label_statistic``
     label_statistic: str  # SCORE.mean
+    apart: str  # how two of one list differ, in words
     notes: tuple[str, ...] = ()  # what a user should know
     path: Path | None = None  # of the table
+    failure: str = ""  # which frames have no maps, in one line; empty where all have
 
 
 def summary(options: SummaryOptions) -> SummaryResult:
@@ -262,13 +278,23 @@ def summary(options: SummaryOptions) -> SummaryResult:
         if manifest.get("run", {}).get("smooth") is not None:
             also = "its epistemic also holds how much successive frames disagree"
             notes.append(f"{folder} is smoothed along the video; {also}")
-        if manifest.get("failed"):
-            notes.append(f"{len(manifest['failed'])} frames of {folder} failed and are in no list")
+    lost = [(folder, failure) for folder, manifest in manifests.items() for failure in manifest.get("failed", [])]
+    failure = ""
+    if lost:
+        folder, first = lost[0]
+        which = f"first {first['name']} of {folder} ({first['reason']})"
+        failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
     score = present_name(options.score or first_shown(sorted(shared) or ["entropy"]))
-    label_score = present_name(options.label_score)
-    moments = worst_moments(folders, score, options.statistic, count=options.top, apart=options.apart)
-    label = worst_moments(folders, label_score, "mean", count=options.top, apart=options.apart)
+    label_score = present_name(options.label_score or ("epistemic" if "epistemic" in shared else score))
+    if not options.label_score and label_score != "epistemic":
+        notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
+    how: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
+    moments = worst_moments(folders, score, options.statistic, **how)
+    label = worst_moments(folders, label_score, "mean", **how)
+    if lone := [m for m in moments if m.time is None and not m.look]:
+        lack = "nothing tells which frames are of one moment, so neighbours may be listed"
+        notes.append(f"of {lone[0].name} neither time nor look is recorded: {lack}; --fps gives images their times")
     if not moments:
         given = f"{options.maps} holds no finished frame"
         raise InputError(given, "at least one", "let the prediction finish one first")
@@ -276,4 +302,9 @@ def summary(options: SummaryOptions) -> SummaryResult:
     out = _path(options.out)
     if out is not None:
         write_moments(out, {"moments": (by, moments), "label": (label_by, label)})
-    return SummaryResult(tuple(moments), by, tuple(label), label_by, tuple(notes), out)
+    words = {
+        f"at least {options.apart:g} s apart": any(m.time is not None for m in moments),
+        "no two that look alike": any(m.time is None and m.look for m in moments),
+    }
+    said = ", ".join(word for word, holds in words.items() if holds)
+    return SummaryResult(tuple(moments), by, tuple(label), label_by, said, tuple(notes), out, failure)

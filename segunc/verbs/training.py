@@ -104,8 +104,9 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         raise InputError(f"{asked} with {len(bases)} folders at --base", "one", "only ensemble takes more")
     if method.finished and own is not None:
         raise InputError(f"method {method.name} with loaders of your own", "a data set", "leave data out")
-    if given is None and own is None and (method.data or not method.finished):
-        raise InputError(f"{asked} without --config", "a YAML file", "see configs/ for examples")
+    if given is None and own is None and not overrides and (method.data or not method.finished):
+        without = getattr(method.config, "without_data", "see configs/ for examples")
+        raise InputError(f"{asked} without --config", "a YAML file, or its keys as --key VALUE", without)
     if method.finished:
         fitted = parse_config(FitConfig, given, overrides, method.config, data=method.data, selects=method.selects)
         method.fit(bases[0], fitted, out, device=options.device, say=say)
@@ -114,6 +115,21 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     config = parse_config(FinetuneConfig, given, overrides, method.config, data=True if own is None else own)
     # Lightning, not the caller, places a fine-tuning on its devices.
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
+
+
+def keys_help(method: str | None) -> str:
+    """The keys of a configuration for ``--help``: of a method, or None for those of ``train``."""
+    from segunc.training.config import FinetuneConfig, FitConfig, TrainConfig, configuration_help
+
+    if method is None:
+        return configuration_help(TrainConfig, None, data=True, selects=False)
+    entry = METHODS[method]
+    if entry.config is None:
+        return f"method {method} has no configuration"
+    others = f"keys of another method: segunc finetune --method {'|'.join(name for name in METHODS if name != method)} --help"
+    kind = FitConfig if entry.finished else FinetuneConfig
+    data = entry.data or not entry.finished
+    return f"{configuration_help(kind, entry.config, data=data, selects=entry.selects)}\n\n{others}"
 
 
 def _words(options: TrainOptions | FinetuneOptions) -> list[str]:

@@ -6,15 +6,17 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from segunc.cli import run
-from segunc.cli.main import VERBS, build_parser, main
+from segunc.cli.main import FUNCTIONS, VERBS, build_parser, main, options_of
 from segunc.cli.parser import command_line
-from segunc.options import DemoOptions, PredictOptions
+from segunc.options import GROUPS, DemoOptions, PredictOptions
 from segunc.verbs.demo import SHOWN
 from tests.conftest import Job
 
@@ -34,7 +36,8 @@ def test_every_verb_has_help_with_an_example_that_parses(verb: str, capsys: pyte
         main([verb, "--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    examples = [line.strip() for line in text[text.index("example:") :].splitlines()[1:] if line.strip()]
+    shown = text[text.index("example:") :].partition("\nkeys of the configuration")[0]
+    examples = [line.strip() for line in shown.splitlines()[1:] if line.strip()]
     assert examples
     for example in examples:
         words = example.split()
@@ -69,6 +72,39 @@ def test_the_demo_shows_commands_that_parse(
 def test_the_demo_shows_only_what_is_not_the_default() -> None:
     asked = PredictOptions(model="abnn", input="drive.webm", out="maps", overlay=True, device="cpu")
     assert command_line(asked, but="device") == "--model abnn --input drive.webm --out maps --overlay"
+
+
+def test_every_option_stands_under_one_title_of_the_help() -> None:
+    names = [name for group in GROUPS.values() for name in group.split()]
+    assert len(set(names)) == len(names)
+    asked = {field.name for verb in VERBS for field in fields(options_of(verb)) if field.metadata}
+    assert asked == set(names)
+
+
+def test_a_long_help_is_grouped(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["predict", "--help"])
+    text = capsys.readouterr().out
+    places = [text.index(f"\n{title}:\n") for title in GROUPS if title not in ("labels and data", "what is measured")]
+    assert places == sorted(places)
+    assert "\nlabels and data:" not in text  # predict has no such option
+    assert text.index("\ndraws:") < text.index("\n  --alpha ") < text.index("\nscores:")
+    assert text.partition("\ninput:")[0].rstrip().endswith("show a traceback when something fails")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_ctrl_c_is_one_line_and_130(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(options: Any) -> None:
+        raise KeyboardInterrupt
+
+    example = VERBS[verb][1].splitlines()[0].split()
+    monkeypatch.setattr(run, FUNCTIONS.get(verb, verb), interrupted)
+    assert main(example[1:]) == 130
+    error = capsys.readouterr().err
+    goes_on = "goes on from there" if verb in ("demo", "train", "finetune", "predict") else "begins again"
+    assert error == f"segunc {verb}: interrupted; what is finished is kept, and the same command {goes_on}\n"
 
 
 TRAINING = {"lightning", "torchmetrics", "jsonargparse", "albumentations"}

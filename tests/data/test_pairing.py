@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.data.layout import find_labels, image_files, list_images, match_labels
+from segunc.data.datasets import DATASETS
+from segunc.data.layout import find_labels, image_files, list_images, match_labels, possible_labels
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -83,3 +86,22 @@ def test_a_rule_of_ones_own_pairs_labels(tmp_path: Path) -> None:
     found = match_labels(tmp_path, image_files(tmp_path), ["a", "b"], lambda name: name.removesuffix(".labels/mask"))
     assert found == {name: tmp_path / f"{name}.labels" / "mask.png" for name in ("a", "b")}
     assert image_files(tmp_path / "none") == []
+
+
+def test_a_picture_is_no_label_where_there_is_one_and_else_what_a_reader_must_name(tmp_path: Path) -> None:
+    """Photographs may lie beside their labels; of a frame that has no other file, a label may have been damaged."""
+    for name, channels in (("a.jpg", 3), ("a.png", 1), ("b.png", 3), ("c.webp", 3), ("c_mask.png", 1)):
+        assert cv2.imwrite(str(tmp_path / name), np.zeros((8, 8, channels), np.uint8))
+    assert [path.name for path in possible_labels(tmp_path)] == ["a.png", "c_mask.png"]
+    found = {name: path.name for name, path in find_labels(tmp_path, ["a", "b", "c"]).items()}
+    assert found == {"a": "a.png", "b": "b.png", "c": "c_mask.png"}
+    own = find_labels(tmp_path, ["a", "b"], is_frame=lambda path: path.name in ("a.png", "b.png"))
+    assert {name: path.name for name, path in own.items()} == {"a": "a.jpg"}
+
+
+def test_a_data_sets_own_names_go_before_the_usual_ones(tmp_path: Path) -> None:
+    touch(tmp_path, "a.labels/labels_semantic.png", "b.labels/labels_semantic.png", "a.png")
+    road_anomaly = DATASETS["road-anomaly"].layouts
+    found = find_labels(tmp_path, ["a", "b"], road_anomaly)
+    assert found == {name: tmp_path / f"{name}.labels" / "labels_semantic.png" for name in ("a", "b")}
+    assert find_labels(tmp_path, ["a", "b"]) == {"a": tmp_path / "a.png"}

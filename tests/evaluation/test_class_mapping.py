@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, jaccard_score, roc_auc_score
 from torchmetrics.functional.classification import binary_calibration_error
 
 from segunc.cli.main import main
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import read_label_image
@@ -134,7 +134,7 @@ def test_an_id_that_the_network_does_not_have_is_refused_where_it_counts() -> No
     evaluator = Evaluator(("msp",), mapping, protocols=())
     labels, wrong = mapping.encode(frame["raw"]), np.full((20, 30), 5, np.uint8)
     assert not evaluator.update("a", {"msp": frame["msp"]}, wrong, None, labels)
-    with pytest.raises(InputError, match=r"prediction holds the values \[5\]; expected ids in 0..4"):
+    with pytest.raises(PartialFailure, match=r"prediction holds the values \[5\]; expected ids in 0..4"):
         evaluator.result()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import write_json
 from segunc.data.entry import ROAD_ANOMALY, AnomalyEncoding
 from segunc.data.labels import LabelMap, label_map
@@ -198,7 +198,7 @@ def test_bad_calls_are_refused(folder):
         evaluate_maps(folder / "maps", labels=folder / "labels")
     with pytest.raises(InputError, match="does not exist"):
         evaluate_maps(folder / "nowhere", anomaly_labels=folder / "anomaly")
-    with pytest.raises(InputError, match=r"none of 4 frames could be scored .*encoding 'road-anomaly'"):
+    with pytest.raises(PartialFailure, match=r"none of 4 frames could be scored .*encoding 'road-anomaly'"):
         evaluate(folder, labels=None, anomaly_encoding=ROAD_ANOMALY)
 
 

@@ -13,7 +13,7 @@ from sklearn import metrics as sklearn_metrics
 from torch import from_numpy
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.evaluation.evaluator import Evaluator
 from segunc.evaluation.labelled_frame import decode_keys
 from segunc.evaluation.parts import PROTOCOLS
@@ -179,10 +179,10 @@ def test_scores_of_ignored_pixels_may_be_anything(run):
 
 def test_nothing_to_score_is_an_error():
     evaluator = Evaluator(("msp",), None)
-    with pytest.raises(InputError, match="none of 0 frames"):
+    with pytest.raises(PartialFailure, match="none of 0 frames"):
         evaluator.result()
     evaluator.leave_out("a", "it cannot be read")
-    with pytest.raises(InputError, match=r"none of 1 frames could be scored \(first a: it cannot be read"):
+    with pytest.raises(PartialFailure, match=r"none of 1 frames could be scored \(first a: it cannot be read"):
         evaluator.result()
     with pytest.raises(InputError, match="neither scores nor classes"):
         Evaluator((), None)

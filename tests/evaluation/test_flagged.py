@@ -12,7 +12,7 @@ import pytest
 from scipy import ndimage
 from sklearn import metrics as sklearn_metrics
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
 from segunc.evaluation.compare import compare, load_results
 from segunc.evaluation.evaluator import EvaluationOptions, finish
@@ -138,7 +138,7 @@ def test_maps_of_another_form_than_the_threshold_are_refused() -> None:
         anomaly = None if anomalies is None else frame.anomaly
         assert not found.update("f", frame.stored, frame.prediction, None, frame.labels if labels else None, anomaly)
         said = "'entropy' is stored as unit-code, the threshold of first.json is of float; expected one form for both"
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(PartialFailure, match=said):
             found.result()
 
 

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.entry import ROAD_ANOMALY
 from segunc.data.images import read_image
 from segunc.data.labels import LabelMap
@@ -128,7 +128,7 @@ def test_labels_that_do_not_fit_are_refused_or_cost_their_frame(maps: Path, tmp_
     other = LabelMap("two", ("car", "road"), PALETTE[:2], {0: 0, 1: 1, 255: 255})
     with pytest.raises(InputError, match="does not fit the maps"):
         ViewerMaps(maps, labels=masks, label_map=other)
-    with pytest.raises(InputError, match=r"no label in .*nothing belongs to a frame"):
+    with pytest.raises(PartialFailure, match=r"no label in .*nothing belongs to a frame"):
         ViewerMaps(maps, anomaly_labels=write_truth(tmp_path / "nothing", ["else"], [0]))
 
 

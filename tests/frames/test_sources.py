@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image as PilImage
 
 from segunc.core.errors import InputError
+from segunc.data.images import flat_values
 from segunc.frames.sources import Selection, format_time, open_source, parse_time, plan_inputs
 from tests.maps.fakes import write_pictures
 
@@ -228,3 +231,127 @@ def test_names_that_cannot_differ_are_refused(tmp_path: Path) -> None:
 def test_nothing_found_is_left_to_the_opening(tmp_path: Path) -> None:
     assert plan_inputs(["nowhere/*.mp4"], tmp_path)[0].spec == "nowhere/*.mp4"
     assert plan_inputs(["nowhere.mp4"], tmp_path)[0].spec == "nowhere.mp4"
+
+
+def write_image(path: Path, values: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert cv2.imwrite(str(path), values)
+    return path
+
+
+def noise(*shape: int, dtype: type = np.uint8, most: int = 256) -> np.ndarray:
+    return np.random.default_rng(1).integers(0, most, shape).astype(dtype)
+
+
+def label(*values: int) -> np.ndarray:
+    """Large areas of a few values, ``[120, 160]``."""
+    found = np.full((120, 160), values[0], np.uint8)
+    for place, value in enumerate(values[1:]):
+        found[20:100, 10 + 30 * place : 30 + 30 * place] = value
+    return found
+
+
+def frames_of(root: Path, **settings: bool) -> list[str]:
+    source = open_source(root, **({"all_images": False} | settings))
+    return [source.name_of(place) or "" for place in range(source.length or 0)]
+
+
+def test_labels_beside_frames_are_left_out_and_said(tmp_path: Path) -> None:
+    """As Road Anomaly is published: seven files a photograph, those of ``NAME.labels`` in grey, in colour and even as a photograph."""
+    for name in ("a", "b"):
+        write_image(tmp_path / f"{name}.jpg", noise(120, 160, 3))
+        inner = tmp_path / f"{name}.labels"
+        write_image(inner / "labels_semantic.png", label(0, 2))
+        write_image(inner / "labels_semantic_color.png", np.dstack([label(0, 200)] * 3))
+        write_image(inner / "overlay.png", noise(120, 160, 3))
+    assert frames_of(tmp_path) == ["a", "b"]
+    source = open_source(tmp_path, all_images=False)
+    said = f"{tmp_path}: 2 images; 6 others left out, which look like labels, e.g. a.labels/labels_semantic.png (--all-images takes them)"
+    assert source.note == said
+    assert len(frames_of(tmp_path, all_images=True)) == 8
+    assert open_source(tmp_path).note == ""
+    pattern = open_source(f"{tmp_path}/**/*", all_images=False)
+    assert (pattern.length, "6 others left out" in pattern.note) == (2, True)
+    # A label that bears the name of its photograph is no second frame of that name.
+    write_image(tmp_path / "a.png", label(0, 1, 255))
+    assert frames_of(tmp_path) == ["a", "b"]
+
+
+def write_palette(path: Path, values: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = PilImage.fromarray(values, mode="P")
+    picture.putpalette([value % 256 for value in range(768)])
+    picture.save(path)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_image,
+        lambda path, values: write_image(path, values.astype(np.uint16) * 1001),
+        lambda path, values: write_image(path, np.dstack([values * 9, 200 - values, values])),
+        write_palette,
+    ],
+    ids=["ids", "instances of 16 bits", "colours", "palette"],
+)
+@pytest.mark.parametrize("place", ["annotations/{}.png", "images/{}_label.png", "images/{}/more.png"])
+def test_each_kind_of_label_is_known_wherever_it_lies(
+    tmp_path: Path, write: Callable[[Path, np.ndarray], object], place: str
+) -> None:
+    for name in "abcde":
+        write_image(tmp_path / f"images/{name}.png", noise(120, 160, 3))
+        # A mask without an anomaly goes with its kind.
+        write(tmp_path / place.format(name), label(0) if name == "b" else label(0, 1, 2))
+    assert frames_of(tmp_path) == [f"images/{name}" for name in "abcde"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        noise(120, 160),
+        noise(120, 160, most=20),  # a thermal camera of few levels
+        noise(120, 160, dtype=np.uint16, most=900),
+        np.tile(np.linspace(0, 255, 160).astype(np.uint8), (120, 1)),  # without noise: a gradient
+        np.tile(np.linspace(0, 12, 160).astype(np.uint8), (120, 1)),  # and faint
+        np.full((120, 160), 3, np.uint8),  # nothing but black
+    ],
+    ids=["grey", "few levels", "16 bits", "gradient", "faint gradient", "black"],
+)
+def test_grey_frames_are_frames(tmp_path: Path, frame: np.ndarray) -> None:
+    """Beside other images, so that something would be left if they went."""
+    for name in ("a", "b", "c"):
+        write_image(tmp_path / f"thermal/{name}.png", frame)
+        write_image(tmp_path / f"colour/{name}.jpg", noise(120, 160, 3))
+    assert frames_of(tmp_path) == [f"{folder}/{name}" for folder in ("colour", "thermal") for name in "abc"]
+    assert open_source(tmp_path, all_images=False).note == ""
+
+
+def test_a_frame_that_looks_like_a_label_stays_among_its_own(tmp_path: Path) -> None:
+    """A covered lens, or a test card: what lies beside it in the same form tells that these are frames."""
+    for index in range(12):
+        write_image(tmp_path / f"{index:02d}.png", label(0, 9) if index == 5 else noise(120, 160))
+        write_image(tmp_path / "masks" / f"{index:02d}.png", label(0, 1))
+    assert frames_of(tmp_path) == [f"{index:02d}" for index in range(12)]
+
+
+def test_of_labels_alone_nothing_is_left_out(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_image(tmp_path / f"{name}.png", label(0, 1))
+    assert frames_of(tmp_path) == ["a", "b"]
+
+
+def test_frames_are_told_by_their_heads_and_a_few_labels_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in range(40):
+        write_image(tmp_path / f"images/{index}.png", noise(120, 160))
+        write_image(tmp_path / f"labels/{index}.png", label(0, 1))
+    decoded = []
+
+    def look(path: Path) -> int:
+        decoded.append(path.parent.name)
+        return flat_values(path)
+
+    monkeypatch.setattr("segunc.data.layout.flat_values", look)
+    assert len(frames_of(tmp_path)) == 40
+    assert decoded == ["labels"] * 14

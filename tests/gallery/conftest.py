@@ -22,7 +22,14 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 @pytest.fixture(scope="session")
 def full_page(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of the scene with labels and a second model."""
-    given = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly, "compare": scene.other}
+    given = {
+        "labels": scene.labels,
+        "label_map": LABEL_MAP,
+        "anomaly_labels": scene.anomaly,
+        "compare": scene.other,
+        "scores": ["all"],
+        "exact": True,
+    }
     return write_review(scene.maps, tmp_path_factory.mktemp("full") / "review", **given)
 
 

@@ -81,7 +81,8 @@ def write_maps(
             maps = {"prediction": prediction, **{name: found[name] for name in scores}}
             near = neighbours(frame.index) if "anomaly" in scores else None
             record = writer.store(frame.name, maps, place=frame.index, nearest=near)
-            writer.commit(record | {"stamp": frame.stamp})
+            look = int(np.random.default_rng(frame.index).integers(2**62))  # each of another place
+            writer.commit(record | {"stamp": frame.stamp, "look": f"{look:016x}"})
     return out
 
 

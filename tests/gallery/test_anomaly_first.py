@@ -34,7 +34,7 @@ def maps(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(scene: Scene, maps: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    given = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly}
+    given = {"labels": scene.labels, "label_map": LABEL_MAP, "anomaly_labels": scene.anomaly, "exact": True}
     return write_review(maps, tmp_path_factory.mktemp("page") / "review", **given)
 
 
@@ -63,7 +63,7 @@ def test_the_one_rule() -> None:
 def test_overlays_and_panels_begin_with_it(maps: Path, scene: Scene, tmp_path: Path) -> None:
     assert list(write_pictures(maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-anomaly"]
     assert list(write_pictures(scene.maps, tmp_path, frames=[NAMES[0]]).pictures) == ["overlay-entropy"]
-    (drawn,) = write_pictures(maps, tmp_path, frames=[NAMES[0]], panel=True).pictures["panel"]
+    (drawn,) = write_pictures(maps, tmp_path, frames=[NAMES[0]], panel=True, captions=False).pictures["panel"]
     reader, image = MapsReader(maps), read_image(scene.images / f"{NAMES[0]}.png")
     scores = [
         (Legend.of(reader.manifest, name, display_range(name)), reader.read(NAMES[0], name))
@@ -71,9 +71,9 @@ def test_overlays_and_panels_begin_with_it(maps: Path, scene: Scene, tmp_path: P
     ]
     classes = list(zip(CLASSES, PALETTE, strict=True))
     peak = (*highest(scores[0][1]), f"ring, highest anomaly: most like {said(0, *highest(scores[0][1]), CLASSES)}")
-    panel = draw_panel(image, reader.prediction(NAMES[0]), scores, classes=classes, peak=peak)
+    panel = draw_panel(image, reader.prediction(NAMES[0]), scores, classes=classes, peak=peak).picture()
     np.testing.assert_array_equal(read_image(drawn), panel)
-    plain = draw_panel(image, reader.prediction(NAMES[0]), scores, classes=classes)
+    plain = draw_panel(image, reader.prediction(NAMES[0]), scores, classes=classes).picture()
     changed = (panel != plain).any(axis=2)
     tile = changed.shape[0] // 2
     assert changed[:480, :640].any()  # the ring in the image, the line below it, and the ring in the map

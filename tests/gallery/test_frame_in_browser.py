@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from segunc.gallery.page import write_review
 from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import NAMES, OBJECT, SCORES, SIZE, Scene
@@ -167,3 +168,31 @@ def test_a_link_leads_to_the_same_view(full_page: Path, visit: Visit) -> None:
     visit.page.keyboard.press("g")
     visit.page.go_back()
     visit.shown("#frame-name", NAMES[1])
+
+
+def test_condensed_maps_are_shown_in_pixels_of_the_frame(
+    scene: Scene, tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segunc.gallery.frame_files.LONGEST_SIDE", 20)
+    index = write_review(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    values = MapsReader(scene.maps).read(NAMES[0], "entropy")
+    blocks = values.reshape(15, 2, 20, 2).mean((1, 3))
+    visit.open_frame(index, NAMES[0], "&flags=1&score=entropy&threshold=0.6&probe=7,12")
+    shown = float(visit.page.locator("#values dd[data-content='entropy']").get_attribute("data-value") or "nan")
+    assert abs(shown - blocks[6, 3]) <= np.ptp(blocks) / 500
+    visit.shown("#values dd[data-content='pixel']", "7, 12")
+    (region,) = visit.page.evaluate("segunc.regions.shown().map(({ region }) => region)")
+    assert region["size"] == list(SIZE)
+    left, top, width, height = region["box"]
+    # The bright object, in blocks of two by two pixels that it fills.
+    assert (left, top, left + width, top + height) == (6, 8, 16, 18)
+    filled = np.zeros(SIZE[0] * SIZE[1], bool)
+    for start, length in zip(region["mask"][::2], region["mask"][1::2], strict=True):
+        filled[start : start + length] = True
+    expected = np.kron(blocks >= 0.6, np.ones((2, 2), bool))
+    assert (filled.reshape(SIZE) == expected).all()
+    assert region["area"] == expected.sum()
+    box = visit.page.evaluate(
+        "(({ x, y, width, height }) => [x, y, width, height])(document.querySelector('#flags-left path').getBBox())"
+    )
+    assert box == [6, 8, 10, 10]

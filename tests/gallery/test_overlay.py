@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
+from segunc.data.images import Image
 from segunc.gallery import overlay as drawing
 from segunc.gallery.colormap import colour_table, display_range
 from segunc.gallery.overlay import (
+    FLAGGED,
+    LABELLED,
     MINIMUM_TEXT,
+    THEMES,
     Legend,
+    Sheet,
     blank,
     blend,
-    draw_overlay,
-    draw_panel,
-    draw_text,
+    frame_caption,
     model_line,
     printable,
     shorten,
@@ -27,6 +32,14 @@ NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
 
 def legend(score: str = "entropy") -> Legend:
     return Legend(score, "share of ln C", display_range(score), NOTE)
+
+
+def draw_overlay(*given: Any, **more: Any) -> Image:
+    return drawing.draw_overlay(*given, **more).picture()
+
+
+def draw_panel(*given: Any, **more: Any) -> Image:
+    return drawing.draw_panel(*given, **more).picture()
 
 
 def image(height: int = 360, width: int = 640) -> np.ndarray:
@@ -151,9 +164,10 @@ def test_text_is_shortened_to_its_room_and_kept_printable() -> None:
     assert text_width(short, 12) <= 150
     assert shorten("short", 12, 150) == "short"
     assert printable("Straße à gauche ≥ 3") == "Stra?e a gauche ? 3"
-    strip = blank(40, 200)
-    draw_text(strip, "entropy", 4, 30, 14)
-    assert (strip > 150).any()
+    sheet = Sheet(blank(40, 200), THEMES["dark"])
+    sheet.write("entropy", 4, 30, 14, 190)
+    assert (sheet.picture() > 150).any()
+    assert not (sheet.pixels > 150).any()
 
 
 def test_model_line_says_what_is_recorded_only() -> None:
@@ -162,3 +176,75 @@ def test_model_line_says_what_is_recorded_only() -> None:
     assert model_line({"model": {"members": 1}}) == "1 member"
     assert model_line({"run": {"seed": 3}}) == "seed 3"
     assert model_line(None) == ""
+
+
+@pytest.mark.parametrize("width", [320, 640, 1920])
+def test_every_picture_names_its_frame_and_its_moment(texts: dict[str, int], width: int) -> None:
+    assert frame_caption("night/7", None) == "frame night/7"
+    said = frame_caption("000120", 4.8)
+    assert said == "frame 000120, 0:00:04.800"
+    picture, values = image(width // 2, width), np.zeros((9, 16), np.float32)
+    for draw in (
+        lambda **more: draw_overlay(picture, values, legend(), **more),
+        lambda **more: draw_panel(picture, None, [(legend(), values)], **more),
+    ):
+        texts.clear()
+        without = draw()
+        assert said not in texts
+        captioned = draw(caption=said)
+        assert said in texts
+        assert captioned.shape[0] > without.shape[0]
+    long = "a very long name of a frame in a folder of its own " * 9
+    assert (
+        draw_overlay(picture, values, legend(), caption=long).shape
+        == draw_overlay(picture, values, legend(), caption="a").shape
+    )
+
+
+def test_what_is_flagged_is_outlined_and_named_with_its_threshold(texts: dict[str, int]) -> None:
+    values, flat = np.full((360, 640), 0.2, np.float32), np.full((360, 640, 3), 90, np.uint8)
+    values[100:200, 300:400] = 0.4  # at the threshold: flagged
+    flagged = Legend("entropy", "share of ln C", display_range("entropy"), NOTE, np.float32(0.4))
+    anomaly = np.zeros((360, 640), bool)
+    anomaly[20:60, 20:60] = True
+    plain, outlined = draw_overlay(flat, values, legend()), draw_overlay(flat, values, flagged, anomaly=anomaly)
+    assert {
+        "entropy, flagged >= 0.4 (share of ln C)",
+        "flagged: entropy >= 0.4",
+        "outlined: labelled anomaly",
+    } <= texts.keys()
+    changed = (plain[:360] != outlined[:360]).any(axis=2)
+    assert changed[150, 298:303].any()
+    assert not changed[120:180, 310:390].any()
+    for colour, (rows, columns) in (
+        (FLAGGED, (slice(95, 205), slice(295, 405))),
+        (LABELLED, (slice(15, 65), slice(15, 65))),
+    ):
+        found = (np.abs(outlined[:360].astype(int) - colour) < 60).all(axis=2)  # lines are smoothed
+        assert found[rows, columns].any()
+        assert found[rows, columns].sum() == found.sum()
+        assert (outlined[360:] == colour).all(axis=2).sum() > 100  # the legend's swatch
+    # The mark lies at 0.4 of the bar.
+    left, right = round(640 * 0.55), 640 - 12
+    marked = np.flatnonzero((outlined[360 : 360 + 20] == FLAGGED).all(axis=2).any(axis=0))
+    assert abs(marked.mean() - (left + 0.4 * (right - left))) < 2
+    texts.clear()
+    draw_panel(flat, None, [(flagged, values), (legend("epistemic"), values)], caption="frame 1")
+    assert "flagged: entropy >= 0.4" in texts  # above, and below the tile
+    assert "epistemic (share of ln C)" in texts
+
+
+def test_the_light_theme_is_paper_with_dark_ink() -> None:
+    values = np.zeros((90, 160), np.float32)
+    for sheet in (
+        drawing.draw_overlay(image(90, 160), values, legend(), caption="frame 1", theme=THEMES["light"]),
+        drawing.draw_panel(None, None, [(legend(), values)], caption="frame 1", theme=THEMES["light"]),
+    ):
+        picture = sheet.picture()
+        strip = picture[-40:, :300]
+        assert (strip == 255).all(axis=2).mean() > 0.7
+        assert strip.min() < 110
+        assert all(max(text.colour) < 128 for text in sheet.texts)
+    dark = drawing.draw_overlay(image(90, 160), values, legend(), caption="frame 1")
+    light = drawing.draw_overlay(image(90, 160), values, legend(), caption="frame 1", theme=THEMES["light"])
+    np.testing.assert_array_equal(dark.pixels[:360], light.pixels[:360])

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from segunc.cli.main import main
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap
+from segunc.gallery.frame_files import condense, condense_label
 from segunc.gallery.page import write_review
 from segunc.maps.reader import MapsReader
 from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, write_maps
@@ -42,7 +43,7 @@ def notices(index: Path) -> str:
 
 def test_page_is_self_contained_and_escaped(full_page: Path) -> None:
     addresses = re.findall(r'\s(?:src|href|poster)="([^"#][^"]*)"', full_page.read_text())
-    assert len(addresses) == 26
+    assert len(addresses) == 27
     assert all((full_page.parent / address).is_file() for address in addresses)
     for path in (full_page, *(full_page.parent / "assets").iterdir()):
         assert not re.search(r"https?:(?!//www\.w3\.org/2000/svg)", path.read_text()), path
@@ -93,6 +94,44 @@ def test_a_map_is_carried_bit_by_bit(full_page: Path, scene: Scene) -> None:
         differences = sum(planes[i].astype(np.uint64) << (8 * i) for i in range(size))
         codes = np.cumsum(differences, axis=0).astype(f"<u{size}")
         assert (codes.view(stored.dtype) == stored).all()
+
+
+def test_a_page_carries_condensed_maps_of_the_first_scores_unless_asked(scene: Scene, tmp_path: Path) -> None:
+    index = write_review(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    page = table(index, "page")
+    assert list(page["scores"]) == ["entropy", "epistemic"]
+    facts = dict(page["facts"])
+    assert facts["Scores left out (review --scores all)"] == "deterministic-max-logit"
+    assert "at most 960 on a side, in 255 steps" in facts["Maps on this page"]
+    assert list(table(write_review(scene.maps, tmp_path / "all", scores=["all"]), "page")["scores"]) == list(SCORES)
+    values = MapsReader(scene.maps).read(NAMES[1], "entropy")
+    codes, ends = condense(values, 960)
+    shown = ends["low"] + codes / 255 * (ends["high"] - ends["low"])
+    assert (ends["low"], ends["high"]) == (values.min(), values.max())
+    assert abs(shown - values).max() <= (values.max() - values.min()) / 510 * 1.001
+    small, ends = condense(values, 20)
+    blocks = values.reshape(15, 2, 20, 2).mean((1, 3))
+    assert small.shape == (15, 20)
+    assert abs(ends["low"] + small / 255 * (ends["high"] - ends["low"]) - blocks).max() <= np.ptp(blocks) / 500
+    assert (condense(np.full((3, 4), 0.5, np.float32), 960)[0] == 0).all()
+    assert condense_label(np.arange(12, dtype=np.uint8).reshape(3, 4), 2).shape == (2, 2)
+
+
+def test_a_page_says_what_it_takes_and_is_refused_where_it_does_not_fit(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    write_review(scene.maps, tmp_path / "review", on_space=said.append)
+    assert re.fullmatch(r"files of the page take [\d.]+ kB a frame, [\d.]+ kB for all 6 frames; .* are free", said[0])
+    little = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: little)
+    with pytest.raises(
+        InputError, match=r"the files of the page of 5 more frames take .* and 1 kB are free .*--limit, --scores"
+    ):
+        write_review(scene.maps, tmp_path / "full")
+    assert not (tmp_path / "full/index.html").exists()
+    monkeypatch.undo()
+    assert write_review(scene.maps, tmp_path / "full").exists()
 
 
 def test_metrics_are_tables_with_reasons(scene: Scene, tmp_path: Path) -> None:
@@ -197,7 +236,7 @@ def test_missing_images_are_said_and_maps_are_shown(scene: Scene, tmp_path: Path
 
 def test_a_damaged_map_leaves_the_others(copy: Path, tmp_path: Path) -> None:
     (copy / "entropy" / f"{NAMES[2]}.png").write_bytes(b"\x89PNG\r\n\x1a\nno more")
-    found = table(write_review(copy, tmp_path / "review"), "frames")
+    found = table(write_review(copy, tmp_path / "review", scores=["all"]), "frames")
     assert list(found["problems"]) == ["2"]
     assert "cannot be read" in found["problems"]["2"][0]
     kind = found["kinds"][found["kind"][2]]
@@ -225,7 +264,7 @@ def test_labels_that_lack_or_do_not_fit_are_said(scene: Scene, tmp_path: Path) -
         "does not fit the maps": {"labels": scene.labels, "label_map": other},
     }
     for message, given in wrong.items():
-        with pytest.raises(InputError, match=message):
+        with pytest.raises((InputError, PartialFailure), match=message):
             write_review(scene.maps, tmp_path / "none", **given)
 
 
@@ -247,7 +286,7 @@ def test_maps_of_another_tool(tmp_path: Path) -> None:
     values = np.linspace(-3, 5, 9 * 16, dtype=np.float64).reshape(9, 16)
     np.save(maps / "surprise" / "f.npy", values)
     np.save(maps / "surprise" / "g.npy", np.full((9, 16), np.nan, np.float32))
-    index = write_review(maps, tmp_path / "review")
+    index = write_review(maps, tmp_path / "review", exact=True)
     found = table(index, "frames")
     assert found["names"] == ["f", "g"]
     assert found["statistics"]["surprise"]["max"] == [5, None]
@@ -277,11 +316,11 @@ def test_only_a_page_is_overwritten(scene: Scene, tmp_path: Path) -> None:
     assert not stale.exists()
     assert json.loads((out / "review.json").read_text())["status"] == "finished"
     (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.tex").write_text("dear")
+    (tmp_path / "thesis" / "index.html").write_text("dear")
     for maps, to, message in (
         (scene.maps, tmp_path / "thesis", "holds other files"),
         (scene.maps, scene.maps, "is the maps folder"),
-        (scene.maps.parent, tmp_path / "review", r"holds 2 maps folders \(maps, other\)"),
+        (scene.maps.parent, tmp_path / "review", "other has other settings than .*expected runs of one model"),
     ):
         with pytest.raises(InputError, match=message):
             write_review(maps, to)

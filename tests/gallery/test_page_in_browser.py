@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from segunc.gallery.video import h264_encoder, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
-from tests.gallery.scenes import NAMES, SIZE, Scene, write_video_scene
+from tests.gallery.scenes import NAMES, SIZE, Scene, write_scene, write_video_scene
 
 WORST_FIRST = list(reversed(NAMES))
 
@@ -74,6 +76,7 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     page.keyboard.press("?")
     assert page.locator("#help[open] dt").count() > 25
     page.keyboard.press("Escape")
+    page.wait_for_timeout(300)  # the browser gives the focus back a little after a dialog has closed
     page.keyboard.press("ArrowRight")  # on a fresh page, where nothing has the focus
     page.keyboard.press("Enter")
     visit.shown("#frame-name", WORST_FIRST[1])
@@ -180,7 +183,7 @@ def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) 
     page.keyboard.press("[")
     visit.shown("#frame-name", "000010")
     chart = page.locator("#chart").bounding_box()
-    page.mouse.click(chart["x"] + 6 + (chart["width"] - 12) * 20 / 39, chart["y"] + 20)
+    page.mouse.click(chart["x"] + 58 + (chart["width"] - 66) * 20 / 39, chart["y"] + 20)
     visit.shown("#frame-name", "000020")
     page.locator("#chart").focus()
     page.keyboard.press("ArrowRight")
@@ -241,3 +244,49 @@ def test_landmarks_names_and_focus_for_a_screen_reader(full_page: Path, visit: V
         ".map(e => e.outerHTML)",
     )
     assert nameless == []
+
+
+def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit) -> None:
+    maps = write_video_scene(tmp_path, 60, 20.0)  # three seconds
+    index = write_review(maps, tmp_path / "review", apart=1.0)
+    page = visit.open(index)
+    # Peaks at 10 and 30, 1 s apart; nothing else is a second from both but for the end.
+    assert visit.names()[:2] == ["000030", "000010"]
+    heads = [int(name) for name in visit.names()]
+    assert all(abs(a - b) >= 20 for a in heads for b in heads if a != b)
+    visit.shown("#count", f"{len(heads)} moments, 60 of 60 frames")
+    page.locator("#cards li").first.locator(".moment").click()
+    opened = [int(name) for name in visit.names()]
+    assert opened[0] == 30
+    assert all(0 < abs(member - 30) < 20 for member in opened[1:6])
+    assert int(page.locator("#cards li").first.get_attribute("aria-setsize") or 0) == len(heads) + 38
+    page.keyboard.press("Home")
+    page.keyboard.press("x")
+    assert [int(name) for name in visit.names()] == heads
+    page.select_option("#filter-moments", "all")
+    assert page.locator("#cards li").first.get_attribute("aria-setsize") == "60"
+    page.select_option("#filter-order", "source")
+    assert page.locator("#filter-moments").is_disabled()
+
+
+def test_pictures_that_look_alike_are_one_moment(tmp_path: Path, visit: Visit) -> None:
+    maps = write_scene(tmp_path).maps
+    path = maps / "frames.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record, look in zip(records, (2**60, 2**60 + 7, 2**59, 2**40 - 1, (2**20 - 1) << 44, 0), strict=True):
+        record["look"] = f"{look:016x}"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    visit.open(write_review(maps, tmp_path / "review"))
+    # The first three differ in four bits at most, the next in 20 and more; the last has no look of its own but a picture.
+    assert visit.names() == [NAMES[5], NAMES[4], NAMES[3], NAMES[2]]
+
+
+def test_a_page_without_its_folder_says_so(full_page: Path, tmp_path: Path, browser: Any) -> None:
+    shutil.copy(full_page, tmp_path / "index.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    assert page.locator("#lost").is_visible()
+    assert "needs the folders beside it" in page.inner_text("body")
+    page.goto(full_page.as_uri())
+    assert not page.locator("#lost").is_visible()
+    page.close()

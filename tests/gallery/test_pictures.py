@@ -13,8 +13,8 @@ import pytest
 
 from segunc.core.errors import InputError
 from segunc.data.images import read_image
-from segunc.gallery.colormap import colour_table, page_ranges
-from segunc.gallery.overlay import Legend, draw_overlay
+from segunc.gallery.colormap import colour_table, display_range, page_ranges
+from segunc.gallery.overlay import THEMES, Legend, Sheet, draw_overlay
 from segunc.gallery.pictures import encode_picture, write_pictures
 from segunc.maps.reader import MapsReader
 from tests.gallery.scenes import NAMES, Scene, write_video_scene
@@ -37,7 +37,8 @@ def test_overlays_are_those_of_the_one_drawing_code(scene: Scene, tmp_path: Path
         legend = Legend.of(reader.manifest, score, shown[score])
         mask = read_image(scene.anomaly / f"{NAMES[1]}.png")[..., 0] == 1
         image = read_image(scene.images / f"{NAMES[1]}.png")
-        picture = draw_overlay(image, reader.read(NAMES[1], score), legend, anomaly=mask)
+        sheet = draw_overlay(image, reader.read(NAMES[1], score), legend, anomaly=mask, caption=f"frame {NAMES[1]}")
+        picture = sheet.picture()
         np.testing.assert_array_equal(read_image(tmp_path / "out" / f"overlay-{score}" / f"{NAMES[1]}.png"), picture)
 
 
@@ -61,8 +62,18 @@ def test_a_range_of_ones_own_is_used(scene: Scene, tmp_path: Path) -> None:
 
 def test_a_pdf_is_lossless_of_print_resolution_and_the_same_again(scene: Scene, tmp_path: Path) -> None:
     picture = np.random.default_rng(0).integers(0, 256, (301, 643, 3), np.uint8)
-    data = encode_picture(picture, "pdf")
-    assert data == encode_picture(picture, "pdf")
+    sheet = Sheet(picture, THEMES["light"])
+    sheet.write("frame 7 costs $5 and $6", 20, 200, 14, 600)
+    sheet.scale(colour_table(), Legend("entropy", "", display_range("entropy"), "", 0.5), 20, 220, 400, 20, 14)
+    data = encode_picture(sheet, "pdf")
+    assert data == encode_picture(sheet, "pdf")
+    # Text as characters of an embedded TrueType font, the bar as filled rectangles.
+    assert b"/Subtype /Type3" not in data
+    assert b"/FontFile2" in data
+    drawn = [zlib.decompress(part) for part in re.findall(rb"stream\r?\n(x.*?)\r?\nendstream", data, re.DOTALL)]
+    page = next(part for part in drawn if b"BT" in part)
+    assert page.count(b"BT") == 4  # the line and three ticks
+    assert len(re.findall(rb" rg$|\nf$", page, re.MULTILINE)) > 2 * 200
     stream = re.search(rb"/Subtype /Image.*?stream\r?\n(.*?)\r?\nendstream", data, re.DOTALL)
     assert {b"/Width 643", b"/Height 301"} <= set(re.findall(rb"/(?:Width|Height) \d+", data[: stream.start(1)]))
     raw = zlib.decompress(stream[1])
@@ -108,6 +119,7 @@ def test_a_damaged_map_does_not_stop_the_others(copy: Path, tmp_path: Path) -> N
         ({"frames": ["nothing*"]}, r"no frame of .* is named 'nothing\*'"),
         ({"ranges": {"deterministic-energy": (0, 1)}}, "a range for 'deterministic-energy'"),
         ({"ranges": {"entropy": (1, 0)}}, r"display range 1\.\.0"),
+        ({"flags": {"epistemic": 0.1}}, "a flag of 'epistemic'; expected one of entropy; draw that score too"),
     ],
 )
 def test_bad_requests(scene: Scene, tmp_path: Path, asked: dict[str, Any], message: str) -> None:
@@ -124,3 +136,17 @@ def test_pictures_are_never_written_among_maps(scene: Scene, copy: Path) -> None
     with pytest.raises(InputError, match="is or lies inside a maps folder"):
         write_pictures(scene.maps, copy)
     assert names(copy) == before
+
+
+def test_captions_are_the_frame_and_its_moment_or_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = write_video_scene(tmp_path, 3)
+    sheets: list[Sheet] = []
+    monkeypatch.setattr("segunc.gallery.pictures.encode_picture", lambda sheet, _: sheets.append(sheet) or b"")
+    write_pictures(maps, tmp_path / "out", panel=True)
+    first = [sheet.texts[0].words for sheet in sheets]
+    assert [words.split(",")[0] for words in first] == [f"frame {name}" for name in MapsReader(maps).frames]
+    assert first[0].endswith(", 0:00:00.000")
+    assert first[1] > first[0]
+    sheets.clear()
+    write_pictures(maps, tmp_path / "out", panel=True, captions=False, flags={"entropy": 0.5}, theme="light")
+    assert [sheet.texts[0].words for sheet in sheets] == ["flagged: entropy >= 0.5"] * 3

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import segunc
+from segunc.cli.main import main
 from segunc.core.errors import InputError
+from segunc.evaluation.compare import load_results
+from segunc.gallery.description import run_id
+from segunc.gallery.inputs import open_maps
 from segunc.gallery.verdicts import Region, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
+from tests.gallery.scenes import NAMES, Scene
 
 RUN = "0123456789abcdef"
 FRAMES = ("a", "b,c", "d")
@@ -125,3 +132,29 @@ def test_summary_counts_every_frame_once() -> None:
     assert [cell.strip() for cell in counts["missed"]] == ["2", "20.0%", "1"]
     assert [cell.strip() for cell in counts["not reviewed"]] == ["6", "60.0%", "0"]
     assert sum(int(row[0]) for row in counts.values()) == 10
+
+
+def test_the_verb_evaluates_verdicts_on_maps(scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"frame": NAMES[place], "verdict": kind, "note": "", "time": "t"}
+        for place, kind in enumerate(["true-alarm", "false-alarm", "false-alarm"])
+    ]
+    content = {"format": "segunc-verdicts", "version": 2, "run": run_id(open_maps(scene.maps)), "verdicts": rows}
+    path, out = tmp_path / "anna.json", tmp_path / "judged.json"
+    path.write_text(json.dumps(content))
+    words = ["evaluate", "--maps", str(scene.maps), "--verdicts", str(path), "--out", str(out)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert f"3 of {len(NAMES)} frames were judged" in said
+    assert re.search(r"alarms that are true +0\.3333", said)
+    assert "No interval: too few resampled units: 3" in said
+    (result,) = load_results([out])
+    assert result.numbers["verdicts", "together", "precision"] == 1 / 3
+    for more, message in (
+        (["--labels", "x", "--dataset", "toy"], "--verdicts with --labels"),
+        (["--plots", "x"], "--verdicts with --plots"),
+    ):
+        assert main([*words, *more]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(InputError, match="--verdicts without --maps"):
+        segunc.evaluate(segunc.EvaluateOptions(verdicts=[path], out=out))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 
+from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.frames.sources import Frame, open_source
 from segunc.maps.encoding import decode_unit, encode_score
@@ -22,6 +24,7 @@ from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
 from segunc.maps.statistics import (
+    Neighbours,
     Region,
     largest_component,
     map_statistics,
@@ -185,7 +188,7 @@ def test_shards_make_one_table_when_the_last_has_finished(tmp_path: Path) -> Non
 )
 def test_peaks_are_the_highest_that_are_far_enough_apart(values: list[float], count: int, apart: float) -> None:
     times = [0.5 * place for place in range(len(values))]
-    chosen = separated_peaks(values, times, count, apart)
+    chosen = separated_peaks(values, Neighbours(times, [0] * len(times), apart).near, count)
     picked = [values[place] for place in chosen]
     assert picked == sorted(picked, reverse=True)
     assert len(set(chosen)) == len(chosen) <= count
@@ -218,14 +221,46 @@ def test_moments_of_several_folders_are_one_ranking(tmp_path: Path) -> None:
     assert len(worst_moments(folders[:1], "entropy", apart=0.0)) == 5
 
 
-def test_images_stand_for_themselves(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "in", 6)
+def write_drive(folder: Path, places: int, frames: int) -> None:
+    """Pictures of several places, a few frames of each, which differ by a speck; the entropy rises along the drive."""
+    folder.mkdir()
+    for place in range(places):
+        scene = np.random.default_rng(place).integers(0, 255, (4, 5, 3)).astype(np.uint8)
+        picture = cv2.resize(scene, (40, 32), interpolation=cv2.INTER_CUBIC)
+        for frame in range(frames):
+            picture[frame, frame] = 255
+            assert cv2.imwrite(str(folder / f"{place}{frame}.png"), picture)
+
+
+def test_images_that_look_alike_are_one_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_drive(tmp_path / "in", 5, 4)
     out = predict(tmp_path / "in", tmp_path / "out")
-    moments = worst_moments([out], "epistemic", "p99", count=4, apart=1e9)
-    assert len(moments) == 4
-    values = [json.loads(line)["p99"]["epistemic"] for line in (out / "frames.jsonl").read_text().splitlines()]
-    assert [m.value for m in moments] == sorted(values, reverse=True)[:4]
-    assert all(m.time is None for m in moments)
+    moments = worst_moments([out], "epistemic", "p99", count=20)
+    assert sorted(m.name[0] for m in moments) == ["0", "1", "2", "3", "4"]
+    assert all(m.time is None and m.look for m in moments)
+    lines = [json.loads(line) for line in (out / "frames.jsonl").read_text().splitlines()]
+    for moment in moments:
+        assert moment.value == max(line["p99"]["epistemic"] for line in lines if line["name"][0] == moment.name[0])
+    timed = worst_moments([out], "epistemic", "p99", count=20, fps=2.0, apart=5.0)
+    assert len(timed) <= 2  # twenty frames are ten seconds
+    assert all(m.time == 0.5 * int(m.name[0]) * 4 + 0.5 * int(m.name[1]) for m in timed)
+    assert main(["summary", "--maps", str(out)]) == 0
+    assert "no two that look alike" in capsys.readouterr().out
+
+
+def test_without_looks_and_times_neighbours_may_be_listed_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_drive(tmp_path / "in", 2, 3)
+    out = predict(tmp_path / "in", tmp_path / "out")
+    path = out / "frames.jsonl"
+    path.write_text(re.sub(r', ?"look": ?"[0-9a-f]+"', "", path.read_text()))
+    assert len(worst_moments([out], "epistemic", "p99", count=20)) == 6
+    assert main(["summary", "--maps", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "neighbours may be listed" in said
+    assert "apart" not in said.replace("neighbours", "")
+    assert main(["summary", "--maps", str(out), "--fps", "0"]) == 2
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:

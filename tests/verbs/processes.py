@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ _CONTEXT.set_forkserver_preload(
     [*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)]
 )
 FAST = "--precision float32 --device cpu"
-PROGRESS = re.compile(r" frames/s| frames$|^(train|finetune): epoch|^finetune: (Fisher|chain)")
+PROGRESS = re.compile(r" frames/s| frames$| are free$|^(train|finetune): epoch|^finetune: (Fisher|chain)")
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
 
@@ -64,6 +65,12 @@ class Command:
         if self.process.exitcode is None:
             raise AssertionError(f"the command hangs; standard error so far: {self.kill().stderr}")
         return self._finish()
+
+    def interrupt(self) -> Finished:
+        """SIGINT, as Ctrl-C sends it."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGINT)
+        return self.wait()
 
     def kill(self) -> Finished:
         """SIGKILL, which nothing can catch."""

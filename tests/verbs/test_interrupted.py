@@ -17,13 +17,18 @@ from tests.conftest import Job
 from tests.verbs.processes import Command, refuse, succeed
 
 
-def kill_when(command: Command, moment: Callable[[], bool], seconds: float = 60.0) -> None:
-    """SIGKILL as soon as ``moment`` is true; the command must still run then."""
+def wait_for(command: Command, moment: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Until ``moment`` is true; the command must still run then."""
     end = time.monotonic() + seconds
     while not moment():
-        assert command.process.exitcode is None, "the command ended before it could be killed"
-        assert time.monotonic() < end, "the moment to kill did not come"
+        assert command.process.exitcode is None, "the command ended before it could be stopped"
+        assert time.monotonic() < end, "the moment to stop it did not come"
         time.sleep(0.002)
+
+
+def kill_when(command: Command, moment: Callable[[], bool]) -> None:
+    """SIGKILL as soon as ``moment`` is true."""
+    wait_for(command, moment)
     assert command.kill().code == -9
 
 
@@ -69,6 +74,31 @@ def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_pa
     assert 1 < logged[0] < logged[-1] == 23
     assert (out / "logs" / "metrics-1.csv").exists()
     assert not load_model(out).bayesian
+
+
+def test_ctrl_c_ends_a_training_with_130_and_it_goes_on(trained: Job, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ("train --trainer.max_epochs 12 --device cpu --config", trained.train_config, "--out", out)
+    running = Command(*command)
+    wait_for(running, (out / "checkpoints" / "last.ckpt").exists)
+    done = running.interrupt()
+    assert done.code == 130, done.stderr
+    said = "segunc train: interrupted; what is finished is kept, and the same command goes on from there"
+    assert done.error_lines == [said]
+    succeed(*command)
+    assert json.loads((out / "training.json").read_text())["resumed"] is True
+
+
+def test_ctrl_c_ends_a_prediction_with_130_and_it_goes_on(finetuned: Job, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("predict --device cpu --draws 8 --model", finetuned.abnn, "--input", finetuned.video, "--out", out)
+    running, lines = Command(*words), out / "frames.jsonl"
+    wait_for(running, lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 1)
+    done = running.interrupt()
+    assert (done.code, len(done.error_lines)) == (130, 1), done.stderr
+    finished = lines.read_bytes().count(b"\n")
+    assert 1 <= finished < 12
+    assert f"{finished} were finished before" in succeed(*words).stdout
 
 
 def test_finetuning_continues_only_from_the_same_base(finetuned: Job, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -139,3 +140,61 @@ def test_panels_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Pa
     succeed(*command, "--frames 000003 --format pdf --score entropy,epistemic")
     made = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.pdf"))
     assert made == ["overlay-entropy/000003.pdf", "overlay-epistemic/000003.pdf"]
+
+
+def test_compact_maps_go_through_every_verb(finetuned: Job, tmp_path: Path) -> None:
+    maps, out = tmp_path / "maps", tmp_path / "out"
+    scores = "--scores msp,entropy,epistemic,deterministic-energy"
+    command = ("predict --draws 2 --model", finetuned.abnn, "--input", finetuned.frames, FAST, scores, "--out")
+    succeed(*command, tmp_path / "full")
+    done = succeed(*command, maps, "--compact")
+    assert re.search(r"^maps take .* kB a frame, .* kB for all 4 frames; .* are free$", done.stderr, re.MULTILINE)
+    assert "written with compact = True (now None)" in refuse(*command, maps)
+    labels = ("--dataset toy --anomaly-labels", finetuned.masks)
+    for name, folder in (("full", tmp_path / "full"), ("compact", maps)):
+        succeed("evaluate --replicates 0 --maps", folder, *labels, "--out", tmp_path / f"{name}.json")
+    full, compact = (
+        json.loads((tmp_path / f"{name}.json").read_text())["scores"]["entropy"] for name in ("full", "compact")
+    )
+    assert compact["pooled"]["auroc"] == pytest.approx(full["pooled"]["auroc"], abs=0.05)
+    assert succeed("summary --maps", maps).stdout == succeed("summary --maps", tmp_path / "full").stdout
+    assert "4 pictures" in succeed("overlay --panel --maps", maps, "--out", out).stdout
+    succeed("review --maps", maps, "--out", tmp_path / "page", "--compare", tmp_path / "full")
+    succeed("export --score entropy --to fishyscapes --anomaly-only --maps", maps, "--out", tmp_path / "export")
+    first = np.load(min((tmp_path / "export").glob("*.npy")))
+    assert first.shape == (64, 128)
+
+
+def test_a_summary_without_epistemic_and_after_a_corrupt_frame(finetuned: Job, tmp_path: Path) -> None:
+    given, maps, table = tmp_path / "in", tmp_path / "maps", tmp_path / "table.csv"
+    shutil.copytree(finetuned.frames, given)
+    victim = sorted(given.rglob("*.png"))[1]
+    victim.write_bytes(victim.read_bytes()[:500])
+    command = ("predict --draws 2 --model", finetuned.abnn, "--input", given, "--out", maps, FAST)
+    assert "1 of 4 frames failed" in refuse(*command, "--scores entropy,aleatoric", code=1)
+    done = Command("summary --maps", maps, "--out", table).wait()
+    assert done.code == 1
+    (line,) = done.error_lines
+    assert "1 frames have no maps and are in no list, first" in line
+    assert victim.stem in line
+    assert "note: no map of epistemic, so frames to label are ranked by entropy" in done.stdout
+    assert "frames to label first by entropy.mean, at least" in done.stdout
+    assert len([row for row in csv.DictReader(table.open(newline="")) if row["list"] == "label"]) == 3
+    message = refuse("summary", "--maps", maps, "--label-score epistemic")
+    assert "no mean of 'epistemic'; expected a score of entropy, aleatoric" in message
+
+
+def test_print_options_of_overlays(finetuned: Job, tmp_path: Path) -> None:
+    maps, out = tmp_path / "maps", tmp_path / "out"
+    predicting = ("predict --draws 2 --model", finetuned.abnn, "--input", finetuned.video, "--out", maps)
+    words = ("--scores entropy --every 6 --overlay", FAST)
+    succeed(*predicting, *words)
+    assert "captions = None (now False)" in refuse(*predicting, *words, "--no-caption")
+    command = ("overlay --maps", maps, "--out", out)
+    assert "a flag of 'epistemic'; expected one of entropy" in refuse(*command, "--flag epistemic=0.1")
+    assert "SCORE=VALUE" in refuse(*command, "--flag epistemic")
+    succeed(*command, "--flag entropy=0.2 --theme light --format pdf --frames 000006")
+    succeed(*command, "--no-caption --frames 000006")
+    plain = cv2.imread(str(out / "overlay-entropy" / "000006.png"))
+    captioned = cv2.imread(str(maps / "overlay" / "000006.jpg"))
+    assert captioned.shape[0] > plain.shape[0] >= 64

@@ -3,10 +3,14 @@
 (function (segunc) {
   const { element, table, state, verdicts, format } = segunc;
   const { page } = segunc.data;
-  const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum", component: "largest component in pixels" };
+  const STATISTIC_WORDS = { p99: "99th percentile", max: "maximum", component: "largest region, pixels" };
   const SHARE_WORDS = { any: "one pixel reaches it", tenth: "10 % reaches it", half: "half reaches it", most: "90 % reaches it" };
   const MODEL_WORDS = { first: "model 1", second: "model 2", difference: "model 2 less model 1" };
-  const statisticWords = (name) => STATISTIC_WORDS[name] ?? name;
+  /* Of a score the words say from which value on a pixel belongs to a region. */
+  function statisticWords(name, score = null) {
+    const from = name === "component" && score ? page.scores[score].region_from : null;
+    return from === null || from === undefined ? STATISTIC_WORDS[name] ?? name : `pixels of the largest region ≥ ${format(from)}:`;
+  }
   const controls = {};
 
   function select(field, label, options) {
@@ -32,6 +36,7 @@
     const search = element("input", { type: "search", id: "search", placeholder: "part of a name", oninput: () => state.set({ search: search.value }) });
     controls.search = search;
     const parts = [element("label", {}, "Search", search)];
+    if (page.runs.length) parts.push(select("run", "Run", [["all", "all runs"], ...page.runs.map((run) => [run, run])]));
     if (table.scores.length) {
       const all = [...new Set(table.scores.flatMap(table.statisticsOf))];
       parts.push(
@@ -40,6 +45,7 @@
       if (page.compared) parts.push(select("model", "Of", table.MODELS.map((name) => [name, MODEL_WORDS[name]])));
     }
     parts.push(select("order", "Order", Object.entries(table.ORDERS)));
+    if (table.hasMoments) parts.push(select("moments", "Of each moment", [["one", "its first"], ["all", "all frames"]]));
     const known = Object.entries(table.SHOW).filter(([name]) => offered(name));
     parts.push(select("show", "Show", known.map(([name, [words]]) => [name, words])));
     controls.threshold = element("input", {
@@ -66,9 +72,10 @@
   }
 
   function update(current, changed) {
-    for (const field of ["score", "statistic", "model", "order", "show", "share", "verdict", "search"]) {
+    for (const field of ["score", "statistic", "model", "order", "moments", "show", "share", "verdict", "search", "run"]) {
       if (controls[field] && controls[field].value !== (current[field] ?? "")) controls[field].value = current[field] ?? "";
     }
+    if (controls.moments) controls.moments.disabled = current.order === "source";
     if (controls.share) controls.share.parentElement.hidden = !["found", "missed"].includes(current.show) && current.threshold === null;
     // The reader may be in the middle of typing "0.0".
     if (Number(controls.threshold.value || NaN) !== current.threshold && document.activeElement !== controls.threshold) {
@@ -77,12 +84,12 @@
     if (changed.has("score") && current.score) controls.legend.replaceChildren(segunc.legend.scoreLegend(current.score));
   }
 
-  function showCount(shown, current) {
+  function showCount(shown, current, moments) {
     const needs = ["flagged", "below", "found", "missed"].includes(current.show) && current.threshold === null;
     const count = ["flagged", "below"].includes(current.show) && !table.inUnit(current.statistic);
     controls.count.textContent = needs ? "Give a threshold for this filter."
       : count ? "This statistic counts pixels; the filter needs one in the unit of the score."
-      : `${shown} of ${table.count} frames${current.threshold === null ? "" : `, threshold ${format(current.threshold)}`}`;
+      : `${moments < shown ? `${moments} moments, ` : ""}${shown} of ${table.count} frames${current.threshold === null ? "" : `, threshold ${format(current.threshold)}`}`;
   }
 
   segunc.filters = { build, update, showCount, statisticWords };

@@ -33,6 +33,8 @@
     }));
     parts.right = element("select", { id: "right", "aria-label": "Layer on the right of the wipe", onchange: () => state.set({ right: parts.right.value }) },
       ...layers.every.map((layer) => element("option", { value: layer }, layers.title(layer))));
+    parts.panes = element("select", { id: "panes-count", onchange: () => state.set({ panes: parts.panes.value }) },
+      element("option", { value: "1" }, "one"), element("option", { value: "2" }, "two"), element("option", { value: "4" }, "four"));
     parts.number = element("input", { type: "number", step: "any", id: "threshold-number", "aria-label": "Threshold",
       oninput: () => { if (parts.number.value !== "") setThreshold(Number(parts.number.value)); } });
     const range = element("input", { type: "range", id: "threshold", min: 0, max: 1000, step: 1, "aria-label": "Threshold",
@@ -61,6 +63,7 @@
         element("label", { class: "check" }, parts.onward, "then to the next unjudged ", element("kbd", {}, "q")), parts.peak),
       group("Regions", regions.list, regions.note, mark),
       group("Layer", slider("opacity", "opacity", 0, 1, 0.05, "opacity"),
+        element("label", { class: "row" }, "panes ", parts.panes, element("kbd", {}, "P")),
         element("div", { class: "row" }, check("wipe", "wipe to", "wipe", "w"), parts.right),
         layers.every.includes("label/anomaly") ? check("show-outline", "outline the labelled anomaly", "outline", "o") : null,
         parts.legends),
@@ -178,7 +181,8 @@
   /* To the next frame in the gallery's order that has no verdict yet. */
   function nextOpen() {
     const order = gallery.order(), at = order.indexOf(current());
-    const rest = [...order.slice(at + 1), ...order.slice(0, Math.max(at, 0))];
+    // What moments hide comes last.
+    const rest = [...order.slice(at + 1), ...order.slice(0, Math.max(at, 0)), ...gallery.rest()];
     const target = rest.find((index) => !verdicts.get(table.name(index))?.verdict);
     if (target === undefined) announce("every frame of the gallery has a verdict", true);
     else go(target);
@@ -189,18 +193,26 @@
   }
 
   async function show(index, playing) {
-    const done = await stage.show(index);
+    const [done] = await Promise.all([stage.show(index), segunc.panes.show(index)]);
     if (!done) return;
+    segunc.panes.draw();
     probe.fill();
-    showLegends(index);
-    showFlagged(index);
-    regions.update(index);
     clearTimeout(later);
+    // What takes counting waits for a frame that stays; the boxes of another frame are not its own.
+    stage.boxes.style.display = playing ? "none" : "";
+    if (!playing) {
+      showLegends(index);
+      showFlagged(index);
+      regions.update(index);
+    }
     // Values of layers that are not shown can wait, and need not be read while frames rush by.
     parts.peak.replaceChildren();
     later = setTimeout(() => probe.loadAll(index).then(() => { 
       if (stage.shown() !== index) return;
+      showLegends(index);
+      showFlagged(index);
       showPeak(index);
+      stage.boxes.style.display = "";
       regions.update(index);
     }), playing ? 400 : 30);
   }
@@ -258,7 +270,7 @@
     parts.flagged.textContent = words.join(", ");
   }
 
-  const STAGED = ["frame", "view", "layer", "right", "wipe", "flags", "threshold", "score", "outline"];
+  const STAGED = ["frame", "view", "layer", "right", "wipe", "flags", "threshold", "score", "outline", "panes", "second", "third", "fourth"];
   const PLACED = ["split", "opacity", "zoom", "x", "y", "probe", "outline"];
 
   function update(now, changed) {
@@ -275,7 +287,7 @@
     if (STAGED.some((field) => changed.has(field))) showing = show(index, segunc.timeline.playing());
     else if (PLACED.some((field) => changed.has(field))) stage.place();
     if (changed.has("region")) regions.update(stage.shown());
-    stage.element.classList.toggle("marking", now.marking);
+    document.getElementById("panes").classList.toggle("marking", now.marking);
     parts.mark.setAttribute("aria-pressed", String(now.marking));
     if (changed.has("probe")) probe.fill();
   }
@@ -310,6 +322,7 @@
     }
     parts.right.value = now.right ?? counterpart(now.layer);
     parts.right.disabled = !now.wipe;
+    parts.panes.value = now.panes;
     parts.opacity.value = now.opacity;
     parts.wipe.checked = now.wipe;
     if (parts["show-outline"]) parts["show-outline"].checked = now.outline;

@@ -7,7 +7,8 @@
   const MARGIN = 2; // rows kept above and below what is in sight
   const scroller = document.getElementById("scroller"), list = document.getElementById("cards");
   const cards = new Map(); // position -> element
-  let order = [], focused = 0, columns = 1, rowHeight = 1, cardWidth = WIDTH, measured = 0, stamp = "";
+  let order = [], rest = [], members = new Map(); // as shown; with what its moments hide; first frame of a moment -> its others
+  let focused = 0, columns = 1, rowHeight = 1, cardWidth = WIDTH, measured = 0, stamp = "";
   let drawnAt = 0, settled = null; // where the list was drawn last, and the timer that ends a leap
   let stale = false; // verdicts have changed since the cards were made
 
@@ -24,8 +25,10 @@
 
   function refresh(keepScroll) {
     const current = state.get();
-    order = table.select(current, verdicts);
-    segunc.filters.showCount(order.length, current);
+    const all = table.select(current, verdicts), grouped = current.moments === "one" && current.order !== "source";
+    [order, members] = grouped ? table.moments(all, table.index(current.opened)) : [all, new Map()];
+    rest = all;
+    segunc.filters.showCount(all.length, current, grouped ? members.size : all.length);
     if (!keepScroll) {
       scroller.scrollTop = 0;
       focused = 0;
@@ -94,6 +97,12 @@
     if (!pictures.children.length) pictures.append(element("span", { class: "nothing" }, "no picture"));
     link.append(pictures, element("span", { class: "name" }, name), facts(index, current));
     card.append(link);
+    const more = members.get(index)?.length;
+    if (more) {
+      const open = current.opened === name;
+      card.append(element("button", { type: "button", class: "moment", "aria-expanded": String(open), tabindex: "-1", title: "Show or hide the other frames of this moment (x)",
+        onclick: (event) => { event.stopPropagation(); toggleMoment(name); } }, open ? `− ${more}` : `+ ${more} of this moment`));
+    } else if (current.opened !== null && members.get(table.index(current.opened))?.includes(index)) card.classList.add("member");
     cards.set(position, card);
     card.dataset.position = position;
     return card;
@@ -114,7 +123,7 @@
     const line = element("span", { class: "facts" });
     const value = current.score ? table.ranked(index, current) : null;
     if (value !== null) {
-      line.append(element("span", { class: "value" }, `${segunc.filters.statisticWords(current.statistic)} ${format(Number(value.toPrecision(4)))}`));
+      line.append(element("span", { class: "value" }, `${segunc.filters.statisticWords(current.statistic, current.score)} ${format(Number(value.toPrecision(4)))}`));
       if (table.inUnit(current.statistic)) line.append(meter(value, current.score));
     }
     const time = table.time(index);
@@ -182,17 +191,21 @@
     });
   }
 
+  function toggleMoment(name) {
+    state.set({ opened: state.get().opened === name ? null : name });
+  }
+
   function open(position) {
     focused = position;
     state.set({ view: "frame", frame: table.name(order[position]), zoom: 1, x: 0.5, y: 0.5, probe: null });
   }
 
-  const FIELDS = ["score", "statistic", "model", "order", "search", "show", "share", "verdict", "threshold"];
+  const FIELDS = ["score", "statistic", "model", "order", "moments", "opened", "run", "search", "show", "share", "verdict", "threshold"];
   function update(current, changed) {
     const key = JSON.stringify(FIELDS.map((field) => current[field]));
     if (key !== stamp) {
       stamp = key;
-      refresh(false);
+      refresh(changed.size === 1 && changed.has("opened"));
     } else if (changed.has("view") && current.view === "gallery") {
       if (stale) refresh(true);
       else redraw();
@@ -204,6 +217,12 @@
     start, update,
     /* The frame of the card that has the focus, or null. */
     focusedFrame: () => (list.contains(document.activeElement) && focused < order.length ? table.name(order[focused]) : null),
+    toggleMoment: () => {
+      const index = order[focused];
+      if (members.get(index)?.length) toggleMoment(table.name(index));
+    },
+    /* As shown, with what its moments hide behind their first. */
+    rest: () => rest,
     focusFirst: () => focusOn(focused),
     order: () => order,
   };

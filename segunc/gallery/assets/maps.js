@@ -31,6 +31,7 @@
   function valueTable(head) {
     const kind = `${head.dtype} ${head.form}`;
     if (head.dtype === "float32") return null;
+    if (head.form === "range") return Float32Array.from({ length: 256 }, (_, code) => head.low + code / 255 * (head.high - head.low));
     tables[kind] ??= head.dtype === "float16" ? halfFloats()
       : wholeNumbers(head.dtype === "uint8" ? 256 : 65536, head.form === "unit-code");
     return tables[kind];
@@ -52,6 +53,11 @@
       return Math.floor(down * this.height) * this.width + Math.floor(across * this.width);
     }
 
+    /* By how much neighbouring values differ where a map was condensed to 255 steps; null for a map as it is stored. */
+    get step() {
+      return this.head.form === "range" ? (this.head.high - this.head.low) / 255 : null;
+    }
+
     value(place) {
       return this.table ? this.table[this.codes[place]] : this.codes[place];
     }
@@ -69,7 +75,7 @@
     return new Uint8Array(await new Response(stream).arrayBuffer());
   }
 
-  /* Undo chunks.py: planes of bytes, low byte first, of differences to the row above. */
+  /* Undo frame_files.pack: planes of bytes, low byte first, of differences to the row above. */
   async function unpack({ head, text }) {
     const planes = await inflate(fromBase64(text));
     const { width, height } = head, count = width * height;

@@ -29,7 +29,11 @@
     const place = map.place(...at);
     if (place === null) return null;
     const value = map.value(place), name = content.replace(/^other\//, "");
-    if (table.scores.includes(name)) return { value, text: format(value) };
+    if (table.scores.includes(name)) {
+      // No more digits than the steps of a condensed map can tell apart.
+      const digits = map.step ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(map.step)))) : null;
+      return { value, text: digits === null ? format(value) : Number(value.toFixed(digits)).toString() };
+    }
     const id = map.codes[place];
     if (name === "label/anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
     return { value: id, text: legend.className(id) };
@@ -37,6 +41,7 @@
 
   /* Fill in the values of a pixel; maps that are not in memory come when they are loaded. */
   function fill() {
+    segunc.panes.point(point);
     const index = stage.shown();
     const at = point ?? pinned();
     const [height, width] = stage.size();
@@ -94,7 +99,8 @@
   }
 
   function onDown(event) {
-    if (event.button !== 0 || event.target === stage.handle) return;
+    const pane = event.currentTarget;
+    if (event.button !== 0 || event.target === stage.handle || event.target.matches("select")) return;
     if (event.shiftKey || state.get().marking) return onMark(event);
     const from = [event.clientX, event.clientY], before = state.get(), scale = stage.scale(), [height, width] = stage.size();
     let dragged = false;
@@ -106,25 +112,26 @@
       state.set({ x: within(before.x - dx / scale / width), y: within(before.y - dy / scale / height) });
     };
     const up = (e) => {
-      stage.element.removeEventListener("pointermove", move);
+      pane.removeEventListener("pointermove", move);
       const [across, down] = stage.framePlace(e);
       if (!dragged && across >= 0 && across < 1 && down >= 0 && down < 1) {
         state.set({ probe: `${Math.floor(across * width)},${Math.floor(down * height)}` });
       }
     };
-    stage.element.setPointerCapture(event.pointerId);
-    stage.element.addEventListener("pointermove", move);
-    stage.element.addEventListener("pointerup", up, { once: true });
+    pane.setPointerCapture(event.pointerId);
+    pane.addEventListener("pointermove", move);
+    pane.addEventListener("pointerup", up, { once: true });
   }
 
   /* Drag a box around a missed object. */
   function onMark(event) {
-    const from = stage.framePlace(event), move = (e) => segunc.regions.drag([from, stage.framePlace(e)], false);
-    stage.element.setPointerCapture(event.pointerId);
-    stage.element.addEventListener("pointermove", move);
-    stage.element.addEventListener("pointerup", (e) => {
-      stage.element.removeEventListener("pointermove", move);
-      segunc.reviewer.named(() => segunc.regions.drag([from, stage.framePlace(e)], true));
+    const pane = event.currentTarget, from = stage.framePlace(event), move = (e) => segunc.regions.drag([from, stage.framePlace(e)], false);
+    pane.setPointerCapture(event.pointerId);
+    pane.addEventListener("pointermove", move);
+    pane.addEventListener("pointerup", (e) => {
+      const to = stage.framePlace(e); // an event has its pane no longer when the reviewer's name has been asked for
+      pane.removeEventListener("pointermove", move);
+      segunc.reviewer.named(() => segunc.regions.drag([from, to], true));
     }, { once: true });
   }
 
@@ -135,21 +142,23 @@
   function start() {
     build();
     const { element: target, handle } = stage;
-    target.addEventListener("pointermove", (event) => {
-      point = stage.framePlace(event);
-      fill();
-    });
-    target.addEventListener("pointerleave", () => {
-      point = null;
-      fill();
-    });
-    target.addEventListener("pointerdown", onDown);
+    for (const pane of [target, ...segunc.panes.elements]) {
+      pane.addEventListener("pointermove", (event) => {
+        point = stage.framePlace(event);
+        fill();
+      });
+      pane.addEventListener("pointerleave", () => {
+        point = null;
+        fill();
+      });
+      pane.addEventListener("pointerdown", onDown);
+      pane.addEventListener("wheel", (event) => {
+        event.preventDefault();
+        stage.zoomTo(state.get().zoom * Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0015)), stage.framePlace(event));
+      }, { passive: false });
+      pane.addEventListener("dblclick", () => stage.zoomTo(1));
+    }
     target.addEventListener("keydown", onKey);
-    target.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      stage.zoomTo(state.get().zoom * Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0015)), stage.framePlace(event));
-    }, { passive: false });
-    target.addEventListener("dblclick", () => stage.zoomTo(1));
     handle.addEventListener("pointerdown", (event) => {
       event.stopPropagation();
       handle.setPointerCapture(event.pointerId);

@@ -8,9 +8,11 @@
   const note = element("p", { class: "small", id: "regions-note", role: "status" });
   let shown = [], drawn = null, stamp = "", flagged = { stamp: "", found: [], small: 0 };
 
-  /* Runs of pixels at or above the threshold, joined where they touch (8 neighbours): the pieces, the largest first. */
-  function pieces(map, threshold) {
+  /* Runs of pixels at or above the threshold, joined where they touch (8 neighbours): the pieces, the largest first, in pixels of the
+     frame, of which a condensed map has fewer. */
+  function pieces(map, threshold, size) {
     const { width, height } = map, runs = [], parent = [];
+    const across = (x) => Math.round(x * size[1] / width), down = (y) => Math.round(y * size[0] / height);
     const root = (i) => {
       while (parent[i] !== i) i = parent[i] = parent[parent[i]];
       return i;
@@ -34,21 +36,24 @@
     const found = new Map();
     runs.forEach(({ y, from, to, highest }, i) => {
       const key = root(i);
-      const one = found.get(key) ?? { left: from, right: to, top: y, bottom: y, area: 0, value: -Infinity, mask: [] };
+      const one = found.get(key) ?? { left: from, right: to, top: y, bottom: y, area: 0, value: -Infinity, rows: new Map() };
       found.set(key, one);
       one.left = Math.min(one.left, from);
       one.right = Math.max(one.right, to);
       one.bottom = y;
-      one.area += to - from;
+      one.area += (across(to) - across(from)) * (down(y + 1) - down(y));
       one.value = Math.max(one.value, highest);
-      one.mask.push(y * width + from, to - from);
+      one.rows.set(y, [...(one.rows.get(y) ?? []), [across(from), across(to)]]);
     });
-    const smallest = Math.max(segunc.data.page.objects.smallest, width * height / 10000);
+    const smallest = Math.max(segunc.data.page.objects.smallest, size[0] * size[1] / 10000);
+    const mask = (rows) => [...rows].flatMap(([y, of]) => Array.from({ length: down(y + 1) - down(y) },
+      (_, i) => of.map(([from, to]) => [(down(y) + i) * size[1] + from, to - from])).flat(2));
     const every = [...found.values()].sort((a, b) => b.area - a.area), large = every.filter(({ area }) => area >= smallest);
     return {
       small: every.length - large.length,
-      found: large.map(({ left, right, top, bottom, area, value, mask }) =>
-        ({ box: [left, top, right - left, bottom - top + 1], area, value, mask, size: [height, width] })),
+      found: large.map(({ left, right, top, bottom, area, value, rows }) => ({
+        box: [across(left), down(top), across(right) - across(left), down(bottom + 1) - down(top)], area, value, mask: mask(rows), size,
+      })),
     };
   }
 
@@ -64,7 +69,7 @@
     const { score, threshold, flags } = state.get();
     const map = flags && threshold !== null && score ? maps.peek(table.place(index), score) : null;
     const key = `${index}/${score}/${threshold}`;
-    if (map && flagged.stamp !== key) flagged = { stamp: key, ...pieces(map, threshold) };
+    if (map && flagged.stamp !== key) flagged = { stamp: key, ...pieces(map, threshold, stage.size()) };
     const judged = verdicts.regions(table.name(index)), taken = new Set();
     const now = (map ? flagged.found : []).map((piece) => {
       const near = judged.filter((entry) => entry.region.score === score && !taken.has(entry))
@@ -118,6 +123,7 @@
     };
     stage.boxes.setAttribute("viewBox", `0 0 ${width} ${height}`);
     stage.boxes.replaceChildren(...shown.map(group), ...(drawn ? [svg("g", { class: "region drawn chosen" }, svg("rect", { x: drawn[0], y: drawn[1], width: drawn[2], height: drawn[3] }))] : []));
+    segunc.panes.draw();
   }
 
   function select(position) {

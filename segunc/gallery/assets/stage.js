@@ -4,7 +4,7 @@
   const { element, table, state, layers, maps } = segunc;
   const SVG = "http://www.w3.org/2000/svg";
   const stage = document.getElementById("stage");
-  const world = element("div", { id: "world" });
+  const world = element("div", { id: "world", class: "world" });
   let photo = element("img", { id: "photo", alt: "" });
   const sides = ["left", "right"].map((side) => ({
     side,
@@ -14,7 +14,7 @@
     painted: "", flagged: "",
   }));
   const outline = document.createElementNS(SVG, "svg"), boxes = document.createElementNS(SVG, "svg");
-  const probe = element("div", { id: "probe", "aria-hidden": "true" });
+  const probe = element("div", { id: "probe", class: "probe", "aria-hidden": "true" });
   const handle = element("div", {
     id: "wipe-handle", role: "slider", tabindex: "0", "aria-label": "Wipe between two layers",
     "aria-valuemin": "0", "aria-valuemax": "100",
@@ -22,24 +22,36 @@
   const message = element("p", { id: "stage-message", role: "alert" });
   let size = [1, 1], shown = null, outlined = "", token = 0;
 
-  /* Screen pixels of a frame pixel, and where the frame's corner lies on the stage. */
-  function geometry() {
+  /* Screen pixels of a frame pixel, and where the frame's corner lies on the stage, or another pane. */
+  function geometry(pane = stage) {
     const current = state.get(), [height, width] = size;
-    const scale = current.zoom * Math.min(stage.clientWidth / width, stage.clientHeight / height) || 1;
+    const scale = current.zoom * Math.min(pane.clientWidth / width, pane.clientHeight / height) || 1;
     return {
       scale,
-      left: stage.clientWidth / 2 - current.x * width * scale,
-      top: stage.clientHeight / 2 - current.y * height * scale,
+      left: pane.clientWidth / 2 - current.x * width * scale,
+      top: pane.clientHeight / 2 - current.y * height * scale,
     };
   }
 
-  function place() {
-    const current = state.get(), [height, width] = size, { scale, left, top } = geometry();
+  function placeWorld(world, pane) {
+    const [height, width] = size, { scale, left, top } = geometry(pane);
     world.style.width = `${width}px`;
     world.style.height = `${height}px`;
     world.style.transform = `translate(${left}px, ${top}px) scale(${scale})`;
     world.classList.toggle("magnified", scale >= 2);
     world.style.setProperty("--screen-pixel", `${1 / scale}px`);
+  }
+
+  /* The cross at the probe, or (on the panes beside) below the pointer. */
+  function placeProbe(cross, pane, at = state.get().probe?.split(",").map(Number)) {
+    const [height, width] = size, { scale, left, top } = geometry(pane);
+    cross.hidden = !at || !(at[0] < width && at[1] < height);
+    if (at) cross.style.transform = `translate(${left + (at[0] + 0.5) * scale}px, ${top + (at[1] + 0.5) * scale}px)`;
+  }
+
+  function place() {
+    const current = state.get(), [, width] = size, { scale, left } = geometry();
+    placeWorld(world, stage);
     const cut = Math.min(width, Math.max(0, (current.split * stage.clientWidth - left) / scale));
     const clips = current.wipe ? [`inset(0 ${width - cut}px 0 0)`, `inset(0 0 0 ${cut}px)`] : ["none", "none"];
     sides.forEach(({ side, layer, flags, name }, i) => {
@@ -54,11 +66,8 @@
     handle.style.left = `${current.split * 100}%`;
     handle.setAttribute("aria-valuenow", Math.round(current.split * 100));
     outline.style.display = current.outline ? "" : "none";
-    const at = current.probe?.split(",").map(Number);
-    probe.hidden = !at || !(at[0] < width && at[1] < height);
-    if (at) {
-      probe.style.transform = `translate(${left + (at[0] + 0.5) * scale}px, ${top + (at[1] + 0.5) * scale}px)`;
-    }
+    placeProbe(probe, stage);
+    segunc.panes?.place(); // a window may be measured before all parts of the page are there
   }
 
   /* What lies on each side: the layer asked for, or what the frame has instead. */
@@ -127,17 +136,35 @@
     side.flagged = flagKey;
   }
 
-  async function loadPhoto(index) {
-    const folder = table.has(index, "image") ? `frames/${table.folder(index)}/image.jpg` : "";
-    if ((photo.getAttribute("src") ?? "") === folder) return photo;
-    const picture = element("img", { id: "photo", alt: "", draggable: "false" });
-    if (!folder) {
-      picture.hidden = true;
-      return picture;
-    }
-    picture.src = folder;
+  const KEPT = 12; // pictures
+  const pictures = new Map(); // file -> the promise of a decoded picture, oldest first
+
+  function loadPhoto(index) {
+    const file = table.has(index, "image") ? `frames/${table.folder(index)}/image.jpg` : "";
+    if ((photo.getAttribute("src") ?? "") === file) return photo;
+    const found = pictures.get(file) ?? decoded(file);
+    pictures.set(file, found);
+    if (pictures.size > KEPT) pictures.delete(pictures.keys().next().value);
+    return found;
+  }
+
+  async function decoded(file) {
+    const picture = element("img", { id: "photo", alt: "", draggable: "false", hidden: !file });
+    if (!file) return picture;
+    picture.src = file;
     await picture.decode().catch(() => { picture.hidden = true; });
     return picture;
+  }
+
+  /* Decode what a frame shows before it is asked for. */
+  function prepare(index) {
+    const current = state.get();
+    loadPhoto(index);
+    const asked = sides.filter(({ side }) => side === "left" || current.wipe).map(({ side }) => layerOf(side, index, current));
+    if (current.flags && current.score) asked.push(current.score);
+    for (const layer of asked.filter((one) => one && layers.available(index, one))) {
+      for (const content of layers.needs(layer)) maps.get(table.place(index), content).catch(() => {}); // said when it is shown
+    }
   }
 
   function paintOutline(label, index) {
@@ -150,21 +177,26 @@
   function edges(drawing, map, holds) {
     drawing.replaceChildren();
     if (!map) return;
-    const { width, height } = map, steps = [];
-    const inside = (x, y) => x >= 0 && y >= 0 && x < width && y < height && holds(y * width + x);
-    const runs = (lines, length, differs, draw) => {
+    // In pixels of the frame, of which a condensed map has fewer.
+    const { width, height } = map, steps = [], across = size[1] / width, down = size[0] / height;
+    // One row and one column of nothing around what holds, so that every edge lies between two places.
+    const wide = width + 2, mask = new Uint8Array(wide * (height + 2));
+    for (let y = 0, place = 0; y < height; y++) {
+      for (let x = 0; x < width; x++, place++) if (holds(place)) mask[(y + 1) * wide + x + 1] = 1;
+    }
+    const runs = (lines, length, start, along, back, draw) => {
       for (let line = 0; line <= lines; line++) {
-        for (let at = 0; at < length; at++) {
-          if (!differs(line, at)) continue;
+        for (let at = 0, place = start(line); at < length; at++, place += along) {
+          if (mask[place] === mask[place - back]) continue;
           const from = at;
-          while (at < length && differs(line, at)) at++;
+          for (; at < length && mask[place] !== mask[place - back]; at++) place += along;
           steps.push(draw(line, from, at));
         }
       }
     };
-    runs(height, width, (y, x) => inside(x, y) !== inside(x, y - 1), (y, from, to) => `M${from} ${y}H${to}`);
-    runs(width, height, (x, y) => inside(x, y) !== inside(x - 1, y), (x, from, to) => `M${x} ${from}V${to}`);
-    drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    runs(height, width, (y) => (y + 1) * wide + 1, 1, wide, (y, from, to) => `M${from * across} ${y * down}H${to * across}`);
+    runs(width, height, (x) => wide + x + 1, wide, 1, (x, from, to) => `M${x * across} ${from * down}V${to * down}`);
+    drawing.setAttribute("viewBox", `0 0 ${size[1]} ${size[0]}`);
     for (const name of ["edge-dark", "edge-light"]) {
       const path = document.createElementNS(SVG, "path");
       path.setAttribute("class", name);
@@ -175,7 +207,7 @@
 
   /* The place on the frame below a place on the screen, as shares of its width and height. */
   function framePlace(event) {
-    const box = stage.getBoundingClientRect(), { scale, left, top } = geometry();
+    const pane = event.currentTarget, box = pane.getBoundingClientRect(), { scale, left, top } = geometry(pane);
     return [(event.clientX - box.left - left) / scale / size[1], (event.clientY - box.top - top) / scale / size[0]];
   }
 
@@ -191,7 +223,7 @@
   outline.id = "outline";
   boxes.id = "boxes";
   for (const drawing of [outline, boxes, ...sides.map(({ flags }) => flags)]) {
-    drawing.classList.add("drawing");
+    drawing.classList.add("drawing", ...(drawing === outline || drawing === boxes ? [] : ["flags"]));
     drawing.setAttribute("preserveAspectRatio", "none");
     drawing.setAttribute("aria-hidden", "true");
   }
@@ -203,8 +235,10 @@
   new ResizeObserver(place).observe(stage);
 
   segunc.stage = {
-    show, place, framePlace, zoomTo, layerOf, handle, boxes, element: stage,
+    show, prepare, place, placeWorld, placeProbe, framePlace, zoomTo, layerOf, handle, boxes, element: stage,
     size: () => size,
+    /* What is drawn over the picture: of the left side where there are two. */
+    drawings: () => [...(state.get().flags ? [sides[0].flags] : []), ...(state.get().outline ? [outline] : []), boxes],
     shown: () => shown,
     scale: () => geometry().scale,
   };

@@ -62,6 +62,7 @@
     const shown = SHOW[state.show][1];
     const chosen = [];
     for (let index = 0; index < count; index++) {
+      if (state.run !== "all" && !frames.names[index].startsWith(`${state.run}/`)) continue;
       if (!words.every((word) => lowered[index].includes(word)) || !shown(index, state)) continue;
       if (state.verdict !== "all" && !verdictMatches(frames.names[index], verdicts, state.verdict)) continue;
       chosen.push(index);
@@ -74,6 +75,40 @@
       keys[index] = known === null ? Infinity : sign * known;
     }
     return chosen.sort((a, b) => (keys[a] < keys[b] ? -1 : keys[a] > keys[b] ? 1 : a - b));
+  }
+
+  const ones = (word) => {
+    let count = 0;
+    for (let rest = word >>> 0; rest; rest &= rest - 1) count++;
+    return count;
+  };
+  const folders = frames.names.map((name) => name.slice(0, name.lastIndexOf("/") + 1));
+
+  /* Whether two frames are of one moment: by their times, or else by how they look (segunc.maps.statistics.Neighbours). */
+  function near(one, other) {
+    const [a, b] = [frames.times?.[one] ?? null, frames.times?.[other] ?? null];
+    if (a !== null && b !== null) return folders[one] === folders[other] && Math.abs(a - b) < page.moments.apart;
+    const [first, second] = [frames.looks[one], frames.looks[other]];
+    return Boolean(first && second) && ones(first[0] ^ second[0]) + ones(first[1] ^ second[1]) <= page.moments.same_look;
+  }
+
+  /* The first of each moment in an order, and how many frames of it follow; those of the frame `opened` behind it. */
+  function moments(order, opened) {
+    const members = new Map();
+    for (const index of order) {
+      let head = null;
+      for (const other of members.keys()) {
+        if (near(index, other)) {
+          head = other;
+          break;
+        }
+      }
+      if (head === null) members.set(index, []);
+      else members.get(head).push(index);
+    }
+    const shown = [];
+    for (const [head, rest] of members) shown.push(head, ...(head === opened ? rest : []));
+    return [shown, members];
   }
 
   function verdictMatches(name, verdicts, wanted) {
@@ -91,7 +126,7 @@
   }
 
   segunc.table = {
-    count, scores, MODELS, SHOW, ORDERS, has, value, ranked, outcome, inUnit, select, extent, statisticsOf,
+    count, scores, MODELS, SHOW, ORDERS, has, value, ranked, outcome, inUnit, select, moments, extent, statisticsOf,
     name: (index) => frames.names[index],
     place: (index) => frames.places[index],
     folder: (index) => String(frames.places[index]).padStart(6, "0"),
@@ -101,6 +136,7 @@
     problems: (index) => frames.problems[index] ?? [],
     atPlace: (place) => places.get(place) ?? null,
     index: (name) => indices.get(name) ?? null,
+    hasMoments: Boolean(frames.times) || frames.looks.some(Boolean),
     shares: Object.keys(page.objects.shares),
     everHas: (content) => frames.kinds.some((kind) => kind.includes(content)),
   };

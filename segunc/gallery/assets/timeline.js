@@ -8,8 +8,12 @@
   const play = element("button", { type: "button", id: "play", title: "Play or pause (space)", onclick: togglePlay }, "▶ Play");
   const label = element("p", { id: "timeline-label" });
   const legend = element("p", { id: "timeline-legend" });
-  const PAD = 6;
-  let timer = null, peaks = [], peaksKey = "", video = null;
+  const cursor = element("i", { id: "cursor", "aria-hidden": "true" });
+  const SPEEDS = [0.25, 0.5, 1, 2, 4], AHEAD = 6; // frames that are decoded before they are seen
+  const speed = element("select", { id: "speed", "aria-label": "Speed", title: "Speed ({ and })" }, ...SPEEDS.map((factor) => element("option", { value: factor, selected: factor === 1 }, `${factor} ×`)));
+  // The ends of the scale stand left of the curve, the axis below it.
+  const LEFT = 58, RIGHT = 8, AXIS = 14;
+  let timer = null, due = 0, peaks = [], peaksKey = "", drawn = "", video = null;
 
   const series = (score, statistic, model) => Array.from({ length: table.count }, (_, i) => table.value(i, score, statistic, model));
 
@@ -29,17 +33,29 @@
   }
 
   const at = () => table.index(state.get().frame) ?? 0;
-  const xOf = (index, width) => PAD + (table.count > 1 ? index / (table.count - 1) : 0.5) * (width - 2 * PAD);
+  const xOf = (index, width) => LEFT + (table.count > 1 ? index / (table.count - 1) : 0.5) * (width - LEFT - RIGHT);
 
+  /* Where the frame is, on a chart that is drawn anew only when it shows something else: frames pass quickly. */
   function draw() {
-    const current = state.get(), box = canvas.getBoundingClientRect(), ratio = devicePixelRatio || 1;
-    if (!box.width || !current.score) return;
+    const current = state.get(), { width } = canvas.getBoundingClientRect();
+    if (!width || !current.score) return;
+    const key = JSON.stringify([width, current.score, current.statistic, current.model, current.threshold, getComputedStyle(footer).color]);
+    if (key !== drawn) {
+      drawn = key;
+      drawChart(current);
+    }
+    cursor.style.transform = `translateX(${xOf(at(), width)}px)`;
+    showLabel(current);
+  }
+
+  function drawChart(current) {
+    const box = canvas.getBoundingClientRect(), ratio = devicePixelRatio || 1;
     canvas.width = box.width * ratio;
     canvas.height = box.height * ratio;
     const context = canvas.getContext("2d"), style = getComputedStyle(footer);
     const colour = (name) => style.getPropertyValue(name).trim();
     context.scale(ratio, ratio);
-    const { width, height } = box, base = height - 12;
+    const { width, height } = box, base = height - 12 - AXIS;
     const model = current.model === "difference" ? "first" : current.model;
     const values = series(current.score, current.statistic, model);
     const second = page.compared ? series(current.score, current.statistic, model === "first" ? "second" : "first") : [];
@@ -49,7 +65,7 @@
     if (table.inUnit(current.statistic) && current.threshold !== null && current.threshold >= low && current.threshold <= high) {
       context.strokeStyle = segunc.colours.key.flagged;
       context.setLineDash([4, 4]);
-      line(context, [[PAD, yOf(current.threshold)], [width - PAD, yOf(current.threshold)]]);
+      line(context, [[LEFT, yOf(current.threshold)], [width - RIGHT, yOf(current.threshold)]]);
       context.setLineDash([]);
     }
     trace(context, second, width, yOf, colour("--second"), 1.5);
@@ -62,14 +78,38 @@
     context.fillStyle = colour("--ink");
     for (const index of peaks) mark(context, xOf(index, width), yOf(values[index]) - 3);
     drawMarks(context, width, base, colour);
-    context.strokeStyle = colour("--ink");
-    context.lineWidth = 1.5;
-    line(context, [[xOf(at(), width), 0], [xOf(at(), width), height]]);
     context.fillStyle = colour("--faint");
     context.font = "11px system-ui, sans-serif";
-    context.fillText(short(high), PAD + 3, 11);
-    context.fillText(short(low), PAD + 3, base - 3);
-    showLabel(current);
+    context.textAlign = "right";
+    context.fillText(short(high), LEFT - 6, 14);
+    context.fillText(short(low), LEFT - 6, base - 1);
+    context.textAlign = "center";
+    for (const [index, words] of ticks(width)) {
+      const x = xOf(index, width);
+      context.fillRect(x, height - AXIS, 1, 3);
+      context.fillText(words, Math.min(Math.max(x, LEFT), width - RIGHT - 14), height - 1);
+    }
+  }
+
+  const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
+
+  /* Places of the axis and their words: times where they go on and on, else numbers of frames. */
+  function ticks(width) {
+    const most = Math.max(2, Math.floor(width / 110)), times = Array.from({ length: table.count }, (_, i) => table.time(i));
+    const timed = times.every((time, i) => time !== null && (i === 0 || time >= times[i - 1]));
+    const span = timed ? times[table.count - 1] - times[0] : table.count;
+    const step = STEPS.find((s) => span / s <= most) ?? 3600 * Math.ceil(span / 3600 / most), found = [];
+    if (!timed) {
+      for (let index = 0; index < table.count; index += step) found.push([index, String(index + 1)]);
+      return found;
+    }
+    let next = Math.ceil(times[0] / step) * step;
+    times.forEach((time, index) => {
+      if (time < next) return;
+      found.push([index, seconds(next).replace(/\.00$/, "")]);
+      next = (Math.floor(time / step) + 1) * step;
+    });
+    return found;
   }
 
   const short = (value) => format(Number(value.toPrecision(4)));
@@ -113,7 +153,7 @@
 
   /* Below the chart: where an anomaly is labelled, and where a verdict was given. */
   function drawMarks(context, width, base, colour) {
-    const wide = Math.max(1, (width - 2 * PAD) / table.count);
+    const wide = Math.max(1, (width - LEFT - RIGHT) / table.count);
     for (let index = 0; index < table.count; index++) {
       const x = xOf(index, width) - wide / 2;
       if (table.objects(index)) {
@@ -133,9 +173,9 @@
     const value = table.value(index, current.score, current.statistic, current.model);
     const words = [`frame ${index + 1} of ${table.count}`];
     if (time !== null) words.push(seconds(time));
-    words.push(`${segunc.filters.statisticWords(current.statistic)} ${current.score} ${value === null ? "–" : short(value)}`);
+    words.push(`${segunc.filters.statisticWords(current.statistic, current.score)} ${current.score} ${value === null ? "–" : short(value)}`);
     label.textContent = words.join(" · ");
-    const lines = [`${segunc.filters.statisticWords(current.statistic)} ${current.score} of every frame`];
+    const lines = [`${segunc.filters.statisticWords(current.statistic, current.score)} ${current.score} of every frame`];
     if (page.compared) lines.push("orange: the other model");
     lines.push("▾ peaks");
     if (table.everHas("label/anomaly")) lines.push("blue below: labelled anomaly");
@@ -156,7 +196,7 @@
 
   function scrub(event) {
     const box = canvas.getBoundingClientRect();
-    go(Math.round((event.clientX - box.left - PAD) / (box.width - 2 * PAD) * (table.count - 1)));
+    go(Math.round((event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT) * (table.count - 1)));
   }
 
   function jump(direction) {
@@ -171,6 +211,7 @@
   /* Frame after frame, no faster than the source; a frame that takes longer is waited for, none is left out. */
   function togglePlay() {
     if (state.get().view === "video" && video) {
+      video.playbackRate = Number(speed.value);
       if (video.paused) video.play();
       else video.pause();
       return;
@@ -179,6 +220,7 @@
     else {
       if (at() >= table.count - 1) segunc.frame.go(0);
       play.textContent = "❚❚ Pause";
+      due = performance.now();
       tick();
     }
   }
@@ -189,15 +231,25 @@
     play.textContent = "▶ Play";
   }
 
+  /* Frames are due at their times, and one that is late does not delay the next beyond its own; what comes is decoded meanwhile. */
   function tick() {
-    const began = performance.now(), [from, to] = [table.time(at()), table.time(at() + 1)];
-    const pause = from === null || to === null ? 200 : Math.min(1000, 1000 * (to - from));
+    const index = at(), [from, to] = [table.time(index), table.time(index + 1)];
+    const pause = (from === null || to === null || to < from ? 200 : Math.min(1000, 1000 * (to - from))) / Number(speed.value);
+    due = Math.max(due + pause, performance.now());
+    for (let ahead = index + 1; ahead <= Math.min(index + AHEAD, table.count - 1); ahead++) segunc.stage.prepare(ahead);
     timer = setTimeout(async () => {
       if (at() >= table.count - 1) return stop();
       segunc.frame.go(at() + 1);
       await segunc.frame.ready();
       if (playing()) tick();
-    }, Math.max(0, pause - (performance.now() - began)));
+    }, due - performance.now());
+  }
+
+  function faster(by) {
+    const now = SPEEDS.indexOf(Number(speed.value));
+    speed.value = SPEEDS[Math.min(SPEEDS.length - 1, Math.max(0, now + by))];
+    if (video) video.playbackRate = Number(speed.value);
+    segunc.announce(`speed ${speed.value} ×`, true);
   }
 
   function onKey(event) {
@@ -234,7 +286,8 @@
       return;
     }
     const peak = (words, by) => element("button", { type: "button", title: words, "aria-label": words, onclick: () => jump(by) }, by < 0 ? "⇤ Peak" : "Peak ⇥");
-    footer.append(element("div", { class: "timeline-tools" }, play, peak("Previous peak ([)", -1), peak("Next peak (])", 1), label, legend), canvas);
+    footer.append(element("div", { class: "timeline-tools" }, play, speed, peak("Previous peak ([)", -1), peak("Next peak (])", 1), label, legend), element("div", { class: "chart" }, canvas, cursor));
+    speed.addEventListener("change", () => faster(0));
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
       scrub(event);
@@ -243,7 +296,10 @@
     });
     canvas.addEventListener("keydown", onKey);
     new ResizeObserver(draw).observe(canvas);
-    verdicts.onChange(draw);
+    verdicts.onChange(() => {
+      drawn = "";
+      draw();
+    });
   }
 
   function update(current, changed) {
@@ -255,5 +311,5 @@
     if (["frame", "score", "statistic", "model", "threshold", "view"].some((field) => changed.has(field))) draw();
   }
 
-  segunc.timeline = { start, update, draw, jump, go, togglePlay, playing, peaks: () => peaks };
+  segunc.timeline = { start, update, draw, jump, go, faster, togglePlay, playing, peaks: () => peaks };
 })(segunc);

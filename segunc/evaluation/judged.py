@@ -1,0 +1,134 @@
+"""What reviewers' verdicts say of alarms: precision, misses and shares with their intervals, where there is often no label at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from segunc.core.errors import InputError
+from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Gatherer, Result, place_intervals
+from segunc.evaluation.labelled_frame import LabelledFrame
+from segunc.evaluation.parts import ArrayPart, Forms, Numbers
+from segunc.evaluation.resampling import NumberPath, resampled_units
+from segunc.gallery.verdicts import GRAVEST, VERDICTS, Verdict, by_reviewer
+from segunc.metrics.counting import Counts
+
+_NO_PIXEL = np.zeros((0, 0), np.uint8)  # verdicts are of frames and need no label
+_KINDS = tuple(VERDICTS)
+NO_NAME = "no name"
+
+
+class _Judged(ArrayPart):
+    """A part whose counts of each frame are known before."""
+
+    needs, lacks = "verdict", "no frame has a verdict"
+
+    def __init__(self, section: NumberPath, counted: Mapping[str, Counts]) -> None:
+        self.section, self._counted = section, counted
+
+    def count(self, frame: LabelledFrame) -> Counts | None:
+        return self._counted.get(frame.name)
+
+
+class JudgedFrames(_Judged):
+    """Verdicts on frames, of one reviewer or of all who agree; counts ``[5]`` in the order of :data:`VERDICTS`.
+
+    ``precision``: of the frames with an alarm, true or false, the true ones. ``recall``: of the frames with something wrong, true alarms
+    and missed, the alarms. ``false_alarms``: of the frames with nothing wrong, those with a false alarm.
+    """
+
+    names = (("precision",), ("recall",), ("false_alarms",), *(("share", kind) for kind in _KINDS))
+    undefined = "no verdict that it is a share of"
+
+    @classmethod
+    def of(cls, section: NumberPath, opinions: Mapping[str, str]) -> JudgedFrames:
+        """From a verdict on each frame."""
+        places = np.eye(len(_KINDS), dtype=np.int64)
+        return cls(section, {frame: places[_KINDS.index(verdict)] for frame, verdict in opinions.items()})
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        n = dict(zip(_KINDS, counts.tolist(), strict=True))
+        shares: Numbers = {("share", kind): _share(number, sum(n.values()) - number) for kind, number in n.items()}
+        return {
+            ("precision",): _share(n["true-alarm"], n["false-alarm"]),
+            ("recall",): _share(n["true-alarm"], n["missed"]),
+            ("false_alarms",): _share(n["false-alarm"], n["nothing-wrong"]),
+            **shares,
+        }
+
+
+class JudgedRegions(_Judged):
+    """Verdicts of one reviewer on regions; counts ``[2, 4]``, what a threshold flagged and what was drawn by hand, in the order of
+    :data:`GRAVEST`.
+
+    ``precision``: of the flagged regions that were called true or false, the true ones. ``recall``: of these true ones and of what was
+    missed, drawn by hand or flagged in a part that is not enough, the true ones. ``missed_per_frame``: over the frames with a region.
+    """
+
+    names = (("precision",), ("recall",), ("missed_per_frame",))
+    undefined = "no verdict on a region that it is a share of"
+
+    @classmethod
+    def of(cls, section: NumberPath, verdicts: Sequence[Verdict]) -> JudgedRegions:
+        """From all verdicts of a reviewer."""
+        counted: dict[str, Counts] = {}
+        for one in verdicts:
+            if one.region is not None and one.verdict:
+                counts = counted.setdefault(one.frame, np.zeros((2, len(GRAVEST) + 1), np.int64))
+                counts[int(one.region.score is None), GRAVEST.index(one.verdict)] += 1
+                counts[0, -1] = 1  # frames
+        return cls(section, counted)
+
+    def numbers(self, counts: Counts, forms: Forms) -> Numbers:
+        missed, true, false = (counts[:, GRAVEST.index(kind)] for kind in ("missed", "true-alarm", "false-alarm"))
+        return {
+            ("precision",): _share(true[0], false[0]),
+            ("recall",): _share(true[0], missed.sum()),
+            ("missed_per_frame",): int(missed.sum()) / int(counts[0, -1]) if counts[0, -1] else None,
+        }
+
+
+def _share(these: int, others: int) -> float | None:
+    return int(these) / int(these + others) if these + others else None
+
+
+def evaluate_verdicts(
+    verdicts: Sequence[Verdict],
+    frames: Sequence[str],
+    options: EvaluationOptions,
+    time_of: Callable[[str], float | None] = lambda frame: None,
+) -> Evaluation:
+    """The numbers of verdicts on ``frames``: of each reviewer, and of all together, whose verdict on a frame is the one that all agree on
+    who gave one. InputError: there is no verdict, or a name belongs to no resampled unit."""
+    opinions = by_reviewer(verdicts)
+    if not opinions:
+        raise InputError("the files hold notes alone", "verdicts", "judge frames on the review page, then export")
+    given: dict[str, set[str]] = {}
+    for own in opinions.values():
+        for frame, verdict in own.items():
+            given.setdefault(frame, set()).add(verdict)
+    agreed = {frame: next(iter(kinds)) for frame, kinds in given.items() if len(kinds) == 1}
+    parts: list[_Judged] = [JudgedFrames.of(("verdicts", "together"), agreed)]
+    for reviewer, own in opinions.items():
+        section = ("verdicts", "reviewers", reviewer or NO_NAME)
+        mine = [one for one in verdicts if one.reviewer == reviewer]
+        parts += [JudgedFrames.of(section, own), JudgedRegions.of((*section, "regions"), mine)]
+    gatherer = Gatherer(parts, options.resampling, resampled_units(options.resample, time_of))
+    for frame in frames:
+        if frame in given:
+            gatherer.add(LabelledFrame(frame, {}, anomaly=_NO_PIXEL))
+    counts: dict[str, Any] = {"frames": len(frames), "judged_frames": len(given)}
+    counts |= {"disagreed_frames": len(given) - len(agreed), "resampled_units": len(gatherer.units)}
+    counts["verdicts"] = {
+        reviewer or NO_NAME: {
+            "frames": len(own),
+            "regions": sum(one.region is not None and one.reviewer == reviewer for one in verdicts),
+        }
+        for reviewer, own in opinions.items()
+    }
+    result: Result = {"counts": counts, "scores": {}, "left_out": [], "reasons": {}}
+    gatherer.place_numbers(result, result["reasons"])
+    place_intervals(result, gatherer.replicates())
+    return Evaluation(result, gatherer.replicates())

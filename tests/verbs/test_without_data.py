@@ -1,0 +1,120 @@
+"""Fine-tuning that needs no data, what says so, and the help of configurations; a run that fails leaves no half folder."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+from segunc.cli.main import main
+from segunc.posteriors.files import load_model
+from segunc.posteriors.methods import METHODS
+from segunc.training.config import NetworkConfig, OptimisationConfig
+from tests.conftest import Job
+from tests.verbs.processes import refuse, succeed
+
+NO_DATA = "--abnn.epochs 0 --abnn.alpha 0.1 --abnn.statistics frozen"
+REESTIMATED = """\
+data: {dataset: toy, root: nowhere}
+abnn: {members: 2, statistics: reestimated}
+"""
+
+
+@pytest.mark.parametrize("config", [None, REESTIMATED])
+def test_an_abnn_of_a_given_alpha_needs_no_data(trained: Job, tmp_path: Path, config: str | None) -> None:
+    words: list[object] = ["--base", trained.base, "--out", tmp_path / "out", "--device cpu", NO_DATA]
+    if config is not None:
+        (tmp_path / "tune.yaml").write_text(config)
+        words += ["--config", tmp_path / "tune.yaml"]
+    succeed("finetune", *words)
+    model = load_model(tmp_path / "out")
+    assert (model.posterior.members, model.posterior.settings()["alpha"]) == (2 if config else 3, 0.1)
+    assert model.record["provenance"]["dataset"] == ("toy" if config else None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "--method abnn without --config"),
+        ("--abnn.alpha 0.1", "no data for abnn.epochs 2"),
+        ("--abnn.epochs 0", "no data for the selection of abnn.alpha"),
+        ("--abnn.epochs 0 --abnn.alpha 0.1 --abnn.statistics reestimated", "no data for abnn.statistics reestimated"),
+        (
+            "--config CONFIG --abnn.epochs 0 --abnn.alpha 0.1",
+            "abnn.statistics reestimated needs data: image folder nowhere",
+        ),
+    ],
+)
+def test_what_needs_data_says_how_to_do_without(trained: Job, tmp_path: Path, words: str, said: str) -> None:
+    (tmp_path / "tune.yaml").write_text(REESTIMATED)
+    words = words.replace("CONFIG", str(tmp_path / "tune.yaml"))
+    message = refuse("finetune --device cpu --base", trained.base, "--out", tmp_path / "out", *words.split())
+    assert said in message
+    assert f"{NO_DATA} need none" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_methods_ask_for_data_in_one_line(trained: Job, tmp_path: Path) -> None:
+    message = refuse("finetune --method swag --swag.epochs 1 --base", trained.base, "--out", tmp_path / "out")
+    assert "no data for what is trained or fitted; expected data in --config, or --data.dataset NAME" in message
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("--abnn.statistics=thawed", "Expected one of 'frozen', 'reestimated'. Got value: thawed"),
+        ("--abnn.alpha_corruption=9", "Expected one of 0, 1, 2, 3, 4, 5. Got value: 9"),
+        ("--abnn.epochs=few", "Expected int. Got value: few"),
+        ("--abnn.alpha=few", "[float, none]"),
+    ],
+)
+def test_messages_speak_of_values_and_not_of_pythons_types(trained: Job, tmp_path: Path, word: str, said: str) -> None:
+    message = refuse(
+        "finetune --config", trained.finetune_config, "--base", trained.base, "--out", tmp_path / "out", word
+    )
+    assert said in message
+    assert "typing" not in message
+    assert "<class" not in message
+    assert "see `segunc finetune --help`" in message
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("verb", ["train", "finetune"])
+def test_a_run_that_fails_at_its_first_step_leaves_no_half_folder(
+    trained: Job, tmp_path: Path, verb: str, before: bool
+) -> None:
+    data, out = Path(shutil.copytree(trained.data, tmp_path / "data")), tmp_path / "out"
+    for image in (data / "leftImg8bit" / "train").rglob("*.png"):
+        image.write_bytes(b"damaged")
+    if before:  # what stands there already is not ours to take away
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+    config = trained.train_config if verb == "train" else trained.finetune_config
+    more = [] if verb == "train" else ["--base", trained.base, "--abnn.alpha", 0.1]
+    refuse(verb, "--config", config, "--out", out, "--device cpu --data.root", data, *more)
+    assert out.exists() is before
+    assert not before or (out / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("verb", ["train", "finetune", *METHODS])
+def test_help_lists_every_key_with_its_default(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [verb] if verb in ("train", "finetune") else ["finetune", "--method", verb]
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--help"])
+    assert end.value.code == 0
+    text = " ".join(capsys.readouterr().out.partition("keys of the configuration")[2].split())
+    method = METHODS["abnn" if verb == "finetune" else verb] if verb != "train" else None
+    for section in (NetworkConfig, OptimisationConfig) if method is None else (method.config,):
+        for field in fields(section) if section else ():
+            _, there, after = text.partition(f" --{section.section}.{field.name} ")
+            assert there, field.name
+            said, _, _ = after.partition(" --")
+            assert len(said) > len("(default none)") + 3, f"{section.section}.{field.name} is not explained"
+            if field.default is not MISSING and not isinstance(field.default, tuple | bool):
+                assert f"(default {'none' if field.default is None else field.default})" in said
+    assert ("--data.batch_size crops in a training batch" in text) is (
+        method is None or (method.data and bool(method.key))
+    )
+    assert "`" not in text
