@@ -181,6 +181,8 @@ def test_condensed_maps_are_shown_in_pixels_of_the_frame(
     shown = float(visit.page.locator("#values dd[data-content='entropy']").get_attribute("data-value") or "nan")
     assert abs(shown - blocks[6, 3]) <= np.ptp(blocks) / 500
     visit.shown("#values dd[data-content='pixel']", "7, 12")
+    text = visit.page.locator("#values dd[data-content='entropy']").inner_text()
+    assert re.fullmatch(rf"{shown:.3f} ± 0.00\d", text)
     (region,) = visit.page.evaluate("segunc.regions.shown().map(({ region }) => region)")
     assert region["size"] == list(SIZE)
     left, top, width, height = region["box"]

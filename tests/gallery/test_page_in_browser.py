@@ -75,6 +75,7 @@ def test_every_step_has_a_key(full_page: Path, visit: Visit) -> None:
     page = visit.open(full_page)
     page.keyboard.press("?")
     assert page.locator("#help[open] dt").count() > 25
+    assert "entropy: share of ln C" in page.locator("#help").inner_text()
     page.keyboard.press("Escape")
     page.wait_for_timeout(300)  # the browser gives the focus back a little after a dialog has closed
     page.keyboard.press("ArrowRight")  # on a fresh page, where nothing has the focus

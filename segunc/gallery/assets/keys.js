@@ -82,6 +82,7 @@
       element("div", { class: "help-groups" }, ...groups.map((group) => element("section", {}, element("h3", {}, group),
         element("dl", {}, ...KEYS.filter(([g]) => g === group).map(([, keys, text]) => element("div", {},
           element("dt", {}, ...keys.flatMap((key, i) => [i ? " " : "", element("kbd", {}, words(key))])), element("dd", {}, text))))))),
+      element("p", { class: "small" }, Object.entries(segunc.data.page.scores).map(([score, { unit }]) => `${score}: ${unit || "no unit"}`).join("; ")),
       element("p", { class: "small" }, "Verdicts and notes stay in this browser; export them to hand them on. The address of the page holds the view."),
       element("button", { type: "button", onclick: toggleHelp }, "Close"));
   }

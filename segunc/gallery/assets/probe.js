@@ -30,9 +30,10 @@
     if (place === null) return null;
     const value = map.value(place), name = content.replace(/^other\//, "");
     if (table.scores.includes(name)) {
+      if (!map.step) return { value, text: format(value) };
       // No more digits than the steps of a condensed map can tell apart.
-      const digits = map.step ? Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(map.step)))) : null;
-      return { value, text: digits === null ? format(value) : Number(value.toFixed(digits)).toString() };
+      const half = map.step / 2, digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(half))));
+      return { value, text: `${value.toFixed(digits)} ± ${half.toFixed(digits)}` };
     }
     const id = map.codes[place];
     if (name === "label/anomaly") return { value: id, text: { 0: "normal", 1: "anomaly" }[id] ?? "ignored" };
