@@ -121,19 +121,19 @@
 
   function facts(index, current) {
     const line = element("span", { class: "facts" });
+    const opinions = verdicts.opinions(table.name(index)), several = new Set(opinions.map(({ reviewer }) => reviewer)).size > 1;
     const value = current.score ? table.ranked(index, current) : null;
     if (value !== null) {
       line.append(element("span", { class: "value" }, `${segunc.filters.statisticWords(current.statistic, current.score)} ${format(Number(value.toPrecision(4)))}`));
-      if (table.inUnit(current.statistic)) line.append(meter(value, current.score));
+      if (table.inUnit(current.statistic) && !several) line.append(meter(value, current.score));
     }
     const time = table.time(index);
     if (time !== null) line.append(element("span", { class: "faint" }, seconds(time)));
     const objects = table.objects(index);
-    if (objects) {
+    if (objects && !several) { // two verdicts take the room
       const outcome = current.score ? table.outcome(index, current.score, current.threshold, current.share) : null;
       line.append(element("span", { class: `badge ${outcome ?? ""}` }, outcome ?? (objects === 1 ? "1 labelled object" : `${objects} labelled objects`)));
     }
-    const opinions = verdicts.opinions(table.name(index)), several = new Set(opinions.map(({ reviewer }) => reviewer)).size > 1;
     for (const { reviewer, verdict, note } of opinions) {
       const who = several ? `${reviewer || "no name"}: ` : "";
       if (verdict) line.append(element("span", { class: `badge ${verdict}` }, who + verdicts.WORDS[verdict]));
