@@ -94,7 +94,8 @@ def test_a_foreign_score_goes_through_every_verb(
     assert one_pass["reasons"]["labels.pixels"] == "no class labels were given"
     assert run("overlay", "--maps", maps, "--out", tmp_path / "figures", "--score", "margin,logit-spread") == 0
     assert len(list((tmp_path / "figures" / "overlay-margin").rglob("*.png"))) == len(reader.frames)
-    assert run("review", "--maps", maps, "--out", tmp_path / "page", "--metrics", tmp_path / "metrics.json") == 0
+    shown = ("--out", tmp_path / "page", "--scores", "all")
+    assert run("review", "--maps", maps, *shown, "--metrics", tmp_path / "metrics.json") == 0
     page = "".join(path.read_text() for path in (tmp_path / "page").rglob("*.js"))
     assert score.MARGIN.unit in page
     assert ">= 0.8" in page

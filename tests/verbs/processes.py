@@ -108,6 +108,8 @@ def refuse(*words: object, code: int = 2) -> str:
 
 
 def _child(arguments: list[str], stdout: str, stderr: str) -> None:
+    # What runs in the background of a shell ignores SIGINT, and so do its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, path in ((1, stdout), (2, stderr)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(opened, number)

@@ -178,7 +178,7 @@ def test_a_summary_without_epistemic_and_after_a_corrupt_frame(finetuned: Job, t
     assert "1 frames have no maps and are in no list, first" in line
     assert victim.stem in line
     assert "note: no map of epistemic, so frames to label are ranked by entropy" in done.stdout
-    assert "frames to label first by entropy.mean, at least" in done.stdout
+    assert "frames to label first by entropy.mean, no two that look alike" in done.stdout
     assert len([row for row in csv.DictReader(table.open(newline="")) if row["list"] == "label"]) == 3
     message = refuse("summary", "--maps", maps, "--label-score epistemic")
     assert "no mean of 'epistemic'; expected a score of entropy, aleatoric" in message
