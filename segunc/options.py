@@ -171,7 +171,7 @@ GROUPS = {
     "leaderboard track",
     "what is measured": "protocols components component_mode by sizes groups flag flag_region replicates resample",
     "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
-    "output": "out to compact exact panel overlay ranges format theme no_caption video fps anomaly_only limit plots logger overwrite",
+    "output": "out to compact exact panel overlay ranges format theme no_caption video fps anomaly_only limit plots logger verify repair overwrite",
 }
 """Titles under which every verb's help shows its options, by the names of their fields."""
 
@@ -449,6 +449,10 @@ class PredictOptions(SamplingOptions):
         "a running cluster: auto, or HOST:PORT (default: start one on this machine)", None, metavar="ADDRESS"
     )
     all_images: bool = option("take every image of a folder as a frame, those that look like labels, too", False)
+    verify: bool = option(
+        "read the maps of finished frames and make those again that are not what was written (default: compare their sizes)",
+        False,
+    )
     overwrite: bool = option("start the maps folder anew", False)
 
 
@@ -681,9 +685,16 @@ class CompareOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class DoctorOptions(SamplingOptions, MappedLabelOptions):
-    """Is the uncertainty of a model alive, and its conversion sound?"""
+    """Is the uncertainty of a model alive, and its conversion sound? Are the maps of a folder what was written?"""
 
-    model: PathLike = option("model folder", metavar="DIR")
+    model: PathLike | None = option("model folder", None, metavar="DIR", exclusive=True)
+    maps: PathLike | None = option(
+        "maps folder, or the folder of several: every file is compared with the checksum of its log",
+        None,
+        metavar="DIR",
+        exclusive=True,
+    )
+    repair: bool = option("of --maps, make what is damaged again, by the command that the manifest records", False)
     image: PathLike | None = option("a clean frame (default: a toy road scene)", None, metavar="FILE")
     dataset: str | None = option("data set for the calibration check", None, metavar="NAME")
     root: PathLike | None = option("where it lies", None, metavar="DIR")

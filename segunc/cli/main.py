@@ -80,8 +80,8 @@ VERBS = {
         "  segunc compare metrics.json --scores entropy --leaderboard leaderboard.json --track anomaly",
     ),
     "doctor": (
-        "is the uncertainty alive and the conversion sound?",
-        "segunc doctor --model runs/camvid-abnn --image frame.png",
+        "is the uncertainty alive and the conversion sound? are maps what was written?",
+        "segunc doctor --model runs/camvid-abnn --image frame.png\n  segunc doctor --maps maps --repair",
     ),
 }
 """Verb -> what it does, and an example, or several in lines of two blanks."""

@@ -176,7 +176,7 @@ def doctor(options: opts.DoctorOptions) -> None:
     for finding in result.findings:
         print(f"{finding.status:>4}  {finding.check}: {finding.text}")
     _raise(result.failure)
-    print("the uncertainty is alive")
+    print(result.verdict)
 
 
 def _notes(notes: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from segunc.maps.manifest import Manifest
 from segunc.maps.nearest import NEAREST
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameRecords, Record, all_shards
 from segunc.maps.statistics import MASK_NAME, TABLE_NAME
+from segunc.maps.sums import REPAIR, DamageError, Sum, file_sum
 
 PREDICTION = "prediction"
 OVERLAY = "overlay"
@@ -27,25 +28,35 @@ SMOOTHING_FOLDER = "smoothing"
 SMOOTHING_STATE = re.compile(r"\d{12}\.npz")
 
 
-def write_map(out: Path, file: str, data: bytes) -> None:
+def write_map(out: Path, file: str, data: bytes) -> Sum:
     """Write a file of a frame, or the mask, by atomic rename; InputError where the name can be no file of the folder."""
     write_file(inside(out, file), data)
+    return file_sum(data)
 
 
-def read_map(path: Path) -> bytes:
-    """The bytes of a file that :func:`write_map` (or another tool) wrote."""
-    return path.read_bytes()
+def read_map(path: Path, known: Sum | None = None) -> bytes:
+    """The bytes of a file that :func:`write_map` (or another tool) wrote; DamageError where they are not those of a known sum."""
+    data = path.read_bytes()
+    if known is not None and file_sum(data) != known:
+        raise DamageError("was changed since it was written", "the file that its frame's line tells of", REPAIR)
+    return data
 
 
-def holds_maps(out: Path, record: Record) -> bool:
-    """Whether every file of a record is there with something in it: a power failure may leave a name without bytes."""
-    paths = (inside(out, file) for file in record["files"].values())
-    return all(path.is_file() and path.stat().st_size > 0 for path in paths)
+def damaged_file(out: Path, record: Record, *, verify: bool) -> str | None:
+    """The first file of a record that is missing or, by its size (or to ``verify``, by its bytes), not the one that was written; None
+    where all are. Of earlier versions no sizes are known, but a power failure may leave a name without bytes."""
+    for score, file in record["files"].items():
+        path, known = inside(out, file), record["sums"].get(score)
+        size = path.stat().st_size if path.is_file() else 0
+        whole = size > 0 if known is None else size == known[0]
+        if not whole or (verify and known is not None and file_sum(path.read_bytes()) != known):
+            return str(file)
+    return None
 
 
 def expected_of_maps(out: Path, record: Record, frames: int | None, coming: int | None, *, compact: bool) -> str:
     """:func:`segunc.core.files.expected_space` of the maps of a run, told by what the files of one of its frames took."""
-    each = sum(inside(out, file).stat().st_size for file in record["files"].values())
+    each = sum(size for size, _ in record["sums"].values())
     smaller = "fewer --maps" if compact else "--compact or fewer --maps"
     remedy = f"free it and run the same command again, or begin anew (--overwrite) with {smaller}"
     return expected_space(out, "maps", each, frames, coming, remedy)

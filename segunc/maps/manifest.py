@@ -19,6 +19,7 @@ import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
 from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, Shard, all_shards, joined_state
+from segunc.maps.sums import unseal
 from segunc.scores import SCORES, former_names, present_name
 
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
@@ -26,7 +27,9 @@ STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 MAKERS = ("tool", "environment", "device")
 """What made the maps; each shard records its own."""
 FORMAT = "segunc-maps"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READ_VERSIONS = (1, FORMAT_VERSION)
+"""Version 1 had no checksums."""
 UNIT_VALUE = "(code / 65535)^2"
 """What ``maps.SCORE.value`` says of uint16 codes of a score in 0..1."""
 COMPACT_VALUES = {
@@ -132,7 +135,7 @@ def tool_commit() -> str | None:
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
     Scores have their present names in ``maps``; where the folder of one has another name, its ``folder`` says so.
-    InputError: the file is there but is no manifest of this tool, or of another version of the format, or it names a
+    InputError: the file is there but is no manifest of this tool, was changed, is of another version of the format, or names a
     score or a form of values that nothing here knows."""
     path = inside(folder, MANIFEST_NAME)
     try:
@@ -147,19 +150,20 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise InputError(f"{path} is no JSON ({error})", "a manifest written by segunc", "remove the folder") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is no manifest of a maps folder", f'"format": "{FORMAT}"', "give another folder")
-    if (version := manifest.get("format_version")) != FORMAT_VERSION:
-        remedy = "use the segunc that wrote it, or predict again"
+    if (version := manifest.get("format_version")) not in READ_VERSIONS:
+        remedy = "use the segunc that wrote it, or predict into a new folder"
         raise InputError(f"{path} is of format version {version}", f"version {FORMAT_VERSION}", remedy)
+    manifest = unseal(manifest, path, required=version > 1)
     # Every part is checked here, so that what is read can be used without a look.
     for part in ("run", "model", "source", "classes", "maps"):
         if not isinstance(manifest.get(part, {}), dict):
             given = f"{path} holds {part} of type {type(manifest[part]).__name__}"
-            raise InputError(given, "an object", "predict again")
+            raise InputError(given, "an object", "predict into a new folder")
     maps = {}
     for name, described in manifest.get("maps", {}).items():
         safe_name(name, f"{path}: a map", single=True)
         if not isinstance(described, dict):
-            raise InputError(f"{path} does not describe map {name}", "an object", "predict again")
+            raise InputError(f"{path} does not describe map {name}", "an object", "predict into a new folder")
         if (value := described.get("value")) not in (None, *VALUES):
             given = f"{path}: the values of '{name}' are {value}"
             raise InputError(given, f"{', '.join(VALUES)}, or none", "use the segunc that wrote it")

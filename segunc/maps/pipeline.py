@@ -78,7 +78,7 @@ def run_pipeline(
     draw_overlay: DrawOverlay | None = None,
     find_nearest: FindNearest | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    on_space: Callable[[str], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
     sequence: Sequential | None = None,
 ) -> Summary:
     """Write the maps of every frame of a source that the writer has not finished, and close the writer.
@@ -96,7 +96,7 @@ def run_pipeline(
         writers: threads that encode and write, draw ``overlay/F.jpg`` by ``draw_overlay`` and make ``nearest/F.json`` by
             ``find_nearest``.
         on_progress: called after each frame, from one thread at a time, not always this one.
-        on_space: called after the first one with a line on the bytes that all take.
+        on_note: called with a line on finished frames that are made again, and after the first frame on the bytes that all take.
         sequence: the part of ``process`` that remembers earlier frames, where there is one.
 
     What was finished is kept after a PartialFailure (a file could not be written), an InputError (by its first frame, the rest
@@ -106,8 +106,12 @@ def run_pipeline(
         raise InputError(f"a group of {group} frames", "at least 1", "give another --chunk")
     try:
         writer.begin(source, in_sequence=sequence is not None)
+        if writer.forgotten and on_note is not None:
+            on_note(
+                f"{writer.forgotten} finished frames are made again: their maps or images are missing, damaged or others"
+            )
         again_from = None if sequence is None else sequence.resume(writer.lines.next)
-        run = _Run(source, writer, group, prefetch, draw_overlay, find_nearest, on_progress, on_space, again_from)
+        run = _Run(source, writer, group, prefetch, draw_overlay, find_nearest, on_progress, on_note, again_from)
         with ThreadPoolExecutor(writers, thread_name_prefix="write-maps") as pool:
             try:
                 for frames in run.groups():
@@ -135,7 +139,7 @@ class _Run:
     draw_overlay: DrawOverlay | None
     find_nearest: FindNearest | None
     on_progress: Callable[[Progress], None] | None
-    on_space: Callable[[str], None] | None
+    on_note: Callable[[str], None] | None
     again_from: int | None
 
     def __post_init__(self) -> None:
@@ -260,8 +264,8 @@ class _Run:
         except InputError as error:
             self.errors.append(error)
         else:
-            if self.on_space is not None and shard.number == 1:
-                self.on_space(line)
+            if self.on_note is not None and shard.number == 1:
+                self.on_note(line)
 
     def _total(self) -> int | None:
         """Frames of the source as far as it says so."""

@@ -13,7 +13,8 @@ Of other tools, where no manifest says which file is which, four layouts are kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manif
 from segunc.maps.nearest import NEAREST, NearestPlaces, strongest
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, is_colour_picture, read_score_file
 from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, FrameRecords, Record, all_shards
-from segunc.maps.statistics import MASK_NAME, Region
+from segunc.maps.statistics import read_region
+from segunc.maps.sums import REPAIR
 from segunc.scores import SCORES
 
 BENCHMARK_FOLDER = "anomaly_p"
@@ -81,10 +83,12 @@ class MapsReader:
             raise InputError(given, "both, as this tool writes them", remedy)
         else:
             self._files, self.skipped = find_maps(folder)
-        self.region = Region(inside(folder, MASK_NAME)) if "mask" in (self.manifest or {}) else None
+        self.region = read_region(folder, self.manifest)
         status = (self.manifest or {"status": "finished"}).get("status", "unknown")
         so_far = f"(status {status}, {len(self.records)} frames so far)"
         self.unfinished = None if status == "finished" else f"the run that writes {folder} has not finished {so_far}"
+        if self.manifest and status == "finished" and (lost := self.manifest["finished"] - len(self.records)) > 0:
+            self.unfinished = f"{folder} has lost the lines of {lost} finished frames; {REPAIR}"
         self.scores = [score for score in self._files if score != PREDICTION]
         named = {name for files in self._files.values() for name in files}
         self.frames = sorted(named) if self.manifest is None else list(self.records)
@@ -121,7 +125,7 @@ class MapsReader:
     def nearest(self, name: str) -> NearestPlaces | None:
         """What of the training frames each place of a frame is most like; None where that was not written."""
         file = self.records[name]["files"].get(NEAREST) if name in self.records else None
-        return None if file is None else NearestPlaces.read(inside(self.folder, file), read_map)
+        return None if file is None else NearestPlaces.read(inside(self.folder, file), self._bytes_of(name, NEAREST))
 
     def peak(self, score: str, values: npt.NDArray[np.floating]) -> tuple[int, int] | None:
         """(row, column) of the highest value of a map of a score, None where it is below the score's threshold."""
@@ -134,12 +138,16 @@ class MapsReader:
         if file is None:
             known = ", ".join(self._files)
             raise InputError(f"frame {name} has no map '{score}' in {self.folder}", f"one of {known}", "check the name")
-        stored = read_score_file(inside(self.folder, file), read_map)
+        stored = read_score_file(inside(self.folder, file), self._bytes_of(name, score))
         if (value := self._value(score)) not in COMPACT_VALUES.values():
             return stored
         floats = value == COMPACT_VALUES["float16"]
         whole = decode_compact(stored, self.records[name].get("size"), f"map {self.folder / file}", floats=floats)
         return whole if self.region is None else self.region.clear({score: whole})[score]
+
+    def _bytes_of(self, name: str, score: str) -> Callable[[Path], bytes]:
+        """Reads a file of a frame, compared with the sum of its line where there is one."""
+        return partial(read_map, known=self.records[name]["sums"].get(score) if name in self.records else None)
 
     def _value(self, score: str) -> str | None:
         """The formula by which the manifest says that codes become values."""

@@ -44,7 +44,7 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes)
     try:
         stored = decode(read(path))
     except InputError as error:
-        raise InputError(f"map {path} {error.given}", error.expected, "convert the map") from error
+        raise InputError(f"map {path} {error.given}", error.expected, error.remedy or "convert the map") from error
     except (OSError, ValueError, EOFError, RuntimeError, cv2.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"map {path} cannot be read ({reason})", kind, "write the map again") from error

@@ -20,7 +20,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name
+from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name, write_json
+from segunc.maps.sums import REPAIR, DamageError, open_line, seal, seal_line, unseal
 from segunc.scores import former_names
 
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
@@ -86,17 +87,20 @@ def all_shards(manifest: dict[str, Any] | None) -> list[Shard]:
 
 def parse_record(line: bytes, where: str) -> Record:
     """The record of a line, else InputError; its name and those of its scores and files are safe, its place is a number.
-    Scores have their present names."""
+    Scores have their present names. DamageError where it is no record or was changed; lines of earlier versions have no sums."""
+    line, sealed = open_line(line, where)
     for former, present in former_names().items():  # as keys, so that frames may have any name
         line = line.replace(f'"{former}":'.encode(), f'"{present}":'.encode())
     try:
         record: Record = json.loads(line)
-        name, files, place = record["name"], record["files"].items(), record.get("index", 0)
+        name, files, place = record["name"], record["files"], record.get("index", 0)
+        sums = record["sums"] = {score: (int(size), str(sha)) for score, (size, sha) in record.get("sums", {}).items()}
+        if sums and not (sealed and sums.keys() == files.keys()):
+            raise ValueError("sums of other files")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        given, remedy = f"{where}, is no record of a frame", "predict again into a new folder"
-        raise InputError(given, "JSON with a name and files", remedy) from error
+        raise DamageError(f"{where}, is no record of a frame", "JSON with a name and files", REPAIR) from error
     safe_name(name, f"{where}, the frame")
-    for score, file in files:
+    for score, file in files.items():
         safe_name(score, f"{where}, a map", single=True)
         safe_name(file, f"{where}, the file of {score}")
     if type(place) is not int or not 0 <= place < PLACES:
@@ -104,20 +108,23 @@ def parse_record(line: bytes, where: str) -> Record:
     return record
 
 
-def iterate_lines(path: Path) -> Iterator[tuple[bytes, Record]]:
-    """The complete lines of a file and their records, one at a time; a torn last line is left out."""
+def iterate_lines(path: Path, on_damage: Callable[[DamageError], None] | None = None) -> Iterator[tuple[bytes, Record]]:
+    """The complete lines of a file and their records, one at a time; a torn last line is left out, and where ``on_damage``
+    is told of them, so are damaged ones."""
     if not path.exists():
         return
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            yield line, parse_record(line, f"{path}, line {number}")
-
-
-def encode_record(record: Record) -> bytes:
-    """The line of a record."""
-    return (json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
+            try:
+                record = parse_record(line, f"{path}, line {number}")
+            except DamageError as damage:
+                if on_damage is None:
+                    raise
+                on_damage(damage)
+            else:
+                yield line, record
 
 
 def iterate_records(folder: Path, shards: list[Shard]) -> Iterator[Record]:
@@ -131,11 +138,16 @@ def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:
     path = inside(folder, shard.file(MANIFEST_NAME))
     if not path.exists():
         return None
-    record = read_json(path, "a shard's record")
+    record = unseal(read_json(path, "a shard's record"), path, required=False)
     kinds = {"status": str, "finished": int, "failed": list}
     if not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
         raise InputError(f"{path} is no record of a shard", f"{', '.join(kinds)}", "predict again")
     return record
+
+
+def write_state(folder: Path, shard: Shard, content: Mapping[str, Any]) -> None:
+    """Write a manifest, of a folder or of a shard's run."""
+    write_json(folder / shard.file(MANIFEST_NAME), seal(content))
 
 
 def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -167,36 +179,34 @@ class FrameLog:
     def __contains__(self, place: int) -> bool:
         return 0 <= place < len(self._finished) and self._finished[place] == 1
 
-    def recover(self, place_of: Callable[[Record], int | None], *, in_sequence: bool = False) -> bool:
-        """Read what an earlier run left, cut a torn last line, and say whether every frame was kept.
+    def recover(self, place_of: Callable[[Record], int | None], *, in_sequence: bool = False) -> int:
+        """Read what an earlier run left, cut a torn last line, and say how many lines were forgotten: the damaged ones, too.
 
         Args:
             place_of: the place of a record in the source, None to forget it.
             in_sequence: each frame depends on those before it, so what follows a gap is forgotten.
         """
         if not self.path.exists():
-            return True
+            return 0
         partial = partial_of(self.path)
-        whole, moved = True, False
+        forgotten, moved, damaged = 0, False, list[DamageError]()
         try:
             with open_new(partial) as file:
-                for line, record in iterate_lines(self.path):
+                for line, record in iterate_lines(self.path, damaged.append):
                     place = place_of(record)
-                    if place is None or place in self:
-                        whole = False
+                    follows = not (in_sequence and self.count) or place == self.next
+                    if place is None or place in self or not follows:
+                        forgotten += 1
                         continue
-                    if in_sequence and self.count and place != self.next:
-                        whole = False
-                        break
                     if record.get("index") != place:
-                        line, moved = encode_record({**record, "index": place}), True
+                        line, moved = seal_line({**record, "index": place}), True
                     self._mark(place)
                     file.write(line)
             if moved or partial.stat().st_size != self.path.stat().st_size:
                 os.replace(partial, self.path)
         finally:
             partial.unlink(missing_ok=True)
-        return whole
+        return forgotten + len(damaged)
 
     def open(self) -> None:
         """Open the file for appending."""
@@ -206,7 +216,7 @@ class FrameLog:
         """Append the line of a finished frame; ``index`` is its place."""
         assert self._file is not None
         # One write to an unbuffered file: the line is with the operating system when this returns.
-        self._file.write(encode_record(record))
+        self._file.write(seal_line(record))
         self._mark(record["index"])
 
     def close(self) -> None:

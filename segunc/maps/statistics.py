@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import replacing, write_atomically
+from segunc.core.files import inside, replacing, write_atomically
 from segunc.data.images import read_image
 from segunc.maps.encoding import CODE_MAX, Array, decode_unit, keys_to_half, score_keys
 from segunc.maps.manifest import Manifest, is_ours, read_manifest
 from segunc.maps.shards import MANIFEST_NAME, all_shards, iterate_records
+from segunc.maps.sums import DamageError
 
 MASK_NAME = "mask.png"
 ASPECT_TOLERANCE = 0.02
@@ -88,6 +89,18 @@ class Region:
     def clear(self, maps: Mapping[str, Array]) -> dict[str, Array]:
         """Maps ``[H, W]`` of one frame with 0 outside of the region, each in its own type."""
         return {name: np.where(self.at(*values.shape), values, values.dtype.type(0)) for name, values in maps.items()}
+
+
+def read_region(folder: Path, manifest: Manifest | None) -> Region | None:
+    """The region of a maps folder, None where all pixels count; DamageError where its mask is not what was written."""
+    described = (manifest or {}).get("mask")
+    if described is None:
+        return None
+    region = Region(inside(folder, MASK_NAME))
+    if region.sha256 != described.get("sha256"):
+        given = f"{folder / MASK_NAME} was changed since it was written"
+        raise DamageError(given, "the mask that the manifest tells of", "restore it, or predict into a new folder")
+    return region
 
 
 def map_statistics(stored: Array, threshold: float | None = None, kept: Mask | None = None) -> dict[str, float]:

@@ -14,15 +14,15 @@ from typing import Any, Self
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, inside, write_json
+from segunc.core.files import PARTIAL_SUFFIX, inside
 from segunc.core.locks import START_SECONDS, Lock
 from segunc.data.images import Image
 from segunc.frames.sources import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, encode_npy, encode_png, encode_score
-from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, holds_maps, refuse_foreign, write_map
+from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, damaged_file, refuse_foreign, write_map
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
 from segunc.maps.nearest import NEAREST, NearestPlaces
-from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameLog, Record, Shard, read_state
+from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, FrameLog, Record, Shard, read_state, write_state
 from segunc.maps.statistics import MASK_NAME, STATISTICS, Region, map_statistics, write_frame_table
 
 WHOLE = Shard()
@@ -41,9 +41,12 @@ class MapsWriter:
         source: of the frames; with ``overwrite``, its frames' files are the run's own even where they have no line yet.
         shard: which part of the frames is written here; the others may be written at the same time.
         region: pixels that count; the others are stored as 0 and no statistic knows them.
+        verify: read the maps of finished frames and compare them with their sums, where else their sizes are enough.
 
     Attributes:
         manifest: as it stands.
+        forgotten: how many frames of an earlier run are made again: their maps or lines are missing or damaged, or their images
+            are others.
         failed: name -> reason of the frames that failed in this run; the manifest lists them, the next run tries them again.
         was_complete: the folder (or shard) had been finished without a failure before this run.
 
@@ -60,10 +63,11 @@ class MapsWriter:
         shard: Shard = WHOLE,
         region: Region | None = None,
         source: FrameSource | None = None,
+        verify: bool = False,
     ) -> None:
-        self.out, self.shard, self._region = out, shard, region
+        self.out, self.shard, self._region, self._verify = out, shard, region, verify
         self.failed: dict[str, str] = {}
-        self.was_complete, self._finished_before = False, 0
+        self.was_complete, self.forgotten, self._finished_before = False, 0, 0
         self._log = FrameLog(inside(out, shard.file(FRAMES_NAME)))
         self._begun = self._closed = False
         if overwrite and not shard.whole:
@@ -106,13 +110,14 @@ class MapsWriter:
         ``frames.jsonl`` is damaged, or the source lacks a finished frame; the folder is as it was then.
         """
         try:
-            whole = self._log.recover(lambda record: self._place_of(record, source), in_sequence=in_sequence)
+            self.forgotten = self._log.recover(lambda record: self._place_of(record, source), in_sequence=in_sequence)
         except BaseException:
             self._closed = True
             self._lock.release()
             raise
         self._begun = True
-        self.was_complete = self.was_complete and whole
+        self.forgotten = max(self.forgotten, self._finished_before - self._log.count)  # whole lines may be gone
+        self.was_complete = self.was_complete and not self.forgotten
         self._write_state("running", self._finished_before)
         self._log.open()
 
@@ -158,20 +163,20 @@ class MapsWriter:
         kept = None if self._region is None else self._region.at(height, width)
         found = {s: map_statistics(stored[s], threshold, kept) for s, threshold in self._thresholds.items()}
         record: Record = {"name": name, "index": self.lines.next if place is None else place, "size": [height, width]}
-        files = record["files"] = {}
+        files, sums = record["files"], record["sums"] = {}, {}
         for score, values in stored.items():
             described = self.manifest["maps"][score]
             if described.get("value") in COMPACT_VALUES.values():
                 values = encode_compact(values)
             floats, folder = values.dtype == np.float16, described.get("folder", score)
             files[score] = f"{folder}/{name}.{'npy' if floats else 'png'}"
-            write_map(self.out, files[score], encode_npy(values) if floats else encode_png(values))
+            sums[score] = write_map(self.out, files[score], encode_npy(values) if floats else encode_png(values))
         if overlay is not None:
             files[OVERLAY] = f"{OVERLAY}/{name}.jpg"
-            write_map(self.out, files[OVERLAY], encode_jpeg(overlay))
+            sums[OVERLAY] = write_map(self.out, files[OVERLAY], encode_jpeg(overlay))
         if nearest is not None:
             files[NEAREST] = f"{NEAREST}/{name}.json"
-            write_map(self.out, files[NEAREST], nearest.encode())
+            sums[NEAREST] = write_map(self.out, files[NEAREST], nearest.encode())
         for statistic in STATISTICS:
             record[statistic] = {score: numbers[statistic] for score, numbers in found.items() if statistic in numbers}
         return record
@@ -225,15 +230,15 @@ class MapsWriter:
         if not self.shard.whole:
             self.manifest["shards"] = self.shard.count
             state = read_state(self.out, self.shard) or {}
-            write_json(self.out / MANIFEST_NAME, {k: v for k, v in self.manifest.items() if k not in STATE_KEYS})
+            write_state(self.out, WHOLE, {k: v for k, v in self.manifest.items() if k not in STATE_KEYS})
         self.was_complete = state.get("status") == "finished" and not state.get("failed")
         self._finished_before = int(state.get("finished", 0))
         if before is None:
             self._write_state("running", 0)  # else once it is known that the run can go on
 
     def _place_of(self, record: Record, source: FrameSource | None) -> int | None:
-        """Where the frame of a line stands now; None where its maps are gone or empty, or its image file was replaced."""
-        if not holds_maps(self.out, record):
+        """Where the frame of a line stands now; None where its maps are gone or damaged, or its image file was replaced."""
+        if damaged_file(self.out, record, verify=self._verify) is not None:
             return None
         if source is None:
             return int(record["index"])
@@ -257,4 +262,4 @@ class MapsWriter:
         else:
             content = {"format": "segunc-maps-shard", "shard": [self.shard.number, self.shard.count]} | state
             content |= {key: self.manifest.get(key) for key in MAKERS}
-        write_json(self.out / self.shard.file(MANIFEST_NAME), content)
+        write_state(self.out, self.shard, content)

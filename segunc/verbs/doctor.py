@@ -1,4 +1,4 @@
-"""``segunc doctor``: is the uncertainty of a model alive, and its conversion sound?"""
+"""``segunc doctor``: is the uncertainty of a model alive, and its conversion sound? Are maps what was written?"""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from segunc.core.device import describe_device, flushed_denormals, threads
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import Image, load_image
+from segunc.maps.health import examine
+from segunc.maps.statistics import maps_folders
+from segunc.maps.sums import REPAIR
 from segunc.networks.network import inference_size
-from segunc.options import DoctorOptions
+from segunc.options import DoctorOptions, PathLike
 from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import network_input
 from segunc.sampling.sampler import Sampler
 from segunc.verbs.execution import make_sampler
 from segunc.verbs.labels import split_samples
+from segunc.verbs.predict import predict, recorded_options
 
 IDENTITY_BOUND = 1e-5  # largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding
 DEAD_EPISTEMIC = 1e-6  # mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8
@@ -156,18 +160,23 @@ class DoctorResult:
     about: tuple[str, ...]  # which model and draws, in lines
     findings: tuple[Finding, ...] = ()  # of the checks, in their order
     failure: str = ""  # why the maps cannot be trusted, in one line; empty where they can
+    verdict: str = "the uncertainty is alive"  # where they can
 
 
 def doctor(options: DoctorOptions) -> DoctorResult:
-    """Check a model: is its uncertainty alive, and its conversion sound?
+    """Check a model: is its uncertainty alive, and its conversion sound? Or check maps folders, and with ``repair`` make their
+    damaged frames again.
 
     Raises:
-        InputError: the model, the image or the data set cannot be used.
+        InputError: the model, the image or the data set cannot be used; a folder's manifest is damaged, or records no command.
 
     >>> result = doctor(DoctorOptions(model=abnn, draws=4, size=(64, 128), device="cpu"))
     >>> result.failure, result.findings[0].check, result.findings[0].status
     ('', 'conversion', 'ok')
     """
+    if options.maps is not None:
+        return _doctor_maps(options.maps, options.repair)
+    assert options.model is not None
     model = load_model(Path(options.model))
     with flushed_denormals(), threads(options.threads):
         sampler = make_sampler(model, options)
@@ -193,6 +202,29 @@ def doctor(options: DoctorOptions) -> DoctorResult:
             findings.append(_calibration(options.dataset, options, model, sampler))
     failed = [finding.check for finding in findings if finding.status == "fail"]
     return DoctorResult(tuple(about), tuple(findings), f"not sound: {'; '.join(failed)}" if failed else "")
+
+
+def _doctor_maps(given: PathLike, repair: bool) -> DoctorResult:
+    folders, findings, damaged = maps_folders(Path(given)), list[Finding](), 0
+    for folder in folders:
+        health = examine(folder)
+        label = "" if len(folders) == 1 else f"{folder.name}: "
+        if repair and not health.whole:
+            options = recorded_options(folder, health.manifest)
+            for shard in health.shards:
+                predict(replace(options, shard=None if shard.whole else str(shard)))
+            text = f"{health.amount} were damaged and are made again: {health.examples}"
+            findings.append(Finding(f"{label}repair", "ok", text))
+            health = examine(folder)
+        text = f"{health.amount} of {health.total} are damaged: {health.examples}"
+        text = f"{health.frames} are what was written" if health.whole else text
+        findings.append(Finding.of(f"{label}finished frames", health.whole, text, "fail"))
+        if health.unknown:
+            text = f"{health.unknown} frames are of a version without them; that their files are there was looked at"
+            findings.append(Finding(f"{label}checksums", "warn", text))
+        damaged += 0 if health.whole else health.amount
+    failure = f"{damaged} frames are not what was written; {REPAIR}" if damaged else ""
+    return DoctorResult((str(given),), tuple(findings), failure, "the maps are what was written")
 
 
 def _toy_frame() -> Image:

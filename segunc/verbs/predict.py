@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,7 @@ class Request:
     thresholds: Mapping[str, float]
     overlay: str | None  # the score
     overwrite: bool
+    verify: bool
     compact: bool
     captions: bool  # on overlays
     sampling: SamplingOptions
@@ -142,6 +143,7 @@ class Request:
     smooth: float | None
     redraw: bool
     nearest: bool
+    command: Mapping[str, Any]  # that would make the maps again, for the manifest
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Job]:
@@ -193,6 +195,7 @@ def read_options(options: PredictOptions) -> Request:
         thresholds=_component_thresholds(options.component_threshold, scores),
         overlay=shown if options.overlay else None,
         overwrite=options.overwrite,
+        verify=options.verify,
         compact=options.compact,
         captions=not options.no_caption,
         sampling=options,
@@ -200,7 +203,31 @@ def read_options(options: PredictOptions) -> Request:
         smooth=options.smooth,
         redraw=options.redraw,
         nearest=options.nearest,
+        command=_command(options),
     )
+
+
+_NO_COMMAND = ("input", "out", "verify", "overwrite", "shard", "engine", "workers", "shards", "ray_address")
+"""Options of predict that decide no value of a map; the input is recorded by itself."""
+
+
+def _command(options: PredictOptions) -> dict[str, Any]:
+    """The options that are not the defaults and decide what the maps of an input are."""
+    plain = PredictOptions(model="", input="", out="")
+    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _NO_COMMAND}
+    changed = {name: value for name, value in given.items() if value != getattr(plain, name)}
+    return {name: os.path.abspath(v) if name in ("model", "mask") else v for name, v in changed.items()}
+
+
+def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
+    """What makes the damaged maps of a folder again, by the command that its manifest records; InputError where it records none."""
+    command, given = manifest.get("command"), manifest["run"].get("input")
+    known = {f.name for f in fields(PredictOptions)} - set(_NO_COMMAND)
+    if not (isinstance(command, dict) and isinstance(given, str) and "model" in command and command.keys() <= known):
+        remedy = "run its predict command again with --verify"
+        raise InputError(f"the manifest of {out} records no command", "one of this version", remedy)
+    read: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in command.items()}
+    return PredictOptions(**read, input=given, out=out, verify=True)
 
 
 def _component_thresholds(given: Mapping[str, float], scores: Sequence[str]) -> dict[str, float]:
@@ -286,7 +313,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
     if request.smooth is not None:
         smoother = Smoother(request.smooth, given.out, interval=source.selection.every / (source.fps or 25.0))
     out, anew, region = given.out, request.overwrite, request.region
-    writer = MapsWriter(out, manifest, overwrite=anew, shard=shard, region=region, source=source)
+    writer = MapsWriter(out, manifest, overwrite=anew, shard=shard, region=region, source=source, verify=request.verify)
     size, tiling = request.asked.size, request.asked.tiling
     process = FrameProcess(
         sampler,
@@ -307,7 +334,7 @@ def predict_shard(job: Job, place: int, shard: Shard, execution: Execution) -> S
             draw_overlay=overlay,
             find_nearest=find,
             on_progress=show,
-            on_space=show.say,
+            on_note=show.say,
             sequence=smoother,
         )
 
@@ -370,7 +397,7 @@ def run_manifest(job: Job, place: int, execution: Execution) -> dict[str, Any]:
             "calibration": None if model.calibration is None else asdict(model.calibration),
         },
         component_thresholds=dict(request.thresholds),
-    ) | {"compilation": execution.compilation.reason}
+    ) | {"compilation": execution.compilation.reason, "command": dict(request.command)}
 
 
 def overlay_drawer(score: str, manifest: dict[str, Any], captions: bool = True) -> DrawOverlay:

@@ -21,7 +21,7 @@ from segunc.maps.encoding import score_keys
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import read_score_file
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import CLASSES, manifest
+from tests.maps.fakes import CLASSES, edit_manifest, manifest
 from tests.maps.foreign import write_map
 
 NAMES = ("a/one", "b/two_leftImg8bit")
@@ -110,9 +110,7 @@ def test_an_export_to_fishyscapes_is_evaluated_to_the_numbers_of_its_maps(tmp_pa
 
 def test_classes_that_the_board_does_not_know_are_refused_or_left_out(tmp_path: Path) -> None:
     maps = ours(tmp_path / "maps")
-    content = json.loads((maps / "manifest.json").read_text())
-    content["classes"]["names"][1] = "cone"
-    (maps / "manifest.json").write_text(json.dumps(content))
+    edit_manifest(maps, lambda content: content["classes"]["names"].__setitem__(1, "cone"))
     with pytest.raises(InputError, match=r"class 'cone' of the maps is none of them; .*--anomaly-only leaves"):
         export_maps(maps, tmp_path / "out", "entropy", "fishyscapes")
     assert not (tmp_path / "out").exists()
@@ -271,8 +269,7 @@ def test_what_becomes_zero_and_what_is_unfinished_is_said(tmp_path: Path) -> Non
     fishyscapes = export_maps(tmp_path / "maps", tmp_path / "fs", "s", "fishyscapes", anomaly_only=True)
     assert not any("became 0" in note for note in fishyscapes.notes)
     maps = ours(tmp_path / "ours")
-    content = json.loads((maps / "manifest.json").read_text())
-    (maps / "manifest.json").write_text(json.dumps(content | {"status": "running"}))
+    edit_manifest(maps, lambda content: content.update(status="running"))
     (note,) = smiyc(maps, tmp_path / "half").notes
     assert "status running, 2 frames so far" in note
 

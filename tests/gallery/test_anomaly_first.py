@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +17,13 @@ from segunc.gallery.overlay import Legend, draw_panel
 from segunc.gallery.page import write_review
 from segunc.gallery.pictures import write_pictures
 from segunc.maps.reader import MapsReader
+from segunc.maps.sums import file_sum
 from segunc.options import SummaryOptions
 from segunc.scores import first_shown
 from segunc.verbs.results import summary
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, SIZE, Scene, neighbours, write_maps
-from tests.maps.fakes import CLASSES, PALETTE
+from tests.maps.fakes import CLASSES, PALETTE, edit_log, edit_manifest
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +84,7 @@ def test_overlays_and_panels_begin_with_it(maps: Path, scene: Scene, tmp_path: P
 
 def test_where_nothing_reaches_the_threshold_nothing_is_named(maps: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(maps, tmp_path / "maps"))
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["maps"]["anomaly"]["component_threshold"] = 100
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    edit_manifest(copy, lambda content: content["maps"]["anomaly"].update(component_threshold=100))
     (drawn,) = write_pictures(copy, tmp_path / "out", frames=[NAMES[0]], panel=True).pictures["panel"]
     (other,) = write_pictures(maps, tmp_path / "other", frames=[NAMES[0]], panel=True).pictures["panel"]
     assert (read_image(drawn) != read_image(other)).any()
@@ -94,7 +92,9 @@ def test_where_nothing_reaches_the_threshold_nothing_is_named(maps: Path, tmp_pa
 
 def test_damaged_neighbours_are_a_note_on_the_page_and_stop_one_panel(maps: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(maps, tmp_path / "maps"))
-    (copy / "nearest" / f"{NAMES[0]}.json").write_text('{"frames": ["../../etc/passwd"]}')
+    text = '{"frames": ["../../etc/passwd"]}'
+    (copy / "nearest" / f"{NAMES[0]}.json").write_text(text)
+    edit_log(copy, lambda record: record["sums"].update(nearest=file_sum(text.encode())))
     failed = write_pictures(copy, tmp_path / "out", panel=True).failed
     assert list(failed) == [NAMES[0]]
     page = write_review(copy, tmp_path / "page")

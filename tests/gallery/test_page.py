@@ -22,7 +22,9 @@ from segunc.data.labels import LabelMap
 from segunc.gallery.frame_files import condense, condense_label
 from segunc.gallery.page import write_review
 from segunc.maps.reader import MapsReader
+from segunc.maps.statistics import Region
 from tests.gallery.scenes import LABEL_MAP, NAMES, SCORES, Scene, write_maps
+from tests.maps.fakes import edit_log, edit_manifest
 
 
 def table(index: Path, name: str) -> dict[str, Any]:
@@ -30,11 +32,6 @@ def table(index: Path, name: str) -> dict[str, Any]:
     text = (index.parent / "data" / f"{name}.js").read_text(encoding="utf-8")
     found = re.fullmatch(rf'segunc\.receive\("{name}", JSON\.parse\((".*")\)\);\n', text)
     return json.loads(json.loads(found[1]))
-
-
-def change_manifest(maps: Path, **parts: Any) -> None:
-    manifest = json.loads((maps / "manifest.json").read_text())
-    (maps / "manifest.json").write_text(json.dumps(manifest | parts))
 
 
 def notices(index: Path) -> str:
@@ -172,9 +169,7 @@ def test_recorded_times_and_the_overlay_video_are_carried(copy: Path, tmp_path: 
     assert table(index, "frames")["times"] is None
     assert table(index, "page")["video"] == "overlay.webm"
     assert (index.parent / "overlay.webm").read_bytes() == b"video"
-    records = [json.loads(line) for line in (copy / "frames.jsonl").read_text().splitlines()]
-    text = "".join(json.dumps(record | {"time": 0.5 * i**2}) + "\n" for i, record in enumerate(records))
-    (copy / "frames.jsonl").write_text(text)
+    edit_log(copy, lambda record: record.update(time=0.5 * record["index"] ** 2), slice(None))
     found = table(write_review(copy, tmp_path / "with", scores=["entropy"]), "frames")
     assert found["times"] == [0, 0.5, 2, 4.5, 8, 12.5]
     assert list(found["statistics"]["entropy"]) == ["mean", "max", "p99", "component"]
@@ -211,7 +206,7 @@ def test_a_run_under_way_shows_what_is_finished(copy: Path, tmp_path: Path) -> N
     lines = (copy / "frames.jsonl").read_bytes().splitlines(keepends=True)
     (copy / "frames.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:40])
     failed = [{"name": "x<y", "reason": "the JPEG is truncated"}]
-    change_manifest(copy, status="running", failed=failed)
+    edit_manifest(copy, lambda content: content.update(status="running", failed=failed))
     index = write_review(copy, tmp_path / "review")
     assert table(index, "frames")["names"] == list(NAMES[:3])
     assert "has not finished (status running, 3 frames so far)" in notices(index)
@@ -238,7 +233,7 @@ def test_a_damaged_map_leaves_the_others(copy: Path, tmp_path: Path) -> None:
     (copy / "entropy" / f"{NAMES[2]}.png").write_bytes(b"\x89PNG\r\n\x1a\nno more")
     found = table(write_review(copy, tmp_path / "review", scores=["all"]), "frames")
     assert list(found["problems"]) == ["2"]
-    assert "cannot be read" in found["problems"]["2"][0]
+    assert "entropy/c%20 100%.png was changed since it was written" in found["problems"]["2"][0]
     kind = found["kinds"][found["kind"][2]]
     assert "entropy" not in kind
     assert {"epistemic", "deterministic-max-logit", "prediction", "image"} <= set(kind)
@@ -301,7 +296,8 @@ def test_pixels_outside_a_mask_are_ignored_in_labels(copy: Path, scene: Scene, t
     mask = np.full((30, 40), 255, np.uint8)
     mask[:, :20] = 0  # the first object of every frame
     cv2.imwrite(str(copy / "mask.png"), mask)
-    change_manifest(copy, mask={"file": "mask.png"})
+    region = Region(copy / "mask.png").sha256
+    edit_manifest(copy, lambda content: content.update(mask={"file": "mask.png", "sha256": region}))
     index = write_review(copy, tmp_path / "review", anomaly_labels=scene.anomaly)
     assert table(index, "frames")["objects"] == [0, 0, 1, 0, None, None]
     assert "A mask was left out" in notices(index)
@@ -350,7 +346,7 @@ def test_looking_at_maps_imports_no_framework(scene: Scene, tmp_path: Path) -> N
 
 
 def test_a_single_draw_has_no_layer_of_how_draws_differ(copy: Path, tmp_path: Path) -> None:
-    change_manifest(copy, run=json.loads((copy / "manifest.json").read_text())["run"] | {"draws": 1})
+    edit_manifest(copy, lambda content: content["run"].update(draws=1))
     found = table(write_review(copy, tmp_path / "page"), "page")["scores"]
     assert "entropy" in found
     assert "epistemic" not in found

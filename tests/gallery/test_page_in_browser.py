@@ -20,6 +20,7 @@ from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import NAMES, SIZE, Scene, write_scene, write_video_scene
+from tests.maps.fakes import edit_log
 
 WORST_FIRST = list(reversed(NAMES))
 
@@ -272,11 +273,8 @@ def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit
 
 def test_pictures_that_look_alike_are_one_moment(tmp_path: Path, visit: Visit) -> None:
     maps = write_scene(tmp_path).maps
-    path = maps / "frames.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    for record, look in zip(records, (2**60, 2**60 + 7, 2**59, 2**40 - 1, (2**20 - 1) << 44, 0), strict=True):
-        record["look"] = f"{look:016x}"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    looks = (2**60, 2**60 + 7, 2**59, 2**40 - 1, (2**20 - 1) << 44, 0)
+    edit_log(maps, lambda record: record.update(look=f"{looks[record['index']]:016x}"), slice(None))
     visit.open(write_review(maps, tmp_path / "review"))
     # The first three differ in four bits at most, the next in 20 and more; the last has no look of its own but a picture.
     assert visit.names() == [NAMES[5], NAMES[4], NAMES[3], NAMES[2]]

@@ -14,6 +14,7 @@ from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import NAMES, Scene, write_maps
 from tests.gallery.test_page import table
+from tests.maps.fakes import edit_manifest
 
 
 @pytest.fixture
@@ -61,10 +62,7 @@ def test_a_page_over_several_runs_has_their_frames_images_and_a_filter(
 
 
 def test_runs_of_other_models_are_refused(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = runs / "tuesday" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["run"]["draws"] = 12
-    path.write_text(json.dumps(manifest))
+    edit_manifest(runs / "tuesday", lambda content: content["run"].update(draws=12))
     assert main(["review", "--maps", str(runs), "--out", str(tmp_path / "page")]) == 2
     assert "tuesday has other settings than" in capsys.readouterr().err
     assert main(["overlay", "--maps", str(runs), "--out", str(tmp_path / "pictures")]) == 2

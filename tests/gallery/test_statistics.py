@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import hypothesis.extra.numpy as arrays
@@ -22,6 +21,7 @@ from segunc.gallery.frame_files import (
     recorded_statistics,
 )
 from segunc.maps.reader import MapsReader
+from tests.maps.fakes import edit_manifest
 
 GRIDS = arrays.arrays(np.float32, (6, 7), elements=st.sampled_from([float(np.float32(i / 8)) for i in range(9)]))
 
@@ -97,10 +97,12 @@ def test_settings_in_words(settings: dict[str, object], words: str) -> None:
 
 
 def test_an_older_manifest_shows_its_alpha(copy: Path) -> None:
-    manifest = json.loads((copy / "manifest.json").read_text())
-    del manifest["model"]["parameters"], manifest["model"]["provenance"]
-    manifest["model"]["alpha"] = 0.07
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    edit_manifest(
+        copy,
+        lambda content: content.update(
+            model={**content["model"], "alpha": 0.07} | dict.fromkeys(("parameters", "provenance"))
+        ),
+    )
     facts = dict(describe_model(MapsReader(copy))["facts"])
     assert facts["Parameters"] == "alpha 0.07"
     assert "Made with" not in facts

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from segunc.frames.sources import Frame
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import Maps
+from segunc.maps.sums import seal
 
 SCORES = ("entropy", "epistemic", "deterministic-max-logit")
 CLASSES = ("road", "car", "sky")
@@ -65,6 +68,26 @@ def write_timed_video(
             frame.pts, frame.time_base = round(1000 * time), Fraction(1, 1000)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
+
+
+def edit_manifest(maps: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a manifest as a forger does, with its sum."""
+    content = json.loads((maps / "manifest.json").read_text())
+    content.pop("sha256", None)
+    change(content)
+    (maps / "manifest.json").write_text(json.dumps(seal(content)))
+
+
+def edit_log(maps: Path, change: Callable[[dict[str, Any]], Any], lines: slice = slice(1)) -> None:
+    """Change lines of a log as a forger does, with their sums."""
+    content = (maps / "frames.jsonl").read_bytes().splitlines(keepends=True)
+    for number in range(len(content))[lines]:
+        record = json.loads(content[number])
+        del record["sum"]
+        change(record)
+        text = json.dumps(record).encode()  # also what is no UTF-8
+        content[number] = text[:-1] + b',"sum":"%s"}\n' % hashlib.sha256(text).hexdigest()[:16].encode()
+    (maps / "frames.jsonl").write_bytes(b"".join(content))
 
 
 def process(frames: list[Frame]) -> list[Maps]:

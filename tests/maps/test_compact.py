@@ -20,7 +20,8 @@ from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
-from tests.maps.fakes import folder_bytes, manifest, process, write_pictures
+from segunc.maps.sums import file_sum
+from tests.maps.fakes import edit_log, folder_bytes, manifest, process, write_pictures
 
 Usage = namedtuple("Usage", "total used free")
 HEIGHT, WIDTH = 47, 64  # odd and even
@@ -102,8 +103,7 @@ def test_the_manifest_names_the_codes_and_others_refuse_them(tmp_path: Path, mon
 def test_a_size_that_is_none_of_the_map_is_one_line(tmp_path: Path, size: Any) -> None:
     out = tmp_path / "maps"
     written(out, compact=True)
-    record = json.loads((out / "frames.jsonl").read_text())
-    (out / "frames.jsonl").write_text(json.dumps(record | {"size": size}) + "\n")
+    edit_log(out, lambda record: record.update(size=size))
     with pytest.raises(
         InputError, match=r"entropy/a/one.png, a compact one, is 24 x 32 uint8 for a frame of .*half its"
     ):
@@ -112,10 +112,12 @@ def test_a_size_that_is_none_of_the_map_is_one_line(tmp_path: Path, size: Any) -
 
 def test_a_full_map_is_no_compact_one(tmp_path: Path) -> None:
     out = tmp_path / "maps"
-    reader = written(out, compact=True)
-    shutil.copy(written(tmp_path / "full").folder / "entropy/a/one.png", out / "entropy/a/one.png")
+    written(out, compact=True)
+    data = (written(tmp_path / "full").folder / "entropy/a/one.png").read_bytes()
+    (out / "entropy/a/one.png").write_bytes(data)
+    edit_log(out, lambda record: record["sums"].update(entropy=file_sum(data)))
     with pytest.raises(InputError, match="is 47 x 64 uint16 for a frame of"):
-        reader.read("a/one", "entropy")
+        MapsReader(out).read("a/one", "entropy")
 
 
 def test_nothing_is_outside_of_the_region(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_nothing_is_outside_of_the_region(tmp_path: Path) -> None:
 
 def predicted(tmp_path: Path, out: str, said: list[str], **run: Any) -> None:
     writer = MapsWriter(tmp_path / out, manifest(**run))
-    run_pipeline(open_source(tmp_path / "in"), process, writer, on_space=said.append)
+    run_pipeline(open_source(tmp_path / "in"), process, writer, on_note=said.append)
 
 
 def test_a_killed_compact_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segunc.maps.shards import FrameLog, FrameRecords, Shard, encode_record, iterate_lines
+from segunc.maps.shards import FrameLog, FrameRecords, Shard, iterate_lines
+from segunc.maps.sums import DamageError, seal_line
 
 
 def record(place: int) -> dict[str, Any]:
     numbers = {f"score-{i}": 0.123456789 for i in range(2)}
     files = {f"score-{i}": f"score-{i}/{place:06d}.png" for i in range(2)}
-    return {"name": f"{place:06d}", "index": place, "files": files, "mean": numbers, "max": numbers}
+    sums = {score: (1, "0123456789abcdef") for score in files}
+    return {"name": f"{place:06d}", "index": place, "files": files, "sums": sums, "mean": numbers, "max": numbers}
 
 
 def written(folder: Path, *places: int) -> Path:
-    (folder / "frames.jsonl").write_bytes(b"".join(encode_record(record(place)) for place in places))
+    (folder / "frames.jsonl").write_bytes(b"".join(seal_line(record(place)) for place in places))
     return folder / "frames.jsonl"
 
 
@@ -55,7 +56,7 @@ def test_any_order_over_two_runs_ends_sorted(
 
 def test_torn_lines_forgotten_frames_and_moved_places(tmp_path: Path) -> None:
     path = written(tmp_path, *range(4))
-    path.write_bytes(path.read_bytes() + encode_record(record(4))[:30])
+    path.write_bytes(path.read_bytes() + seal_line(record(4))[:30])
     log = FrameLog(path)
     log.recover(lambda found: {0: 0, 1: None, 2: 7, 3: 3}[found["index"]])
     assert log.count == 3
@@ -66,30 +67,45 @@ def test_torn_lines_forgotten_frames_and_moved_places(tmp_path: Path) -> None:
     assert places_of(path) == [0, 3, 7]
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path, sealed: bool) -> None:
+    path = written(tmp_path, 0, 1)
+    first, second = path.read_bytes().splitlines(keepends=True)
+    if not sealed:  # a line of an earlier version: what is then noticed is that it is no record
+        first = b'{"name":"a","files":\n'
+    for bit in reversed(range(8 * len(first) if sealed else 1)):
+        damaged = bytearray(first)
+        if sealed:
+            damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(damaged) + second)
+        with pytest.raises(DamageError, match=r"frames.jsonl, line 1, (was changed|is no record)"):
+            list(iterate_lines(path))
+    assert FrameLog(path).recover(lambda found: found["index"]) == 1
+    assert places_of(path) == [1]
+
+
 def test_an_intact_file_is_not_written_again_but_with_a_moved_place_it_is(tmp_path: Path) -> None:
     path = written(tmp_path, *range(3))
     before = path.stat().st_ino
     opened(path).close()
     assert path.stat().st_ino == before
-    assert FrameLog(path).recover(lambda found: found["index"] + 1)
+    assert FrameLog(path).recover(lambda found: found["index"] + 1) == 0
     assert places_of(path) == [1, 2, 3]
 
 
 def test_in_sequence_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
     path = written(tmp_path, 5, 6, 8, 9)
     log = FrameLog(path)
-    assert not log.recover(lambda found: found["index"], in_sequence=True)
+    assert log.recover(lambda found: found["index"], in_sequence=True) == 2
     assert (log.count, log.next) == (2, 7)
     assert places_of(path) == [5, 6]
 
 
 def test_many_frames_take_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "frames.jsonl"
-    line = encode_record(record(0))
-    tail = line[line.index(b',"files"') :]
     with path.open("wb") as file:
         for place in range(20_000):
-            file.write(b'{"name":"%06d","index":%d' % (place, place) + tail)
+            file.write(seal_line(record(place)))
     assert path.stat().st_size > 4e6
     tracemalloc.start()
     log = opened(path)
@@ -105,12 +121,12 @@ def test_many_frames_take_no_memory(tmp_path: Path) -> None:
 def test_records_are_read_when_asked_for(tmp_path: Path) -> None:
     for number in (1, 2):
         shard = Shard(number, 2)
-        lines = [encode_record(record(place)) for place in range(6) if shard.owns(place)]
+        lines = [seal_line(record(place)) for place in range(6) if shard.owns(place)]
         (tmp_path / shard.file("frames.jsonl")).write_bytes(b"".join(lines))
     records = FrameRecords(tmp_path, [Shard(1, 2), Shard(2, 2)])
     assert list(records) == [f"{place:06d}" for place in range(6)]
     for place in (3, 0, 0, 5):
-        assert records[f"{place:06d}"] == json.loads(encode_record(record(place)))
+        assert records[f"{place:06d}"] == record(place)
     assert "000009" not in records
     with pytest.raises(KeyError):
         records["000009"]

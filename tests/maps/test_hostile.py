@@ -26,7 +26,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import read_score_file
 from segunc.maps.store import MapsWriter
 from segunc.processing.smoothing import Smoother
-from tests.maps.fakes import manifest, process, write_pictures, write_video
+from tests.maps.fakes import edit_log, edit_manifest, manifest, process, write_pictures, write_video
 
 NAMES = ("", ".", "..", "../x", "/x", "a/../../x", "a//b", "a/", "a\\b", "C:x", "a\0b", "a\nb", "x" * 256, "\udcff")
 VERBS = {
@@ -62,19 +62,6 @@ def tree(home: Path) -> dict[str, Any]:
         str(path.relative_to(home)): os.readlink(path) if path.is_symlink() else path.is_dir() or path.read_bytes()
         for path in home.rglob("*")
     }
-
-
-def edit_manifest(maps: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    content = json.loads((maps / "manifest.json").read_text())
-    change(content)
-    (maps / "manifest.json").write_text(json.dumps(content))
-
-
-def edit_log(maps: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    first, *others = (maps / "frames.jsonl").read_text().splitlines(keepends=True)
-    record = json.loads(first)
-    change(record)
-    (maps / "frames.jsonl").write_text("".join([json.dumps(record) + "\n", *others]))
 
 
 def refused_everywhere(home: Path, capsys: pytest.CaptureFixture[str], said: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -143,8 +142,17 @@ def test_manifests_of_another_version_or_damaged_are_one_line(tmp_path: Path) ->
     with MapsWriter(tmp_path, manifest()) as writer:
         writer.write("1", OURS)
     path = tmp_path / "manifest.json"
-    other = json.dumps(json.loads(path.read_text()) | {"format_version": 2})
-    for text, said in ((other, "is of format version 2; expected version 1"), (other[:-30], "is no JSON")):
+    whole = path.read_text()
+    other = whole.replace('"format_version": 2', '"format_version": 3')
+    for text, said in (
+        (other, "is of format version 3; expected version 2"),
+        (other[:-30], "is no JSON"),
+        (whole.replace('"format_version": 2', '"format_version": 1'), "was changed since it was written"),
+        (whole.replace('"sha256"', '"sha257"'), "was changed since it was written"),
+        (whole.replace("(code / 65535)^2", "(code / 65534)^2"), "was changed since it was written"),
+        (whole.replace("0.5", "0.6"), "was changed since it was written"),
+    ):
+        assert text != whole
         path.write_text(text)
         with pytest.raises(InputError, match=said):
             MapsReader(tmp_path)

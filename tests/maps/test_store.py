@@ -15,6 +15,7 @@ from segunc.maps.encoding import encode_unit
 from segunc.maps.manifest import differing_keys, read_run
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
+from segunc.maps.sums import DamageError
 from tests.maps.fakes import CLASSES, PALETTE, SCORES, manifest
 
 NAMES = ("a/one", "b/two")
@@ -152,12 +153,14 @@ def test_frame_whose_file_is_gone_is_unfinished(tmp_path: Path) -> None:
     assert (out / "frames.jsonl").read_text().count("\n") == 1
 
 
-def test_damaged_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+def test_a_damaged_line_is_an_error_of_readers_and_its_frame_is_made_again(tmp_path: Path) -> None:
     out = written(tmp_path / "maps")
     lines = (out / "frames.jsonl").read_text().splitlines()
     (out / "frames.jsonl").write_text(f"{lines[0][:30]}\n{lines[1]}\n")
-    with pytest.raises(InputError, match="line 1"), MapsWriter(out, manifest()):
-        pass
+    with pytest.raises(DamageError, match=r"line 1, is no record of a frame; .*doctor --maps DIR --repair"):
+        MapsReader(out)
+    with MapsWriter(out, manifest()) as writer:
+        assert (writer.finished, writer.forgotten) == (1, 1)
 
 
 @pytest.mark.parametrize(

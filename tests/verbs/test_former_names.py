@@ -18,6 +18,7 @@ from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from segunc.scores import RENAMED, SCORES, check_scores, present_name
+from tests.maps.fakes import edit_manifest
 from tests.maps.foreign import write_map
 
 pytestmark = pytest.mark.filterwarnings("ignore::segunc.core.errors.FormerNameWarning")
@@ -38,14 +39,17 @@ def manifest(scores: tuple[str, ...] = NAMES) -> dict[str, object]:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A folder with its first frame as the former version wrote it: the same but for the names."""
+    """A folder with its first frame as the former version wrote it: the same but for the names, without sums."""
     out = tmp_path / "maps"
     with MapsWriter(out, manifest()) as writer:
         writer.write("energy", maps())
     for former, present in RENAMED.items():
         (out / present).rename(out / former)
         for file in ("manifest.json", "frames.jsonl"):
-            (out / file).write_text((out / file).read_text().replace(present, former))
+            content = json.loads((out / file).read_text().replace(present, former))
+            content |= {} if file == "frames.jsonl" else {"format_version": 1}
+            kept = {key: value for key, value in content.items() if key not in ("sum", "sums", "sha256")}
+            (out / file).write_text(json.dumps(kept) + "\n")
     return out
 
 
@@ -78,9 +82,7 @@ def test_a_folder_of_the_former_version_is_read_and_continued_where_it_stands(ol
 
 
 def test_a_folder_name_out_of_a_manifest_is_a_name(old: Path) -> None:
-    content = json.loads((old / "manifest.json").read_text())
-    content["maps"]["entropy"]["folder"] = "../elsewhere"
-    (old / "manifest.json").write_text(json.dumps(content))
+    edit_manifest(old, lambda content: content["maps"]["entropy"].update(folder="../elsewhere"))
     with pytest.raises(InputError, match="the folder of entropy"):
         MapsReader(old)
 

@@ -1,0 +1,70 @@
+"""Checksums of a maps folder: of each file in its frame's line, of each line and of the manifest in themselves.
+
+They find damage, a flipped bit, a cut file, a number edited by hand. They do not find forgery: whoever writes a folder anew
+writes them anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from segunc.core.errors import InputError
+
+Sum = tuple[int, str]
+"""The bytes of a file, and the first 16 hex digits of their SHA-256."""
+REPAIR = "make it again: `segunc doctor --maps DIR --repair`, or the same predict command with --verify"
+_DIGITS = 16
+_SEAL = re.compile(rb',"sum":"([0-9a-f]{16})"}\n\Z')
+_LENGTH = len(',"sum":""}\n') + _DIGITS
+_OF_MANIFEST = "sha256"
+
+
+class DamageError(InputError):
+    """A file or line of a maps folder is not what was written."""
+
+
+def file_sum(data: bytes) -> Sum:
+    """What the line of a frame says of a file of these bytes."""
+    return len(data), hashlib.sha256(data).hexdigest()[:_DIGITS]
+
+
+def seal_line(content: Mapping[str, Any]) -> bytes:
+    """A line of compact JSON whose last value, ``sum``, begins the SHA-256 of the object without it."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return text[:-1] + f',"sum":"{hashlib.sha256(text).hexdigest()[:_DIGITS]}"}}\n'.encode()
+
+
+def open_line(line: bytes, where: str) -> tuple[bytes, bool]:
+    """The JSON of a line, and whether it was sealed; lines of earlier versions are not. DamageError where the seal does not fit."""
+    seal = _SEAL.search(line, max(0, len(line) - _LENGTH))
+    if seal is None:
+        return line, False
+    text = line[: seal.start()] + b"}"
+    if hashlib.sha256(text).hexdigest()[:_DIGITS].encode() != seal[1]:
+        raise DamageError(f"{where}, was changed since it was written", "the line that its sum is of", REPAIR)
+    return text, True
+
+
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with the SHA-256 of its values, whatever their order and layout, as ``sha256``."""
+    return {**content, _OF_MANIFEST: _digest(content)}
+
+
+def unseal(content: dict[str, Any], path: Path, *, required: bool) -> dict[str, Any]:
+    """What :func:`seal` was given; DamageError where the sum does not fit, or is missing and ``required``."""
+    given = content.get(_OF_MANIFEST)
+    inner = {key: value for key, value in content.items() if key != _OF_MANIFEST}
+    if (given is not None or required) and given != _digest(inner):
+        what = f"{path} was changed since it was written"
+        raise DamageError(what, f"values that its {_OF_MANIFEST} is of", "restore it, or predict into a new folder")
+    return inner
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    plain = json.loads(json.dumps(content))  # as it is read back
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
