@@ -27,8 +27,9 @@ from segunc.gallery.page import frame_table, write_review
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.manifest import build_manifest, tool_commit
 from segunc.maps.reader import MapsReader
-from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME
+from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, iterate_lines
 from segunc.maps.store import MapsWriter
+from segunc.maps.sums import seal_line
 from segunc.scores import SCORES
 
 PERCENTILES = {"median": 50, "95th percentile": 95, "longest": 100}
@@ -89,7 +90,7 @@ def repeated(maps: Path, out: Path, images: Path, count: int) -> Path:
     images.mkdir()
     source = Path(MapsReader(maps).manifest["run"]["input"])  # type: ignore[index]
     shutil.copy(maps / MANIFEST_NAME, out)
-    records = [json.loads(line) for line in (maps / FRAMES_NAME).read_text(encoding="utf-8").splitlines()]
+    records = [record for _, record in iterate_lines(maps / FRAMES_NAME)]
     for file in {file for record in records for file in record["files"].values()}:
         (out / file).parent.mkdir(parents=True, exist_ok=True)
         (out / file).hardlink_to(maps / file)
@@ -98,10 +99,9 @@ def repeated(maps: Path, out: Path, images: Path, count: int) -> Path:
         record = records[place % len(records)]
         picture = next(source.glob(f"{record['name']}.*"))
         (images / f"{place:06d}{picture.suffix}").symlink_to(picture)
-        lines.append(
-            json.dumps(record | {"name": f"{place:06d}", "index": place, "look": f"{place * 2654435761 % 2**64:016x}"})
-        )
-    (out / FRAMES_NAME).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        look = f"{place * 2654435761 % 2**64:016x}"
+        lines.append(seal_line(record | {"name": f"{place:06d}", "index": place, "look": look}))
+    (out / FRAMES_NAME).write_bytes(b"".join(lines))
     return out
 
 
