@@ -120,7 +120,7 @@ def decode_compact(codes: Array, size: Any, what: str, *, floats: bool) -> Array
         [h, w] for h in (2 * height - 1, 2 * height) for w in (2 * width - 1, 2 * width)
     ]:
         given = f"{what}, a compact one, is {height} x {width} {codes.dtype} for a frame of {ascii(size)[:80]}"
-        raise InputError(given, f"{dtype} of half its height and width", "predict again")
+        raise InputError(given, f"{dtype} of half its height and width", "predict into a new folder")
     values = keys_to_half(codes).astype(np.float32) if floats else decode_unit(codes)
     whole: Floats = np.asarray(
         cv2.resize(values, (int(size[1]), int(size[0])), interpolation=cv2.INTER_LINEAR), np.float32

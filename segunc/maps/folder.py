@@ -36,9 +36,10 @@ def write_map(out: Path, file: str, data: bytes) -> Sum:
 
 def read_map(path: Path, known: Sum | None = None) -> bytes:
     """The bytes of a file that :func:`write_map` (or another tool) wrote; DamageError where they are not those of a known sum."""
-    data = path.read_bytes()
-    if known is not None and file_sum(data) != known:
-        raise DamageError("was changed since it was written", "the file that its frame's line tells of", REPAIR)
+    data = path.read_bytes() if known is None or path.is_file() else None
+    if data is None or (known is not None and file_sum(data) != known):
+        what = "is missing" if data is None else "was changed since it was written"
+        raise DamageError(what, "the file that its frame's line tells of", REPAIR)
     return data
 
 

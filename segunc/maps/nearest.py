@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import safe_name
-from segunc.maps.sums import DamageError
+from segunc.maps.sums import REPAIR, DamageError
 
 NEAREST = "nearest"
 """The folder of these files, and their name in the line of a frame."""
@@ -78,12 +78,12 @@ class NearestPlaces:
                 raise ValueError(f"it has more than {MOST_BYTES} bytes")
             return cls._of(json.loads(read(path)), path)
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror})", "a file", "predict again") from error
+            raise InputError(f"{path} cannot be read ({error.strerror})", "a file", REPAIR) from error
         except DamageError as error:
             raise InputError(f"{path} {error.given}", error.expected, error.remedy) from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             given = f"{path} holds no neighbours of places ({one_line(error)})"
-            raise InputError(given, "a file that segunc predict --nearest wrote", "predict again") from error
+            raise InputError(given, "a file that segunc predict --nearest wrote", "predict into a new folder") from error
 
     @classmethod
     def _of(cls, content: dict[str, Any], path: Path) -> Self:

@@ -60,6 +60,10 @@ def test_no_flipped_bit_is_read(home: Path, file: str) -> None:
         with pytest.raises(InputError, match=rf"{FRAME}.* was changed since it was written; .*--repair"):
             reader.nearest(FRAME) if NEAREST in file else reader._read(FRAME, file.split("/")[0])
         path.write_bytes(whole)
+    path.rename(home / "elsewhere")
+    with pytest.raises(InputError, match=rf"{FRAME}.* (is missing|cannot be read .*); .*--repair"):
+        reader.nearest(FRAME) if NEAREST in file else reader._read(FRAME, file.split("/")[0])
+    (home / "elsewhere").rename(path)
     assert examine(home / "maps").whole
 
 
