@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -21,11 +22,11 @@ from pathlib import Path
 from segunc import _HOMES
 from segunc.cli.main import FUNCTIONS, VERBS, main
 
-_CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT = multiprocessing.get_context("forkserver")
 _LIBRARIES = ("albumentations", "sklearn", "lightning", "torch._dynamo", "torch.distributed", "torchvision")
 _LATE = ("evaluation.models", "training.base", "training.finetune_run", "posteriors.abnn_task")
 """Modules that a verb imports when it runs."""
-_CONTEXT.set_forkserver_preload(
+CONTEXT.set_forkserver_preload(
     [*_LIBRARIES, *{_HOMES[FUNCTIONS.get(verb, verb)] for verb in VERBS}, *(f"segunc.{name}" for name in _LATE)]
 )
 FAST = "--precision float32 --device cpu"
@@ -48,15 +49,18 @@ class Finished:
 
 
 class Command:
-    """A command under way; its first word, and words that begin with ``--``, may be several: ``--draws 2 --device cpu``."""
+    """A command under way; its first word, and words that begin with ``--``, may be several: ``--draws 2 --device cpu``.
 
-    def __init__(self, *words: object) -> None:
+    ``prepare`` is called in its process before the command, to take something away from it; it must be picklable.
+    """
+
+    def __init__(self, *words: object, prepare: Callable[[], object] | None = None) -> None:
         folder = Path(tempfile.mkdtemp(prefix="segunc-command-"))
         self._streams = folder / "stdout", folder / "stderr"
         arguments = []
         for place, word in enumerate(map(str, words)):
             arguments += word.split() if place == 0 or word.startswith("--") else [word]
-        self.process: ForkServerProcess = _CONTEXT.Process(target=_child, args=(arguments, *map(str, self._streams)))
+        self.process: ForkServerProcess = CONTEXT.Process(target=_child, args=(arguments, *map(str, self._streams), prepare))
         self.process.start()
 
     def wait(self, timeout: float = 120.0) -> Finished:
@@ -107,7 +111,7 @@ def refuse(*words: object, code: int = 2) -> str:
     return done.error_lines[0]
 
 
-def _child(arguments: list[str], stdout: str, stderr: str) -> None:
+def _child(arguments: list[str], stdout: str, stderr: str, prepare: Callable[[], object] | None) -> None:
     # What runs in the background of a shell ignores SIGINT, and so do its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, path in ((1, stdout), (2, stderr)):
@@ -119,6 +123,8 @@ def _child(arguments: list[str], stdout: str, stderr: str) -> None:
     # Lightning starts the further processes of a distributed run by this command line.
     sys.argv = [str(Path(package).with_name("__main__.py")), *arguments]
     code: object = 3
+    if prepare is not None:
+        prepare()
     try:
         code = main(arguments)
     except SystemExit as end:
