@@ -160,6 +160,7 @@ class Unbroken:
 
     files: dict[str, str]
     seconds: float
+    size: int  # bytes of everything, also of what is not compared
 
 
 def unbroken(target: Target, world: World, out: Path) -> Unbroken:
@@ -171,7 +172,8 @@ def unbroken(target: Target, world: World, out: Path) -> Unbroken:
         renew(out)
         begun = time.monotonic()
         failed = [done.stderr for done in run(target, world, out) if done.code != 0]
-        found.append(Unbroken(written(out), time.monotonic() - begun))
+        size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+        found.append(Unbroken(written(out), time.monotonic() - begun, size))
         if failed:
             raise RuntimeError(f"an unbroken run failed: {failed[0][-500:]}")
     first, second = (one.files for one in found)
