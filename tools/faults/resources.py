@@ -137,6 +137,7 @@ def read_only(out: Path, whole: Unbroken) -> Iterator[bool]:
 def not_permitted(out: Path, whole: Unbroken) -> Iterator[bool]:
     out.chmod(0o555)
     yield True
+    out.mkdir(exist_ok=True)  # a run that had nothing to keep may have removed it
     out.chmod(0o755)
 
 
