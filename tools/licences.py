@@ -139,7 +139,7 @@ READ = {
 
 
 def permissive(licence: str) -> bool:
-    """Whether an SPDX expression leaves a choice of permissive licences for each part. Brackets are left out, which asks for more."""
+    """Whether an SPDX expression leaves a choice of permissive licences for each part. Brackets are left out, which never asks for less."""
     parts = licence.replace("(", "").replace(")", "").split(" AND ")
     return all(any(choice in PERMISSIVE for choice in part.split(" OR ")) for part in parts)
 
