@@ -88,12 +88,12 @@ def test_the_wheel_does_its_job_in_an_empty_folder(built: tuple[Path, Path], tmp
     place, empty = tmp_path / "venv", tmp_path / "empty"
     venv.create(place, with_pip=False)
     empty.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     install = ["install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", str(built[1])]
-    subprocess.run([sys.executable, "-m", "pip", "--python", str(place), *install], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(place), *install], env=environment, check=True)
     # Lines of .pth files count in the folder of a site alone, and not in one that such a line names: the editable install's does not.
     own = Path(sysconfig.get_path("purelib", "venv", {"base": str(place)}))
     (own / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
     def run(program: str, *words: str) -> str:
         command = [str(place / "bin" / program), *words]
