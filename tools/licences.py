@@ -19,11 +19,11 @@ from tools.default_install import NOT_STATED, Inside, Package, default_install, 
 
 NVIDIA = "LicenseRef-NVIDIA-Proprietary"
 GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"
-PERMISSIVE = {
-    "Apache-2.0 WITH LLVM-exception",
-    *"0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause BSL-1.0 CC0-1.0 FTL IJG ISC LicenseRef-BSD LicenseRef-HDF5 MIT MIT-CMU".split(),
-    *"MIT-open-group OpenSSL PSF-2.0 Zlib libpng-2.0 libtiff".split(),
-}
+NOTICE = (
+    "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause BSL-1.0 CC0-1.0 FTL IJG ISC LicenseRef-BSD LicenseRef-HDF5 MIT MIT-CMU "
+    "MIT-open-group OpenSSL PSF-2.0 Zlib libpng-2.0 libtiff"
+)
+PERMISSIVE = {"Apache-2.0 WITH LLVM-exception", *NOTICE.split()}
 """What may be used, changed and passed on with no more than a notice."""
 LIBRARIES = {
     name: licence
