@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from tools.default_install import NOT_STATED, Inside, Package, default_install, installed
 
 NVIDIA = "LicenseRef-NVIDIA-Proprietary"
+LGPL = "LGPL-2.1-or-later"
 GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"
 NOTICE = (
     "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause BSL-1.0 CC0-1.0 FTL IJG ISC LicenseRef-BSD LicenseRef-HDF5 MIT MIT-CMU "
@@ -35,7 +36,7 @@ LIBRARIES = {
         "FTL OR GPL-2.0-or-later": "libfreetype",
         GCC: "libgfortran libgomp",
         "IJG AND BSD-3-Clause AND Zlib": "libjpeg",
-        "LGPL-2.1-or-later": "libavcodec libavformat libavutil libquadmath libswresample libswscale",
+        LGPL: "libavcodec libavformat libavutil libquadmath libswresample libswscale",
         "LicenseRef-HDF5": "libhdf5 libhdf5_hl",
         "MIT": "libbrotlicommon libbrotlidec libdrm libharfbuzz liblcms2 libxcb",
         "MIT-open-group": "libXau",
@@ -50,13 +51,16 @@ LIBRARIES = {
 """Licences of libraries and programs, which their files do not say: as the texts in the wheels or their authors state them."""
 _FFMPEG = "FFmpeg, built without what is under the GPL; a shared library that its user may replace"
 NAMED = {
-    "tqdm": "asks that changes to its own files are published; nothing is changed, and the code beside it is free",
-    "cuda-toolkit": "a list of the nvidia packages, with no file of its own but metadata",
-    "autocommand": "carried by setuptools, which torch requires; nothing here imports it",
-    "libquadmath": "GCC's arithmetic for Fortran; a shared library that its user may replace",
-    **dict.fromkeys(("libavcodec", "libavformat", "libavutil", "libswresample", "libswscale"), _FFMPEG),
+    (
+        "tqdm",
+        "MPL-2.0 AND MIT",
+    ): "asks that changes to its own files are published; nothing is changed, and the code beside it is free",
+    ("cuda-toolkit", NOT_STATED): "a list of the nvidia packages, with no file of its own but metadata",
+    ("autocommand", "LGPL-3.0-only"): "carried by setuptools, which torch requires; nothing here imports it",
+    ("libquadmath", LGPL): "GCC's arithmetic for Fortran; a shared library that its user may replace",
+    **{(name, LGPL): _FFMPEG for name in ("libavcodec", "libavformat", "libavutil", "libswresample", "libswscale")},
 }
-"""What has no permissive licence, or states none, and why it may stay. No name helps a package that is itself of the GPL's family."""
+"""What has no permissive licence, or states none, by name and licence, and why it may stay. No name helps a package that is itself of the GPL's family."""
 BY_LICENCE = {
     GCC: "GCC's runtime library; the exception lets a program under any licence carry it",
     NVIDIA: "proprietary and free to use; required by torch and triton for CUDA, on Linux",
@@ -96,7 +100,7 @@ def licence_of(inside: Inside) -> str:
 
 def reason(name: str, licence: str) -> str | None:
     """Why something may stay, ``""`` where its licence is permissive, None where nothing speaks for it."""
-    return "" if permissive(licence) else NAMED.get(name, BY_LICENCE.get(licence))
+    return "" if permissive(licence) else NAMED.get((name, licence), BY_LICENCE.get(licence))
 
 
 def texts(name: str) -> list[str]:
