@@ -208,11 +208,13 @@ def our_maps(*patterns: str, shards: int = 1, compact: bool = True) -> Callable[
 def read_maps(root: Path, file: Path) -> Any:
     """All that a verb would see of a maps folder."""
     reader = MapsReader(root / "maps" if (root / "maps").is_dir() else root)
-    names = [score for score in reader.scores]
+    if reader.unfinished:  # every verb says it
+        raise PartialFailure(reader.unfinished)
+    names = reader.scores
     values = {name: [reader.read(name, score) for score in names if reader.has(name, score)] for name in reader.frames}
     ids = {name: reader.prediction(name) for name in reader.frames if reader.has(name, "prediction")}
     records = {name: {key: one for key, one in record.items() if key != "sums"} for name, record in reader.records.items()}
-    return names, values, ids, records, reader.class_names, reader.unfinished
+    return names, values, ids, records, reader.class_names
 
 
 def read_health(root: Path, file: Path) -> Any:

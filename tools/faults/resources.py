@@ -248,6 +248,8 @@ def _two_runs(row: Row, world: World, out: Path) -> None:
         renew(out)
         ended = [command.wait(600.0) for command in [*start(target, world, out), *start(target, world, out)]]
         bad = [said for done in ended if (said := _objection(done, (0, 1, 2)))]
+        if all(done.code for done in ended):
+            bad.append(("none of the two ended well", ended[0].stderr[-400:]))
         what, detail = verdict(out, whole, run(target, world, out))
         if bad or what not in ("equal", "said"):
             row.fail(f"{name}: {bad[0][0] if bad else what}", f"two runs in one folder: {name}", bad[0][1] if bad else detail)
