@@ -2,9 +2,9 @@
 
     python -m tools.fault_campaign --out results.json [--part kills,fuzz,resources,silent,demo] [--seed 0] [--short]
     python -m tools.fault_campaign --case 'labels:4711' [--keep FOLDER]
+    python -m tools.fault_campaign --document docs/reliability.md results.json
 
-Prints the table of ``docs/reliability.md``, and of each cause of a failure the first case, with what runs it again. The exit code is 1
-where anything failed. Needs the packages of the tests; some resources can only fail for root.
+Prints a table, and of each cause of a failure the first case, with what runs it again. The exit code is 1 where anything failed. Needs the packages of the tests; some resources can only fail for root.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: bits do not depend on the cores of this machine
 
-from tools.faults.report import Row, markdown
+from tools.faults.report import Row, markdown, rewrite
 from tools.faults.world import World, build
 from tools.measuring import provenance
 
@@ -52,6 +52,12 @@ def rows_of(part: str, world: World, arguments: argparse.Namespace) -> Iterator[
         yield flip(world, arguments.frames, arguments.flips, seed)
 
 
+def _tell(row: Row) -> None:
+    print(f"{row.part}, {row.target}: {row.cases} cases, {len(row.failures)} failures, {row.seconds} s", flush=True)
+    for what, failures in row.distinct().items():
+        print(f"    {len(failures)} x {what}: {failures[0].again} {failures[0].detail}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, metavar="JSON")
@@ -64,10 +70,22 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=10_000, help="of the run in which bits flip")
     parser.add_argument("--flips", type=int, default=20)
     parser.add_argument("--workers", type=int, default=2, help="processes of the fuzzing")
-    parser.add_argument("--work", type=Path, help="folder of what is made; kept, and used again (default: a temporary one)")
+    parser.add_argument(
+        "--work", type=Path, help="folder of what is made, kept and used again (default: a temporary one)"
+    )
     parser.add_argument("--case", help="READER:NUMBER, one case of the fuzzing in this process")
     parser.add_argument("--keep", type=Path, help="folder for the damaged file of --case")
+    parser.add_argument(
+        "--document",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="MD JSON ...: results as tables into a document, no run",
+    )
     arguments = parser.parse_args()
+    if arguments.document:
+        rewrite(arguments.document[0], arguments.document[1:])
+        return 0
     if arguments.short:
         arguments.kills, arguments.cases, arguments.frames, arguments.flips = 30, 4_000, 50, 4
     begun, rows = time.monotonic(), list[Row]()
@@ -82,14 +100,12 @@ def main() -> int:
         for part in arguments.part.split(","):
             for row in rows_of(part, world, arguments):
                 rows.append(row)
-                print(f"{row.part}, {row.target}: {row.cases} cases, {len(row.failures)} failures, {row.seconds:.0f} s", flush=True)
-                for what, failures in row.distinct().items():
-                    first = failures[0]
-                    print(f"    {len(failures)} x {what}: {first.again} {first.detail}", flush=True)
+                _tell(row)
                 if arguments.out:
-                    content = {"seconds": round(time.monotonic() - begun), "provenance": provenance(), "rows": [r.plain() for r in rows]}
+                    seconds = round(time.monotonic() - begun)
+                    content = {"seconds": seconds, "provenance": provenance(), "rows": [row.plain() for row in rows]}
                     arguments.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    print(f"\n{markdown(rows)}\n\n{sum(row.cases for row in rows)} cases in {time.monotonic() - begun:.0f} s")
+    print(f"\n{markdown(row.plain() for row in rows)}\n\n{sum(row.cases for row in rows)} cases")
     return 1 if any(row.failures for row in rows) else 0
 
 

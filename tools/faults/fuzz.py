@@ -166,7 +166,9 @@ def _work(name: str, seeds: Sequence[Path], top: Path, folder: Path, seed: int, 
         _limit()
         for number in numbers:
             _SHARED.pack_into(shared, 0, number, 0.0, *counts)
-            what, detail = cases.run(number, lambda n=number: _SHARED.pack_into(shared, 0, n, time.monotonic(), *counts))
+            what, detail = cases.run(
+                number, lambda n=number: _SHARED.pack_into(shared, 0, n, time.monotonic(), *counts)
+            )
             if what in OUTCOMES:
                 counts[OUTCOMES.index(what)] += 1
             else:
@@ -222,7 +224,9 @@ class _Worker:
                 self._start()
 
 
-def _run(name: str, seeds: Sequence[Path], top: Path, folder: Path, seed: int, ranges: Sequence[range]) -> list[_Worker]:
+def _run(
+    name: str, seeds: Sequence[Path], top: Path, folder: Path, seed: int, ranges: Sequence[range]
+) -> list[_Worker]:
     """Workers at these ranges of cases, at their end."""
     workers = [_Worker(name, seeds, top, folder / f"worker-{i}", seed, numbers) for i, numbers in enumerate(ranges)]
     left = list(workers)
@@ -241,8 +245,8 @@ def _seeded(name: str, world: World) -> Iterator[tuple[Path, list[Path]]]:
 
 def fuzz_reader(name: str, world: World, cases: int, seed: int, workers: int) -> Row:
     """So many cases of one reader."""
-    row, begun = Row("fuzz", name, seed), time.monotonic()
-    with _seeded(name, world) as (folder, seeds):
+    row = Row("fuzz", name, seed)
+    with row.timed(), _seeded(name, world) as (folder, seeds):
         ranges = [range(start, cases, workers) for start in range(min(workers, cases))]
         found = _run(name, seeds, folder / "whole", folder, seed, ranges)
         for worker in found:
@@ -260,11 +264,12 @@ def fuzz_reader(name: str, world: World, cases: int, seed: int, workers: int) ->
                     row.fail(cause, f"--case {name!r}:{case}", failed[case][1])
                 else:
                     row.count("failed once, not again")
-    row.seconds = time.monotonic() - begun
     return row
 
 
-def fuzz(world: World, cases: int, seed: int = 0, names: Sequence[str] | None = None, workers: int = 2) -> Iterator[Row]:
+def fuzz(
+    world: World, cases: int, seed: int = 0, names: Sequence[str] | None = None, workers: int = 2
+) -> Iterator[Row]:
     """About so many cases over the readers, each by its share."""
     chosen = {name: READERS[name] for name in names or READERS}
     shares = sum(reader.share for reader in chosen.values())

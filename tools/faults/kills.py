@@ -25,7 +25,9 @@ AGAIN = 0.25
 
 def kill(world: World, kills: int, seed: int = 0, names: Sequence[str] | None = None) -> Iterator[Row]:
     """About so many kills over the targets, each by its share; moments are uniform over the seconds of an unbroken run."""
-    chosen = {name: TARGETS[name] for name in names or TARGETS if not TARGETS[name].needs or find_spec(TARGETS[name].needs)}
+    chosen = {
+        name: TARGETS[name] for name in names or TARGETS if not TARGETS[name].needs or find_spec(TARGETS[name].needs)
+    }
     shares = sum(target.share for target in chosen.values())
     for name, target in chosen.items():
         yield kill_target(name, target, world, max(1, round(kills * target.share / shares)), seed)
@@ -33,23 +35,23 @@ def kill(world: World, kills: int, seed: int = 0, names: Sequence[str] | None = 
 
 def kill_target(name: str, target: Target, world: World, cases: int, seed: int) -> Row:
     """So many cases of one target."""
-    row, begun = Row("kills", name, seed), time.monotonic()
+    row = Row("kills", name, seed)
     out = world.folder / "out"
-    whole = unbroken(target, world, out)
     random = np.random.default_rng([zlib.crc32(name.encode()), seed])
-    for _ in range(cases):
-        renew(out)
-        moments = random.uniform(0.0, whole.seconds, 2 if random.random() < AGAIN else 1).round(3)
-        one = int(random.integers(4))  # of two commands, now and then only one
-        for moment in moments:
-            (kill_worker if target.needs == "ray" else kill_all)(start(target, world, out), float(moment), one, out)
-        what, detail = verdict(out, whole, run(target, world, out))
-        if what in OUTCOMES:
-            row.count(OUTCOMES[what])
-        else:
-            row.fail(what, f"killed after {', '.join(map(str, moments))} s of {whole.seconds:.2f} s", detail)
+    with row.timed():
+        whole = unbroken(target, world, out)
+        for _ in range(cases):
+            renew(out)
+            moments = random.uniform(0.0, whole.seconds, 2 if random.random() < AGAIN else 1).round(3)
+            one = int(random.integers(4))  # of two commands, now and then only one
+            for moment in moments:
+                (kill_worker if target.needs == "ray" else kill_all)(start(target, world, out), float(moment), one, out)
+            what, detail = verdict(out, whole, run(target, world, out))
+            if what in OUTCOMES:
+                row.count(OUTCOMES[what])
+            else:
+                row.fail(what, f"killed after {', '.join(map(str, moments))} s of {whole.seconds:.2f} s", detail)
     remove(out)
-    row.seconds = time.monotonic() - begun
     return row
 
 
@@ -78,25 +80,27 @@ def kill_worker(commands: list[Command], moment: float, one: int, out: Path) -> 
 
 def kill_demo(world: World, kills: int, seed: int = 0) -> Row:
     """Random kills during one ``segunc demo`` that is called again and again, until it ends well."""
-    row, begun = Row("demo", "demo", seed), time.monotonic()
-    out, words = world.folder / "demo", ["demo --device cpu --out"]
-    target = Target(lambda w, folder: [[*words, folder]], 1)
-    whole = unbroken(target, world, out)
-    random = np.random.default_rng([zlib.crc32(b"demo"), seed])
-    moments = random.uniform(0.0, 2.0 * whole.seconds / (kills + 1), kills)  # each run goes on from where the last one was killed
-    for moment in moments:
-        (command,) = start(target, world, out)
-        kill_all([command], float(moment), 0, out)
-    (done,) = run(target, world, out, 3600.0)
-    again = f"kills after {', '.join(f'{moment:.1f}' for moment in moments)} s, each from its start"
-    if done.code != 0:
-        row.fail(f"the same command again ends with {done.code}", again, done.stderr[-400:])
-    elif names := left_over(out):
-        row.fail("temporary files or locks stay", again, ", ".join(names[:5]))
-    elif whole.files.keys() != (now := written(out)).keys():
-        row.fail("other files", again, ", ".join(sorted(whole.files.keys() ^ now.keys())[:5]))
-    else:
-        differing = [name for name, digest in whole.files.items() if now[name] != digest]
-        row.count("ended well" if differing else "equal to the byte", len(moments))
-    row.seconds = time.monotonic() - begun
+    row = Row("demo", "demo", seed)
+    with row.timed():
+        out, words = world.folder / "demo", ["demo --device cpu --out"]
+        target = Target(lambda w, folder: [[*words, folder]], 1)
+        whole = unbroken(target, world, out)
+        random = np.random.default_rng([zlib.crc32(b"demo"), seed])
+        moments = random.uniform(
+            0.0, 2.0 * whole.seconds / (kills + 1), kills
+        )  # each run goes on from where the last one was killed
+        for moment in moments:
+            (command,) = start(target, world, out)
+            kill_all([command], float(moment), 0, out)
+        (done,) = run(target, world, out, 3600.0)
+        again = f"kills after {', '.join(f'{moment:.1f}' for moment in moments)} s, each from its start"
+        if done.code != 0:
+            row.fail(f"the same command again ends with {done.code}", again, done.stderr[-400:])
+        elif names := left_over(out):
+            row.fail("temporary files or locks stay", again, ", ".join(names[:5]))
+        elif whole.files.keys() != (now := written(out)).keys():
+            row.fail("other files", again, ", ".join(sorted(whole.files.keys() ^ now.keys())[:5]))
+        else:
+            differing = [name for name, digest in whole.files.items() if now[name] != digest]
+            row.count("ended well" if differing else "equal to the byte", len(moments))
     return row

@@ -19,9 +19,42 @@ Random = np.random.Generator
 Mutation = Callable[[bytes, Random], bytes]
 
 PNG = b"\x89PNG\r\n\x1a\n"
-HARD_NUMBERS = (0, -1, 1, 2, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**60, 10**30, -(10**30), 0.5, 1e308, 5e-324)
+HARD_NUMBERS = (
+    0,
+    -1,
+    1,
+    2,
+    255,
+    256,
+    65535,
+    65536,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**60,
+    10**30,
+    -(10**30),
+    0.5,
+    1e308,
+    5e-324,
+)
 HARD_TEXTS = (
-    *("", ".", "..", "../x", "../../../../etc/passwd", "/etc/passwd", "C:\\x", "a\\b", "a/b", "\0", "a\nb", "x" * 300, "ü", "\udcff"),
+    *(
+        "",
+        ".",
+        "..",
+        "../x",
+        "../../../../etc/passwd",
+        "/etc/passwd",
+        "C:\\x",
+        "a\\b",
+        "a/b",
+        "\0",
+        "a\nb",
+        "x" * 300,
+        "ü",
+        "\udcff",
+    ),
     *("=1+1", "<script>alert(1)</script>", "%s%n", "__class__", "nan", "\u202e", "\x1b[31m", "x" * 100_000),
 )
 WORDS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 100_000, 30_000)
@@ -84,7 +117,9 @@ def write_number(data: bytes, random: Random) -> bytes:
     place, size = some_place(data, random), struct.calcsize(form)
     if place + size > len(data):
         return data[:place]
-    number = int(random.choice(np.array(WORDS))) if size < 8 else (1 << int(random.integers(64))) - int(random.integers(2))
+    number = (
+        int(random.choice(np.array(WORDS))) if size < 8 else (1 << int(random.integers(64))) - int(random.integers(2))
+    )
     return data[:place] + struct.pack(form, number % (1 << 8 * size)) + data[place + size :]
 
 
@@ -166,8 +201,14 @@ def jpeg_header(data: bytes, random: Random) -> bytes:
     place = max(data.find(b"\xff\xc0"), data.find(b"\xff\xc2"))
     if place < 0:
         return flip_bits(data, random)
-    field, number = (place + 5, 2) if random.random() < 0.4 else (place + 7, 2) if random.random() < 0.7 else (place + 9, 1)
-    return data[:field] + int(random.choice([0, 1, 255, 65500, 65535]) % 256**number).to_bytes(number, "big") + data[field + number :]
+    field, number = (
+        (place + 5, 2) if random.random() < 0.4 else (place + 7, 2) if random.random() < 0.7 else (place + 9, 1)
+    )
+    return (
+        data[:field]
+        + int(random.choice([0, 1, 255, 65500, 65535]) % 256**number).to_bytes(number, "big")
+        + data[field + number :]
+    )
 
 
 def tiff_tag(data: bytes, random: Random) -> bytes:
@@ -196,8 +237,31 @@ def npy_with(header: str) -> bytes:
 
 def npy_header(data: bytes, random: Random) -> bytes:
     """Another shape, type or order in the header of an ``.npy``."""
-    shapes = ("()", "(0,)", "(100000,100000)", "(-1,4)", "(4,)", "(2,2,2,2)", "(4611686018427387904,4)", "(1e9,1)", "'x'", "(" * 50 + ")" * 50)
-    types = ("'<f4'", "'|O'", "'<U9'", "'<c8'", "'>f2'", "'|V1000000'", "'<M8[s]'", "[('a','<f4')]", "'|b1'", "None", "'<i8'")
+    shapes = (
+        "()",
+        "(0,)",
+        "(100000,100000)",
+        "(-1,4)",
+        "(4,)",
+        "(2,2,2,2)",
+        "(4611686018427387904,4)",
+        "(1e9,1)",
+        "'x'",
+        "(" * 50 + ")" * 50,
+    )
+    types = (
+        "'<f4'",
+        "'|O'",
+        "'<U9'",
+        "'<c8'",
+        "'>f2'",
+        "'|V1000000'",
+        "'<M8[s]'",
+        "[('a','<f4')]",
+        "'|b1'",
+        "None",
+        "'<i8'",
+    )
     shape, kind = str(random.choice(shapes)), str(random.choice(types)) if random.random() < 0.5 else "'<f2'"
     order = str(random.choice(["True", "False", "2"]))
     return npy_with(f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}") + data[128:]
@@ -288,7 +352,22 @@ def hard_value(random: Random) -> Any:
         return HARD_NUMBERS[int(random.integers(len(HARD_NUMBERS)))]
     if choice < 0.6:
         return HARD_TEXTS[int(random.integers(len(HARD_TEXTS)))]
-    plain = (None, True, False, [], {}, [[]], {"": {}}, math.nan, math.inf, -math.inf, [1, "a", None], {"a": 1}, [1e400], {"..": {}})
+    plain = (
+        None,
+        True,
+        False,
+        [],
+        {},
+        [[]],
+        {"": {}},
+        math.nan,
+        math.inf,
+        -math.inf,
+        [1, "a", None],
+        {"a": 1},
+        [1e400],
+        {"..": {}},
+    )
     return plain[int(random.integers(len(plain)))]
 
 
@@ -301,7 +380,10 @@ def change_value(value: Any, random: Random) -> Any:
         if what < 0.12:
             return {key: one for key, one in value.items() if key != name}
         if what < 0.2:
-            return {(str(HARD_TEXTS[int(random.integers(len(HARD_TEXTS)))]) if key == name else key): one for key, one in value.items()}
+            return {
+                (str(HARD_TEXTS[int(random.integers(len(HARD_TEXTS)))]) if key == name else key): one
+                for key, one in value.items()
+            }
         if what < 0.25:
             return {**value, str(HARD_TEXTS[int(random.integers(len(HARD_TEXTS)))]): hard_value(random)}
         if what < 0.32:
@@ -400,10 +482,30 @@ def cell(data: bytes, random: Random) -> bytes:
 def yaml_trap(data: bytes, random: Random) -> bytes:
     """Deep nesting, aliases that multiply, tags of Python, and other traps of YAML."""
     traps = (
-        *(b"a: " * 3 + b"1", b"[" * 3_000, b"{a: " * 3_000, b"- " * 20_000, b"? " * 500, b"!!python/object/apply:os.system ['true']"),
+        *(
+            b"a: " * 3 + b"1",
+            b"[" * 3_000,
+            b"{a: " * 3_000,
+            b"- " * 20_000,
+            b"? " * 500,
+            b"!!python/object/apply:os.system ['true']",
+        ),
         b"\n".join(b"a%d: &a%d [%s]" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9) if n else b"1") for n in range(9)),
-        *(b"a: &a [*a]", b"data: !!python/name:os.system", b"%YAML 9.9\n---\na: 1", b"<<: *x", b"a: 1\na: 2", b"data: &d\n  data: *d\n"),
-        *(b"data: {root: !!binary '////', dataset: toy}", b"\t- x", b"seed: 0x" + b"f" * 5_000, b"seed: " + b"9" * 5_000, b"seed: 1:1:1"),
+        *(
+            b"a: &a [*a]",
+            b"data: !!python/name:os.system",
+            b"%YAML 9.9\n---\na: 1",
+            b"<<: *x",
+            b"a: 1\na: 2",
+            b"data: &d\n  data: *d\n",
+        ),
+        *(
+            b"data: {root: !!binary '////', dataset: toy}",
+            b"\t- x",
+            b"seed: 0x" + b"f" * 5_000,
+            b"seed: " + b"9" * 5_000,
+            b"seed: 1:1:1",
+        ),
     )
     trap = traps[int(random.integers(len(traps)))]
     return trap if random.random() < 0.4 else data + b"\n" + trap + b"\n"
@@ -431,6 +533,10 @@ def mutate(data: bytes, kind: str, random: Random) -> bytes:
     own = OF_KIND.get(ALIKE.get(kind, kind), ())
     for number in range(int(random.choice([1, 1, 1, 1, 1, 2, 3]))):
         table = own if own and number == 0 and random.random() < 0.6 else ANY
-        with contextlib.suppress(ValueError, OverflowError, KeyError, RecursionError, zlib.error, struct.error, zipfile.BadZipFile):
-            data = table[int(random.integers(len(table)))](data, random)  # what does not have the form of its kind stays
+        with contextlib.suppress(
+            ValueError, OverflowError, KeyError, RecursionError, zlib.error, struct.error, zipfile.BadZipFile
+        ):
+            data = table[int(random.integers(len(table)))](
+                data, random
+            )  # what does not have the form of its kind stays
     return data

@@ -59,7 +59,9 @@ SIZE = (24, 32)
 class Reader:
     """One way to read one kind of file."""
 
-    seeds: Callable[[World, Path], list[Path]]  # makes whole files, each in a folder of its own below a folder: the files to damage
+    seeds: Callable[
+        [World, Path], list[Path]
+    ]  # makes whole files, each in a folder of its own below a folder: the files to damage
     read: Callable[[Path, Path], Any]  # of the folder and the damaged file in it
     share: int  # of the cases
     exact: bool = False
@@ -126,9 +128,29 @@ def write_image(name: str, path: Path) -> None:
         picture.save(path)
 
 
-PNGS = ["plain.png", "sixteen.png", "palette.png", "alpha.png", "one.png", "wide.png", "bit.png", "grey.png", "animated.png"]
+PNGS = [
+    "plain.png",
+    "sixteen.png",
+    "palette.png",
+    "alpha.png",
+    "one.png",
+    "wide.png",
+    "bit.png",
+    "grey.png",
+    "animated.png",
+]
 JPEGS = ["plain.jpg", "cmyk.jpg", "turned.jpg", "grey.jpg", "progressive.jpg", "one.jpg"]
-OTHERS = ["plain.tif", "sixteen.tif", "deflated.tif", "float.tif", "cmyk.tif", "plain.bmp", "plain.webp", "animated.webp", "alpha.webp"]
+OTHERS = [
+    "plain.tif",
+    "sixteen.tif",
+    "deflated.tif",
+    "float.tif",
+    "cmyk.tif",
+    "plain.bmp",
+    "plain.webp",
+    "animated.webp",
+    "alpha.webp",
+]
 
 
 def read_frames(root: Path, file: Path) -> Any:
@@ -213,7 +235,9 @@ def read_maps(root: Path, file: Path) -> Any:
     names = reader.scores
     values = {name: [reader.read(name, score) for score in names if reader.has(name, score)] for name in reader.frames}
     ids = {name: reader.prediction(name) for name in reader.frames if reader.has(name, "prediction")}
-    records = {name: {key: one for key, one in record.items() if key != "sums"} for name, record in reader.records.items()}
+    records = {
+        name: {key: one for key, one in record.items() if key != "sums"} for name, record in reader.records.items()
+    }
     return names, values, ids, records, reader.class_names
 
 
@@ -276,7 +300,10 @@ def nearest_places(world: World, folder: Path) -> list[Path]:
     def write(name: str, path: Path) -> None:
         known = [["a/b", 0.5, 0.25, 3], ["c", 0.1, 0.9, None]]
         content = {"format": 1, "dataset": "toy", "size": [2, 3], "extent": [1, 1], "frames": ["a/b", "c"]}
-        content |= {"neighbours": [[number, *one[1:]] for number, one in enumerate(known)], "places": [0, 1, 0, 1, 0, 0]}
+        content |= {
+            "neighbours": [[number, *one[1:]] for number, one in enumerate(known)],
+            "places": [0, 1, 0, 1, 0, 0],
+        }
         path.write_text(json.dumps(content | {"distances": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}))
 
     return in_folders(folder, ["nearest.json"], write)
@@ -301,7 +328,9 @@ def resume_smoothing(root: Path, file: Path) -> Any:
     smoother = Smoother(1.0, root)
     place = smoother.resume(100)
     state = smoother._state
-    return place, None if state is None else [one if isinstance(one, str | int | float | None) else one.numpy() for one in state]
+    return place, None if state is None else [
+        one if isinstance(one, str | int | float | None) else one.numpy() for one in state
+    ]
 
 
 # -- models ----------------------------------------------------------------------------------------------------------------------------
@@ -368,7 +397,10 @@ def read_labels(root: Path, file: Path) -> Any:
 
 
 def class_tables(world: World, folder: Path) -> list[Path]:
-    texts = {"classes.csv": "network,dataset\nroad,road\nsidewalk,pavement\n", "groups.csv": "frame,group\na/x,night\nb/y,day\n"}
+    texts = {
+        "classes.csv": "network,dataset\nroad,road\nsidewalk,pavement\n",
+        "groups.csv": "frame,group\na/x,night\nb/y,day\n",
+    }
     return in_folders(folder, list(texts), lambda name, path: path.write_text(texts[name]))
 
 
@@ -386,7 +418,13 @@ def verdicts(world: World, folder: Path) -> list[Path]:
         run, (first, second) = run_id(reader), reader.frames
         region = {"box": [1, 2, 4, 4], "area": 16, "size": list(SIZE), "mask": [65, 4, 97, 4]}
         region |= {"score": "entropy", "threshold": 0.5, "value": 0.75}
-        one = {"frame": first, "verdict": "true-alarm", "note": "a dog", "time": "2025-01-01T00:00:00Z", "reviewer": "ann"}
+        one = {
+            "frame": first,
+            "verdict": "true-alarm",
+            "note": "a dog",
+            "time": "2025-01-01T00:00:00Z",
+            "reviewer": "ann",
+        }
         entries = [one, one | {"reviewer": "bob", "verdict": "unsure"}, one | {"frame": second, "region": region}]
         path = root / f"verdicts{ending}"
         if ending == ".json":
@@ -442,7 +480,9 @@ def results(*patterns: str) -> Callable[[World, Path], list[Path]]:
 def read_results(root: Path, file: Path) -> Any:
     """A comparison, with the place on a leaderboard and as files."""
     found = [root / f"{name}.json" for name in ("first", "second")]
-    return segunc.compare(CompareOptions(results=found, out=root / "table.csv", leaderboard=root / "leaderboard.json")).text
+    return segunc.compare(
+        CompareOptions(results=found, out=root / "table.csv", leaderboard=root / "leaderboard.json")
+    ).text
 
 
 READERS: dict[str, Reader] = {
@@ -453,21 +493,29 @@ READERS: dict[str, Reader] = {
         lambda world, folder: in_folders(folder, ["alpha.png"], write_image), lambda root, file: read_cut_out(file), 4
     ),
     "labels": Reader(
-        lambda world, folder: in_folders(folder, ["plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"], write_label),
+        lambda world, folder: in_folders(
+            folder, ["plain.png", "palette.png", "bit.png", "sixteen.png", "plain.tif"], write_label
+        ),
         read_label,
         14,
     ),
     "videos, OpenCV": Reader(
-        lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip), read_video("opencv"), 4
+        lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip),
+        read_video("opencv"),
+        4,
     ),
     "videos, PyAV": Reader(
-        lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip), read_video("pyav"), 4
+        lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip),
+        read_video("pyav"),
+        4,
     ),
     "maps of others": Reader(foreign_maps, read_maps, 24),
     "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, 14, exact=True),
     "maps, manifest": Reader(our_maps("manifest.json"), read_maps, 8, exact=True),
     "maps, frames.jsonl": Reader(our_maps("frames.jsonl"), read_maps, 8, exact=True),
-    "maps, shards": Reader(our_maps("manifest.*.json", "frames.*.jsonl", "manifest.json", shards=2), read_maps, 6, exact=True),
+    "maps, shards": Reader(
+        our_maps("manifest.*.json", "frames.*.jsonl", "manifest.json", shards=2), read_maps, 6, exact=True
+    ),
     "maps, forged log": Reader(our_maps("frames.jsonl"), read_maps, 6, finish=sealed_again),
     "maps, forged manifest": Reader(our_maps("manifest.json"), read_maps, 6, finish=sealed_again),
     "doctor --maps": Reader(our_maps("*/*/*.*", "frames.jsonl", "manifest.json"), read_health, 6, exact=True),

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+MARKS = "<!-- campaign -->", "<!-- end of campaign -->"
+"""Lines of a document between which its table stands."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,17 @@ class Row:
     counts: dict[str, int] = field(default_factory=dict)  # how the other cases ended
     seconds: float = 0.0
 
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Measure the seconds of what is done inside; where it cannot go on, that is a failure, and the campaign does."""
+        begun = time.monotonic()
+        try:
+            yield
+        except Exception as error:
+            self.fail(f"the campaign could not go on: {type(error).__name__}", self.target, str(error))
+        finally:
+            self.seconds = round(time.monotonic() - begun, 1)
+
     def count(self, outcome: str, number: int = 1) -> None:
         """So many more cases ended in this way."""
         self.counts[outcome] = self.counts.get(outcome, 0) + number
@@ -48,13 +66,31 @@ class Row:
     def plain(self) -> dict[str, Any]:
         """As JSON knows it; of each cause the first three cases."""
         causes = {what: [len(all_of), *map(asdict, all_of[:3])] for what, all_of in self.distinct().items()}
-        return {**asdict(self), "failures": causes, "seconds": round(self.seconds, 1)}
+        return {**asdict(self), "failed": len(self.failures), "failures": causes}
 
 
-def markdown(rows: Iterable[Row]) -> str:
-    """The table of ``docs/reliability.md``."""
-    lines = ["| part | target | cases | seed | how they ended | failures |", "|---|---|---:|---:|---|---:|"]
+def markdown(rows: Iterable[dict[str, Any]]) -> str:
+    """The table of ``docs/reliability.md``, of plain rows."""
+    lines = [
+        "| part | target | cases | seed | how they ended | failures | seconds |",
+        "|---|---|---:|---:|---|---:|---:|",
+    ]
     for row in rows:
-        ended = ", ".join(f"{number} {outcome}" for outcome, number in row.counts.items())
-        lines.append(f"| {row.part} | {row.target} | {row.cases} | {row.seed} | {ended} | {len(row.failures)} |")
+        ended = ", ".join(f"{number:,} {outcome}" for outcome, number in row["counts"].items())
+        cells = (row["part"], row["target"], f"{row['cases']:,}", row["seed"], ended, row["failed"], row["seconds"])
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
+
+
+def rewrite(document: Path, results: Iterable[Path]) -> None:
+    """Put the tables of results, with what they add up to, between the :data:`MARKS` of a document."""
+    begin, end = MARKS
+    before, _, rest = document.read_text(encoding="utf-8").partition(begin)
+    texts = [begin]
+    for path in results:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows, made = content["rows"], content["provenance"]
+        cases, failed = (sum(row[name] for row in rows) for name in ("cases", "failed"))
+        counted = f"{cases:,} cases in {content['seconds']:,} s, {failed} failures"
+        texts.append(f"Commit {made['commit']}, {made['date'][:10]}: {counted}.\n\n{markdown(rows)}")
+    document.write_text(before + "\n\n".join([*texts, end]) + rest.partition(end)[2], encoding="utf-8")

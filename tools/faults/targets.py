@@ -18,14 +18,14 @@ from typing import Any
 import torch
 import torchvision
 
-from tests.verbs.processes import FAST, Command, Finished, succeed
+from tests.verbs.processes import Command, Finished, succeed
 from tools.faults.world import SMALL, World, left_over, remove
 
 NOT_COMPARED = re.compile(r"(^|/)(checkpoints|logs|tensorboard)/|(^|/)overlay\.(webm|mp4)$|\.(pdf|svg)$")
 """Checkpoints and logs of a training; videos and figures, into which their libraries write the moment."""
 VOLATILE = re.compile(r"^(date|seconds|resumed|.*_seconds|frames_per_second|continued_by)$")
 """Fields of records: when and how fast, and that a run was continued."""
-RECORDS = ("training.json", "posterior.json")
+RECORDS = ("training.json", "posterior.json", "network.json")
 """Say ``"resumed": true`` of weights that a continued training gave."""
 NETWORK = "lraspp_mobilenet_v3_large"
 LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
@@ -34,7 +34,8 @@ SETTINGS = {
     "abnn": "abnn: {members: 2, alpha_grid: [0.05, 0.2], alpha_frames: 2, alpha_draws: 2, epochs: 2}" + TRAINED,
     "deterministic": "deterministic: {epochs: 3}" + TRAINED,
     "decoder-ensemble": "decoder_ensemble: {heads: 3, epochs: 2}" + TRAINED,
-    "laplace": "laplace: {images: 8, samples: 1, prior_scale_grid: [0.02, 0.05], selection_frames: 1, selection_draws: 2}" + TRAINED,
+    "laplace": "laplace: {images: 8, samples: 1, prior_scale_grid: [0.02, 0.05], selection_frames: 1, selection_draws: 2}"
+    + TRAINED,
     "mc-dropout": "mc_dropout: {p_grid: [0.01, 0.05], selection_frames: 1, selection_draws: 2}" + TRAINED,
     "swag": "swag: {epochs: 3, burn_in: 0, collect_every: 1, rank: 4}" + TRAINED,
     "variational": "variational: {epochs: 3}" + TRAINED,
@@ -100,7 +101,9 @@ def imported(world: World, out: Path) -> list[Words]:
         torch.save(network.state_dict(), path)
 
     weights = world.made("torchvision.pth", make)
-    return [["import", f"torchvision:{NETWORK}", "--weights", weights, "--classes", "toy", "--size", "64x128", "--out", out]]
+    return [
+        ["import", f"torchvision:{NETWORK}", "--weights", weights, "--classes", "toy", "--size", "64x128", "--out", out]
+    ]
 
 
 TARGETS: dict[str, Target] = {
@@ -117,19 +120,30 @@ TARGETS: dict[str, Target] = {
     "train": Target(
         lambda w, out: [["train --device cpu --trainer.max_epochs 3 --config", w.job.train_config, "--out", out]], 14
     ),
-    **{
-        f"finetune, {method}": Target(finetune(method), 6)
-        for method in (*SETTINGS, "tta", "ensemble")
-    },
+    **{f"finetune, {method}": Target(finetune(method), 6) for method in (*SETTINGS, "tta", "ensemble")},
     "evaluate, maps": Target(
         lambda w, out: [
-            ["evaluate --replicates 40 --maps", w.job.maps, "--anomaly-labels", w.job.masks, "--out", out / "metrics.json"]
+            [
+                "evaluate --replicates 40 --maps",
+                w.job.maps,
+                "--anomaly-labels",
+                w.job.masks,
+                "--out",
+                out / "metrics.json",
+            ]
         ],
         8,
     ),
     "evaluate, model": Target(
         lambda w, out: [
-            [f"evaluate --replicates 40 --dataset toy {SMALL} --model", w.job.abnn, "--root", w.job.data, "--out", out / "m.json"]
+            [
+                f"evaluate --replicates 40 --dataset toy {SMALL} --model",
+                w.job.abnn,
+                "--root",
+                w.job.data,
+                "--out",
+                out / "m.json",
+            ]
         ],
         6,
     ),
@@ -137,7 +151,8 @@ TARGETS: dict[str, Target] = {
     "import": Target(imported, 6),
     "overlay": Target(lambda w, out: [["overlay --panel --maps", w.job.maps, "--out", out]], 4),
     "export": Target(
-        lambda w, out: [["export --to smiyc --method M --dataset D --score entropy --maps", w.job.maps, "--out", out]], 4
+        lambda w, out: [["export --to smiyc --method M --dataset D --score entropy --maps", w.job.maps, "--out", out]],
+        4,
     ),
     "summary": Target(lambda w, out: [["summary --maps", w.job.maps, "--out", out / "moments.csv"]], 2),
 }

@@ -53,7 +53,13 @@ class World:
         """A result, with its replicates beside it."""
 
         def make(path: Path) -> None:
-            words = ("--maps", self.job.maps, "--anomaly-labels", self.job.masks, "--replicates 40 --protocols pooled,smiyc")
+            words = (
+                "--maps",
+                self.job.maps,
+                "--anomaly-labels",
+                self.job.masks,
+                "--replicates 40 --protocols pooled,smiyc",
+            )
             succeed("evaluate --scores entropy,epistemic", *words, "--out", path)
 
         return self.made("metrics.json", make)
