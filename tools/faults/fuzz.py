@@ -21,6 +21,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ import torch
 
 from tests.verbs.processes import CONTEXT
 from tools.faults.mutations import mutate
-from tools.faults.readers import READERS, REFUSED, digest
+from tools.faults.readers import READERS, REFUSED, Reader, digest
 from tools.faults.report import Row
 from tools.faults.world import World
 
@@ -48,24 +49,36 @@ class _TooLongError(BaseException):
     """Nothing catches it by accident."""
 
 
-def _too_long(*_: object) -> None:
+def too_long(*_: object) -> None:
     raise _TooLongError
+
+
+@dataclass(frozen=True)
+class Given:
+    """What all workers at a reader are given."""
+
+    name: str
+    reader: Reader  # without its seeds
+    files: Sequence[Path]  # to damage
+    top: Path  # the folder of folders in which they are whole
+    seed: int
+    seconds: float = MOST_SECONDS
 
 
 class Cases:
     """The cases of a reader: whole files laid out in a folder of its own, and what damaged ones give."""
 
-    def __init__(self, name: str, seeds: Sequence[Path], top: Path, folder: Path, seed: int) -> None:
-        self.reader, self._name, self._seed = READERS[name], name, seed
-        self._top, self._folder = top, folder
-        self._files = [path.relative_to(top) for path in seeds]
-        self._whole = [path.read_bytes() for path in seeds]
+    def __init__(self, given: Given, folder: Path) -> None:
+        self.given, self.reader = given, given.reader
+        self._folder = folder
+        self._files = [path.relative_to(given.top) for path in given.files]
+        self._whole = [path.read_bytes() for path in given.files]
         self._expected: dict[int, str] = {}
-        shutil.copytree(top, folder)
+        shutil.copytree(given.top, folder)
 
     def damaged(self, case: int) -> tuple[int, bytes]:
         """Which file it is of, and the damaged bytes."""
-        random = np.random.default_rng([zlib.crc32(self._name.encode()), self._seed, case])
+        random = np.random.default_rng([zlib.crc32(self.given.name.encode()), self.given.seed, case])
         place = int(random.integers(len(self._files)))
         data = mutate(self._whole[place], self._files[place].suffix[1:], random)
         return place, data if self.reader.finish is None else self.reader.finish(data, random)
@@ -76,7 +89,7 @@ class Cases:
         root = self._folder / self._files[place].parts[0]
         if self.reader.writes:
             shutil.rmtree(root)
-            shutil.copytree(self._top / root.name, root)
+            shutil.copytree(self.given.top / root.name, root)
         file.unlink(missing_ok=True)
         file.write_bytes(data)
         return root, file
@@ -99,11 +112,11 @@ class Cases:
         right = self.expected(place)
         root, file = self.lay(place, data)
         begun()
-        signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, self.given.seconds)
         try:
             found = digest(self.reader.read(root, file))
         except _TooLongError:
-            return f"more than {MOST_SECONDS:g} s at {where(sys.exc_info()[2])}", ""
+            return f"too slow at {where(sys.exc_info()[2])}", ""
         except Exception as error:
             signal.setitimer(signal.ITIMER_REAL, 0)
             return judge(error)
@@ -124,7 +137,7 @@ def judge(error: Exception) -> tuple[str, str]:
         chain.append(inner)
     for one in chain:
         if isinstance(one, _TooLongError):
-            return f"more than {MOST_SECONDS:g} s at {where(one.__traceback__)}", ""
+            return f"too slow at {where(one.__traceback__)}", ""
         if isinstance(one, MemoryError) or any(said in str(one) for said in NO_MEMORY):
             return f"more than {MOST_MEMORY >> 30} GiB at {where(one.__traceback__)}", str(one)
     if not isinstance(error, REFUSED):
@@ -149,19 +162,19 @@ def _limit() -> None:
         size = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MOST_MEMORY, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGALRM, too_long)
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
 
 
-def _work(name: str, seeds: Sequence[Path], top: Path, folder: Path, seed: int, numbers: Sequence[int]) -> None:
+def _work(given: Given, folder: Path, numbers: Sequence[int]) -> None:
     """What a worker does: the cases of these numbers; failures go to ``failures`` and progress to ``shared`` beside its folder."""
     with open(f"{folder}.shared", "r+b") as file, open(f"{folder}.failures", "a", encoding="utf-8") as failures:
         shared = mmap.mmap(file.fileno(), _SHARED.size)
         counts = [0] * len(OUTCOMES)
-        cases = Cases(name, seeds, top, folder, seed)
-        for place in range(len(seeds)):  # also what is only imported or compiled once
+        cases = Cases(given, folder)
+        for place in range(len(given.files)):  # also what is only imported or compiled once
             cases.expected(place)
         _limit()
         for number in numbers:
@@ -180,9 +193,8 @@ def _work(name: str, seeds: Sequence[Path], top: Path, folder: Path, seed: int, 
 class _Worker:
     """A process at the cases of some numbers, begun anew behind each that it dies of."""
 
-    def __init__(self, name: str, seeds: Sequence[Path], top: Path, folder: Path, seed: int, numbers: range) -> None:
-        self._given, self._folder, self._left = (name, seeds, top), folder, numbers
-        self._seed = seed
+    def __init__(self, given: Given, folder: Path, numbers: range) -> None:
+        self._given, self._folder, self._left = given, folder, numbers
         self.counts = [0] * len(OUTCOMES)
         self.failures: list[tuple[int, str, str]] = []
         self._start()
@@ -191,24 +203,26 @@ class _Worker:
         shutil.rmtree(self._folder, ignore_errors=True)
         Path(f"{self._folder}.failures").write_bytes(b"")
         Path(f"{self._folder}.shared").write_bytes(_SHARED.pack(self._left[0], 0.0, *[0] * len(OUTCOMES)))
-        self._process = CONTEXT.Process(target=_work, args=(*self._given, self._folder, self._seed, self._left))
+        self._process = CONTEXT.Process(target=_work, args=(self._given, self._folder, self._left))
         self._process.start()
 
     def done(self) -> bool:
         """Whether all cases are; a process that died or hangs is taken note of and begun anew."""
+        alive = self._process.is_alive()  # before its last words are read
         number, began, *counts = _SHARED.unpack(Path(f"{self._folder}.shared").read_bytes())
-        if self._process.is_alive():
-            if began and time.monotonic() - began > MOST_SECONDS + GRACE:
-                self._process.kill()
-                self._process.join()
-                self._take(counts, number, f"more than {MOST_SECONDS:g} s, and no end")
-            return False
+        if alive:
+            if not began or time.monotonic() - began < self._given.seconds + GRACE:
+                return False
+            self._process.kill()
+            self._process.join()
+            self._take(counts, number, "no end")
+            return not self._left
         self._process.join()
         if self._process.exitcode == 0:
             self._take(counts)
             return True
         if not began:
-            raise RuntimeError(f"the worker of {self._given[0]} ended with {self._process.exitcode} at case {number}")
+            raise RuntimeError(f"the worker of {self._given.name} ended with {self._process.exitcode} at case {number}")
         self._take(counts, number, f"the process died of signal {-(self._process.exitcode or 0)}")
         return not self._left
 
@@ -224,11 +238,9 @@ class _Worker:
                 self._start()
 
 
-def _run(
-    name: str, seeds: Sequence[Path], top: Path, folder: Path, seed: int, ranges: Sequence[range]
-) -> list[_Worker]:
+def _run(given: Given, ranges: Sequence[range]) -> list[_Worker]:
     """Workers at these ranges of cases, at their end."""
-    workers = [_Worker(name, seeds, top, folder / f"worker-{i}", seed, numbers) for i, numbers in enumerate(ranges)]
+    workers = [_Worker(given, given.top.with_name(f"worker-{i}"), numbers) for i, numbers in enumerate(ranges)]
     left = list(workers)
     while left:
         left = [worker for worker in left if not worker.done()]
@@ -237,18 +249,20 @@ def _run(
 
 
 @contextlib.contextmanager
-def _seeded(name: str, world: World) -> Iterator[tuple[Path, list[Path]]]:
-    """A scratch folder, and the whole files of a reader in ``whole`` of it."""
+def whole_files(name: str, world: World, seed: int = 0, seconds: float = MOST_SECONDS) -> Iterator[Given]:
+    """The whole files of a reader in ``whole`` of a folder that is removed again."""
     with tempfile.TemporaryDirectory(prefix="segunc-fuzz-") as folder:
-        yield Path(folder), READERS[name].seeds(world, Path(folder) / "whole")
+        reader, top = READERS[name], Path(folder) / "whole"
+        assert reader.seeds is not None
+        yield Given(name, replace(reader, seeds=None), reader.seeds(world, top), top, seed, seconds)
 
 
-def fuzz_reader(name: str, world: World, cases: int, seed: int, workers: int) -> Row:
+def fuzz_reader(name: str, world: World, cases: int, seed: int, workers: int, seconds: float = MOST_SECONDS) -> Row:
     """So many cases of one reader."""
     row = Row("fuzz", name, seed)
-    with row.timed(), _seeded(name, world) as (folder, seeds):
+    with row.timed(), whole_files(name, world, seed, seconds) as given:
         ranges = [range(start, cases, workers) for start in range(min(workers, cases))]
-        found = _run(name, seeds, folder / "whole", folder, seed, ranges)
+        found = _run(given, ranges)
         for worker in found:
             for outcome, number in zip(OUTCOMES, worker.counts, strict=True):
                 if number:
@@ -257,7 +271,7 @@ def fuzz_reader(name: str, world: World, cases: int, seed: int, workers: int) ->
         for cause in {what for what, _ in failed.values()}:
             of_cause = [case for case, (what, _) in failed.items() if what == cause]
             # Of a cause, its first cases again, alone: on a busy machine, what is slow is not always slow by itself.
-            again = _run(name, seeds, folder / "whole", folder, seed, [range(case, case + 1) for case in of_cause[:2]])
+            again = _run(given, [range(case, case + 1) for case in of_cause[:2]])
             confirmed = any(worker.failures for worker in again)
             for case in of_cause:
                 if confirmed:
@@ -279,9 +293,9 @@ def fuzz(
 
 def run_case(name: str, case: int, world: World, seed: int, keep: Path | None = None) -> str:
     """One case in this process, without limits of memory, with its traceback; ``keep`` is a folder for the damaged files."""
-    signal.signal(signal.SIGALRM, _too_long)
-    with _seeded(name, world) as (folder, seeds):
-        cases = Cases(name, seeds, folder / "whole", folder / "damaged", seed)
+    signal.signal(signal.SIGALRM, too_long)
+    with whole_files(name, world, seed) as given:
+        cases = Cases(given, given.top.with_name("damaged"))
         place, data = cases.damaged(case)
         root, file = cases.lay(place, data)
         if keep is not None:
@@ -290,5 +304,7 @@ def run_case(name: str, case: int, world: World, seed: int, keep: Path | None = 
             cases.reader.read(root, file)
         except Exception:
             traceback.print_exc()
-        print(f"{file.relative_to(root)}: {len(cases._whole[place])} bytes damaged to {len(data)}: {data[:200]!r}")
+        print(
+            f"{file.relative_to(root)}: {given.files[place].stat().st_size} bytes damaged to {len(data)}: {data[:200]!r}"
+        )
         return ": ".join(filter(None, cases.run(case)))

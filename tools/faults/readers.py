@@ -13,6 +13,7 @@ import shutil
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,8 @@ SIZE = (24, 32)
 class Reader:
     """One way to read one kind of file."""
 
-    seeds: Callable[
-        [World, Path], list[Path]
-    ]  # makes whole files, each in a folder of its own below a folder: the files to damage
+    # Makes whole files, each in a folder of its own below a folder: those to damage. None where they are made.
+    seeds: Callable[[World, Path], list[Path]] | None
     read: Callable[[Path, Path], Any]  # of the folder and the damaged file in it
     share: int  # of the cases
     exact: bool = False
@@ -83,6 +83,11 @@ def in_folders(folder: Path, names: list[str], write: Callable[[str, Path], Any]
         write(name, path)
         files.append(path)
     return files
+
+
+def of_file(read: Callable[[Path], Any], root: Path, file: Path) -> Any:
+    """What a function reads of a file alone."""
+    return read(file)
 
 
 # -- images, labels, videos ------------------------------------------------------------------------------------------------------
@@ -191,14 +196,11 @@ def write_clip(name: str, path: Path) -> None:
         write_video(path, 4, size=SIZE)
 
 
-def read_video(decoder: DecoderName) -> Callable[[Path, Path], Any]:
-    def read(root: Path, file: Path) -> Any:
-        frames = [(frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file, decoder=decoder)]
-        if frames and frames[-1][2] is not None:
-            raise InputError(str(frames[-1][2]))
-        return frames
-
-    return read
+def read_video(decoder: DecoderName, root: Path, file: Path) -> Any:
+    frames = [(frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file, decoder=decoder)]
+    if frames and frames[-1][2] is not None:
+        raise InputError(str(frames[-1][2]))
+    return frames
 
 
 # -- maps ------------------------------------------------------------------------------------------------------------------------------
@@ -485,12 +487,16 @@ def read_results(root: Path, file: Path) -> Any:
     ).text
 
 
+def read_limits(root: Path, file: Path) -> Any:
+    return read_thresholds([str(file)])
+
+
 READERS: dict[str, Reader] = {
     "images, PNG": Reader(lambda world, folder: in_folders(folder, PNGS, write_image), read_frames, 14),
     "images, JPEG": Reader(lambda world, folder: in_folders(folder, JPEGS, write_image), read_frames, 12),
     "images, TIFF, BMP, WebP": Reader(lambda world, folder: in_folders(folder, OTHERS, write_image), read_frames, 14),
     "cut-out objects": Reader(
-        lambda world, folder: in_folders(folder, ["alpha.png"], write_image), lambda root, file: read_cut_out(file), 4
+        lambda world, folder: in_folders(folder, ["alpha.png"], write_image), partial(of_file, read_cut_out), 4
     ),
     "labels": Reader(
         lambda world, folder: in_folders(
@@ -501,12 +507,12 @@ READERS: dict[str, Reader] = {
     ),
     "videos, OpenCV": Reader(
         lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip),
-        read_video("opencv"),
+        partial(read_video, "opencv"),
         4,
     ),
     "videos, PyAV": Reader(
         lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip),
-        read_video("pyav"),
+        partial(read_video, "pyav"),
         4,
     ),
     "maps of others": Reader(foreign_maps, read_maps, 24),
@@ -539,8 +545,8 @@ READERS: dict[str, Reader] = {
     "verdicts": Reader(verdicts, read_judged, 6),
     "pages": Reader(pages, read_page, 4),
     "results": Reader(results("first.json"), read_results, 4),
-    "results as thresholds": Reader(results("first.json"), lambda root, file: read_thresholds([str(file)]), 4),
-    "replicates": Reader(results("first.replicates.npz"), lambda root, file: load_replicates(file), 6),
+    "results as thresholds": Reader(results("first.json"), read_limits, 4),
+    "replicates": Reader(results("first.replicates.npz"), partial(of_file, load_replicates), 6),
     "leaderboards": Reader(results("leaderboard.json"), read_results, 4),
 }
 """What is fuzzed, in the order of the table."""

@@ -44,13 +44,13 @@ def flip(world: World, frames: int, flips: int, seed: int = 0) -> Row:
             kind = "the log" if random.random() < OF_LOG else "a map"
             path = maps / (FRAMES_NAME if kind == "the log" else str(files[int(random.integers(len(files)))]))
             place, bit = int(random.integers(path.stat().st_size)), int(random.integers(8))
-            _flip(path, place, bit)
+            flip_bit(path, place, bit)
             again = f"bit {bit} of byte {place} of {path.relative_to(maps)}"
             found = Command("doctor --maps", maps).wait(LONGEST)
             said = found.stdout + found.stderr
             if found.code != 1 or len(found.error_lines) != 1 or (kind == "a map" and path.name not in said):
                 row.fail(f"doctor does not find a flip in {kind}, and ends with {found.code}", again, said[-400:])
-                _flip(path, place, bit)
+                flip_bit(path, place, bit)
                 continue
             if repaired[kind] < REPAIRS:
                 repaired[kind] += 1
@@ -60,14 +60,14 @@ def flip(world: World, frames: int, flips: int, seed: int = 0) -> Row:
                     break
                 row.count(f"{kind}: found, and made again to the byte")
             else:
-                _flip(path, place, bit)
+                flip_bit(path, place, bit)
                 row.count(f"{kind}: found")
         for path in (given, maps):
             remove(path)
     return row
 
 
-def _flip(path: Path, place: int, bit: int) -> None:
+def flip_bit(path: Path, place: int, bit: int) -> None:
     with path.open("r+b") as file:
         file.seek(place)
         value = file.read(1)[0] ^ 1 << bit
