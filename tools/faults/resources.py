@@ -311,20 +311,18 @@ NAMES: dict[str, bytes] = {
     "240 bytes": b"n" * 236,
     "a bracket": b"a[0]b",
     "a minus": b"-rf",
+    "a symlink loop": b"",
+    "a dangling symlink": b"",
+    "a folder named as an image": b"d",
 }
-"""Names of frames, as bytes, without ``.png``."""
+"""Names of frames, as bytes, without ``.png``; the last are no files."""
 
 
 def _names(row: Row, world: World, out: Path) -> None:
     """Frames of hostile names, one among two good ones: the good ones have maps, the other has or is said; then the page."""
     picture = cv2.imencode(".png", np.random.default_rng(0).integers(0, 256, (64, 128, 3), np.uint8))[1].tobytes()
     given = world.folder / "names"
-    for what, name in {
-        **NAMES,
-        "a symlink loop": b"",
-        "a dangling symlink": b"",
-        "a folder named as an image": b"d",
-    }.items():
+    for what, name in NAMES.items():
         renew(given)
         renew(out)
         for good in ("first", "last"):
