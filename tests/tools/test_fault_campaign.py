@@ -138,13 +138,13 @@ def test_damaged_files_are_read_right_or_refused(name: str, world: World) -> Non
 def test_mutations_follow_from_their_seed() -> None:
     data = json.dumps({"a": [1, 2, {"b": "c"}], "d": None}).encode()
     for kind in (*OF_KIND, "bin"):
-        made = [[mutate(data, kind, np.random.default_rng(seed)) for seed in range(40)] for _ in range(2)]
+        made = [[mutate(data, kind, np.random.default_rng(seed)) for seed in range(12)] for _ in range(2)]
         assert made[0] == made[1]
-        assert sum(one != data for one in made[0]) > 20
+        assert sum(one != data for one in made[0]) > 6
 
 
 def test_a_killed_run_ends_in_the_same_bytes(world: World) -> None:
-    (row,) = kill(world, 1, seed=1, names=["overlay"])
+    (row,) = kill(world, 1, seed=1, names=["export"])
     assert (row.cases, row.failures) == (1, [])
 
 
@@ -169,9 +169,9 @@ def test_what_a_broken_run_leaves_is_seen(tmp_path: Path) -> None:
 def test_what_lacks_is_said_and_a_fault_that_is_none_is_reported(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     monkeypatch.setitem(FAULTS, "nothing lacks", Fault(codes=(1, 2)))
     names = ["files of 2 kB at most", "nothing lacks"]
-    limited, planted = take_away(world, names=names, targets=["overlay"])
+    limited, planted = take_away(world, names=names, targets=["export"])
     assert (limited.cases, limited.failures) == (1, [])
-    assert [failure.what for failure in planted.failures] == ["overlay: ends with 0"]
+    assert [failure.what for failure in planted.failures] == ["export: ends with 0"]
 
 
 def test_hostile_names(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
