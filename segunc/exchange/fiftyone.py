@@ -23,7 +23,7 @@ from segunc.exchange.viewers import ViewerFrame, ViewerMaps
 from segunc.gallery.colormap import DisplayRange, levels
 from segunc.gallery.description import describe_classes
 from segunc.maps.encoding import encode_jpeg, encode_png
-from segunc.maps.statistics import STATISTICS
+from segunc.maps.shards import STATISTICS
 
 if TYPE_CHECKING:
     import fiftyone

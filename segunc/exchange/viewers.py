@@ -34,7 +34,7 @@ from segunc.gallery.inputs import (
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
 from segunc.maps.reader import MapsReader, check_classes
-from segunc.maps.statistics import STATISTICS
+from segunc.maps.shards import STATISTICS
 
 if TYPE_CHECKING:
     import rerun

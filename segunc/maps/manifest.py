@@ -18,7 +18,7 @@ from typing import Any
 import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
-from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, Shard, all_shards, joined_state
+from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, Shard, all_shards, check_state, joined_state
 from segunc.maps.sums import unseal
 from segunc.scores import SCORES, former_names, present_name
 
@@ -175,6 +175,8 @@ def read_manifest(folder: Path) -> Manifest | None:
         maps[present] = described if present == name else {**described, "folder": name}
     manifest["maps"] = maps
     all_shards(manifest)
+    if "status" in manifest:
+        check_state(manifest, path)
     if manifest.get("run", {}).get("store") == "hdf5":
         given = f"{path.parent} was written as HDF5 by an earlier version"
         raise InputError(given, "files for each frame", "predict again into a new folder, or use that version")

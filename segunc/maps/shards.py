@@ -29,6 +29,8 @@ MOST_SHARDS = 4096
 """Parts of one folder: each has a log of its own that every reader opens."""
 PLACES = 1 << 31
 """Frames that a source may have; a byte is held for each."""
+STATISTICS = ("mean", "max", "p99", "component")
+"""Their names in ``frames.jsonl``, each an object of numbers by score."""
 Record = dict[str, Any]
 """One line of ``frames.jsonl``."""
 
@@ -99,7 +101,10 @@ def parse_record(line: bytes, where: str) -> Record:
         sums = record["sums"] = {score: (int(size), str(sha)) for score, (size, sha) in record.get("sums", {}).items()}
         if sums and not (sealed and sums.keys() == files.keys()):
             raise ValueError("sums of other files")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        by_score = [value for statistic in STATISTICS for value in record.get(statistic, {}).values()]
+        if not all(isinstance(n, int | float | None) for n in (*by_score, *record.get("size", ()), record.get("time"))):
+            raise ValueError("texts in the place of numbers")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamageError(f"{where}, is no record of a frame", "JSON with a name and files", REPAIR) from error
     safe_name(name, f"{where}, the frame")
     for score, file in files.items():
@@ -143,10 +148,15 @@ def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:
     if not path.exists():
         return None
     record = unseal(read_json(path, "a shard's record"), path, required=False)
+    check_state(record, path)
+    return record
+
+
+def check_state(record: Mapping[str, Any], path: Path) -> None:
+    """InputError where the record of a run does not say how it stands."""
     kinds = {"status": str, "finished": int, "failed": list}
     if not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
-        raise InputError(f"{path} is no record of a shard", f"{', '.join(kinds)}", "predict into a new folder")
-    return record
+        raise InputError(f"{path} does not say how a run stands", f"{', '.join(kinds)}", "predict into a new folder")
 
 
 def write_state(folder: Path, shard: Shard, content: Mapping[str, Any]) -> None:

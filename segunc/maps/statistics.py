@@ -23,7 +23,7 @@ from segunc.core.files import inside, replacing, write_atomically
 from segunc.data.images import read_image
 from segunc.maps.encoding import CODE_MAX, Array, decode_unit, keys_to_half, score_keys
 from segunc.maps.manifest import Manifest, is_ours, read_manifest
-from segunc.maps.shards import MANIFEST_NAME, all_shards, iterate_records
+from segunc.maps.shards import MANIFEST_NAME, STATISTICS, all_shards, iterate_records
 from segunc.maps.sums import DamageError
 
 MASK_NAME = "mask.png"
@@ -31,9 +31,6 @@ ASPECT_TOLERANCE = 0.02
 """By how much the ratio of a mask's sides may differ from that of a frame: another camera's mask is a mistake."""
 PERCENT = 99
 TABLE_NAME = "frames.csv"
-STATISTICS = ("mean", "max", "p99", "component")
-"""Their names in ``frames.jsonl``, each an object of numbers by score."""
-
 SAME_LOOK = 10
 """Bits in which the hashes of one moment may differ."""
 

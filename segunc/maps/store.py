@@ -22,8 +22,8 @@ from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, 
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, damaged_file, refuse_foreign, write_map
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest
 from segunc.maps.nearest import NEAREST, NearestPlaces
-from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, FrameLog, Record, Shard, read_state, write_state
-from segunc.maps.statistics import MASK_NAME, STATISTICS, Region, map_statistics, write_frame_table
+from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, STATISTICS, FrameLog, Record, Shard, read_state, write_state
+from segunc.maps.statistics import MASK_NAME, Region, map_statistics, write_frame_table
 
 WHOLE = Shard()
 Maps = Mapping[str, Array]
