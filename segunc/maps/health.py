@@ -72,17 +72,21 @@ def examine(folder: Path, on_frame: Callable[[str], Any] = lambda name: None) ->
     if manifest is None:
         raise InputError(f"{folder} holds no manifest", "a folder that segunc predict wrote", "check the path")
     read_region(folder, manifest)
-    found, shards = Health(manifest), all_shards(manifest)
+    found, shards, names = Health(manifest), all_shards(manifest), set[str]()
     for shard in shards:
         before = len(found.damaged) + len(found.lines)
         for _, record in iterate_lines(
             inside(folder, shard.file(FRAMES_NAME)), lambda why: found.lines.append(why.given)
         ):
+            if (name := record["name"]) in names:  # it would hide one that is lost
+                found.lines.append(f"a second line of {name}")
+                continue
+            names.add(name)
             found.frames += 1
             found.unknown += not record["sums"]
             if (file := damaged_file(folder, record, verify=True)) is not None:
-                found.damaged[record["name"]] = file
-            on_frame(record["name"])
+                found.damaged[name] = file
+            on_frame(name)
         if len(found.damaged) + len(found.lines) > before:
             found.shards.append(shard)
     if manifest.get("status") == "finished":

@@ -18,7 +18,7 @@ from typing import Any
 import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
-from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, Shard, all_shards, check_state, joined_state
+from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, Shard, all_shards, check_state, find_log, joined_state
 from segunc.maps.sums import unseal
 from segunc.scores import SCORES, former_names, present_name
 
@@ -185,10 +185,10 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def is_ours(folder: Path) -> bool:
     """Whether a folder's ``manifest.json`` is to be read as this tool's; False where there is none, or another tool's.
-    Only a JSON object of another format beside no ``frames.jsonl`` is another tool's: a damaged manifest of ours must
+    Only a JSON object of another format beside no lines of frames is another tool's: a damaged manifest of ours must
     not turn our maps into foreign ones, whose values are decoded otherwise."""
     path = folder / MANIFEST_NAME
-    if not path.exists() or (folder / FRAMES_NAME).exists():
+    if not path.exists() or find_log(folder):
         return path.exists()
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

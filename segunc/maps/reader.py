@@ -29,7 +29,7 @@ from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
 from segunc.maps.nearest import NEAREST, NearestPlaces, strongest
 from segunc.maps.score_files import SUFFIXES, Form, as_score, decode_stored, is_colour_picture, read_score_file
-from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, FrameRecords, Record, all_shards
+from segunc.maps.shards import MANIFEST_NAME, FrameRecords, Record, all_shards, find_log
 from segunc.maps.statistics import read_region
 from segunc.maps.sums import REPAIR
 from segunc.scores import SCORES
@@ -76,10 +76,10 @@ class MapsReader:
         if self.manifest is not None:
             self.records = FrameRecords(folder, all_shards(self.manifest))
             self._files: Files = {score: {} for score in self.manifest.get("maps", {})}
-        elif (folder / FRAMES_NAME).exists():
+        elif log := find_log(folder):
             # Read as another tool's, uint16 codes would silently get other values.
-            given = f"{folder} holds {FRAMES_NAME} but no {MANIFEST_NAME}"
-            remedy = f"restore {MANIFEST_NAME}, or remove {FRAMES_NAME} to have the maps read as another tool's"
+            given = f"{folder} holds {log} but no {MANIFEST_NAME}"
+            remedy = f"restore {MANIFEST_NAME}, or remove {log} to have the maps read as another tool's"
             raise InputError(given, "both, as this tool writes them", remedy)
         else:
             self._files, self.skipped = find_maps(folder)

@@ -89,6 +89,11 @@ def all_shards(manifest: dict[str, Any] | None) -> list[Shard]:
     return [Shard(number, count) for number in range(1, count + 1)]
 
 
+def find_log(folder: Path) -> str | None:
+    """The name of a file with lines of finished frames, of a whole run or of a shard; None where there is none."""
+    return min((path.name for path in folder.glob(FRAMES_NAME.replace(".", "*."))), default=None)
+
+
 def parse_record(line: bytes, where: str) -> Record:
     """The record of a line, else InputError; its name and those of its scores and files are safe, its place is a number.
     Scores have their present names. DamageError where it is no record or was changed; lines of earlier versions have no sums."""
@@ -101,9 +106,14 @@ def parse_record(line: bytes, where: str) -> Record:
         sums = record["sums"] = {score: (int(size), str(sha)) for score, (size, sha) in record.get("sums", {}).items()}
         if sums and not (sealed and sums.keys() == files.keys()):
             raise ValueError("sums of other files")
+        if not sealed and "sum" in record:
+            raise ValueError("its sum is not where it was written")
+        size = record.get("size", [0, 0])
         by_score = [value for statistic in STATISTICS for value in record.get(statistic, {}).values()]
-        if not all(isinstance(n, int | float | None) for n in (*by_score, *record.get("size", ()), record.get("time"))):
+        if not all(isinstance(n, int | float | None) for n in (*by_score, record.get("time"))):
             raise ValueError("texts in the place of numbers")
+        if not (isinstance(size, list) and [type(n) for n in size] == [int, int]):
+            raise ValueError("no size")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamageError(f"{where}, is no record of a frame", "JSON with a name and files", REPAIR) from error
     safe_name(name, f"{where}, the frame")

@@ -145,7 +145,9 @@ def write_frame_table(folder: Path, manifest: Manifest, scores: Sequence[str]) -
         rows.writerow(["name", "index", "time", "height", "width", *(".".join(column) for column in columns)])
         for record in iterate_records(folder, all_shards(manifest)):
             numbers = [record.get(statistic, {}).get(score) for score, statistic in columns]
-            rows.writerow([record["name"], record.get("index"), record.get("time"), *record["size"], *numbers])
+            rows.writerow(
+                [record["name"], record.get("index"), record.get("time"), *record.get("size", (None, None)), *numbers]
+            )
 
 
 @dataclass(frozen=True)
