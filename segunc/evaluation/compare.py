@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json
+from segunc.core.files import csv_text, read_json
 from segunc.evaluation.resampling import (
     Chance,
     NumberPath,
@@ -440,13 +438,6 @@ def _below(comparison: Comparison) -> Iterable[str]:
 def first_of(names: Sequence[str]) -> str:
     """The first three, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Rows as the text of a CSV file; None is empty."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
-    return buffer.getvalue()
 
 
 def csv_table(comparison: Comparison) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json, write_json
+from segunc.core.files import parse_json, read_json, write_json
 from segunc.gallery.frame_files import write_data
 
 # As they stand in files -> in words.
@@ -202,7 +201,7 @@ def page_of(out: Path) -> dict[str, Any] | None:
 def _object(path: Path) -> dict[str, Any]:
     """The JSON object of a file; empty where there is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -234,7 +234,7 @@ def test_no_interval_from_few_units_or_from_too_few_defined_replicates():
     values[:21] = np.nan
     assert chance_of(values) == "379 of 400 replicates define the number"
     assert Evaluator(SCORES, CLASSES).replicates().paths == ()
-    with pytest.raises(InputError, match="at least 40"):
+    with pytest.raises(InputError, match="0, or 40 to 20000"):
         Resampling(10)
 
 
