@@ -78,7 +78,11 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
                 raise InputError(f"{name} {ascii(value)[:80]}", str(bound), remedy)
     elif isinstance(value, Mapping | list | tuple):
         # Of a list or a mapping all are of one type; of a tuple each may have its own.
-        items = [*value.values()] if isinstance(value, Mapping) else value
+        items = (
+            {f"{name}.{k}".lstrip("."): v for k, v in value.items()}.items()
+            if isinstance(value, Mapping)
+            else [(name, v) for v in value]
+        )
         kinds = inner if origin is tuple and len(inner) == len(items) else [inner[-1] if inner else Any] * len(items)
-        for item, kind in zip(items, kinds, strict=True):
-            check_value(name, item, kind, remedy)
+        for (place, item), kind in zip(items, kinds, strict=True):
+            check_value(place, item, kind, remedy)

@@ -97,7 +97,7 @@ def _read_image(data: bytes) -> Array:
         raise ValueError(damage)
     try:
         size = struct.unpack_from(">II", data, 16) if data.startswith(b"\x89PNG") else _tiff_size(data)
-    except (struct.error, KeyError) as error:
+    except (struct.error, KeyError, OverflowError) as error:
         raise ValueError("its header is damaged") from error
     _check_size(size, len(data))
     with quiet_opencv():  # the TIFF decoder complains
