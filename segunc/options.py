@@ -198,11 +198,11 @@ class Options:
             check_value(flag, value, hint, "see --help")
             if Path in get_args(hint) and "" in (value if isinstance(value, list | tuple) else [value]):
                 raise InputError(f"{flag} ''", "a path", ". is the current folder")
-            if one.name == "out" and value and one.metadata["metavar"] != "PATH":  # else it may be of either kind
+            if one.name in ("out", "plots") and value and one.metadata["metavar"] != "PATH":  # else of either kind
                 try:
                     check_place(Path(value), folder=one.metadata["metavar"] == "DIR")
                 except InputError as error:
-                    raise InputError(f"--out {error.given}", error.expected, "give another --out") from error
+                    raise InputError(f"{flag} {error.given}", error.expected, f"give another {flag}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

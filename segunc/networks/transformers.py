@@ -167,6 +167,8 @@ def _offline(config: Any) -> Any:
         InputError: a backbone that is named by its place on the hub, or by a name that transformers would look for there: whatever is
             described by its name alone, and is no network of timm.
     """
+    if isinstance(config, list):
+        return [_offline(one) for one in config]
     if not isinstance(config, dict):
         return config
     described = config.get("backbone_config") is not None or config.get("model_type") == "timm_backbone"
