@@ -17,7 +17,7 @@ from typing import Any
 
 import segunc
 from segunc.core.errors import InputError
-from segunc.core.files import inside, safe_name
+from segunc.core.files import inside, parse_json, safe_name
 from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, Shard, all_shards, check_state, find_log, joined_state
 from segunc.maps.sums import unseal
 from segunc.scores import SCORES, former_names, present_name
@@ -145,7 +145,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     except NotADirectoryError as error:
         raise InputError(f"{folder} is a file", "a folder", "check the path") from error
     try:
-        manifest = json.loads(text)
+        manifest = parse_json(text)
     except ValueError as error:
         raise InputError(f"{path} is no JSON ({error})", "a manifest written by segunc", "remove the folder") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -191,7 +191,7 @@ def is_ours(folder: Path) -> bool:
     if not path.exists() or find_log(folder):
         return path.exists()
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return True
     return not isinstance(content, dict) or content.get("format") == FORMAT

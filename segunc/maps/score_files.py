@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
+import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
+from segunc.core.files import read_array
 from segunc.core.progress import quiet_opencv
 from segunc.data.images import find_damage
 from segunc.maps.encoding import Array, decode_unit
@@ -21,6 +25,8 @@ _FILTERS = {1, 2, 3}
 """Of HDF5: deflation, shuffling, checksums. Others are loaded as libraries of any origin."""
 _MOST_DEFLATION = 1032
 """No deflated byte stands for more."""
+MOST_PIXELS = 2**27
+"""Of a map, as of 8192 x 16,384: a few kilobytes of an image can claim gigabytes."""
 Form = Literal["unit-code", "linear"]
 """How the whole numbers of a stored score map become values. ``unit-code``: (code / 65535)^2, this tool's encoding of
 scores in 0..1. ``linear``: 0..1 over the range of their type (uint8 or uint16), as other tools write them. Floats are
@@ -45,8 +51,8 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes)
         stored = decode(read(path))
     except InputError as error:
         raise InputError(f"map {path} {error.given}", error.expected, error.remedy or "convert the map") from error
-    except (OSError, ValueError, EOFError, RuntimeError, cv2.error) as error:
-        reason = getattr(error, "strerror", None) or error
+    except Exception as error:  # what the decoders raise for damaged files has no common type
+        reason = getattr(error, "strerror", None) or (error if isinstance(error, ValueError) else one_line(error))
         raise InputError(f"map {path} cannot be read ({reason})", kind, "write the map again") from error
     if stored.ndim == 3 and 1 in (stored.shape[0], stored.shape[2]):
         stored = stored.squeeze(0 if stored.shape[0] == 1 else 2)
@@ -89,6 +95,11 @@ def _read_image(data: bytes) -> Array:
     damage = find_damage(data)
     if damage:
         raise ValueError(damage)
+    try:
+        size = struct.unpack_from(">II", data, 16) if data.startswith(b"\x89PNG") else _tiff_size(data)
+    except (struct.error, KeyError, OverflowError) as error:
+        raise ValueError("its header is damaged") from error
+    _check_size(size, len(data))
     with quiet_opencv():  # the TIFF decoder complains
         decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if decoded is None:
@@ -96,11 +107,25 @@ def _read_image(data: bytes) -> Array:
     return np.asarray(decoded)
 
 
+def _tiff_size(data: bytes) -> tuple[int, int]:
+    """Width and height in the first directory of a TIFF or BigTIFF (TIFF 6.0, section 2); struct.error or KeyError where they are not there."""
+    order: Literal["little", "big"] = "little" if data.startswith(b"II") else "big"
+    sign, big = "<" if order == "little" else ">", data[2:4].strip(b"\0") == b"+"
+    place, count, entry = ("Q", "Q", "HHQ8s") if big else ("I", "H", "HHI4s")
+    (start,) = struct.unpack_from(sign + place, data, 8 if big else 4)
+    (number,) = struct.unpack_from(sign + count, data, start)
+    first, step, found = start + struct.calcsize(count), struct.calcsize(sign + entry), dict[int, int]()
+    for index in range(number):
+        tag, kind, _, value = struct.unpack_from(sign + entry, data, first + index * step)
+        if tag in (256, 257):  # ImageWidth and ImageLength, of 2, 4 or 8 bytes
+            found[tag] = int.from_bytes(value[: {3: 2, 4: 4, 16: 8}[kind]], order)
+    return found[256], found[257]
+
+
 def _read_npy(data: bytes) -> Array:
-    loaded = np.load(io.BytesIO(data), allow_pickle=False)
-    if not isinstance(loaded, np.ndarray):
+    if zipfile.is_zipfile(io.BytesIO(data)):
         raise InputError("is an archive of arrays", "one .npy array")
-    return loaded
+    return np.asarray(read_array(data))
 
 
 def _read_hdf5(data: bytes) -> Array:
@@ -129,6 +154,12 @@ def _check_dataset(dataset: Any, length: int) -> None:
         raise InputError(f"is of type {dataset.dtype}", "floats or whole numbers")
     if dataset.size is None or dataset.size * dataset.dtype.itemsize > _MOST_DEFLATION * length:
         raise InputError(f"claims the shape {dataset.shape} in {length} bytes", "a file that can hold its map")
+    _check_size(dataset.shape, length)
+
+
+def _check_size(shape: tuple[int, ...], length: int) -> None:
+    if math.prod(shape) > MOST_PIXELS:
+        raise InputError(f"claims {' x '.join(map(str, shape))} pixels in {length} bytes", f"at most {MOST_PIXELS}")
 
 
 IMAGE_SUFFIXES = (".png", ".tif", ".tiff")
