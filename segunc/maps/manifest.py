@@ -18,7 +18,7 @@ from typing import Any
 import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import inside, parse_json, safe_name
-from segunc.maps.shards import FRAMES_NAME, MANIFEST_NAME, Shard, all_shards, check_state, find_log, joined_state
+from segunc.maps.shards import MANIFEST_NAME, Shard, all_shards, check_state, find_log, joined_state
 from segunc.maps.sums import unseal
 from segunc.scores import SCORES, former_names, present_name
 

@@ -84,7 +84,7 @@ def kill_demo(world: World, kills: int, seed: int = 0) -> Row:
     with row.timed():
         out, words = world.folder / "demo", ["demo --device cpu --out"]
         target = Target(lambda w, folder: [[*words, folder]], 1)
-        whole = unbroken(target, world, out)
+        whole = unbroken(target, world, out, 3600.0)
         random = np.random.default_rng([zlib.crc32(b"demo"), seed])
         moments = random.uniform(
             0.0, 2.0 * whole.seconds / (kills + 1), kills

@@ -178,7 +178,7 @@ class Unbroken:
     size: int  # bytes of everything, also of what is not compared
 
 
-def unbroken(target: Target, world: World, out: Path) -> Unbroken:
+def unbroken(target: Target, world: World, out: Path, timeout: float = 600.0) -> Unbroken:
     """Run a target twice into a new folder, which is removed again: others run in its place, so that paths in files are the same.
     Both must write the same, or nothing could be said of broken runs; the second tells the time, for the first may import and compile."""
     target.commands(world, out)  # makes what it needs
@@ -186,7 +186,7 @@ def unbroken(target: Target, world: World, out: Path) -> Unbroken:
     for _ in range(2):
         renew(out)
         begun = time.monotonic()
-        failed = [done.stderr for done in run(target, world, out) if done.code != 0]
+        failed = [done.stderr for done in run(target, world, out, timeout) if done.code != 0]
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
         found.append(Unbroken(written(out), time.monotonic() - begun, size))
         if failed:
