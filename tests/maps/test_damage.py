@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.shards import Shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
-from segunc.maps.sums import DamageError
+from segunc.maps.sums import DamageError, seal, seal_line
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures
 
 FRAME = "a/frame_001"
@@ -118,3 +119,53 @@ def test_shards_say_which_of_them_is_damaged(tmp_path: Path) -> None:
     record.write_text(record.read_text().replace('"finished": 2', '"finished": 3'))
     with pytest.raises(DamageError, match=r"manifest.1-of-2.json was changed"):
         examine(tmp_path / "maps")
+
+
+def test_a_doubled_line_hides_no_lost_one(home: Path) -> None:
+    before, log = folder_bytes(home / "maps"), home / "maps" / "frames.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([lines[0], *lines[:-1]]))
+    found = examine(home / "maps")
+    assert (found.frames, found.lines, found.lost) == (3, ["a second line of a/frame_000"], 0)
+    write(home)
+    assert folder_bytes(home / "maps") == before
+
+
+@pytest.mark.parametrize("manifest_text", [None, '{"format": "other"}'])
+def test_the_maps_of_shards_are_never_another_tools(tmp_path: Path, manifest_text: str | None) -> None:
+    write_pictures(tmp_path / "in", 2)
+    for number in (1, 2):
+        write(tmp_path, shard=Shard(number, 2))
+    path = tmp_path / "maps" / "manifest.json"
+    path.unlink() if manifest_text is None else path.write_text(manifest_text)
+    with pytest.raises(
+        InputError, match=r"holds frames\.1-of-2\.jsonl but no manifest|is no manifest of a maps folder"
+    ):
+        MapsReader(tmp_path / "maps")
+
+
+def test_a_line_of_another_layout_is_damaged_and_numbers_are_numbers(home: Path) -> None:
+    log = home / "maps" / "frames.jsonl"
+    first, *others = log.read_bytes().splitlines(keepends=True)
+    record = json.loads(first)
+    inner = {key: value for key, value in record.items() if key not in ("sums", "sum")}
+    bad = [json.dumps({**inner, "sum": record["sum"]}).encode() + b"\n"]
+    bad += [
+        seal_line({**inner, **more})
+        for more in ({"mean": {"entropy": "x"}}, {"max": "x"}, {"time": "x"}, {"size": [1]})
+    ]
+    for line in bad:
+        log.write_bytes(b"".join([line, *others]))
+        with pytest.raises(DamageError, match="line 1, is no record of a frame"):
+            MapsReader(home / "maps")
+    log.write_bytes(b"".join([seal_line(inner), *others]))
+    assert examine(home / "maps").unknown == 1  # as an earlier version wrote it
+
+
+def test_a_finished_manifest_says_how_many(home: Path) -> None:
+    path = home / "maps" / "manifest.json"
+    content = json.loads(path.read_text())
+    for wrong in ({"finished": "x"}, {"failed": 1}, {"status": None}):
+        path.write_text(json.dumps(seal({k: v for k, v in {**content, **wrong}.items() if k != "sha256"})))
+        with pytest.raises(InputError, match="does not say how a run stands"):
+            MapsReader(home / "maps")
