@@ -355,7 +355,7 @@ def models(*patterns: str, fitted: bool = False) -> Callable[[World, Path], list
 def read_model(root: Path, file: Path) -> Any:
     """All that decides what the model predicts, or what its maps are called."""
     model = load_model(root)
-    of_network = model.network.description.to_json()
+    of_network = {**model.network.description.to_json(), "provenance": None}  # which decides nothing, and no hash binds
     settings = (model.posterior.method, model.posterior.settings(), model.posterior.members)
     draws = {name: tensor.numpy() for name, tensor in model.posterior.tensors().items()} if model.bayesian else {}
     attached = [model.calibration, model.max_logit_statistics, model.features and model.features.bank, model.anomaly]
