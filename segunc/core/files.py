@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import json
 import os
 import re
@@ -19,6 +21,8 @@ LONGEST_PART = 255
 """Bytes of one part of a name, as file systems allow them."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
 """What is no part of a name: control characters, the separator and the drive letters of another system."""
+_OF_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.ELOOP)
+"""Errors of a file system that another name would not have."""
 
 
 def safe_name(name: Any, what: str, *, single: bool = False) -> str:
@@ -44,6 +48,18 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
+def require_file(path: Path) -> None:
+    """OSError where a path is no file to read: it is missing, a link that leads nowhere, or a pipe, whose reader would wait for ever."""
+    if not path.is_file():
+        path.stat()
+        raise OSError(errno.EINVAL, "it is no file")
+
+
+def is_named_file(path: Path) -> bool:
+    """Whether a path is a file, or a link that leads nowhere: whoever reads that says so, while to pass it over would be silent."""
+    return path.is_file() or (path.is_symlink() and not path.exists())
+
+
 def open_new(path: Path) -> BinaryIO:
     """A file to write, new whatever was there: what an old one is linked to stays as it is."""
     path.unlink(missing_ok=True)
@@ -51,8 +67,11 @@ def open_new(path: Path) -> BinaryIO:
 
 
 def partial_of(path: Path) -> Path:
-    """The hidden neighbour that a file is written to before it takes its name."""
-    return path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
+    """The hidden neighbour that a file is written to before it takes its name, which may be as long as a file system allows."""
+    name = f".{path.name}{PARTIAL_SUFFIX}"
+    if len(os.fsencode(name)) > LONGEST_PART:
+        name = f".{hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()}{PARTIAL_SUFFIX}"
+    return path.with_name(name)
 
 
 @contextlib.contextmanager
@@ -75,9 +94,18 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """:func:`write_atomically` into a folder that is made where it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, data)
+    """:func:`write_atomically` into a folder that is made where it is missing; InputError where the fault is the name's alone, which is
+    too long, or below a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    except OSError as error:
+        if error.errno not in _OF_NAMES:
+            raise
+        given = f"{path} cannot be written ({error.strerror})"
+        raise InputError(
+            given, "a name that the file system takes, and no file above it", "rename the frame"
+        ) from error
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -83,7 +83,9 @@ class NearestPlaces:
             raise InputError(f"{path} {error.given}", error.expected, error.remedy) from error
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             given = f"{path} holds no neighbours of places ({one_line(error)})"
-            raise InputError(given, "a file that segunc predict --nearest wrote", "predict into a new folder") from error
+            raise InputError(
+                given, "a file that segunc predict --nearest wrote", "predict into a new folder"
+            ) from error
 
     @classmethod
     def _of(cls, content: dict[str, Any], path: Path) -> Self:

@@ -81,7 +81,9 @@ def all_shards(manifest: dict[str, Any] | None) -> list[Shard]:
     """The shards of a maps folder by its manifest; InputError where their number is none."""
     count = (manifest or {}).get("shards", 1)
     if type(count) is not int or not 1 <= count <= MOST_SHARDS:
-        raise InputError(f"a manifest of {ascii(count)[:80]} shards", f"1 to {MOST_SHARDS}", "predict into a new folder")
+        raise InputError(
+            f"a manifest of {ascii(count)[:80]} shards", f"1 to {MOST_SHARDS}", "predict into a new folder"
+        )
     return [Shard(number, count) for number in range(1, count + 1)]
 
 
@@ -104,7 +106,9 @@ def parse_record(line: bytes, where: str) -> Record:
         safe_name(score, f"{where}, a map", single=True)
         safe_name(file, f"{where}, the file of {score}")
     if type(place) is not int or not 0 <= place < PLACES:
-        raise InputError(f"{where}, has the index {ascii(place)[:80]}", "a place in the source", "predict into a new folder")
+        raise InputError(
+            f"{where}, has the index {ascii(place)[:80]}", "a place in the source", "predict into a new folder"
+        )
     return record
 
 

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.frames.sources import Frame
 from segunc.maps.encoding import Array
@@ -92,12 +92,11 @@ class FrameProcess:
             images = [frame.image for frame in frames if frame.image is not None]
             result = sample_frames(self.sampler, images, size=self.size, seed=self._seed(frames[0]))
             near = self._nearest(images)
-        except (InputError, torch.OutOfMemoryError) as error:
+        except Exception as error:
+            failure = _of_frame(error, frames[0])
             if len(frames) > 1:  # one of them may be at fault, or all together too many
                 return [self._at_once([frame])[0] for frame in frames]
-            if isinstance(error, InputError):
-                return [error]
-            raise
+            return [failure]
         stacked = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
         return [HostMaps({name: maps[i] for name, maps in stacked.items()}, near[i]) for i in range(len(frames))]
 
@@ -124,11 +123,22 @@ class FrameProcess:
                 image = network_input([frame.image], self.size or own)
                 means = self.tiling.run(image, lambda tile: sample_means(self.sampler, tile, seed))
             (near,) = self._nearest([frame.image])
-        except InputError as error:
-            return error
+        except Exception as error:
+            return _of_frame(error, frame)
         if self.smoother is not None:
             means = self.smoother.update(frame, means)
         return HostMaps(finish_maps(means, own, self.scores, self.sampler.calibrator), near)
+
+
+def _of_frame(error: Exception, frame: Frame) -> InputError:
+    """Why one frame has no maps, where that is the frame's own: it is refused, or memory does not suffice for it; else raises the error."""
+    if isinstance(error, InputError):
+        return error
+    if not is_out_of_memory(error) or frame.image is None:
+        raise error
+    height, width = frame.image.shape[:2]
+    given = f"not enough memory for a frame of {width} x {height} pixels ({one_line(error)})"
+    return InputError(given, "", "give a smaller --size, --tile or --chunk, or more memory")
 
 
 def frame_seed(seed: int, name: str) -> int:
