@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 _NO_MEMORY = re.compile(
-    "not enough memory|out of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|could not create a (primitive|memory)",
+    "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|create a (primitive|memory)",
     re.I,
 )
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
