@@ -2,15 +2,27 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TOOLS := .venv-tools
+# Only files whose SHA-256 is locked, and only wheels: what builds a source archive would not be locked.
+INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes
+# What is locked stays; `make lock UPGRADE=--upgrade` takes the newest within the bounds of pyproject.toml. For every platform, from PyPI itself.
+COMPILE = $(TOOLS)/bin/uv --no-config --quiet pip compile --universal --python-version 3.11 --default-index https://pypi.org/simple \
+	--generate-hashes --no-header --no-annotate $(UPGRADE)
 
-.PHONY: demo test check lock clean
+.PHONY: demo test check lock wheel sbom licences audit clean
 
 # The stamp is newer than what the environment was made from, or the environment is made again.
 $(VENV)/.installed: requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(BIN)/python $(INSTALL) -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation -e .
+	touch $@
+
+# What looks at the supply chain (docs/supply-chain.md) stays out of the environment it looks at.
+$(TOOLS)/.installed: requirements-tools.lock
+	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python $(INSTALL) -r requirements-tools.lock
 	touch $@
 
 demo: $(VENV)/.installed
@@ -25,9 +37,29 @@ check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Newest versions within the bounds of pyproject.toml, for every platform; needs `pip install uv`.
-lock:
-	uv pip compile --universal --python-version 3.11 --no-header --no-annotate pyproject.toml --extra dev -o requirements.lock
+lock: $(TOOLS)/.installed
+	$(COMPILE) pyproject.toml --extra dev -o requirements.lock >/dev/null
+	$(COMPILE) pyproject.toml --constraints requirements.lock -o requirements-default.lock >/dev/null
+	$(COMPILE) --group pyproject.toml:tools -o requirements-tools.lock >/dev/null
+
+wheel: $(VENV)/.installed
+	$(BIN)/python -m tools.wheel --out dist
+
+sbom: $(VENV)/.installed $(TOOLS)/.installed
+	$(BIN)/python -m tools.sbom --out dist/segunc.cdx.json
+	$(TOOLS)/bin/python -c 'import sys; from cyclonedx import schema, validation; \
+		check = validation.make_schemabased_validator(schema.OutputFormat.JSON, schema.SchemaVersion.V1_6); \
+		wrong = check.validate_str(open(sys.argv[1], encoding="utf-8").read()); \
+		sys.exit(wrong and str(wrong).partition("\n")[0])' dist/segunc.cdx.json
+
+licences: $(VENV)/.installed
+	$(BIN)/python -m tools.licences --check
+	$(BIN)/python -m tools.licences > docs/licences.md
+
+# Asks PyPI for known vulnerabilities; --strict: a package that it has no answer for is a failure.
+audit: $(TOOLS)/.installed
+	$(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r requirements.lock
+	$(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r requirements-tools.lock
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) $(TOOLS) demo
