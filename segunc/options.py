@@ -1,6 +1,6 @@
 """What can be asked of each verb: one dataclass a verb, from which the command line makes its options and their help.
 
-Nothing here imports more than the standard library.
+The types say the bounds of numbers, and the dataclasses check themselves. Nothing here imports more than the standard library.
 """
 
 from __future__ import annotations
@@ -9,15 +9,27 @@ import csv
 import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from segunc.core.bounds import (
+    Count,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    Side,
+    Threads,
+    check_value,
+)
+from segunc.core.errors import InputError
+from segunc.core.files import check_place
 
 Value = TypeVar("Value")
 PathLike = str | Path
-Size = tuple[int, int]  # (height, width)
-
-SMALLEST_SIDE = 32  # stride of the deepest feature map of the usual encoders: a smaller input leaves it nothing
+Size = tuple[Side, Side]  # (height, width)
 
 
 def several(given: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
@@ -63,10 +75,7 @@ def image_size(text: str) -> Size:
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(p.isdigit() and int(p) > 0 for p in parts):
         raise ArgumentTypeError(f"'{text}' is not HxW, e.g. 512x1024")
-    height, width = int(parts[0]), int(parts[1])
-    if min(height, width) < SMALLEST_SIDE:
-        raise ArgumentTypeError(f"'{text}' is too small, each side must be at least {SMALLEST_SIDE}")
-    return height, width
+    return int(parts[0]), int(parts[1])
 
 
 def by_name(parts: str | Iterable[Sequence[str]], read: Callable[[str], Value], form: str) -> dict[str, Value]:
@@ -177,7 +186,27 @@ GROUPS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceOptions:
+class Options:
+    """What the options of all verbs promise: InputError for a number out of its bounds, NaN, a text that can be no name, or a place for
+    the output that is taken by something of another kind."""
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self), include_extras=True)
+        for one in fields(self):
+            flag = next(iter(one.metadata.get("flags", ())), f"--{one.name.replace('_', '-')}")
+            value, hint = getattr(self, one.name), hints[one.name]
+            check_value(flag, value, hint, "see --help")
+            if Path in get_args(hint) and "" in (value if isinstance(value, list | tuple) else [value]):
+                raise InputError(f"{flag} ''", "a path", ". is the current folder")
+            if one.name in ("out", "plots") and value and one.metadata["metavar"] != "PATH":  # else of either kind
+                try:
+                    check_place(Path(value), folder=one.metadata["metavar"] == "DIR")
+                except InputError as error:
+                    raise InputError(f"{flag} {error.given}", error.expected, f"give another {flag}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions(Options):
     """Where a verb computes."""
 
     device: str = option("where to compute (default auto)", "auto", metavar="auto|cpu|cuda[:N]")
@@ -251,10 +280,10 @@ class ClassTruthOptions(TruthOptions, LabelOptions):
 class SamplingOptions(DeviceOptions):
     """Draws, their noise and the network's size and precision."""
 
-    draws: int = option(
+    draws: Count = option(
         "draws with noise, of an ABNN with three alphas for each that differs (default 24)", 24, metavar="S"
     )
-    seed: int = option("of the draws (default 0)", 0)
+    seed: Seed = option("of the draws (default 0)", 0)
     alpha: float | tuple[float, ...] | None = option(
         "noise of an ABNN in place of its own: one number, or three: for the prediction, for probabilities and for anomaly scores",
         None,
@@ -270,11 +299,11 @@ class SamplingOptions(DeviceOptions):
     size: Size | None = option(
         "size the network sees; maps keep the frame's own size", None, metavar="HxW", type=image_size
     )
-    chunk: int | None = option("draws in a batch (default: by memory)", None, metavar="N")
+    chunk: Count | None = option("draws in a batch (default: by memory)", None, metavar="N")
     precision: Literal["auto", "float32", "bfloat16"] = option(
         "of the network (default: bfloat16 where the hardware makes it fast for this network)", "auto"
     )
-    threads: int | None = option("CPU threads of the network (default: all cores)", None, metavar="N")
+    threads: Threads | None = option("CPU threads of the network (default: all cores)", None, metavar="N")
     compile: Literal["auto", "on", "off"] = option(
         "torch.compile the draws: a tenth faster after seconds of compiling for each size of frame (default auto: where the "
         "whole input is long enough)",
@@ -289,7 +318,7 @@ class DemoOptions(DeviceOptions):
     """The whole job on toy road scenes."""
 
     out: PathLike = option("folder for data, models, maps and pages", metavar="DIR")
-    seed: int = option("of the scenes and the training (default 0)", 0)
+    seed: Seed = option("of the scenes and the training (default 0)", 0)
 
 
 Settings = Mapping[str, Any] | Sequence[str]
@@ -302,7 +331,7 @@ class TrainOptions(DeviceOptions, LabelOptions, LoggerOptions):
 
     config: PathLike = option("see configs/; any key can be overruled as --key.subkey VALUE", metavar="YAML")
     out: PathLike = option("the model folder; the same command continues a killed run", metavar="DIR")
-    seeds: Sequence[int] | None = option(
+    seeds: Sequence[Seed] | None = option(
         "train one network for each seed, into DIR/seed-A and so on: the members of an ensemble",
         None,
         metavar="A,B",
@@ -312,7 +341,7 @@ class TrainOptions(DeviceOptions, LabelOptions, LoggerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions:
+class ImportOptions(Options):
     """A network that others trained, as a model folder."""
 
     source: str = option(
@@ -391,16 +420,16 @@ class PredictOptions(SamplingOptions):
     scores: Sequence[str] | None = listed(
         "scores to write (default: those that need no statistics, and anomaly if fitted)", flags=("--scores", "--maps")
     )
-    every: int = option("take every N-th frame (default 1)", 1, metavar="N")
+    every: PositiveInt = option("take every N-th frame (default 1)", 1, metavar="N")
     start: str | None = option("first moment of a video, in seconds or as HH:MM:SS", None, metavar="TIME")
     end: str | None = option("moment of a video to stop before", None, metavar="TIME")
     shard: str | None = option(
         "only part I of N of the frames; all N share --out, at once or one by one", None, metavar="I/N"
     )
-    frames_at_once: int | None = option(
+    frames_at_once: Count | None = option(
         "consecutive frames of one size in a batch (default: by their size; one on a CPU)", None, metavar="N"
     )
-    smooth: float | None = option(
+    smooth: PositiveFloat | None = option(
         "average probabilities along the video with this time constant, in seconds (images: in frames); epistemic then also "
         "holds how much successive frames disagree",
         None,
@@ -409,7 +438,7 @@ class PredictOptions(SamplingOptions):
     tile: Size | None = option(
         "cut frames into tiles of this size, blended without seams", None, metavar="HxW", type=image_size
     )
-    overlap: int | None = option(
+    overlap: NonNegativeInt | None = option(
         "pixels that neighbouring tiles share (default a quarter of a tile)", None, metavar="N"
     )
     redraw: bool = option(
@@ -435,12 +464,12 @@ class PredictOptions(SamplingOptions):
         "local: this process; ray: workers on this machine or a cluster (extra 'ray'), the same files (default local)",
         "local",
     )
-    workers: int | None = option(
+    workers: Count | None = option(
         "processes of --engine ray (default: one for every GPU, or for every 4 CPU cores, of this machine)",
         None,
         metavar="N",
     )
-    shards: int | None = option(
+    shards: Count | None = option(
         "parts that --engine ray cuts an input into (default: 4 a worker; of videos, each decoded whole, 1 a worker)",
         None,
         metavar="N",
@@ -477,7 +506,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions, Lo
     frames: str | None = option(
         "only the split's frames whose names match this regular expression", None, metavar="PATTERN"
     )
-    every: int = option("of these, every N-th (default 1)", 1, metavar="N")
+    every: PositiveInt = option("of these, every N-th (default 1)", 1, metavar="N")
     scores: Sequence[str] | None = listed(
         "scores to evaluate (default: all maps; with --model those that predict writes by default)"
     )
@@ -520,8 +549,8 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions, Lo
         type=comma_list,
         action="extend",
     )
-    flag_region: int = option("pixels from which on a flagged region counts (default 50)", 50, metavar="N")
-    replicates: int = option("of the bootstrap intervals (default 2000; 0: none)", 2000, metavar="R")
+    flag_region: NonNegativeInt = option("pixels from which on a flagged region counts (default 50)", 50, metavar="N")
+    replicates: NonNegativeInt = option("of the bootstrap intervals (default 2000; 0: none)", 2000, metavar="R")
     resample: str = option(
         "what is resampled: frame (default), folder, or a regular expression; frames with one match stay together. REGEX@N: "
         "blocks of N of the number that its last group finds, e.g. '^(Seq05VD)_f(\\d+)@300'; 10s: blocks of 10 s of a video",
@@ -550,13 +579,15 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
         "carry the maps whole, with the exact value of each pixel (default: at most 960 pixels wide, in 255 steps)",
         False,
     )
-    apart: float = option(
+    apart: NonNegativeFloat = option(
         "between two moments, of which the gallery shows one each (default 5)", 5.0, metavar="SECONDS"
     )
-    fps: float | None = option(
+    fps: PositiveFloat | None = option(
         "frames a second of images that are a video, in their order; else pictures that look alike are one moment", None
     )
-    limit: int | None = option("carry only the N frames of the highest mean anomaly, else entropy", None, metavar="N")
+    limit: PositiveInt | None = option(
+        "carry only the N frames of the highest mean anomaly, else entropy", None, metavar="N"
+    )
     verdicts: Sequence[PathLike] | None = option(
         "check, merge and count verdicts that pages exported (.json or .csv), with the agreement of the reviewers; with "
         "--out the page shows them",
@@ -580,9 +611,9 @@ class SummaryOptions(DeviceOptions):
     label_score: str | None = option(
         "score whose mean ranks frames (default epistemic if there, else that of the worst moments)", None
     )
-    top: int = option("moments and frames to list (default 10)", 10, metavar="N")
-    apart: float = option("between two moments of a video (default 5)", 5.0, metavar="SECONDS")
-    fps: float | None = option(
+    top: PositiveInt = option("moments and frames to list (default 10)", 10, metavar="N")
+    apart: NonNegativeFloat = option("between two moments of a video (default 5)", 5.0, metavar="SECONDS")
+    fps: PositiveFloat | None = option(
         "frames a second of images that are a video, in their order; else pictures that look alike are one moment", None
     )
     out: PathLike | None = option("also write both lists as a table", None, metavar="CSV")
@@ -627,7 +658,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     video: bool = option(
         "also a video of the pictures: MP4 (H.264) where PyAV is installed (extra 'video'), else WebM (VP8)", False
     )
-    fps: float | None = option("frames a second of the video (default: as recorded)", None, metavar="N")
+    fps: PositiveFloat | None = option("frames a second of the video (default: as recorded)", None, metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -699,4 +730,4 @@ class DoctorOptions(SamplingOptions, MappedLabelOptions):
     dataset: str | None = option("data set for the calibration check", None, metavar="NAME")
     root: PathLike | None = option("where it lies", None, metavar="DIR")
     split: str = option("of the data set (default val)", "val")
-    frames: int = option("labelled frames of the calibration check (default 8)", 8, metavar="N")
+    frames: PositiveInt = option("labelled frames of the calibration check (default 8)", 8, metavar="N")

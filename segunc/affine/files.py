@@ -11,11 +11,10 @@ from torch import Tensor
 
 from segunc.affine.convert import ConversionReport
 from segunc.affine.draws import AffineLayout
-from segunc.core.files import link_or_copy, read_json, write_atomically, write_json
+from segunc.core.files import link_or_copy, read_json, write_atomically, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
 from segunc.networks.weights import check_finite
 
-FORMAT = 1
 TENSORS = "posterior.safetensors"
 
 
@@ -56,7 +55,7 @@ def save_posterior(
     check_finite(tensors, "the posterior to save")
     write_atomically(folder / TENSORS, save(tensors))
     record = {
-        **{"format": FORMAT, "method": posterior.method, "members": posterior.members, **posterior.settings()},
+        **{"method": posterior.method, "members": posterior.members, **posterior.settings()},
         "seed": seed,
         "base_sha256": read_json(folder / DESCRIPTION, "the description of a network")["sha256"],
         "tensors_sha256": file_sha256(folder / TENSORS),
@@ -64,7 +63,7 @@ def save_posterior(
         "conversion": None if report is None else report.to_json(),
         "provenance": provenance,
     }
-    write_json(folder / POSTERIOR, record)
+    write_record(folder / POSTERIOR, record)
 
 
 def file_sha256(path: Path) -> str:

@@ -89,6 +89,7 @@ FUNCTIONS = {"import": "import_network"}  # verb -> its function, where Python's
 TRAINING = ("train", "finetune")  # verbs with a configuration
 RESUMED = ("demo", *TRAINING, "predict")
 INTERRUPTED = 128 + 2  # as shells say it of a command that SIGINT ended
+PIPE_CLOSED = 128 + 13  # likewise SIGPIPE: whoever reads what is printed has stopped
 LONGEST_MESSAGE = 600  # characters of an unexpected error that still make one readable line; --debug shows all of it
 
 
@@ -135,7 +136,8 @@ def build_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept), 2 (bad input) or 130 (Ctrl-C)."""
+    """Run one verb and return the exit code: 0, 1 (failed in the middle, what was finished is kept), 2 (bad input), 130 (Ctrl-C) or 141
+    (nobody reads what is printed any more)."""
     parser = build_parser()
     arguments, rest = parser.parse_known_args(argv)
     if arguments.version:
@@ -149,7 +151,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     training = arguments.verb in TRAINING
     if rest and not training:
         parser.error(f"unrecognised arguments: {' '.join(rest)}")
-    asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     try:
@@ -165,7 +166,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             warnings.showwarning = show
             warnings.simplefilter("default", FormerNameWarning)
+            asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
             getattr(run, FUNCTIONS.get(arguments.verb, arguments.verb))(asked)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
     except InputError as error:
         return _fail(arguments, error, 2)
     except PartialFailure as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -75,8 +74,6 @@ def _argument(field: dataclasses.Field[Any], kind: Any) -> tuple[tuple[str, ...]
     """Names and settings of an option for argparse's ``add_argument``."""
     flags, settings, default = _flags(field), dict(field.metadata), _default(field)
     settings.pop("flags", None)
-    if _is_path(kind):
-        settings.setdefault("type", _path)
     if get_origin(kind) in (Union, UnionType):  # of `X | None` the X
         kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
@@ -90,16 +87,3 @@ def _argument(field: dataclasses.Field[Any], kind: Any) -> tuple[tuple[str, ...]
         return flags, settings
     own = {"required": True} if default is dataclasses.MISSING else {"default": default}
     return flags, {**settings, "dest": field.name, **({"action": "store_true"} if kind is bool else own)}
-
-
-def _is_path(kind: Any) -> bool:
-    return kind is Path or any(map(_is_path, get_args(kind)))
-
-
-def _path(text: str) -> str:
-    """A path that records can hold; the empty one would be the current folder, which nobody has named."""
-    if not text:
-        raise argparse.ArgumentTypeError("an empty path; expected a name, '.' is the current folder")
-    if text != text.encode("utf-8", "replace").decode():
-        raise argparse.ArgumentTypeError(f"the path {text!a} is not UTF-8; rename it")
-    return text

@@ -1,8 +1,11 @@
-"""Settings whose numbers have bounds: dataclasses that check themselves, in Python and from a configuration file alike."""
+"""Numbers and their bounds: dataclasses that check themselves, in Python, on the command line and from a configuration file alike."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,8 +25,8 @@ class Bound:
         return low and (self.most is None or value <= self.most)
 
     def __str__(self) -> str:
-        low = f"of at least {self.least:g}" if self.above is None else f"above {self.above:g}"
-        return f"a number {low}" + ("" if self.most is None else f" and at most {self.most:g}")
+        low = f"of at least {self.least:.10g}" if self.above is None else f"above {self.above:g}"
+        return f"a number {low}" + ("" if self.most is None else f" and at most {self.most:.10g}")
 
 
 PositiveInt = Annotated[int, Bound(above=0)]
@@ -31,6 +34,15 @@ NonNegativeInt = Annotated[int, Bound(least=0)]
 PositiveFloat = Annotated[float, Bound(above=0)]
 NonNegativeFloat = Annotated[float, Bound(least=0)]
 UnitInterval = Annotated[float, Bound(least=0, most=1)]
+Count = Annotated[int, Bound(least=1, most=4096)]
+"""Of draws, frames in a batch or processes. A Latin hypercube of so many draws takes a gigabyte for 30,000 channels."""
+Threads = Annotated[int, Bound(least=1, most=1024)]
+"""OpenMP ends the process where it cannot start as many as it is told."""
+Seed = Annotated[int, Bound(least=0, most=2**32 - 1)]
+LARGEST_SIDE = 16_384
+Side = Annotated[int, Bound(least=32, most=LARGEST_SIDE)]
+"""Of a frame that a network sees, in pixels: 32 is the stride of the deepest feature map of the usual encoders, a smaller input leaves it
+nothing."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +55,35 @@ class Settings:
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self), include_extras=True)
         for field in fields(self):
-            _check(field.name, getattr(self, field.name), hints[field.name])
+            check_value(field.name, getattr(self, field.name), hints[field.name])
 
 
-def _check(name: str, value: Any, hint: Any) -> None:
+def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the configuration") -> None:
+    """Raise InputError where a value, or one inside it, is out of the range of its type, or no value of a Literal; and, whatever its type
+    is, where it is NaN or infinite, or a text that holds a null character, which no name of a file can,
+    or other bytes than UTF-8, which no record can."""
     origin, inner = get_origin(hint), get_args(hint)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{name} {value}", "a finite number", remedy)
+    if isinstance(value, str) and ("\0" in value or value != value.encode(errors="replace").decode()):
+        raise InputError(f"{name} {ascii(value)[:80]}", "a text without null characters, in UTF-8", remedy)
     if origin in (Union, UnionType) and value is not None:
         for each in inner:
-            _check(name, value, each)
-    elif origin is list:
-        for item in value:
-            _check(name, item, inner[0])
+            check_value(name, value, each, remedy)
     elif origin is Literal and value not in inner:
         raise InputError(f"{name} {value}", f"one of {', '.join(map(str, inner))}")
     elif origin is Annotated:
+        right = isinstance(value, Integral if inner[0] is int else Real) and not isinstance(value, bool)
         for bound in inner[1:]:
-            if isinstance(bound, Bound) and not bound.holds(value):
-                raise InputError(f"{name} {value}", str(bound), "repair the configuration")
+            if isinstance(bound, Bound) and not (right and bound.holds(value)):
+                raise InputError(f"{name} {ascii(value)[:80]}", str(bound), remedy)
+    elif isinstance(value, Mapping | list | tuple):
+        # Of a list or a mapping all are of one type; of a tuple each may have its own.
+        items = (
+            {f"{name}.{k}".lstrip("."): v for k, v in value.items()}.items()
+            if isinstance(value, Mapping)
+            else [(name, v) for v in value]
+        )
+        kinds = inner if origin is tuple and len(inner) == len(items) else [inner[-1] if inner else Any] * len(items)
+        for (place, item), kind in zip(items, kinds, strict=True):
+            check_value(place, item, kind, remedy)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from segunc.core.bounds import Threads, check_value
 from segunc.core.errors import InputError
 
 Precision = Literal["float32", "bfloat16"]
@@ -95,9 +96,9 @@ def flushed_denormals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Compute on so many CPU threads meanwhile; None changes nothing, fewer than one is an InputError."""
-    if count is not None and count < 1:
-        raise InputError(f"--threads {count}", "at least 1", "leave it out for all cores")
+    """Compute on so many CPU threads meanwhile; None changes nothing, a number that is none of threads is an InputError."""
+    if count is not None:
+        check_value("--threads", count, Threads, "leave it out for all cores")
     before = torch.get_num_threads()
     if count is not None:
         torch.set_num_threads(count)

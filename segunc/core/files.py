@@ -1,28 +1,33 @@
-"""Files that appear whole or not at all, JSON objects from disk, and the names that files may give to other files."""
+"""Files that appear whole or not at all, JSON and CSV, and the names that files may give to other files."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import hashlib
+import io
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import stat
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; whoever finds one may remove it while no run is under way."""
 LONGEST_PART = 255
 """Bytes of one part of a name, as file systems allow them."""
+RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
 """What is no part of a name: control characters, the separator and the drive letters of another system."""
-_OF_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ, errno.ELOOP)
-"""Errors of a file system that another name would not have."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def safe_name(name: Any, what: str, *, single: bool = False) -> str:
@@ -74,9 +79,45 @@ def partial_of(path: Path) -> Path:
     return path.with_name(name)
 
 
+def check_place(path: Path, *, folder: bool = False) -> None:
+    """Raise InputError where a path is taken by anything but a plain file, or a folder (a device, whose node a result would replace), or
+    lies below a file."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror})", "a place for it", "give another path"
+        ) from error
+    if not (stat.S_ISDIR if folder else stat.S_ISREG)(mode):
+        what = "a file" if stat.S_ISREG(mode) else "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
+        raise InputError(f"{path} is {what}", f"the path of a {'folder' if folder else 'file'}", "give another path")
+
+
+def own_folder(path: Path) -> bool:
+    """Make a folder that others cannot enter where there is none; whether nobody but this user (and root) can have put anything there: it
+    is the user's own and no link, and neither it nor, but for sticky ones as /tmp, any above it can be written by others."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+        above = [folder.stat() for folder in path.resolve().parents]
+    except OSError:
+        return False
+    mine, safe = (os.getuid(), 0), stat.S_IWGRP | stat.S_IWOTH
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == mine[0]
+        and not found.st_mode & safe
+        and all(one.st_uid in mine and (not one.st_mode & safe or one.st_mode & stat.S_ISVTX) for one in above)
+    )
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes a path's place when it is whole; after an error everything is as before."""
+    """A file to write that takes a path's place when it is whole; after an error everything is as before. InputError where anything but a
+    file is there."""
+    check_place(path)
     partial = partial_of(path)
     try:
         with open_new(partial) as file:
@@ -94,23 +135,37 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """:func:`write_atomically` into a folder that is made where it is missing; InputError where the fault is the name's alone, which is
-    too long, or below a file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
-    except OSError as error:
-        if error.errno not in _OF_NAMES:
-            raise
-        given = f"{path} cannot be written ({error.strerror})"
-        raise InputError(
-            given, "a name that the file system takes, and no file above it", "rename the frame"
-        ) from error
+    """:func:`write_atomically` into a folder that is made where it is missing."""
+    check_place(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, data)
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write readable JSON atomically; NaN is refused."""
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def write_rows(file: io.TextIOBase, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows as CSV, None as an empty cell. A text that a spreadsheet would take for a formula gets an apostrophe before it (OWASP,
+    "CSV Injection"); numbers stay, also where they are texts."""
+    csv.writer(file, lineterminator="\n").writerows(map(_harmless, row) for row in rows)
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """:func:`write_rows` as a text."""
+    buffer = io.StringIO()
+    write_rows(buffer, rows)
+    return buffer.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    if isinstance(cell, str) and cell.startswith(_FORMULA):
+        try:
+            float(cell)
+        except ValueError:
+            return f"'{cell}"
+    return cell
 
 
 def expected_space(out: Path, what: str, each: int, frames: int | None, coming: int | None, remedy: str) -> str:
@@ -131,10 +186,22 @@ def _bytes(count: int) -> str:
     return f"{count / 1000**step:.3g} {units[step]}"
 
 
+def parse_json(text: str | bytes) -> Any:
+    """What JSON in UTF-8 says; ValueError for anything else: also for NaN, which JSON does not know, and where it is nested too deeply."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"it holds {constant}")
+
+    try:
+        return json.loads(text if isinstance(text, str) else text.decode(), parse_constant=refuse)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def read_json(path: Path, what: str) -> dict[str, Any]:
     """A JSON object from a file; InputError, which says ``what`` it should hold, where it is missing or no such object."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror})", what, "check the path") from error
     except ValueError as error:
@@ -142,6 +209,64 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}", what, "write it again")
     return content
+
+
+def write_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Write what a model folder says of a fit, with its format and the hash that binds all of it."""
+    plain = {"format": RECORD_FORMAT, **json.loads(json.dumps(content, allow_nan=False))}
+    write_json(path, {**plain, _SEAL: json_sha256(plain)})
+
+
+def read_record(path: Path, what: str) -> dict[str, Any]:
+    """What :func:`write_record` wrote, with its format; InputError where anything in it has changed since. Records of format 1, of earlier
+    versions, have no hash, and are taken as they are."""
+    content = read_json(path, what)
+    version, bound = content.get("format"), content.pop(_SEAL, None)
+    if version not in (1, RECORD_FORMAT):
+        raise InputError(f"{path} is not of format {RECORD_FORMAT}", "a file that this version wrote", "make it again")
+    if (version != 1 or bound is not None) and bound != json_sha256(content):
+        raise InputError(
+            f"{path} has changed since it was written", f"{what} as it was", "restore it, or make it again"
+        )
+    return content
+
+
+def json_sha256(content: Any) -> str:
+    """SHA-256 over what JSON says, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_array(data: bytes) -> Any:
+    """The array of an ``.npy`` file; ValueError for anything else, for objects, and where the header claims more than the bytes hold:
+    numpy would first make room for it."""
+    import numpy as np
+
+    stream = io.BytesIO(data)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    try:
+        shape, _, kind = readers[np.lib.format.read_magic(stream)](stream)
+        if min(shape, default=0) < 0 or math.prod(shape) * max(kind.itemsize, 1) > len(data):
+            raise ValueError(f"it claims the shape {shape} in {len(data)} bytes")
+        stream.seek(0)
+        return np.load(stream, allow_pickle=False)
+    except Exception as error:  # the header is Python, and what its damage raises has no common type
+        raise ValueError(f"no array of numbers ({one_line(error)})") from error
+
+
+def read_arrays(data: bytes, most: int) -> dict[str, Any]:
+    """The arrays of an ``.npz`` file, of at most so many bytes together; ValueError for anything else."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            if (size := sum(member.file_size for member in members)) > most:
+                raise ValueError(f"it unpacks to {_bytes(size)}, and no more than {_bytes(most)} are read")
+            if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+                raise ValueError("it is compressed in another way than numpy compresses")
+            return {member.filename.removesuffix(".npy"): read_array(archive.read(member)) for member in members}
+    except ValueError:
+        raise
+    except Exception as error:  # what a damaged archive raises has no common type
+        raise ValueError(f"no archive of arrays ({one_line(error)})") from error
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -15,7 +15,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -111,7 +111,7 @@ def find_damage(data: bytes) -> str | None:
 def _size_damage(data: bytes) -> str | None:
     try:
         width, height = _declared_size(data)
-    except (struct.error, LookupError, ValueError):
+    except (struct.error, LookupError, OverflowError):
         return "the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)"
     if not 0 < width * height <= MOST_PIXELS:
         return f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read"
@@ -140,15 +140,22 @@ def _declared_size(data: bytes) -> tuple[int, int]:
     if data[8:16] == b"WEBPVP8 ":
         width, height = struct.unpack_from("<HH", data, 26)
         return width & 0x3FFF, height & 0x3FFF
-    order = {b"II": "<", b"MM": ">"}[data[:2]]
-    (first,) = struct.unpack_from(f"{order}I", data, 4)
-    (count,) = struct.unpack_from(f"{order}H", data, first)
-    sides = {}
-    for place in range(first + 2, first + 2 + 12 * count, 12):
-        tag, kind = struct.unpack_from(f"{order}HH", data, place)
-        if tag in (256, 257):
-            (sides[tag],) = struct.unpack_from(f"{order}{'H' if kind == 3 else 'I'}", data, place + 8)
-    return sides[256], sides[257]
+    return _tiff_size(data)
+
+
+def _tiff_size(data: bytes) -> tuple[int, int]:
+    """Of the first directory of a TIFF or BigTIFF (TIFF 6.0, section 2)."""
+    order: Literal["little", "big"] = {b"II": "little", b"MM": "big"}[data[:2]]
+    sign, big = "<" if order == "little" else ">", data[2:4].strip(b"\0") == b"+"
+    place, count, entry = ("Q", "Q", "HHQ8s") if big else ("I", "H", "HHI4s")
+    (start,) = struct.unpack_from(sign + place, data, 8 if big else 4)
+    (number,) = struct.unpack_from(sign + count, data, start)
+    first, step, found = start + struct.calcsize(sign + count), struct.calcsize(sign + entry), dict[int, int]()
+    for index in range(number):
+        tag, kind, _, value = struct.unpack_from(sign + entry, data, first + index * step)
+        if tag in (256, 257):  # ImageWidth and ImageLength, of 2, 4 or 8 bytes
+            found[tag] = int.from_bytes(value[: {3: 2, 4: 4, 16: 8}[kind]], order)
+    return found[256], found[257]
 
 
 def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json
+from segunc.core.files import csv_text, read_json
 from segunc.evaluation.resampling import (
     Chance,
     NumberPath,
@@ -156,6 +154,8 @@ def _load(path: Path, name: str) -> EvaluationResult:
     content = read_json(path, "a result of segunc evaluate")
     if not all(isinstance(content.get(key), dict) for key in ("scores", "counts")):
         raise InputError(f"{path} holds no scores and counts", "a result of segunc evaluate", "give another file")
+    if damaged := _damaged(content):
+        raise InputError(f"{path}: {damaged} is damaged", "a result of segunc evaluate", "evaluate again")
     for key in (*BY_SCORE, *BY_PATH):
         if isinstance(content.get(key), dict):
             present = present_name if key in BY_SCORE else present_number
@@ -167,6 +167,24 @@ def _load(path: Path, name: str) -> EvaluationResult:
     sections = [section for section in content if section not in ABOUT]
     numbers = {where: value for section in sections for where, value in _numbers(content[section], (section,))}
     return EvaluationResult(name, path, content, numbers, replicates)
+
+
+def _damaged(content: Mapping[str, Any]) -> str:
+    """Which part of what a result says of its numbers is not of its form, or an empty string; every other one is looked at as numbers."""
+
+    def is_interval(value: Any) -> bool:
+        kinds = int | float | None
+        return value is None or (
+            isinstance(value, list) and len(value) == 2 and all(isinstance(v, kinds) for v in value)
+        )
+
+    objects = ("intervals", "reasons", "counts", "forms", "run", "bootstrap")
+    found = {key: isinstance(content.get(key, {}), dict) for key in objects}
+    left_out = content.get("left_out", [])
+    found["left_out"] = isinstance(left_out, list) and all(isinstance(one, dict) for one in left_out)
+    found["intervals"] = found["intervals"] and all(map(is_interval, content.get("intervals", {}).values()))
+    found["bootstrap"] = found["bootstrap"] and isinstance(content.get("bootstrap", {}).get("no_interval", {}), dict)
+    return next((key for key, right in found.items() if not right), "")
 
 
 def present_number(where: str) -> str:
@@ -440,13 +458,6 @@ def _below(comparison: Comparison) -> Iterable[str]:
 def first_of(names: Sequence[str]) -> str:
     """The first three, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Rows as the text of a CSV file; None is empty."""
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
-    return buffer.getvalue()
 
 
 def csv_table(comparison: Comparison) -> str:

@@ -87,7 +87,12 @@ def write_review(
         if model is not None and labels is not None and label_map is not None:
             check_classes(model, label_map)
     notices = list(_notices(reader, other, found, names))
-    tables = metrics_tables(read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None)
+    try:
+        tables = metrics_tables(
+            read_json(metrics, "a metrics.json of `segunc evaluate`") if metrics is not None else None
+        )
+    except (AttributeError, TypeError) as wrong:
+        raise InputError(f"{metrics} holds no numbers of scores ({wrong})", "a result of segunc evaluate") from wrong
     source, missing = inputs.open_images(reader, images, names)
     commit = tool_commit()
     run, tool = run_id(reader), f"segunc {tool_version()}" + (f" {commit[:12]}" if commit else "")

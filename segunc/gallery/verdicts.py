@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json, write_json
+from segunc.core.files import parse_json, read_json, write_json
 from segunc.gallery.frame_files import write_data
 
 # As they stand in files -> in words.
@@ -31,6 +31,7 @@ FORMAT_VERSION = 2  # version 1 had neither reviewers nor regions
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
 VERDICTS_NAME = "verdicts.json"
+_QUOTED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")
 _TEXTS = ("frame", "verdict", "note", "time", "reviewer")
 _LISTS, _NUMBERS = ("box", "size", "mask"), ("threshold", "value", "area")
 
@@ -110,7 +111,11 @@ def _entries(path: Path, run: str) -> list[Any]:
         try:
             # Notes may hold line breaks, which are theirs; a mask may be longer than a field usually is.
             csv.field_size_limit(2**24)
-            entries = list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True))
+            read = csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
+            # Before what would be a formula the page writes an apostrophe.
+            entries = [
+                {k: v[1:] if isinstance(v, str) and _QUOTED.match(v) else v for k, v in row.items()} for row in read
+            ]
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror})", "a CSV file", "check the path") from error
         except (UnicodeDecodeError, csv.Error) as error:
@@ -202,7 +207,7 @@ def page_of(out: Path) -> dict[str, Any] | None:
 def _object(path: Path) -> dict[str, Any]:
     """The JSON object of a file; empty where there is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

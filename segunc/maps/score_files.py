@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
+from segunc.core.files import read_array
 from segunc.core.progress import quiet_opencv
-from segunc.data.images import find_damage
+from segunc.data.images import MOST_PIXELS, decode
 from segunc.maps.encoding import Array, decode_unit
 
 _FILTERS = {1, 2, 3}
@@ -45,8 +47,8 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes)
         stored = decode(read(path))
     except InputError as error:
         raise InputError(f"map {path} {error.given}", error.expected, error.remedy or "convert the map") from error
-    except (OSError, ValueError, EOFError, RuntimeError, cv2.error) as error:
-        reason = getattr(error, "strerror", None) or error
+    except Exception as error:  # what the decoders raise for damaged files has no common type
+        reason = getattr(error, "strerror", None) or (error if isinstance(error, ValueError) else one_line(error))
         raise InputError(f"map {path} cannot be read ({reason})", kind, "write the map again") from error
     if stored.ndim == 3 and 1 in (stored.shape[0], stored.shape[2]):
         stored = stored.squeeze(0 if stored.shape[0] == 1 else 2)
@@ -86,21 +88,14 @@ def is_colour_picture(path: Path) -> bool:
 
 
 def _read_image(data: bytes) -> Array:
-    damage = find_damage(data)
-    if damage:
-        raise ValueError(damage)
     with quiet_opencv():  # the TIFF decoder complains
-        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    if decoded is None:
-        raise ValueError("no image that can be decoded")
-    return np.asarray(decoded)
+        return decode(data, cv2.IMREAD_UNCHANGED)
 
 
 def _read_npy(data: bytes) -> Array:
-    loaded = np.load(io.BytesIO(data), allow_pickle=False)
-    if not isinstance(loaded, np.ndarray):
+    if zipfile.is_zipfile(io.BytesIO(data)):
         raise InputError("is an archive of arrays", "one .npy array")
-    return loaded
+    return np.asarray(read_array(data))
 
 
 def _read_hdf5(data: bytes) -> Array:
@@ -129,6 +124,8 @@ def _check_dataset(dataset: Any, length: int) -> None:
         raise InputError(f"is of type {dataset.dtype}", "floats or whole numbers")
     if dataset.size is None or dataset.size * dataset.dtype.itemsize > _MOST_DEFLATION * length:
         raise InputError(f"claims the shape {dataset.shape} in {length} bytes", "a file that can hold its map")
+    if dataset.size > MOST_PIXELS:
+        raise InputError(f"claims the shape {dataset.shape}", f"at most {MOST_PIXELS:,} pixels")
 
 
 IMAGE_SUFFIXES = (".png", ".tif", ".tiff")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import heapq
 import io
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, replacing, write_atomically
+from segunc.core.files import csv_text, inside, replacing, write_atomically, write_rows
 from segunc.data.images import read_image
 from segunc.maps.encoding import CODE_MAX, Array, decode_unit, keys_to_half, score_keys
 from segunc.maps.manifest import Manifest, is_ours, read_manifest
@@ -144,11 +143,10 @@ def write_frame_table(folder: Path, manifest: Manifest, scores: Sequence[str]) -
     empty."""
     columns = [(score, statistic) for score in scores for statistic in STATISTICS]
     with replacing(folder / TABLE_NAME) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["name", "index", "time", "height", "width", *(".".join(column) for column in columns)])
+        write_rows(text, [["name", "index", "time", "height", "width", *(".".join(column) for column in columns)]])
         for record in iterate_records(folder, all_shards(manifest)):
             numbers = [record.get(statistic, {}).get(score) for score, statistic in columns]
-            rows.writerow([record["name"], record.get("index"), record.get("time"), *record["size"], *numbers])
+            write_rows(text, [[record["name"], record.get("index"), record.get("time"), *record["size"], *numbers]])
 
 
 @dataclass(frozen=True)
@@ -240,13 +238,11 @@ def separated_peaks(values: Sequence[float], near: Callable[[int, int], bool], c
 
 def write_moments(path: Path, lists: dict[str, tuple[str, list[Moment]]]) -> None:
     """Write lists of moments as CSV: name of a list -> the statistic (``SCORE.STATISTIC``) and its moments in order."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["list", "rank", "maps", "frame", "time", "statistic", "value"])
+    rows: list[list[object]] = [["list", "rank", "maps", "frame", "time", "statistic", "value"]]
     for name, (statistic, moments) in lists.items():
-        for rank, m in enumerate(moments, start=1):
-            rows.writerow([name, rank, m.folder.as_posix(), m.name, m.time, statistic, m.value])
-    write_atomically(path, text.getvalue().encode())
+        ranked = enumerate(moments, start=1)
+        rows += [[name, rank, m.folder.as_posix(), m.name, m.time, statistic, m.value] for rank, m in ranked]
+    write_atomically(path, csv_text(rows).encode())
 
 
 def _worst_of_folder(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from segunc.core.bounds import LARGEST_SIDE
 from segunc.core.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
+"""Since which the hash in ``network.json`` is of the weights and of what is described; in format 1, which is still read, of the weights
+alone: nothing tells whether somebody changed such a description."""
 SMP = "smp"
 """The kind of network that :mod:`segmentation_models_pytorch` builds."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -49,14 +53,19 @@ class NetworkDescription:
             raise InputError(
                 f"a palette of {len(self.palette)} colours", f"one for each of {len(self.classes)} classes", ""
             )
-        if len(self.mean) != 3 or len(self.std) != 3 or not all(s > 0 for s in self.std):
+        finite = all(map(math.isfinite, (*self.mean, *self.std)))
+        if len(self.mean) != 3 or len(self.std) != 3 or not finite or not all(s > 0 for s in self.std):
             raise InputError(
                 f"input mean {self.mean} and std {self.std}",
-                "three numbers each, those of std positive",
+                "three finite numbers each, those of std positive",
                 "repair the input normalisation",
             )
-        if self.inference_size is not None and min(self.inference_size) < 1:
-            raise InputError(f"inference size {self.inference_size}", "a positive (height, width)", "repair it")
+        if (
+            self.inference_size is not None
+            and not 1 <= min(self.inference_size) <= max(self.inference_size) <= LARGEST_SIDE
+        ):
+            expected = f"a (height, width) of 1 to {LARGEST_SIDE}"
+            raise InputError(f"inference size {self.inference_size}", expected, "repair it")
 
     @property
     def num_classes(self) -> int:
@@ -76,7 +85,7 @@ class NetworkDescription:
             InputError: another format version, an unknown or a missing key.
         """
         content = dict(content)
-        if content.pop("format", None) != FORMAT:
+        if content.pop("format", None) not in (1, FORMAT):
             raise InputError(
                 f"{source} is not of format {FORMAT}", "a network.json that this version wrote", "save it again"
             )
@@ -88,6 +97,9 @@ class NetworkDescription:
                 "the keys of NetworkDescription",
             )
         try:
+            for key in ("architecture", "encoder", "kind"):
+                if not isinstance(content.get(key, ""), str):
+                    raise TypeError(f"{key}: {content[key]!r}")
             content["classes"] = tuple(str(name) for name in _sequence(content["classes"]))
             content["palette"] = tuple((int(r), int(g), int(b)) for r, g, b in content.get("palette", ()))
             if content.get("inference_size") is not None:
@@ -98,7 +110,7 @@ class NetworkDescription:
                     content[key] = tuple(float(v) for v in content[key])
             for key in ("options", "provenance"):
                 content[key] = dict(content.get(key, {}))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"{source} has a value of the wrong type ({error})", "the values that segunc wrote", "save it again"
             ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from safetensors.torch import save
 from torch import nn
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json, write_atomically, write_json
+from segunc.core.files import json_sha256, read_json, write_atomically, write_json
 from segunc.networks.build import build_network
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork
@@ -29,8 +30,15 @@ def state_sha256(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def network_sha256(network: SegmentationNetwork) -> str:
+    """SHA-256 over a network's state and all that decides what it says of a frame: the description but for its provenance."""
+    plain = json.loads(json.dumps(network.description.to_json()))
+    described = NetworkDescription.from_json(plain, "the network").to_json()  # as it comes back from a file
+    return json_sha256([state_sha256(network.body), {**described, "format": 0, "provenance": {}}])
+
+
 def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
-    """Write ``network.safetensors`` and ``network.json``; returns the SHA-256 of the state.
+    """Write ``network.safetensors`` and ``network.json``; returns :func:`network_sha256`.
 
     Raises:
         InputError: a weight is NaN or infinite.
@@ -41,7 +49,7 @@ def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
     check_finite(state, "the network to save")
     # Tied weights are stored once per name: safetensors refuses tensors that share memory.
     write_atomically(folder / WEIGHTS, save({k: v.clone() for k, v in state.items()}))
-    digest = state_sha256(network.body)
+    digest = network_sha256(network)
     write_json(folder / DESCRIPTION, {**network.description.to_json(), "sha256": digest})
     return digest
 
@@ -54,8 +62,9 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
         ignore_posterior: load the base network of a Bayesian model as a deterministic one.
 
     Raises:
-        InputError: a missing or damaged file, weights of another architecture, NaN weights, or a Bayesian model
-            (``posterior.json`` beside it) without ``ignore_posterior``.
+        InputError: a missing or damaged file, weights of another architecture, NaN weights, weights or a description that were changed
+            (in a folder of format 1, from an earlier version, the weights), or a Bayesian model (``posterior.json`` beside it) without
+            ``ignore_posterior``.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -67,15 +76,15 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
             f"{folder} holds a Bayesian model", "a deterministic network", "load it with segunc.load_model"
         )
     content = read_json(folder / DESCRIPTION, "the description of a network")
-    recorded = content.pop("sha256", None)
+    recorded, version = content.pop("sha256", None), content.get("format")
     description = NetworkDescription.from_json(content, str(folder / DESCRIPTION))
     network = build_network(description)
     load_state(network.body, read_state(folder / WEIGHTS), str(folder / WEIGHTS))
-    actual = state_sha256(network.body)
-    if recorded != actual:
+    network.sha256 = state_sha256(network.body) if version == 1 else network_sha256(network)
+    if recorded != network.sha256:
         raise InputError(
-            f"{folder / WEIGHTS} has the hash {actual[:12]}, {DESCRIPTION} records {str(recorded)[:12]}",
-            "weights that belong to their description",
+            f"the network in {folder} has the hash {network.sha256[:12]}, {DESCRIPTION} records {str(recorded)[:12]}",
+            "weights and a description that belong together",
             "save the network again, or restore the file",
         )
     return network.eval()

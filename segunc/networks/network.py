@@ -30,6 +30,7 @@ class SegmentationNetwork(nn.Module):
         self.body = body
         self.description = description
         self.stride = stride
+        self.sha256 = ""  # by which others are bound to it; of a network that was loaded
         # Not persistent: the description is their one home.
         self.register_buffer("mean", torch.tensor(description.mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(description.std).view(1, -1, 1, 1), persistent=False)

@@ -18,6 +18,8 @@ from segunc.networks.weights import read_state
 
 RESERVED = ("encoder_name", "encoder_weights", "classes", "in_channels", "aux_params")
 """Arguments of an architecture that the description itself decides."""
+_ELSEWHERE = ("pretrained", "checkpoint", "cache")
+"""Beginnings of arguments of timm that say where weights are read from."""
 
 
 def architectures() -> dict[str, type]:
@@ -43,11 +45,9 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
             "the name of an architecture, which opens no connection",
             "name it alone",
         )
-    reserved = set(RESERVED) & set(description.options)
+    reserved = {name for name in description.options if name in RESERVED or name.startswith(_ELSEWHERE)}
     if reserved:
-        raise InputError(
-            f"network options {sorted(reserved)}", "options other than these, which the description sets", "remove them"
-        )
+        raise InputError(f"network options {sorted(reserved)}", "options of the architecture alone", "remove them")
     architecture = by_lower[description.architecture.lower()]
     # smp hands unknown arguments on to its encoder, and all encoders but those of timm ignore them.
     named = [name for name in inspect.signature(architecture).parameters if name not in (*RESERVED, "kwargs")]

@@ -166,14 +166,19 @@ def _offline(config: Any) -> Any:
     """The configuration without what makes a constructor open a connection or run code that is not transformers' own.
 
     Raises:
-        InputError: a backbone that is named by its place on the hub.
+        InputError: a backbone that is named by its place on the hub, or by a name that transformers would look for there: whatever is
+            described by its name alone, and is no network of timm.
     """
+    if isinstance(config, list):
+        return [_offline(one) for one in config]
     if not isinstance(config, dict):
         return config
-    backbone = config.get("backbone")
-    if isinstance(backbone, str) and set(backbone) & set(":/"):
-        given = f"a network with the backbone '{backbone}'"
-        raise InputError(given, "the name of an architecture, which opens no connection", "name it alone")
+    described = config.get("backbone_config") is not None or config.get("model_type") == "timm_backbone"
+    for key in ("backbone", "architecture"):
+        name = config.get(key)
+        if isinstance(name, str) and (set(name) & set(":/") or (key == "backbone" and not described)):
+            given = f"a network with the {key} '{name}'"
+            raise InputError(given, "the description of a network, which opens no connection", "import it again")
     kept = {key: _offline(value) for key, value in config.items() if not str(key).endswith(FOREIGN)}
     return kept | {key: False for key in kept if key == "use_pretrained_backbone"}
 

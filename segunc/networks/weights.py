@@ -63,6 +63,14 @@ def read_state(path: Path) -> dict[str, Tensor]:
     return content
 
 
+def read_tensors(path: Path, what: str, remedy: str) -> dict[str, Tensor]:
+    """The tensors of a ``.safetensors`` file; InputError, which says ``what`` they are, where it is missing or damaged."""
+    try:
+        return load_file(path)
+    except Exception as error:  # an unknown type raises another error than a damaged header
+        raise InputError(f"{path} cannot be read ({one_line(error)})", what, remedy) from error
+
+
 def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str, fit: str = "") -> None:
     """Load a state dict whose names are the module's; every name and shape must match.
 

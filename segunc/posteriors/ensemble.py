@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import nn
 
 from segunc.affine.branches import Branch, Mixture
-from segunc.affine.files import FORMAT
 from segunc.affine.posterior import Posterior
 from segunc.core.errors import InputError
-from segunc.core.files import link_or_copy, write_json
+from segunc.core.files import link_or_copy, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR
 from segunc.posteriors.methods import Method
 from segunc.training.config import now
@@ -119,9 +118,9 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
             link_or_copy(path, out / place / path.relative_to(folder))
         hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
         parts.append({"folder": place, "method": model.posterior.method, **hashes})
-    record: dict[str, Any] = {"format": FORMAT, "method": Ensemble.method, "members": len(folders), "parts": parts}
+    record: dict[str, Any] = {"method": Ensemble.method, "members": len(folders), "parts": parts}
     provenance = {"date": now(), "bases": [folder.name for folder in folders]}
-    write_json(out / POSTERIOR, {**record, "base_sha256": models[0].sha256, "provenance": provenance})
+    write_record(out / POSTERIOR, {**record, "base_sha256": models[0].sha256, "provenance": provenance})
     say(f"wrote {out}: an ensemble of {', '.join(map(str, folders))}; base scores are those of the first")
 
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from segunc.affine.files import file_sha256
@@ -30,7 +29,7 @@ from segunc.data.corruptions import Corruption
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
 from segunc.networks.network import SegmentationNetwork
-from segunc.networks.weights import load_state
+from segunc.networks.weights import load_state, read_tensors
 from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
@@ -108,10 +107,7 @@ class StoredFeatures(NamedTuple):
         bank the features of ``frames`` alone (None: of all). InputError where the tensors are damaged or of another bank, or no
         feature is of these frames."""
         bank, path = self.bank, self.folder / TENSORS
-        try:
-            tensors = load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise InputError(f"{path} cannot be read ({error})", "the tensors of the bank", "fit it again") from error
+        tensors = read_tensors(path, "the tensors of the bank", "fit it again")
         if file_sha256(path) != bank.tensors_sha256:
             given = f"{path} has changed since {bank.file} was written"
             raise InputError(given, "both files of one fit", "fit it again")

@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from segunc.affine.branches import AnyPosterior, Branch, branches_of
 from segunc.affine.convert import ConversionReport, convert
 from segunc.affine.dropout_sites import convert_dropout
-from segunc.affine.files import FORMAT, TENSORS, file_sha256
+from segunc.affine.files import TENSORS, file_sha256
 from segunc.affine.posterior import Deterministic, Posterior
-from segunc.core.errors import InputError
-from segunc.core.files import inside, link_or_copy, read_json
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, state_sha256
+from segunc.core.errors import InputError, one_line
+from segunc.core.files import inside, link_or_copy, read_record
+from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network
 from segunc.networks.network import SegmentationNetwork
-from segunc.networks.weights import check_finite
+from segunc.networks.weights import check_finite, read_tensors
 from segunc.posteriors.anomaly import ScoreSum
 from segunc.posteriors.decoder_ensemble import DecoderEnsemble
 from segunc.posteriors.ensemble import Ensemble
@@ -47,7 +45,7 @@ class Model:
 
     network: SegmentationNetwork  # in eval mode; converted when its own posterior draws; member 0 of an ensemble
     posterior: AnyPosterior
-    sha256: str  # of the base network's weights
+    sha256: str  # of the base network: weights and description
     posterior_sha256: str | None  # of tensors, settings and members' networks; None for a deterministic network
     report: ConversionReport | None  # what the conversion did; None for a deterministic network
     record: dict[str, Any]  # the content of ``posterior.json``, empty for a deterministic network
@@ -155,21 +153,23 @@ def _load_posterior(folder: Path) -> Model:
             given = f"{folder} holds {TENSORS} without {POSTERIOR}"
             raise InputError(given, "both files of a Bayesian model", "restore the file")
         return _load_recorded(folder, None)
-    record = read_json(folder / POSTERIOR, "the description of a posterior")
-    if record.get("format") != FORMAT:
-        given = f"{folder / POSTERIOR} is not of format {FORMAT}"
-        raise InputError(given, "a posterior.json that this version wrote", "make it again")
+    record = read_record(folder / POSTERIOR, "the description of a posterior")
     try:
         return _load_recorded(folder, record)
+    except InputError:
+        raise
     except KeyError as error:
         raise InputError(f"{folder / POSTERIOR} lacks {error}", "the record of a posterior", "make it again") from error
+    except (TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        given = f"{folder / POSTERIOR} holds a value of the wrong type ({one_line(error)})"
+        raise InputError(given, "the record of a posterior", "make it again") from error
 
 
 def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
     """The model in a folder as a record describes it; None is the network itself."""
     if record is None:
         network = load_network(folder, ignore_posterior=True)
-        return Model(network, Deterministic(), state_sha256(network.body), None, None, {})
+        return Model(network, Deterministic(), network.sha256, None, None, {})
     if record.get("method") == Ensemble.method:
         return _load_ensemble(folder, record)
     if record.get("method") == DecoderEnsemble.method:
@@ -189,13 +189,9 @@ def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
 def _load_base(folder: Path, record: dict[str, Any]) -> tuple[SegmentationNetwork, str, dict[str, Tensor], str]:
     """The base network with its hash, and the tensors beside it with the hash of their file."""
     network = load_network(folder, ignore_posterior=True)
-    digest = state_sha256(network.body)
+    digest = network.sha256
     _check_base(folder, record, digest)
-    try:
-        tensors = load_file(folder / TENSORS)
-    except (OSError, SafetensorError) as error:
-        given = f"{folder / TENSORS} cannot be read ({error})"
-        raise InputError(given, "the tensors of the posterior", "restore the file") from error
+    tensors = read_tensors(folder / TENSORS, "the tensors of the posterior", "restore the file")
     actual = file_sha256(folder / TENSORS)
     if actual != record.get("tensors_sha256"):
         given = f"{folder / TENSORS} has changed since {POSTERIOR} was written"
@@ -258,6 +254,9 @@ def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], 
         raise InputError(f"{source}: {error.given}", error.expected, error.remedy) from error
     except KeyError as error:
         raise InputError(f"{source} lacks {error}", "the record of a posterior", "make it again") from error
+    except Exception as error:  # what methods raise for values of the wrong type or shape has no common type
+        given = f"{source} cannot be restored ({one_line(error)})"
+        raise InputError(given, "the record of a posterior", "make it again") from error
 
 
 def _check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
-from segunc.core.files import read_json, write_json
+from segunc.core.files import read_record, write_record
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
 from segunc.networks.network import inference_size
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from segunc.posteriors.files import Model
 
 Check = Callable[[Path, FinetuneConfig[Any], Path], None]
-FORMAT = 1
 BOUND_TO = {
     "base_sha256": "base network with the hash",
     "posterior_sha256": "posterior with the hash",
@@ -86,7 +85,7 @@ class Attachment:
 
     def write(self, folder: Path) -> None:
         """Into a model folder."""
-        write_json(folder / self.file, {"format": FORMAT, **asdict(self)})
+        write_record(folder / self.file, asdict(self))
 
     def attach(self, base: Path, config: FitConfig[Any], out: Path, method: str, say: Say) -> None:
         """Write the model that it was fitted on, its configuration and the record."""
@@ -116,9 +115,8 @@ class Attachment:
         path = folder / cls.file
         if not path.exists():
             return None
-        content = read_json(path, cls.what)
-        if content.pop("format", None) != FORMAT:
-            raise InputError(f"{path} is not of format {FORMAT}", "a file that this version wrote", "fit it again")
+        content = read_record(path, f"the {cls.what}")
+        del content["format"]
         if not cls.added.keys() & content:
             content |= cls.added
         if differing := {field.name for field in fields(cls)} ^ set(content):

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import nn
 
 from segunc.affine.branches import AnyPosterior, Branch, InputTransform, Mixture, branches_of, least_draws
-from segunc.affine.files import FORMAT
 from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
-from segunc.core.files import read_json, write_json
+from segunc.core.files import read_json, read_record, write_record
 from segunc.networks.files import POSTERIOR
 from segunc.posteriors.methods import Method
 from segunc.training.config import now
@@ -100,12 +99,12 @@ def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device
         (out / POSTERIOR).unlink()  # the same command once more
     copy_model(base, out, fitted=False)
     record = {
-        **{"format": FORMAT, "method": posterior.method, "members": posterior.members},
+        **{"method": posterior.method, "members": posterior.members},
         **{"scales": list(posterior.scales), "flip": posterior.flip, "base_sha256": model.sha256},
-        "inner": read_json(base / POSTERIOR, "the description of a posterior") if model.bayesian else None,
+        "inner": read_record(base / POSTERIOR, "the description of a posterior") if model.bayesian else None,
         "provenance": {"date": now(), "base": base.name},
     }
-    write_json(out / POSTERIOR, record)
+    write_record(out / POSTERIOR, record)
     scales = ", ".join(f"{scale:g}" for scale in config.settings.scales)
     say(f"wrote {out}: frames at scale {scales}{', each also mirrored' if posterior.flip else ''}")
 

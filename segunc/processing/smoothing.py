@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, write_file
+from segunc.core.files import inside, read_arrays, write_file
 from segunc.frames.sources import Frame
 from segunc.maps.folder import SMOOTHING_FOLDER, SMOOTHING_STATE
 from segunc.processing.means import FrameMeans
@@ -84,10 +84,15 @@ class Smoother:
             path.unlink()
         if not older:
             return 0
-        with np.load(io.BytesIO(older[-1].read_bytes()), allow_pickle=False) as saved:
+        try:
+            data = older[-1].read_bytes()
+            saved = read_arrays(data, len(data))  # which were not compressed
             place, time = int(older[-1].stem), None if np.isnan(saved["time"]) else float(saved["time"])
             means = (torch.from_numpy(saved[name]) for name in ("probabilities", "aleatoric"))
             self._state = _State(str(saved["sequence"]), place, time, *means)
+        except (ValueError, KeyError, TypeError) as error:
+            given = f"{older[-1]} holds no state of a video ({error})"
+            raise InputError(given, "what --smooth kept there", "begin anew with --overwrite") from error
         return place + 1
 
     def finish(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from segunc.affine.draws import FoldedDraws
 from segunc.affine.sites import FRAMES
 from segunc.core.errors import is_out_of_memory, one_line
+from segunc.core.files import own_folder
 from segunc.sampling.ending import Ending
 from segunc.sampling.prefix import Prefix, mark
 from segunc.sampling.tail_native import native_tail
@@ -106,6 +108,10 @@ class CompiledPasses:
         key = (tuple(images.shape), len(draws), tuple(numbers), tuple(site.agree for site in sites))
         try:
             if key not in self._graphs:
+                from torch._inductor.runtime.cache_dir_utils import cache_dir  # which takes its time
+
+                if not own_folder(place := Path(cache_dir())):
+                    raise PermissionError(f"others can write to {place}, from which compiled code would be loaded")
                 # Its only warning at import is that a CUDA toolkit has no device, on a CPU run.
                 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
                 traced = make_fx(self._pass_of(draws, ending, prefix), tracing_mode="real")(*inputs)

@@ -41,14 +41,16 @@ PENDING_BYTES = 64 << 20
 
 
 def choose_backend(device: torch.device) -> tuple[Backend, str]:
-    """The fastest way on a device, and why not a faster one (or an empty string)."""
+    """The fastest way on a device, and why not a faster one, or what else a user should know of it (or an empty string)."""
     why = ""
     if device.type == "cpu":
+        if native_tail().library is not None:
+            return "native", native_tail().reason
         why = native_tail().reason
     elif device.type == "cuda" and importlib.util.find_spec("triton") is None:
         why = "Triton is not installed"
-    if not why and device.type in ("cpu", "cuda"):
-        return "native" if device.type == "cpu" else "triton", ""
+    if not why and device.type == "cuda":
+        return "triton", ""
     return "reference", why and f"{why}: upsampling and softmax run in plain PyTorch, which is slower"
 
 

@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from segunc.core.files import own_folder
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.logit_sums import LogitSums
 from segunc.uncertainty import per_ln
@@ -37,7 +39,7 @@ PIECES_PER_THREAD = 4
 
 @dataclass(frozen=True)
 class NativeTail:
-    """The compiled functions, or the reason why there are none."""
+    """The compiled functions, or the reason why there are none; or what a user should know of them."""
 
     library: ctypes.CDLL | None
     reason: str = ""
@@ -97,10 +99,16 @@ def native_tail() -> NativeTail:
     try:
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
         key = hashlib.sha256("\0".join([SOURCE.read_text("utf-8"), version, *FLAGS, _cpu()]).encode()).hexdigest()[:16]
-        path = _cache_folder() / f"tail-{key}.so"
-        if not path.exists():
-            _build(compiler, path)
-        return NativeTail(_load(path))
+        kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "segunc"
+        if own_folder(kept) and os.access(kept, os.W_OK):
+            path = kept / f"tail-{key}.so"
+            if not _is_own(path):
+                _build(compiler, path)
+            return NativeTail(_load(path))
+        with tempfile.TemporaryDirectory(prefix="segunc-") as folder:  # for this process alone
+            _build(compiler, Path(folder) / "tail.so")
+            why = f"{kept} is not this user's own alone (0700): the compiled tail is built anew in every run"
+            return NativeTail(_load(Path(folder) / "tail.so"), why)
     except (OSError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", None) or str(error)
         return NativeTail(None, f"{compiler} cannot build it ({detail.strip().splitlines()[0]})")
@@ -129,14 +137,13 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
-def _cache_folder() -> Path:
-    """A folder of this user's own; one for this process alone where the home cannot be written to."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "segunc"
+def _is_own(path: Path) -> bool:
+    """Whether a library is there that nobody but this user can have written; another one is built over it."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="segunc-"))
-    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="segunc-"))
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def _cpu() -> str:

@@ -15,7 +15,15 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 
 from segunc.affine.posterior import Prior
-from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, Settings, UnitInterval
+from segunc.core.bounds import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    Seed,
+    Settings,
+    UnitInterval,
+    check_value,
+)
 from segunc.core.errors import InputError
 from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
@@ -236,6 +244,9 @@ def parse_config(
         parser.add_class_arguments(section, section.section)
     try:
         parsed = parser.parse_args([*([] if config is None else ["--config", str(config)]), *overrides]).as_dict()
+        check_value("", parsed, Any)
+        for part in (parsed, *(parsed[section.section] for section in sections.values())):
+            check_value("seed", part.get("seed", 0), Seed)
         made = {name: _settings(section, parsed[section.section]) for name, section in sections.items()}
         if data is True and not named:
             parsed["data"] = {}
@@ -248,7 +259,7 @@ def parse_config(
                 )
         own = {"data": data} if isinstance(data, OwnData) else {}
         return kind(**{name: parsed[name] for name in ("seed", "data", "trainer") if name in parsed}, **made, **own)
-    except (ArgumentError, InputError) as error:
+    except (ArgumentError, InputError, UnicodeDecodeError, RecursionError) as error:
         said = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(str(error).split()))
         said = re.sub(r"(?:a )?<class '(\w+)'>", r"\1", said).replace("NoneType", "none")
         given = f"configuration{f' {config}' if config else ''}: {said}"

@@ -16,7 +16,7 @@ from segunc.affine.files import Stored, save_posterior
 from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
-from segunc.networks.files import load_network, state_sha256
+from segunc.networks.files import load_network
 from segunc.sampling.sampler import Sampler
 from segunc.training.config import FinetuneConfig, S, environment, save_config
 from segunc.training.data import Batch, OwnData, open_data, spaced, unpack_batch
@@ -68,7 +68,7 @@ class FinetuneRun(Generic[S]):
         self.network = load_network(base)
         self.classes = self.network.description.classes
         self._check_data()
-        sha256 = state_sha256(self.network.body)
+        sha256 = self.network.sha256
         self.conversion: ConversionReport | None = None
         if hasattr(self.options, "scope"):
             self.conversion = convert(self.network.body)

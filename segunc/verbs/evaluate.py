@@ -54,8 +54,6 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     ('metrics.json', ['accuracy', 'miou', 'per_class'])
     """
     out = Path(options.out)
-    if out.is_dir():
-        raise InputError(f"--out {options.out} is a folder", "the path of a JSON file", "e.g. metrics.json in it")
     anomaly_classes = list(options.anomaly_class)
     entry = entry_of_labels(options.dataset, options.label_map, anomaly_classes)
     wanted = EvaluationOptions(
@@ -154,8 +152,6 @@ def _from_verdicts(files: Sequence[Path], options: EvaluateOptions, wanted: Eval
 def _samples(entry: DatasetEntry, options: EvaluateOptions) -> list[Sample]:
     """The frames of ``--split`` that are asked for."""
     samples = split_samples(entry, options)
-    if options.every < 1:
-        raise InputError(f"--every {options.every}", "at least 1", "1 takes every frame")
     try:
         pattern = re.compile(options.frames or "")
     except re.error as error:

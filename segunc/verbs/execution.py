@@ -15,6 +15,7 @@ import torch
 from segunc.affine.branches import branches_of
 from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.noise import DEFAULT_SCHEME
+from segunc.core.bounds import Count, check_value
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.images import Image, load_image
@@ -41,8 +42,6 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
 
     ``compile`` ``auto`` is off until the caller knows how much there is to compute.
     """
-    if options.draws < 1:
-        raise InputError(f"--draws {options.draws}", "at least 1", "the default is 24")
     device = resolve_device(options.device)
     if options.scope is not None:
         _check_scope(options.scope, model)
@@ -125,14 +124,14 @@ def choose_execution(
     """What is asked for, else what an earlier run of the same folder recorded, else what suits the whole input.
 
     The source is the whole input, whatever a shard takes of it; ``recorded`` the ``run`` part of the manifest of a run that is continued.
-    InputError: a number of frames below 1, or no frame can be read where one has to be looked at.
+    InputError: no frame can be read where one has to be looked at, or a recorded number is none.
     """
     known, notes, group = recorded or {}, [], asked.group
+    for name in ("chunk", "group"):
+        check_value(f"the recorded {name}", known.get(name), Count | None, "predict again into a new folder")
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)
     inputs = _inputs_of_source(source, network.description, asked)
-    if group is not None and group < 1:
-        raise InputError(f"--frames-at-once {group}", "at least 1", "leave it out to have it chosen by size")
     if asked.one_by_one:
         if group not in (None, 1):
             notes.append("frames with --tile, --smooth or --redraw are computed one at a time")

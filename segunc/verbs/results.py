@@ -61,7 +61,7 @@ def compare(options: CompareOptions) -> CompareResult:
     ('entropy', 'epistemic')
     """
     out = _path(options.out)
-    if out is not None and (out.suffix.lower() not in (".md", ".csv") or out.is_dir()):
+    if out is not None and out.suffix.lower() not in (".md", ".csv"):
         raise InputError(f"--out {out}", "the path of a .md or .csv file", "e.g. table.md")
     results = load_results([Path(path) for path in options.results], options.names)
     comparison = compare_results(results, scores=options.scores, keys=options.keys, baseline=options.baseline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -137,3 +138,85 @@ def test_prediction_loads_nothing_of_a_training(finetuned: Job, tmp_path: Path) 
     assert (tmp_path / "maps" / "frames.jsonl").exists()
     assert "torch" in found
     assert not found & TRAINING
+
+
+PREDICT, EVALUATE = "predict --model m --input i --out o ", "evaluate --maps m --out o.json "
+BOUNDS = "expected a number of at least {} and at most {}"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        *((PREDICT + f"--draws {n}", BOUNDS.format(1, 4096)) for n in (0, 1_000_000_000)),
+        *((PREDICT + f"--threads {n}", BOUNDS.format(1, 1024)) for n in (0, 100_000)),
+        *((PREDICT + f"--size {size}", BOUNDS.format(32, 16384)) for size in ("99999x99999", "64x16385", "31x64")),
+        (PREDICT + "--tile 64x99999", BOUNDS.format(32, 16384)),
+        *((PREDICT + f"--seed {n}", BOUNDS.format(0, 2**32 - 1)) for n in (-1, 2**32)),
+        *(
+            (PREDICT + f"--{name} 9999", BOUNDS.format(1, 4096))
+            for name in ("chunk", "frames-at-once", "workers", "shards")
+        ),
+        *((PREDICT + f"--{name} 0", "at least 1") for name in ("chunk", "frames-at-once", "workers", "shards")),
+        (PREDICT + "--every 0", "expected a number above 0"),
+        (PREDICT + "--overlap=-1", "expected a number of at least 0"),
+        *((PREDICT + f"--smooth {number}", "expected a finite number") for number in ("nan", "inf")),
+        (PREDICT + "--alpha 0,nan,1", "--alpha nan; expected a finite number"),
+        (PREDICT + "--component-threshold entropy=inf", "--component-threshold.entropy inf; expected a finite number"),
+        ("overlay --maps m --out o --range entropy=0:nan", "expected a finite number"),
+        ("overlay --maps m --out o --fps 0", "--fps 0.0; expected a number above 0"),
+        ("summary --maps m --apart=-inf", "expected a finite number"),
+        ("import python:a:b --out o --mean nan,0,0", "--mean nan; expected a finite number"),
+        ("train --config c --out o --seeds 1,99999999999", "--seeds 99999999999; expected"),
+        (EVALUATE + "--replicates=-1", "expected a number of at least 0"),
+        (EVALUATE + "--flag-region=-1", "expected a number of at least 0"),
+        (EVALUATE + "--labels a\0b", "expected a text without null characters"),
+        ("predict --model m --input i a\0b --out o", "--input 'a\\x00b'; expected a text without null characters"),
+        ("predict --model m --input i --out a\0b", "--out 'a\\x00b'"),
+        ("compare a\0.json", "expected a text without null characters"),
+        ("predict --model= --input i --out o", "--model ''; expected a path"),
+        ("predict --model m --input i  --out o", "--input ''; expected a path"),
+        ("predict --model m --input i --out=", "--out ''; expected a path"),
+        *((f"evaluate --maps m --out {place}", "--out {}") for place in ("FIFO", "FILE/x.json", "FOLDER", "/dev/null")),
+        *((f"summary --maps m --out {place}", "--out {}") for place in ("FIFO", "FILE/x.csv", "FOLDER", "/dev/null")),
+        *((f"compare a.json --out {place}", "--out {}") for place in ("FIFO", "FILE/x.md", "FOLDER", "/dev/null")),
+        *(
+            (f"{verb} --out {place}", "--out {}")
+            for place in ("FIFO", "FILE", "/dev/null")
+            for verb in (
+                "demo",
+                "train --config c",
+                "finetune --base b --config c",
+                "review --maps m",
+                "overlay --maps m",
+                "import a:b",
+            )
+        ),
+    ],
+)
+def test_what_no_verb_can_use_is_one_line(
+    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"FIFO": tmp_path / "fifo", "FILE": tmp_path / "file", "FOLDER": tmp_path}
+    os.mkfifo(places["FIFO"])
+    places["FILE"].write_text("")
+    for name, place in places.items():
+        line = line.replace(name, str(place))
+    device, before = os.stat("/dev/null"), {path.name: path.lstat() for path in tmp_path.iterdir()}
+    words = line.split(" ")
+    assert main(words) == 2
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.startswith(f"segunc {words[0]}: ")
+    assert said.format(words[-1]) in message
+    assert os.path.samestat(os.stat("/dev/null"), device)
+    assert {path.name: path.lstat() for path in tmp_path.iterdir()} == before
+
+
+def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
+    """As ``| head -1``: 128 + 13, as shells say it of what SIGPIPE ends, and nothing on standard error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    code = "import sys, segunc.cli.run as run; from segunc.cli.main import entry; run.compare = lambda options: print('x' * 99); entry()"
+    command = [sys.executable, "-c", code, "compare", "a.json"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from segunc.core.device import DEPTHWISE, choose_precision, depthwise_share
+from segunc.core.device import DEPTHWISE, choose_precision, depthwise_share, threads
+from segunc.core.errors import InputError
 from segunc.options import SamplingOptions
 from segunc.posteriors.files import load_model
 from segunc.training.base import trainer_settings
@@ -126,3 +128,15 @@ def test_a_run_says_why_once(features: pytest.MonkeyPatch, trained: Job) -> None
     asked = make_sampler(model, replace(options, precision="bfloat16"))
     assert asked.precision == "bfloat16"
     assert not any("depthwise" in text for text in asked.report.messages)
+
+
+@pytest.mark.parametrize("count", [0, -1, 100_000, 1.5, "2", True])
+def test_a_number_of_threads_that_would_end_the_process_is_refused(count: Any) -> None:
+    """It may come from a manifest."""
+    before = torch.get_num_threads()
+    with (
+        pytest.raises(InputError, match=r"--threads .*; expected a number of at least 1 and at most 1024"),
+        threads(count),
+    ):
+        pass
+    assert torch.get_num_threads() == before

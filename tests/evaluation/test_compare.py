@@ -221,6 +221,26 @@ def test_other_files_are_refused(tmp_path: Path, content: str, said: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            (key, value)
+            for key in ("intervals", "reasons", "forms", "run", "bootstrap", "left_out")
+            for value in ("x", 5, None)
+        ),
+        *(("intervals", {AUROC: value}) for value in (5, "ab", [1], [0, "1"], {}, [0, 1, 2])),
+        *(("left_out", value) for value in ([5], {"a": 1})),
+        ("bootstrap", {"no_interval": [AUROC]}),
+    ],
+)
+def test_a_result_of_another_form_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    path = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.9}})
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(InputError, match=rf"a\.json: {key} is damaged"):
+        load_results([path])
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         *((0.312, ".312"), (1.0, "1.000"), (-0.0123, "−.012"), (0.0, ".000"), (-0.0, ".000"), (12.3456, "12.346")),

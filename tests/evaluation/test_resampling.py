@@ -3,6 +3,7 @@ the sidecar of a result."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from segunc.core.errors import InputError
+from segunc.evaluation import resampling
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Tally
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.parts import PROTOCOLS, ArrayPart, Pooled, coarse_keys, keys_of
@@ -234,7 +236,7 @@ def test_no_interval_from_few_units_or_from_too_few_defined_replicates():
     values[:21] = np.nan
     assert chance_of(values) == "379 of 400 replicates define the number"
     assert Evaluator(SCORES, CLASSES).replicates().paths == ()
-    with pytest.raises(InputError, match="at least 40"):
+    with pytest.raises(InputError, match="0, or 40 to 20000"):
         Resampling(10)
 
 
@@ -372,3 +374,23 @@ def test_another_file_is_no_sidecar(tmp_path: Path, change: dict[str, Any] | Non
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(InputError, match=r"x\.replicates\.npz holds no replicates"):
         load_replicates(path)
+
+
+def test_replicates_unpack_to_what_they_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.replicates.npz"
+    save_replicates(path, Replicates(("a",), np.zeros((1, 20_000)), 1, ("f",)))
+    assert load_replicates(path).paths == ("a",)
+    monkeypatch.setattr(resampling, "MOST_BYTES", 60_000)
+    with pytest.raises(InputError, match=r"it unpacks to 80\.\d kB, and no more than 60 kB are read"):
+        load_replicates(path)
+
+
+@pytest.mark.parametrize("place", range(0, 900, 7))
+def test_a_flipped_bit_is_a_sidecar_or_one_line(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "x.replicates.npz"
+    save_replicates(path, Replicates(("a", "b"), np.arange(80.0).reshape(2, 40), 1, ("f", "g")))
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] ^= 1 << place % 8
+    path.write_bytes(data)
+    with contextlib.suppress(InputError):
+        np.testing.assert_array_equal(load_replicates(path).values, np.arange(80.0).reshape(2, 40))

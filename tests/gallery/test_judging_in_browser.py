@@ -66,24 +66,26 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     # A second reviewer, who says of every fifth frame what the first did not.
     second = Visit(visit.page.context.browser)  # type: ignore[arg-type]
     second.open(index, "order=source")
-    name_reviewer(second, "Ben")
+    name_reviewer(second, "=Ben")
     second.page.locator("#cards a").first.focus()
     for key in "aamsu" * 12:  # on the cards of the gallery
         second.page.keyboard.press(key)
         second.page.keyboard.press("ArrowRight")
     second.shown("#progress", "60 of 60 judged")
     theirs = export(second, "csv", tmp_path / "ben.csv")
+    assert theirs.read_text().count(",'=Ben,") == 60  # no formula of a spreadsheet, and a name again where it is read
     second.page.set_input_files("#import-file", mine)
     second.shown("#notices", "60 verdicts taken, 0 were here or newer. Reviewers disagree on 12 frames")
     second.shown("#progress", "60 of 60 judged")
     second.page.select_option("#filter-verdict", "disagree")
     second.shown("#count", "12 of 60 frames")
-    assert second.page.locator("#cards .badge").first.inner_text() in ("Ana: nothing wrong", "Ben: true alarm")
+    assert second.page.locator("#cards .badge").first.inner_text() in ("Ana: nothing wrong", "=Ben: true alarm")
     second.close()
     visit.page.set_input_files("#import-file", theirs)  # its CSV is read as well
     visit.shown("#notices", "60 verdicts taken")
     merged = review(ReviewOptions(maps=maps, verdicts=[mine, theirs], out=index.parent))
     assert "60 frames judged by both: 80.0% agree, Cohen's kappa 0.75" in merged.verdicts
+    assert "| =Ben | frames |" in merged.verdicts
     assert "- 000005: nothing wrong, true alarm" in merged.verdicts
     third = Visit(visit.page.context.browser)  # type: ignore[arg-type]
     third.open(index)

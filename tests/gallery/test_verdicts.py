@@ -51,6 +51,14 @@ def test_json_and_csv_say_the_same(tmp_path: Path) -> None:
     assert from_json == [Verdict("a", "missed", "", ENTRY["time"]), Verdict("b,c", "", 'two\r\nlines, "quoted"', "t")]
 
 
+def test_the_apostrophe_before_what_would_be_a_formula_is_taken_away(tmp_path: Path) -> None:
+    notes = {"'=1+1": "=1+1", "''=1": "'=1", "'it": "'it", "'": "'", "it's": "it's", "'-x": "-x", "=1": "=1"}
+    for written, read in notes.items():
+        table = tmp_path / "verdicts.csv"
+        table.write_text(f"run,frame,verdict,note,time\n{RUN},a,missed,{written},t\n")
+        assert read_verdicts(table, RUN, FRAMES) == [Verdict("a", "missed", read, "t")]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

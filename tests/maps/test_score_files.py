@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
+import struct
+import tracemalloc
+import zlib
 from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -132,3 +138,82 @@ def test_colour_pictures_are_told_by_their_header(tmp_path: Path) -> None:
     assert not any(map(is_colour_picture, (*others, tmp_path / "d.png")))
     Image.fromarray(grey).convert("P").save(tmp_path / "e.png")
     assert is_colour_picture(tmp_path / "e.png")
+
+
+def tiff(width: int, height: int, *, big: bool = False, order: str = "<") -> bytes:
+    """A TIFF or BigTIFF of 16-bit grey that claims a size and holds no strip."""
+    tags = {256: width, 257: height, 258: 16, 259: 1, 262: 1, 273: 8, 277: 1, 278: height, 279: 64}
+    head = (b"II" if order == "<" else b"MM") + struct.pack(
+        order + ("HHHQ" if big else "HI"), *((43, 8, 0, 16) if big else (42, 8))
+    )
+    form = "HHQQ" if big else "HHII"
+    entries = b"".join(struct.pack(order + form, tag, 4, 1, value) for tag, value in tags.items())
+    if big:
+        entries = b"".join(struct.pack(order + "HHQI4x", tag, 4, 1, value) for tag, value in tags.items())
+    return head + struct.pack(order + ("Q" if big else "H"), len(tags)) + entries + bytes(99)
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 16, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
+
+
+def sparse(shape: tuple[int, ...], **settings: Any) -> bytes:
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        file.create_dataset("value", shape, "f4", chunks=(64, 64), **settings)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.png", png(100_000, 100_000), "claims 100000 x 100000 pixels; at most 89,478,485 are read"),
+        ("a.png", png(2**31, 2**31), "claims|cannot be read"),
+        *(
+            ("a.tif", tiff(40_000, 40_000, big=big, order=o), "claims 40000 x 40000 pixels")
+            for big in (False, True)
+            for o in "<>"
+        ),
+        ("a.tif", tiff(8, 8)[:20], "no image that can be decoded"),
+        ("a.tif", b"II*\0" + b"\xff" * 60, "no image that can be decoded"),
+        ("a.tif", b"II+\0" + b"\xff" * 60, "no image that can be decoded"),
+        (
+            "a.npy",
+            b"\x93NUMPY\1\0\x46\0{'descr': '<f8', 'fortran_order': False, 'shape': (99999, 99999), }     \n",
+            "it claims the shape",
+        ),
+        ("a.h5", sparse((40_000, 40_000)), r"claims the shape \(40000, 40000\)"),
+        ("a.h5", sparse((40_000, 40_000), compression="gzip"), r"claims the shape \(40000, 40000\)"),
+        ("a.h5", sparse((2**31, 2**31)), "claims the shape"),
+        ("a.h5", sparse((64, 64)) + bytes(700_000), None),
+        ("a.h5", sparse((12_000, 12_000)) + bytes(700_000), r"claims the shape \(12000, 12000\); expected at most"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, name: str, data: bytes, said: str | None) -> None:
+    (tmp_path / name).write_bytes(data)
+    if said is None:
+        assert read_score_file(tmp_path / name).shape == (64, 64)
+        return
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=said) as error:
+            read_score_file(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("link", [h5py.ExternalLink("other.h5", "/value"), h5py.SoftLink("/elsewhere")])
+def test_an_hdf5_link_is_not_followed(tmp_path: Path, link: Any) -> None:
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["value"] = np.ones((4, 4), np.float32)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["value"] = link
+    with pytest.raises(InputError, match="holds 0 data sets"):
+        read_score_file(tmp_path / "a.h5")

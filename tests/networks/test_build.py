@@ -70,6 +70,8 @@ def test_the_same_seed_builds_the_same_network() -> None:
         (describe("Unet", "resnet18", encoder_depth=99), "cannot build Unet"),
         (describe("Unet", "resnet18", classes=4), r"network options \['classes'\]"),
         (describe("Unet", "resnet18", encoder_weights="imagenet"), "encoder_weights"),
+        (describe("Unet", "tu-resnet18", checkpoint_path="/x"), "options of the architecture alone"),
+        (describe("Unet", "tu-resnet18", pretrained_cfg={"url": "https://x"}), "options of the architecture alone"),
     ],
 )
 def test_what_cannot_be_built_is_one_clear_line(description: NetworkDescription, said: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
-from segunc.networks.files import state_sha256
+from segunc.networks.files import network_sha256, state_sha256
 from segunc.networks.weights import load_weights, read_state
 
 DESCRIPTION = NetworkDescription(
@@ -48,7 +49,8 @@ def test_a_saved_network_comes_back_bit_for_bit(network: SegmentationNetwork, tm
     again = load_network(tmp_path / "model")
     assert again.description == DESCRIPTION
     assert not again.training
-    assert state_sha256(again.body) == digest == state_sha256(network.body)
+    assert again.sha256 == digest == network_sha256(again) == network_sha256(network)
+    assert state_sha256(again.body) == state_sha256(network.body)
     images = torch.rand(1, 3, 64, 64)
     with torch.inference_mode():
         assert torch.equal(again(images), network(images))
@@ -107,13 +109,30 @@ def shift(state: dict[str, torch.Tensor]) -> None:
         (edit_description(classes=["road", "car"], palette=[]), "do not fit the network.*another shape"),
         (edit_description(palette=[[1, 2]]), "wrong type"),
         (edit_description(palette=[[1, 2, 3]]), "a palette of 1 colours"),
-        (edit_description(std=[0.2, 0.2]), "three numbers each"),
+        (edit_description(std=[0.2, 0.2]), "three finite numbers each"),
         (edit_description(std=[0.2, 0.2, 0.0]), "those of std positive"),
         (edit_description(inference_size=[64]), "wrong type"),
         (edit_description(inference_size=[0, 64]), "inference size"),
         (edit_description(format=99), "not of format"),
         (edit_description(architecture="Unet", options={}), "do not fit the network"),
         (edit_description(encoder="resnet18"), "do not fit the network"),
+        # What decides how a network is used is bound as its weights are.
+        (edit_description(palette=[[128, 64, 128], [0, 0, 142], [70, 130, 181]]), "has the hash"),
+        (edit_description(classes=["road", "sky", "car"]), "has the hash"),
+        (edit_description(mean=[0.4, 0.5, 0.61]), "has the hash"),
+        (edit_description(std=[0.2, 0.25, 0.31]), "has the hash"),
+        (edit_description(inference_size=None), "has the hash"),
+        (edit_description(format=1), "has the hash"),
+        (edit_description(mean=[0.4, 0.5, float("nan")]), "not valid JSON .it holds NaN"),
+        (edit_description(std=[1e999, 1, 1]), "not valid JSON"),
+        (edit_description(inference_size=[99999, 99999]), r"expected a \(height, width\) of 1 to 16384"),
+        (edit_description(encoder=["resnet18"]), "wrong type"),
+        (edit_description(kind=5), "wrong type"),
+        (edit_description(options=5), "wrong type"),
+        (edit_description(options={"a": "b" * 9}), "has no option 'a'"),
+        (lambda folder: (folder / "network.json").write_text('{"format": ' + "[" * 100_000), "nested too deeply"),
+        (lambda folder: (folder / "network.json").write_bytes(b'{"format": "\xff"}'), "not valid JSON"),
+        (lambda folder: (folder / "network.safetensors").write_bytes(b"\xff" * 8 + bytes(99)), "is damaged"),
         (edit_description(sha256="0" * 64), "has the hash .* records 000000000000"),
         (edit_description(sha256="REMOVE"), "records None"),
         (edit_weights(put_nan), "segmentation_head.0.bias holds NaN"),
@@ -133,6 +152,27 @@ def test_a_wrong_model_folder_is_refused(folder: Path, damage: Callable[[Path], 
     with pytest.raises(InputError, match=said) as caught:
         load_network(folder)
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_an_earlier_version_binds_its_weights_alone(network: SegmentationNetwork, folder: Path) -> None:
+    """Its posteriors name the hash of its weights, and still do."""
+    edit_description(format=1, sha256=state_sha256(network.body), mean=[0.1, 0.1, 0.1])(folder)
+    assert load_network(folder).sha256 == state_sha256(network.body)
+    edit_weights(shift)(folder)
+    with pytest.raises(InputError, match="has the hash"):
+        load_network(folder)
+
+
+def test_the_hash_sees_all_of_a_description_but_where_it_came_from(network: SegmentationNetwork) -> None:
+    whole, digest = network.description, network_sha256(network)
+    try:
+        network.description = replace(whole, provenance={"date": "today"}, mean=(0.4, 0.5, 0.6))
+        assert network_sha256(network) == digest
+        for change in ({"mean": (0.4, 0.5, 0.7)}, {"classes": ("road", "van", "sky")}, {"palette": ()}):
+            network.description = replace(whole, **change)
+            assert network_sha256(network) != digest, change
+    finally:
+        network.description = whole
 
 
 def test_the_base_of_a_bayesian_model_can_be_asked_for(folder: Path) -> None:

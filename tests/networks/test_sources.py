@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import torchvision
 from torch import nn
 
 from segunc import ImportOptions, InputError, Sampler, import_network, load_network
+from segunc.networks import NetworkDescription, build_network
+from segunc.networks.files import state_sha256
 from segunc.networks.python import TRUST
 from segunc.networks.sources import SOURCES
 
@@ -243,9 +246,12 @@ def test_transformers_without_a_processor_asks_for_the_normalisation(tmp_path: P
 
 def test_a_stranger_s_configuration_opens_no_connection_and_runs_no_code(tmp_path: Path) -> None:
     segformer(tmp_path / "theirs")
-    imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
+    network = imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
     place = tmp_path / "imported" / "network.json"
-    content = json.loads(place.read_text())
+    content = json.loads(place.read_text()) | {
+        "format": 1,
+        "sha256": state_sha256(network.body),
+    }  # of an earlier version
     config = content["options"]["config"]
     config |= {"_attn_implementation": "hub/kernels", "auto_map": {"AutoConfig": "hub/code--x.Y"}}
     place.write_text(json.dumps(content))
@@ -255,6 +261,47 @@ def test_a_stranger_s_configuration_opens_no_connection_and_runs_no_code(tmp_pat
         place.write_text(json.dumps(content))
         with pytest.raises(InputError, match="opens no connection"):
             load_network(tmp_path / "imported")
+
+
+TIMM, PRETRAINED = {"model_type": "timm_backbone", "backbone": "resnet18"}, {"pretrained": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture", "encoder", "options"),
+    [
+        *(("smp", "Unet", f"tu-{hub}:timm/resnet18.a1_in1k", {}) for hub in ("hf_hub", "hf-hub", "local-dir")),
+        *(("smp", "Unet", name, {}) for name in ("hf-hub:x/y", "tu-timm/resnet18", "timm/resnet18", "tu-../x")),
+        ("smp", "Unet", "tu-resnet18", {"pretrained": True}),
+        ("smp", "Unet", "tu-resnet18", {"pretrained_cfg": {"url": "https://localhost/x.pth"}}),
+        ("smp", "Unet", "tu-resnet18", {"weights": "imagenet"}),
+        *(("torchvision", "fcn_resnet50", "", {key: "DEFAULT"}) for key in ("weights", "weights_backbone")),
+        *(
+            ("transformers", architecture, "", {"config": config})
+            for architecture in ("UperNetForSemanticSegmentation", "DetrForSegmentation")
+            for config in (
+                *({"backbone": name} for name in ("resnet50", "gpt2", "x/y", "hf_hub:x/y")),
+                {"backbone": "resnet18", "use_timm_backbone": True, "backbone_kwargs": PRETRAINED},
+                {"backbone_config": {**TIMM, "backbone": "hf_hub:x/y"}},
+                {"backbone_config": {"model_type": "timm_wrapper", "architecture": "hf_hub:x/y"}},
+            )
+        ),
+    ],
+)
+def test_a_description_that_points_outside_is_refused_without_a_connection(
+    kind: str, architecture: str, encoder: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(*where: Any, **more: Any) -> None:
+        asked.append(where)  # who asks may swallow the error
+        raise OSError("no connection")
+
+    for place, name in ((socket.socket, "connect"), (socket, "create_connection"), (socket, "getaddrinfo")):
+        monkeypatch.setattr(place, name, refuse)
+    with pytest.raises(InputError) as error:
+        build_network(NetworkDescription(architecture, encoder, ("a", "b"), options=options, kind=kind))
+    assert asked == []
+    assert "\n" not in str(error.value)
 
 
 def test_a_folder_of_a_network_that_does_not_segment_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +28,7 @@ from segunc.posteriors.anomaly import (
 from segunc.posteriors.pasted import Pixels, gather_pixels, mean_precision
 from segunc.training.config import SelectConfig
 from segunc.training.selection import SelectionFrame
+from tests.records import change_record
 
 
 def known(count: int = 200_000, seed: int = 0) -> Tensor:
@@ -241,8 +241,7 @@ def test_a_sum_comes_back_and_tells_a_surprise(tmp_path: Path) -> None:
 )
 def test_a_damaged_record_is_one_line(tmp_path: Path, field: str, value: object) -> None:
     total().write(tmp_path)
-    path = tmp_path / ScoreSum.file
-    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    change_record(tmp_path / ScoreSum.file, **{field: value})
     with pytest.raises(InputError) as caught:
         ScoreSum.read(tmp_path, 1.0, "bank", base_sha256="base", posterior_sha256=None)
     assert "\n" not in str(caught.value)

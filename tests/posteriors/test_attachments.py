@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from segunc.posteriors.files import Model, copy_model, load_model
 from segunc.posteriors.fitting import Attachment
 from segunc.posteriors.max_logit import MaxLogitStatistics
 from segunc.posteriors.temperature import Calibration
+from tests.records import change_record
 from tests.training.overconfident import save_abnn
 
 SMALL = {"decoder_pyramid_channels": 32, "decoder_segmentation_channels": 32}
@@ -103,7 +105,7 @@ def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_sam
             {"kind": "dirichlet", "applies": "mean", "temperature": None, "weight": [1, 0, 0, 1]},
             "bias is damaged",
         ),
-        (Calibration, {"format": 2}, "format 1"),
+        (Calibration, {"format": 3}, "format 2"),
         (Calibration, {"surplus": 2}, "surplus"),
         (MaxLogitStatistics, {"std": [1.0, 0.0]}, "a standard deviation of 0.0"),
         (MaxLogitStatistics, {"mean": [1.0]}, "mean is damaged"),
@@ -117,22 +119,78 @@ def test_damaged_files_are_one_clear_line(
     model = load_model(tmp_path)
     calibration(model).write(tmp_path)
     statistics(model).write(tmp_path)
-    path = tmp_path / kind.file
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    change_record(tmp_path / kind.file, **change)
     with pytest.raises(InputError, match=said):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        (Calibration.file, {"temperature": 1.6}),
+        (Calibration.file, {"format": 1}),
+        (Calibration.file, {"record_sha256": None}),
+        (Calibration.file, {"record_sha256": "0" * 64}),
+        ("posterior.json", {"alpha": 0.3}),
+        ("posterior.json", {"seed": 5}),
+        ("posterior.json", {"provenance": {"by": "me"}}),
+        ("posterior.json", {"extra": 1}),
+    ],
+)
+def test_what_a_record_says_cannot_change_unnoticed(
+    abnn: Path, tmp_path: Path, file: str, change: dict[str, Any]
+) -> None:
+    copy_model(abnn, tmp_path)
+    calibration(load_model(tmp_path)).write(tmp_path)
+    path = tmp_path / file
+    whole = json.loads(path.read_text())
+    path.unlink()
+    path.write_text(json.dumps(dict(reversed(whole.items()))))  # the order of keys says nothing
+    load_model(tmp_path)
+    path.write_text(json.dumps(whole | change))
+    with pytest.raises(InputError, match=rf"{file} has changed since it was written") as caught:
+        load_model(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"conversion": value} for value in (None, 3, {}, {"sites": 5}, {"sites": [3]}, {"sites": [{"name": []}]})),
+        *({"alpha": value} for value in ("x", None, [], {}, [0.1], -1, 10**400)),
+        *({"noise": value} for value in ("x", None, 5)),
+        *({"members": value} for value in ("x", None, 5)),
+        *({"method": value} for value in ("ensemble", "tta", "swag", "decoder-ensemble", "temperature", None, [])),
+        {"method": "ensemble", "parts": 5},
+        {"method": "ensemble", "parts": [{"folder": "../x"}]},
+        {"method": "tta", "scales": "x", "flip": 1, "inner": None},
+        {"method": "tta", "scales": [1], "flip": 1, "inner": 5},
+    ],
+    ids=str,
+)
+def test_a_record_of_the_wrong_types_is_one_line(abnn: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    """Of an earlier version, whose records have no hash."""
+    copy_model(abnn, tmp_path)
+    change_record(tmp_path / "posterior.json", **change)
+    if "members" in change:  # which is told from the tensors
+        load_model(tmp_path)
+        return
+    with pytest.raises(InputError) as caught:
+        load_model(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_file_of_an_earlier_version_still_divides_the_logits(abnn: Path, tmp_path: Path) -> None:
     copy_model(abnn, tmp_path)
     path = tmp_path / Calibration.file
     calibration(load_model(tmp_path)).write(tmp_path)
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps({name: value for name, value in content.items() if name not in Calibration.added}))
+    whole = path.read_bytes()
+    change_record(path, without=Calibration.added)
     model = load_model(tmp_path)
     assert (model.temperature, model.calibrator) == (1.5, None)
     assert str(model.calibration) == "temperature 1.5000, of the logits"
-    path.write_text(json.dumps({name: value for name, value in content.items() if name != "applies"}))
+    path.write_bytes(whole)
+    change_record(path, without=["applies"])
     with pytest.raises(InputError, match="applies"):
         load_model(tmp_path)
 

@@ -34,6 +34,7 @@ from segunc.training.base import DecoderTask, SegmentationTask
 from segunc.verbs.doctor import doctor
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.training import finetune
+from tests.records import change_record
 from tests.sampling.plain import assert_mean_of
 
 TOY = label_map("toy")
@@ -250,9 +251,7 @@ def test_a_damaged_file_and_another_base_are_one_line(made: tuple[FinetuneOption
     save_network(network(5), other)
     with pytest.raises(InputError, match="belongs to a base network with the hash"):
         load_model(other)
-    record = json.loads((lacking / "posterior.json").read_text())
-    del record["keep_base"]
-    (lacking / "posterior.json").write_text(json.dumps(record))
+    change_record(lacking / "posterior.json", without=["keep_base"])
     with pytest.raises(InputError, match="lacks 'keep_base'"):
         load_model(lacking)
 

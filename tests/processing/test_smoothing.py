@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -158,3 +158,18 @@ def test_a_retried_frame_computes_all_that_follow_again(tmp_path: Path, monkeypa
 def test_impossible_time_constants_are_refused(tmp_path: Path, tau: float) -> None:
     with pytest.raises(InputError, match="a time constant of"):
         Smoother(tau, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: b"", lambda data: data[:-40], lambda data: data.replace(b"time", b"tine")]
+)
+def test_a_damaged_state_is_one_line(
+    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+) -> None:
+    monkeypatch.setattr(smoothing, "EVERY", 3)
+    run(open_source(video), tmp_path / "broken", 8)
+    state = tmp_path / "broken/smoothing/000000000005.npz"
+    state.write_bytes(damage(state.read_bytes()))
+    with pytest.raises(InputError, match=r"000000000005\.npz holds no state of a video") as error:
+        Smoother(0.3, tmp_path / "broken").resume(8)
+    assert "\n" not in str(error.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,3 +160,15 @@ def test_what_cannot_be_compiled_is_said_once(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(2):
         used(frames(1))
     assert used.report.messages == ["masks of dropout layers cannot be compiled; draws run as they are"]
+
+
+def test_nothing_is_compiled_where_others_can_plant_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(shared))
+    monkeypatch.setattr(torch, "compile", lambda *args, **settings: pytest.fail("it was compiled"))
+    used = sampler(draws=5, chunk=2).with_execution(chunk=2, group=3, compiled=True)
+    used(frames(3))
+    (message,) = used.report.messages
+    assert f"others can write to {shared}, from which compiled code would be loaded" in message

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from segunc.core.device import threads
+from segunc.sampling import tail_native
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.logit_sums import OF_LOGITS
 from segunc.sampling.tail import NATIVE_BASE, Backend, DisagreementSums, DrawAccumulator, base_maps, choose_backend
@@ -429,3 +430,51 @@ def test_the_triton_kernel_on_a_device(name: str) -> None:
     expected = of_logits(logits, upsampling, 1.3)
     for name, found in logit_evidence(logits.cuda(), upsampling, "triton", 1.3).items():
         torch.testing.assert_close(found, expected[name], atol=2e-5, rtol=1e-5)
+
+
+@native
+@pytest.mark.parametrize("planted", ["folder", "above", "link", "file", "owner", "none"])
+def test_no_library_is_loaded_that_another_user_could_have_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, planted: str
+) -> None:
+    cache, built, loaded = tmp_path / "cache" / "segunc", list[Path](), list[Path]()
+    cache.mkdir(mode=0o700, parents=True)
+    cache.parent.chmod(0o700)
+    tmp_path.chmod(0o700)
+
+    def build(compiler: str, path: Path) -> None:
+        built.append(path)
+        path.unlink(missing_ok=True)
+        path.write_text("ours")
+
+    def load(path: Path) -> Any:
+        assert path.read_text() == "ours"
+        return loaded.append(path)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
+    monkeypatch.setattr(tail_native, "_build", build)
+    monkeypatch.setattr(tail_native, "_load", load)
+    assert native_tail.__wrapped__().reason == ""
+    (path,) = loaded
+    assert path.parent == cache
+    assert built == [path]
+    path.write_text("theirs")
+    if planted in ("folder", "above"):
+        (cache if planted == "folder" else cache.parent).chmod(0o777)
+    elif planted == "file":
+        path.chmod(0o666)
+    elif planted == "owner":
+        monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
+    elif planted == "link":
+        cache.rename(tmp_path / "elsewhere")
+        cache.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.write_text("ours")
+    found = native_tail.__wrapped__()
+    assert len(built) == (1 if planted == "none" else 2)
+    assert loaded[-1] == built[-1]
+    if planted in ("none", "file"):
+        assert (found.reason, loaded[-1]) == ("", path)
+    else:
+        assert "is not this user's own alone" in found.reason
+        assert not loaded[-1].parent.exists()

@@ -84,7 +84,7 @@ TUNE = "finetune --base BASE --config TUNE --out OUT --device cpu "
         ("evaluate --model ABNN --out OUT", "--dataset NAME and --root DIR"),
         ("evaluate --model ABNN --dataset camvid --root DATA --out OUT", "does not exist"),
         ("evaluate --model ABNN --dataset toy --root DATA --scores entropie --out OUT", "score 'entropie'"),
-        ("summary --maps MAPS --top 0", "0 moments"),
+        ("summary --maps MAPS --top 0", "--top 0; expected a number above 0"),
         (PREDICT + "--component-threshold entropy", "'entropy' is not SCORE=VALUE"),
         (PREDICT + "--component-threshold enthalpy=1", "a threshold of 'enthalpy'"),
         ("doctor --model ABNN --image nowhere.png", "nowhere.png cannot be read"),

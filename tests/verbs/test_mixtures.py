@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from segunc.networks import NetworkDescription, build_network, load_network, save_network
-from segunc.networks.files import state_sha256
+from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, load_network, save_network
+from segunc.networks.files import network_sha256
 from segunc.posteriors.files import load_model
 from segunc.sampling import Sampler
 from tests.conftest import Job
+from tests.records import change_record
 from tests.verbs.processes import FAST, refuse, succeed
 from tests.verbs.test_chains import FRAME, epistemic_map
 
@@ -134,7 +136,7 @@ def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
     assert load_model(tmp_path / "auto").posterior_sha256 == model.posterior_sha256
     assert 1e-6 < epistemic(tmp_path / "own") < 0.7 * epistemic(tmp_path / "stronger")
     Sampler(model.network, model.posterior, draws=4)(FRAME)
-    assert state_sha256(model.network.body) == model.sha256, "statistics are untouched"
+    assert network_sha256(model.network) == model.sha256, "statistics are untouched"
     few = "--mc_dropout.selection_frames 1 --mc_dropout.selection_draws 2"
     drop("selected", f"{few} --mc_dropout.p_grid [0.3,0.9]")
     selected = json.loads((tmp_path / "selected" / "posterior.json").read_text())
@@ -193,12 +195,10 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
     assert "is of method ensemble" in refused(first, mixed)
     assert "it has no settings" in refused(first, second, "--tta.flip true")
     network = load_network(second)
-    for key, value, said in (("inference_size", [32, 64], "inference size"), ("classes", None, "has the classes")):
+    for key, value, said in (("inference_size", (32, 64), "inference size"), ("classes", None, "has the classes")):
         other = tmp_path / key
-        save_network(network, other)
-        description = json.loads((other / "network.json").read_text())
-        description[key] = value if value is not None else description["classes"][::-1]
-        (other / "network.json").write_text(json.dumps(description))
+        changed = {key: value if value is not None else network.description.classes[::-1]}
+        save_network(SegmentationNetwork(network.body, replace(network.description, **changed)), other)
         assert said in refused(first, other)
     assert not out.exists()
     words = ("--config", finetuned.finetune_config, "--out", out)
@@ -211,8 +211,7 @@ def test_what_cannot_be_an_ensemble_is_one_line(finetuned: Job, seeds: Path, mix
 def test_a_member_that_changed_is_refused(overconfident: Job, mixed: Path, tmp_path: Path) -> None:
     shutil.copytree(mixed, tmp_path / "model")
     record = tmp_path / "model" / "members" / "1" / "posterior.json"
-    content = json.loads(record.read_text())
-    record.unlink()
-    record.write_text(json.dumps({**content, "alpha": content["alpha"] + 0.1}))
+    alpha = json.loads(record.read_text())["alpha"]
+    change_record(record, alpha=alpha + 0.1)
     words = ("--input", overconfident.frames, "--out", tmp_path / "maps")
     assert "members/1 has changed" in refuse("predict --model", tmp_path / "model", *words)

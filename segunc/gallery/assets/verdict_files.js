@@ -22,10 +22,14 @@
     return `${JSON.stringify({ ...head, exported: new Date().toISOString(), verdicts: verdicts.all() }, null, 2)}\n`;
   }
 
+  /* What a spreadsheet would take for a formula (OWASP, "CSV Injection") has an apostrophe before it, which is taken away again. */
+  const FORMULA = /^'*[=+\-@\t\r\n＝＋－＠]/;
+
   /* RFC 4180: fields with a comma, quote or line break in quotes, quotes doubled. A region's numbers are separated by spaces. */
   function asCsv() {
     const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const cell = (value) => quote(Array.isArray(value) ? value.join(" ") : String(value ?? ""));
+    const plain = (text) => (FORMULA.test(text) ? `'${text}` : text);
+    const cell = (value) => quote(Array.isArray(value) ? value.join(" ") : typeof value === "string" ? plain(value) : String(value ?? ""));
     const rows = verdicts.all().map((v) => COLUMNS.map((name) => cell(name === "run" ? page.run : name in v ? v[name] : v.region?.[name])).join(","));
     return [COLUMNS.join(","), ...rows, ""].join("\r\n");
   }
@@ -79,7 +83,7 @@
     }
     const [head, ...lines] = rows;
     const list = lines.filter((line) => line.length === head.length).map((line) => {
-      const cells = Object.fromEntries(head.map((name, i) => [name.replace(/^\uFEFF/, ""), line[i]]));
+      const cells = Object.fromEntries(head.map((name, i) => [name.replace(/^\uFEFF/, ""), /^'/.test(line[i]) && FORMULA.test(line[i]) ? line[i].slice(1) : line[i]]));
       const { run, frame, reviewer = "", verdict, note, time, ...region } = cells;
       for (const name of LISTS) region[name] = (region[name] ?? "").split(" ").filter(Boolean).map(Number);
       for (const name of NUMBERS) region[name] = region[name] ? Number(region[name]) : null;
