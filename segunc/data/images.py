@@ -145,7 +145,8 @@ def _declared_size(data: bytes) -> tuple[int, int]:
 
 def _tiff_size(data: bytes) -> tuple[int, int]:
     """Of the first directory of a TIFF or BigTIFF (TIFF 6.0, section 2)."""
-    order: Literal["little", "big"] = {b"II": "little", b"MM": "big"}[data[:2]]
+    orders: dict[bytes, Literal["little", "big"]] = {b"II": "little", b"MM": "big"}
+    order = orders[data[:2]]
     sign, big = "<" if order == "little" else ">", data[2:4].strip(b"\0") == b"+"
     place, count, entry = ("Q", "Q", "HHQ8s") if big else ("I", "H", "HHI4s")
     (start,) = struct.unpack_from(sign + place, data, 8 if big else 4)
