@@ -9,7 +9,6 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.frames.sources import Frame
 from segunc.maps.encoding import Array
@@ -18,7 +17,7 @@ from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.processing.means import Tiling, finish_maps, sample_means
 from segunc.processing.smoothing import Smoother
 from segunc.sampling.density import FeatureDensity, Nearest
-from segunc.sampling.frames import network_input, sample_frames
+from segunc.sampling.frames import fault_of, network_input, sample_frames
 from segunc.sampling.sampler import Sampler
 
 
@@ -93,7 +92,7 @@ class FrameProcess:
             result = sample_frames(self.sampler, images, size=self.size, seed=self._seed(frames[0]))
             near = self._nearest(images)
         except Exception as error:
-            failure = _of_frame(error, frames[0])
+            failure = fault_of(error, frames[0].image)
             if len(frames) > 1:  # one of them may be at fault, or all together too many
                 return [self._at_once([frame])[0] for frame in frames]
             return [failure]
@@ -124,21 +123,10 @@ class FrameProcess:
                 means = self.tiling.run(image, lambda tile: sample_means(self.sampler, tile, seed))
             (near,) = self._nearest([frame.image])
         except Exception as error:
-            return _of_frame(error, frame)
+            return fault_of(error, frame.image)
         if self.smoother is not None:
             means = self.smoother.update(frame, means)
         return HostMaps(finish_maps(means, own, self.scores, self.sampler.calibrator), near)
-
-
-def _of_frame(error: Exception, frame: Frame) -> InputError:
-    """Why one frame has no maps, where that is the frame's own: it is refused, or memory does not suffice for it; else raises the error."""
-    if isinstance(error, InputError):
-        return error
-    if not is_out_of_memory(error) or frame.image is None:
-        raise error
-    height, width = frame.image.shape[:2]
-    given = f"not enough memory for a frame of {width} x {height} pixels ({one_line(error)})"
-    return InputError(given, "", "give a smaller --size, --tile or --chunk, or more memory")
 
 
 def frame_seed(seed: int, name: str) -> int:
