@@ -79,7 +79,7 @@ def test_a_threshold_of_anomalies_flags_known_scenes_clean_and_corrupted(
         ("--model BASE --corruption fog", "NAME:STRENGTH"),
         ("--model BASE --dataset toy --root DATA --frames nothing", "which no frame matches; expected names such as"),
         ("--model BASE --dataset toy --root DATA --frames (", "expected a regular expression"),
-        ("--model BASE --dataset toy --root DATA --every 0", "--every 0; expected at least 1"),
+        ("--model BASE --dataset toy --root DATA --every 0", "--every 0; expected a number above 0"),
         ("--maps DATA --corruption fog:1", "--corruption fog:1 with --maps; expected --model"),
         ("--maps DATA --labels labels --every 2", "--frames or --every with --maps alone; expected --dataset with"),
     ],
