@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
+from segunc.core.files import json_sha256
 
 Sum = tuple[int, str]
 """The bytes of a file, and the first 16 hex digits of their SHA-256."""
@@ -66,5 +67,4 @@ def unseal(content: dict[str, Any], path: Path, *, required: bool) -> dict[str, 
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    plain = json.loads(json.dumps(content))  # as it is read back
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return json_sha256(json.loads(json.dumps(content)))  # as it is read back

@@ -213,9 +213,8 @@ _NO_COMMAND = ("input", "out", "verify", "overwrite", "shard", "engine", "worker
 
 def _command(options: PredictOptions) -> dict[str, Any]:
     """The options that are not the defaults and decide what the maps of an input are."""
-    plain = PredictOptions(model=".", input=".", out=".")
-    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _NO_COMMAND}
-    changed = {name: value for name, value in given.items() if name == "model" or value != getattr(plain, name)}
+    given = {f: getattr(options, f.name) for f in fields(options) if f.name not in _NO_COMMAND}
+    changed = {f.name: value for f, value in given.items() if value != f.default}
     return {name: os.path.abspath(v) if name in ("model", "mask") else v for name, v in changed.items()}
 
 

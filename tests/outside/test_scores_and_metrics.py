@@ -16,6 +16,7 @@ from segunc.evaluation.parts import PARTS
 from segunc.maps.reader import MapsReader
 from segunc.scores import SCORES
 from tests.conftest import Job
+from tests.maps.fakes import edit_manifest
 from tests.outside import metric_part, score
 
 NAMES = "entropy,msp,margin,logit-spread"
@@ -133,10 +134,7 @@ def test_maps_of_a_score_that_nobody_registers_are_refused_and_of_another_tool_a
 def test_values_in_a_form_that_is_not_known_are_refused(
     maps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = maps / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["maps"]["entropy"]["value"] = "(code / 65535)^3"
-    path.write_text(json.dumps(manifest))
+    edit_manifest(maps, lambda manifest: manifest["maps"]["entropy"].update(value="(code / 65535)^3"))
     assert run("review", "--maps", maps, "--out", tmp_path / "page") == 2
     assert "the values of 'entropy' are (code / 65535)^3" in capsys.readouterr().err
 

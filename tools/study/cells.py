@@ -94,7 +94,9 @@ class Study:
                 check_settings(cell.row.method, config, cell.name)
         for protocol in plan.protocols.values():
             for options in [*protocol.evaluations.values(), *([protocol.selection] if protocol.selection else [])]:
-                evaluate_options(out, out, {**plan.evaluate, **options}, device)  # refuses what is wrong
+                evaluate_options(
+                    out, out / "refused.json", {**plan.evaluate, **options}, device
+                )  # refuses what is wrong
 
     def cells(self, labels: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> Iterator[Cell]:
         """The cells of these rows and seeds (None: all) in the order in which they can be made.
