@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from segunc import options
 from segunc.cli import run
 from segunc.cli.parser import Parser, add_options, parsed
-from segunc.core.errors import FormerNameWarning, InputError, PartialFailure
+from segunc.core.errors import FormerNameWarning, InputError, PartialFailure, is_out_of_memory
 
 VERBS = {
     "demo": (
@@ -182,7 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"segunc {arguments.verb}: {said}", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:
-        return _fail(arguments, error, 1, f"{type(error).__name__}: {error}", " (--debug shows where)")
+        what = "not enough memory: " if is_out_of_memory(error) else ""
+        return _fail(arguments, error, 1, f"{what}{type(error).__name__}: {error}", " (--debug shows where)")
     return 0
 
 

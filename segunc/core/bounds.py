@@ -60,12 +60,13 @@ class Settings:
 
 def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the configuration") -> None:
     """Raise InputError where a value, or one inside it, is out of the range of its type, or no value of a Literal; and, whatever its type
-    is, where it is NaN or infinite, or a text that holds a null character, which no name of a file can."""
+    is, where it is NaN or infinite, or a text that holds a null character, which no name of a file can,
+    or other bytes than UTF-8, which no record can."""
     origin, inner = get_origin(hint), get_args(hint)
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name} {value}", "a finite number", remedy)
-    if isinstance(value, str) and "\0" in value:
-        raise InputError(f"{name} {ascii(value)[:80]}", "a text without null characters", remedy)
+    if isinstance(value, str) and ("\0" in value or value != value.encode(errors="replace").decode()):
+        raise InputError(f"{name} {ascii(value)[:80]}", "a text without null characters, in UTF-8", remedy)
     if origin in (Union, UnionType) and value is not None:
         for each in inner:
             check_value(name, value, each, remedy)

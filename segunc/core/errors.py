@@ -5,6 +5,14 @@ The command line turns :class:`InputError` into exit code 2 and :class:`PartialF
 
 from __future__ import annotations
 
+import re
+
+_NO_MEMORY = re.compile(
+    "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|create a (primitive|memory)",
+    re.I,
+)
+"""How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
+
 
 class InputError(ValueError):
     """Bad usage or bad input, nothing was started. It says what was given (with the path or value that caused it), what
@@ -36,3 +44,8 @@ def one_line(error: Exception) -> str:
     """An error in one line; those that are not our own clear lines with their type, and cut where they ramble."""
     text = " ".join(str(error).split())
     return text if isinstance(error, InputError | PartialFailure) else f"{type(error).__name__}: {text[:200]}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether what is behind an error is a lack of memory, of the machine's, of the process's limit or of a GPU's."""
+    return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(f"{type(error).__name__}: {error}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import hashlib
 import io
 import json
@@ -52,6 +53,18 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
+def require_file(path: Path) -> None:
+    """OSError where a path is no file to read: it is missing, a link that leads nowhere, or a pipe, whose reader would wait for ever."""
+    if not path.is_file():
+        path.stat()
+        raise OSError(errno.EINVAL, "it is no file")
+
+
+def is_named_file(path: Path) -> bool:
+    """Whether a path is a file, or a link that leads nowhere: whoever reads that says so, while to pass it over would be silent."""
+    return path.is_file() or (path.is_symlink() and not path.exists())
+
+
 def open_new(path: Path) -> BinaryIO:
     """A file to write, new whatever was there: what an old one is linked to stays as it is."""
     path.unlink(missing_ok=True)
@@ -59,8 +72,11 @@ def open_new(path: Path) -> BinaryIO:
 
 
 def partial_of(path: Path) -> Path:
-    """The hidden neighbour that a file is written to before it takes its name."""
-    return path.with_name(f".{path.name}{PARTIAL_SUFFIX}")
+    """The hidden neighbour that a file is written to before it takes its name, which may be as long as a file system allows."""
+    name = f".{path.name}{PARTIAL_SUFFIX}"
+    if len(os.fsencode(name)) > LONGEST_PART:
+        name = f".{hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest()}{PARTIAL_SUFFIX}"
+    return path.with_name(name)
 
 
 def check_place(path: Path, *, folder: bool = False) -> None:
@@ -120,6 +136,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """:func:`write_atomically` into a folder that is made where it is missing."""
+    check_place(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, data)
 

@@ -1,7 +1,8 @@
 """Images and label images on disk as arrays.
 
 Decoders fill the missing part of a truncated file with grey and say nothing; a network then sees a calm grey road.
-So the end of each file is looked for first, by its format.
+So the end of each file is looked for first, by its format. And a few kilobytes may claim gigabytes of pixels, so that their number
+is read from the header first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import os
 import re
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -20,6 +23,7 @@ import numpy.typing as npt
 from PIL import Image as PilImage
 
 from segunc.core.errors import InputError
+from segunc.core.files import require_file
 from segunc.core.progress import quiet_stderr
 
 Image = npt.NDArray[np.uint8]
@@ -32,6 +36,9 @@ _PALETTE = 3
 """The colour type of a palette PNG (PNG specification, IHDR)."""
 _GREY = 0  # likewise
 _PNG_OVERHEAD = 1024  # bytes, with a palette of 256 colours
+MOST_PIXELS = 89_478_485
+"""Of an image: Pillow's own bound (``Image.MAX_IMAGE_PIXELS``), from which on it warns of decompression bombs, a quarter of a GiB as 24-bit
+colours. OpenCV's, 2^30 pixels, is above the memory of many machines. The largest sensors of cameras have some 60 million."""
 LABEL_VALUES, LABEL_EVENNESS = 64, 0.9
 """A label image holds at most so many values, and at least this share of its pixels has the value of the one to the left. Grey and thermal
 photographs have noise, and of theirs fewer than half."""
@@ -46,18 +53,25 @@ def read_image(path: Path) -> Image:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is empty, truncated, or no image that OpenCV can decode; the message says which.
+        ValueError: the file is empty, truncated, too large, or no image that OpenCV can decode; the message says which.
     """
-    data = path.read_bytes()
+    require_file(path)
+    decoded = decode(path.read_bytes(), cv2.IMREAD_COLOR)
+    return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
+
+
+def decode(data: bytes, how: int) -> npt.NDArray[Any]:
+    """The pixels of an image file by OpenCV, ``how`` is one of its ``IMREAD`` flags; ValueError where :func:`find_damage` knows why not, or
+    the decoder refuses it."""
     if damage := find_damage(data):
         raise ValueError(damage)
     try:
-        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error as error:  # an image beyond OpenCV's limit of 2^30 pixels, for instance
+        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), how)
+    except cv2.error as error:
         raise ValueError(f"the image cannot be decoded ({error.err})") from error
     if decoded is None:
         raise ValueError("the file is no image that can be decoded")
-    return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
+    return np.asarray(decoded)
 
 
 def load_image(path: Path) -> Image:
@@ -73,42 +87,94 @@ def load_image(path: Path) -> Image:
 
 
 def find_damage(data: bytes) -> str | None:
-    """Why the bytes of an image file are not whole, or None where nothing is known to be missing.
+    """Why the bytes of an image file are not to be decoded, or None where nothing is known against it.
 
     Knows JPEG (end marker), PNG (chunk checksums up to IEND), BMP and WebP (declared size). TIFF is left to the
-    decoder, which refuses missing strips by itself.
+    decoder, which refuses missing strips by itself. The header of each says how many pixels it stands for, at most :data:`MOST_PIXELS`;
+    formats whose header is not known here are not decoded, whatever the file's name.
     """
     if not data:
         return "the file is empty"
+    damage: str | None = None
     if data.startswith(_JPEG_SIGNATURE):
-        return None if _jpeg_is_whole(data) else "the JPEG is truncated (its end marker is missing)"
-    if data.startswith(_PNG_SIGNATURE):
-        return _png_damage(data)
-    if data.startswith(b"BM") and len(data) >= 6:
-        form, declared = "BMP", struct.unpack_from("<I", data, 2)[0]
-    elif data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        form, declared = "WebP image", struct.unpack_from("<I", data, 4)[0] + 8
-    else:
-        return None
-    return f"the {form} is truncated ({len(data)} of {declared} bytes)" if len(data) < declared else None
+        damage = None if _jpeg_is_whole(data) else "the JPEG is truncated (its end marker is missing)"
+    elif data.startswith(_PNG_SIGNATURE):
+        damage = _png_damage(data)
+    elif data.startswith((b"BM", b"RIFF")):
+        form, place, more = ("BMP", 2, 0) if data.startswith(b"BM") else ("WebP image", 4, 8)
+        declared = int.from_bytes(data[place : place + 4], "little") + more
+        if len(data) < declared:
+            damage = f"the {form} is truncated ({len(data)} of {declared} bytes)"
+    return damage or _size_damage(data)
+
+
+def _size_damage(data: bytes) -> str | None:
+    try:
+        width, height = _declared_size(data)
+    except (struct.error, LookupError, OverflowError):
+        return "the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)"
+    if not 0 < width * height <= MOST_PIXELS:
+        return f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read"
+    return None
+
+
+def _declared_size(data: bytes) -> tuple[int, int]:
+    """(width, height) in the header of an image file; an error of its many kinds where there is none."""
+    if data.startswith(_PNG_SIGNATURE) and data[12:16] == b"IHDR":
+        return struct.unpack_from(">II", data, 16)
+    if data.startswith(_JPEG_SIGNATURE):
+        frames = (
+            at for marker, at in _jpeg_segments(data) if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)
+        )
+        height, width = struct.unpack_from(">HH", data, next(frames, len(data)) + 3)
+        return width, height
+    if data.startswith(b"BM"):
+        old = data[14] == 12  # bytes of the header of OS/2
+        width, height = struct.unpack_from("<HH" if old else "<ii", data, 18)
+        return width, abs(height)
+    if data[8:16] == b"WEBPVP8X":
+        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    if data[8:16] == b"WEBPVP8L":
+        bits = int.from_bytes(data[21:25], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if data[8:16] == b"WEBPVP8 ":
+        width, height = struct.unpack_from("<HH", data, 26)
+        return width & 0x3FFF, height & 0x3FFF
+    return _tiff_size(data)
+
+
+def _tiff_size(data: bytes) -> tuple[int, int]:
+    """Of the first directory of a TIFF or BigTIFF (TIFF 6.0, section 2)."""
+    orders: dict[bytes, Literal["little", "big"]] = {b"II": "little", b"MM": "big"}
+    order = orders[data[:2]]
+    sign, big = "<" if order == "little" else ">", data[2:4].strip(b"\0") == b"+"
+    place, count, entry = ("Q", "Q", "HHQ8s") if big else ("I", "H", "HHI4s")
+    (start,) = struct.unpack_from(sign + place, data, 8 if big else 4)
+    (number,) = struct.unpack_from(sign + count, data, start)
+    first, step, found = start + struct.calcsize(sign + count), struct.calcsize(sign + entry), dict[int, int]()
+    for index in range(number):
+        tag, kind, _, value = struct.unpack_from(sign + entry, data, first + index * step)
+        if tag in (256, 257):  # ImageWidth and ImageLength, of 2, 4 or 8 bytes
+            found[tag] = int.from_bytes(value[: {3: 2, 4: 4, 16: 8}[kind]], order)
+    return found[256], found[257]
+
+
+def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Marker of each segment of the main image and where it begins, behind the marker, up to the end-of-image marker; thumbnails inside
+    EXIF are stepped over."""
+    position = 2
+    # Between segments as in scan data, the next marker is the next 0xFF with a meaning.
+    while match := _JPEG_MARKER.search(data, position):
+        marker, position = data[match.start() + 1], match.end()
+        yield marker, position
+        if marker == 0xD9 or (marker != 0x01 and position + 2 > len(data)):
+            return
+        if marker != 0x01:  # TEM stands alone
+            position += struct.unpack_from(">H", data, position)[0]
 
 
 def _jpeg_is_whole(data: bytes) -> bool:
-    """Whether the end-of-image marker of the main image is reached; thumbnails inside EXIF are stepped over."""
-    position = 2
-    while True:
-        # Between segments as in scan data, the next marker is the next 0xFF with a meaning.
-        match = _JPEG_MARKER.search(data, position)
-        if match is None:
-            return False
-        marker, position = data[match.start() + 1], match.end()
-        if marker == 0xD9:
-            return True
-        if marker == 0x01:  # TEM stands alone
-            continue
-        if position + 2 > len(data):
-            return False
-        position += struct.unpack_from(">H", data, position)[0]
+    return any(marker == 0xD9 for marker, _ in _jpeg_segments(data))
 
 
 def _png_damage(data: bytes) -> str | None:
@@ -156,16 +222,15 @@ def can_be_label(path: Path) -> bool:
 def flat_values(path: Path) -> int:
     """How many values an image holds in at most 64 of its rows, where they are those of labels: few, in large areas of one value, and
     not, as those of a faint and smooth picture, in steps of 1. Else, or where it cannot be read, 0."""
-    with contextlib.suppress(OSError, cv2.error):
-        decoded = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_UNCHANGED)
-        if decoded is not None:
-            rows = decoded[:: -(-decoded.shape[0] // 64)].astype(np.int64)
-            if rows.ndim == 3:
-                rows = rows @ (1 << 15 * np.arange(rows.shape[2]))  # one number a colour
-            steps, values = np.diff(rows), len(np.unique(rows))
-            smooth = values > 4 and (np.abs(steps[steps != 0]) == 1).mean() > LABEL_EVENNESS
-            if values <= LABEL_VALUES and not smooth and (steps == 0).mean() >= LABEL_EVENNESS:
-                return values
+    with contextlib.suppress(OSError, ValueError):
+        decoded = decode(path.read_bytes(), cv2.IMREAD_UNCHANGED)
+        rows = decoded[:: -(-decoded.shape[0] // 64)].astype(np.int64)
+        if rows.ndim == 3:
+            rows = rows @ (1 << 15 * np.arange(rows.shape[2]))  # one number a colour
+        steps, values = np.diff(rows), len(np.unique(rows))
+        smooth = values > 4 and (np.abs(steps[steps != 0]) == 1).mean() > LABEL_EVENNESS
+        if values <= LABEL_VALUES and not smooth and (steps == 0).mean() >= LABEL_EVENNESS:
+            return values
     return 0
 
 
@@ -177,23 +242,25 @@ def read_label_image(path: Path) -> npt.NDArray[np.uint8]:
     """
     remedy = "write it again as a lossless single-channel PNG of label ids"
     try:
+        require_file(path)
         data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"label {path} cannot be read ({error.strerror})", "a PNG", "check the path") from error
-    if damage := find_damage(data):
-        raise InputError(f"label {path} cannot be read ({damage})", "a PNG", remedy)
-    if data.startswith(_JPEG_SIGNATURE):
-        raise InputError(f"label {path} is a JPEG, whose values are not exact", "a PNG", remedy)
-    if data.startswith(_PNG_SIGNATURE):
-        depth, colour = data[24], data[25]
-        if colour == _PALETTE or depth == 1:
-            with PilImage.open(io.BytesIO(data)) as image:
-                return np.asarray(image).astype(np.uint8)
-        if depth < 8:
-            raise InputError(f"label {path} is a PNG of {depth} bits", "8 or 16 bits, or a palette", remedy)
-    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    if decoded is None:
-        raise InputError(f"label {path} cannot be decoded", "a PNG", remedy)
+        if damage := find_damage(data):
+            raise ValueError(damage)
+        if data.startswith(_JPEG_SIGNATURE):
+            raise InputError(f"label {path} is a JPEG, whose values are not exact", "a PNG", remedy)
+        if data.startswith(_PNG_SIGNATURE):
+            depth, colour = data[24], data[25]
+            if colour == _PALETTE or depth == 1:
+                with PilImage.open(io.BytesIO(data), formats=("PNG",)) as image:
+                    return np.asarray(image).astype(np.uint8)
+            if depth < 8:
+                raise InputError(f"label {path} is a PNG of {depth} bits", "8 or 16 bits, or a palette", remedy)
+        decoded = decode(data, cv2.IMREAD_UNCHANGED)
+    except InputError:
+        raise
+    except Exception as error:  # Pillow's decoders have no common exception
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"label {path} cannot be read ({reason})", "a PNG", remedy) from error
     if decoded.ndim != 2 or not np.issubdtype(decoded.dtype, np.integer):
         given = f"label {path} is an image of shape {decoded.shape} and type {decoded.dtype}"
         raise InputError(given, "one channel of ids", remedy)

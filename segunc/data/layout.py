@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
+from segunc.core.files import is_named_file
 from segunc.data.images import can_be_label, flat_values, png_head
 from segunc.data.labels import label_values
 
@@ -50,10 +51,12 @@ def list_images(folder: Path) -> list[Path]:
 
 def image_files(folder: Path) -> list[Path]:
     """All image files below ``folder``, sorted by relative path; none where there is no such folder."""
-    return sorted(
-        (p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file()),
-        key=lambda p: p.relative_to(folder).as_posix(),
-    )
+    return sorted(filter(is_image_file, folder.rglob("*")), key=lambda p: p.relative_to(folder).as_posix())
+
+
+def is_image_file(path: Path) -> bool:
+    """Whether a path is a file (:func:`segunc.core.files.is_named_file`) that is named as an image."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and is_named_file(path)
 
 
 def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:

@@ -19,7 +19,7 @@ from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.maps.encoding import encode_score
 from segunc.posteriors.files import Model
-from segunc.sampling.frames import sample_frames
+from segunc.sampling.frames import fault_of, sample_frames
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, check_scores
 
@@ -59,8 +59,9 @@ def evaluate_model(
     with tempfile.TemporaryDirectory(prefix="segunc-") as folder, count_frames() as show:
         kept: list[str] = []
         for done, sample in enumerate(samples, start=1):
+            image = truth = labels = None
             try:
-                image, truth, labels = load_image(sample.image), None, None
+                image = load_image(sample.image)
                 if sample.anomaly is not None and anomalies is not None:
                     truth = anomalies.encode(read_label_image(sample.anomaly), str(sample.anomaly))
                 if sample.label is not None and classes is not None:
@@ -68,8 +69,8 @@ def evaluate_model(
                 image = image if corruption is None else corruption(image, sample.name)
                 result = sample_frames(sampler, [image], size=size, keep_probabilities=labels is not None)
                 stored = {n: encode_score(n, result.scores[n][0].cpu().numpy()) for n in {*chosen, "msp"}}
-            except InputError as error:
-                evaluator.leave_out(sample.name, str(error))
+            except Exception as error:
+                evaluator.leave_out(sample.name, str(fault_of(error, image)))
             else:
                 probabilities = None if result.probabilities is None else result.probabilities[0].cpu().numpy()
                 prediction = result.prediction[0].cpu().numpy()

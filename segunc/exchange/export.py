@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json, write_atomically, write_json
+from segunc.core.files import read_json, write_file, write_json
 from segunc.data.labels import label_map
 from segunc.gallery.inputs import choose_scores
 from segunc.maps.encoding import encode_npy
@@ -194,8 +194,8 @@ def export_maps(
             narrowed = narrow(values, target.dtype)
             if train_ids is not None:
                 classes = _board_classes(reader.prediction(frame), train_ids, narrowed.shape, frame)
-                write_atomically(folder / f"{stem}{target.classes}", encode_npy(classes))
-            write_atomically(folder / f"{stem}{target.ending}", target.encode(narrowed))
+                write_file(folder / f"{stem}{target.classes}", encode_npy(classes))
+            write_file(folder / f"{stem}{target.ending}", target.encode(narrowed))
             summary.flushed += int(np.count_nonzero(values)) - int(np.count_nonzero(narrowed))
     failed = [{"name": name, "reason": reason} for name, reason in summary.failed.items()]
     entry |= {"status": "finished", "written": summary.written, "failed": failed}

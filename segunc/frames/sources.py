@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from segunc.core.errors import InputError
+from segunc.core.files import require_file, safe_name
 from segunc.data.images import Image, read_image
-from segunc.data.layout import IMAGE_SUFFIXES, list_images, without_labels
+from segunc.data.layout import IMAGE_SUFFIXES, is_image_file, list_images, without_labels
 
 VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
 """File name endings that are read as video (any case)."""
@@ -45,6 +46,7 @@ def sampled_hash(path: Path, stretches: int, length: int) -> str:
     and misses every stretch is not seen; in compressed files an edit changes nearly all that follows it.
     """
     digest = hashlib.blake2b(digest_size=16)
+    require_file(path)
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         digest.update(size.to_bytes(8, "little"))
@@ -206,18 +208,29 @@ class ImageSource(FrameSource):
             name, file = _stem(relative), self._root / relative
             if skip is not None and skip(index, name):
                 continue
+            shown = self._root / f"{name}{file.suffix}"
             try:
-                stamp = stamp_of(
-                    file
-                )  # before reading: a file that is replaced meanwhile is read again by the next run
+                if shown != file:
+                    raise ValueError(
+                        "no map can bear this name: only UTF-8 without backslashes, control characters and drive letters; rename it"
+                    )
+                # Before reading: a file that is replaced meanwhile is read again by the next run.
+                stamp = stamp_of(file)
                 frame = Frame(name, index, read_image(file), stamp=stamp)
-            except (OSError, ValueError) as error:
-                frame = Frame(name, index, None, f"{file}: {getattr(error, 'strerror', None) or error}")
+            except (OSError, ValueError, MemoryError) as error:
+                why = f"not enough memory: {error}" if isinstance(error, MemoryError) else error
+                frame = Frame(name, index, None, f"{shown}: {getattr(error, 'strerror', None) or why}")
             yield frame
 
 
 def _stem(relative: str) -> str:
-    return os.path.splitext(relative)[0]
+    """The name of a frame by its file's. One that no map may have (of other bytes than UTF-8, of several lines, with the drive letter of
+    another system) is written in ASCII, with backslashes, which no other has."""
+    stem = os.path.splitext(relative)[0]
+    try:
+        return safe_name(stem, "a file")
+    except InputError:
+        return ascii(stem)[1:-1].replace(":", "\\x3a")
 
 
 def stamp_of(file: Path) -> str:
@@ -309,14 +322,24 @@ def _images_of(folder: Path) -> list[Path]:
 
 
 def _matching_images(pattern: Path) -> list[Path]:
-    matches = [Path(match) for match in glob.glob(str(pattern.absolute()), recursive=True)]
-    files = list({match for match in matches if _is_image(match) and match.is_file()})
+    matches = _matches(pattern.absolute())
+    files = list(set(filter(is_image_file, matches)))
     if files:
         return files
     given, expected = f"pattern {pattern} matches no image", f"at least one file ending in {', '.join(IMAGE_SUFFIXES)}"
     if video := next(filter(_is_video, matches), None):
         raise InputError(f"{given} but the video {video}", expected, f"give one video itself: {video}")
     raise InputError(given, expected, "check the pattern (and its quotes in the shell)")
+
+
+def _matches(pattern: Path) -> list[Path]:
+    """What a pattern with absolute path matches, as a shell has it, but that ``**`` follows no links: two that lead to folders above them
+    would make more paths than can be listed."""
+    root = _fixed_part(pattern)
+    asked = pattern.relative_to(root).parts
+    hidden = any(part.startswith(".") for part in asked)
+    found = root.glob(str(Path(*asked, "*") if asked[-1] == "**" else Path(*asked)))
+    return sorted(p for p in found if hidden or not any(part.startswith(".") for part in p.relative_to(root).parts))
 
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
@@ -373,7 +396,7 @@ def _expand(spec: str) -> list[str]:
     if path.is_dir() and not any(map(_is_image, path.rglob("*"))):
         found = sorted(path.iterdir())
     elif not path.exists() and glob.has_magic(str(path)):
-        found = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
+        found = _matches(path.absolute())
     # Where there is no video either, opening the input says what is missing.
     return [spec] if any(map(_is_image, found)) else [str(file) for file in found if _is_video(file)] or [spec]
 

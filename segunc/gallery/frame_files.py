@@ -146,8 +146,8 @@ class FrameRow:
     look: int = 0  # the difference hash of its image
     problems: list[str] = field(default_factory=list)  # a line on each thing that could not be shown
 
-    def attempt(self, read: Callable[..., Read], *which: str) -> Read | None:
-        """What ``read`` gives; None, with a note, where the file is damaged."""
+    def attempt(self, read: Callable[..., Read], *which: Any) -> Read | None:
+        """What ``read`` gives; None, with a note, where the file is damaged, or no file can be made of it."""
         try:
             return read(*which)
         except InputError as error:
@@ -206,11 +206,9 @@ class FrameFiles:
             row.objects = len(objects)
         if truth is not None:
             self._write_label(row, TRUTH, "class", truth)
-        if image is not None:
-            write_file(
-                self.out / FRAMES / f"{row.place:06d}" / f"{IMAGE}.jpg",
-                encode_jpeg(image, 90 if self.longest is None else 80),
-            )
+        picture = None if image is None else row.attempt(encode_jpeg, image, 90 if self.longest is None else 80)
+        if image is not None and picture is not None:
+            write_file(self.out / FRAMES / f"{row.place:06d}" / f"{IMAGE}.jpg", picture)
             self._write_thumbnail(row, IMAGE, _shrink(image, THUMBNAIL_WIDTH))
             row.add(IMAGE, image.shape)
 

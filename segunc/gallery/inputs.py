@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -225,7 +226,13 @@ def label_files(given: Labels | None, reader: MapsReader, frames: Sequence[str])
     else:
         stamps = {record["stamp"] for record in reader.records.values() if record.get("stamp")}
         layouts = given.layouts if isinstance(given, LabelFolder) else ()
-        found = find_labels(Path(str(given)), frames, layouts, lambda path: bool(stamps) and stamp_of(path) in stamps)
+
+        def is_frame(path: Path) -> bool:
+            with suppress(OSError):  # whoever reads it as a label says what is wrong
+                return bool(stamps) and stamp_of(path) in stamps
+            return False
+
+        found = find_labels(Path(str(given)), frames, layouts, is_frame)
     bare = [name for name in frames if name not in found and re.fullmatch(r"\d{4}", name)]
     if not bare:
         return found

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.data.images import Image
+from segunc.data.images import MOST_PIXELS, Image
 from segunc.frames.sources import format_time
 from segunc.gallery.colormap import DisplayRange, colour_table, colourise, levels
 
@@ -275,6 +275,8 @@ def draw_overlay(
     height, width = image.shape[:2]
     factor = math.ceil(MINIMUM_WIDTH / width)
     height, width = height * factor, width * factor
+    size = max(MINIMUM_TEXT, width // 72)
+    _check_drawable(height + 9 * size, width)
     # Darkened, so that a white lane marking cannot be taken for a high score.
     grey = resize(image, width, height).astype(np.float32) @ (_LUMINANCE * np.float32(PHOTO_BRIGHTNESS))
     picture = blend(grey, resize_nearest(levels(values, legend.shown), width, height))
@@ -283,7 +285,6 @@ def draw_overlay(
     if anomaly is not None:
         draw_outline(picture, resize_nearest(anomaly, width, height))
         outlines.append((OUTLINE_NOTE, LABELLED))
-    size = max(MINIMUM_TEXT, width // 72)
     middle, first, second, third = round(width * 0.55), *(height + round(size * rows) for rows in (1.9, 3.8, 5.7))
     strip = blank(round(size * (4.6 + 1.9 * max(len(outlines), bool(caption)))), width, theme.paper)
     sheet = Sheet(np.vstack([picture, strip]), theme)
@@ -303,6 +304,12 @@ def blend(grey: npt.NDArray[np.float32], level: npt.NDArray[np.integer]) -> Imag
     cover = (0.10 + 0.75 * np.arange(256, dtype=np.float32) / 255)[:, None]
     mixed = grey[..., None] * (1 - cover)[level] + (colour_table().astype(np.float32) * cover)[level]
     return np.asarray(np.rint(mixed), np.uint8)
+
+
+def _check_drawable(height: int, width: int) -> None:
+    """Raise InputError for a picture with more pixels than an image may have: a frame of few columns becomes very tall."""
+    if height * width > MOST_PIXELS:
+        raise InputError(f"a picture of {width} x {height} pixels", f"at most {MOST_PIXELS:,}", "leave the frame out")
 
 
 def _check_mask(image: Image, anomaly: npt.NDArray[np.bool_] | None) -> None:
@@ -335,6 +342,7 @@ def draw_panel(
         _check_mask(image, anomaly)
     shape = image.shape if image is not None else scores[0][1].shape if prediction is None else prediction.shape
     height, width = max(1, round(TILE_WIDTH * shape[0] / shape[1])), TILE_WIDTH
+    _check_drawable(height, width)
     size = max(MINIMUM_TEXT, width // 48)
     flags = ", ".join(legend.flags for legend, _ in scores if legend.flags)
     first, second, third = (height + round(size * rows) for rows in (1.6, 3.3, 5.0))

@@ -14,6 +14,7 @@ tells them at half size from codes of 16 bits.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -28,6 +29,8 @@ CODE_MAX = 65535
 # For a uint16 map of 960 x 540 run lengths at level 1 take 17 to 19 ms of one core, the general strategy 25 to 35 ms,
 # for sizes within 3 % of each other.
 PNG_LEVEL = 1
+LONGEST_JPEG = 65_500
+"""Pixels of a side of a JPEG by libjpeg."""
 _PNG = [cv2.IMWRITE_PNG_COMPRESSION, PNG_LEVEL, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_RLE]
 
 Array = npt.NDArray[Any]
@@ -138,13 +141,24 @@ def class_ids(values: Array, name: str, remedy: str = "repair the process") -> n
 def encode_png(values: Array) -> bytes:
     """PNG bytes of a ``[H, W]`` uint8 or uint16 map, or of an RGB uint8 ``[H, W, 3]`` picture."""
     pixels = cv2.cvtColor(values, cv2.COLOR_RGB2BGR) if values.ndim == 3 else values
-    return cv2.imencode(".png", pixels, _PNG)[1].tobytes()
+    return _encoded(".png", pixels, _PNG)
 
 
 def encode_jpeg(picture: Image, quality: int = 90) -> bytes:
     """JPEG bytes of an RGB uint8 ``[H, W, 3]`` picture."""
     how = (cv2.IMWRITE_JPEG_QUALITY, quality)
-    return cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), how)[1].tobytes()
+    return _encoded(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), how)
+
+
+def _encoded(ending: str, pixels: Array, how: Sequence[int]) -> bytes:
+    """The bytes of a picture; InputError where its format has no such size."""
+    whole, data = False, np.empty(0, np.uint8)
+    if ending == ".png" or max(pixels.shape) <= LONGEST_JPEG:  # beyond it OpenCV complains, and gives no bytes
+        whole, data = cv2.imencode(ending, pixels, how)
+    if not whole:
+        given = f"a picture of {pixels.shape[1]} x {pixels.shape[0]} pixels as {ending}"
+        raise InputError(given, f"at most {LONGEST_JPEG} on a side", "leave the frame out")
+    return data.tobytes()
 
 
 def encode_npy(values: Array) -> bytes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.progress import Progress
 from segunc.data.images import Image, difference_hash
 from segunc.frames.sources import Frame, FrameSource
@@ -243,8 +243,8 @@ class _Run:
                     self._report()
                     if self.written == 1:
                         self._expect(record)
-            except InputError as error:  # a map of this frame alone is unfit to be stored
-                self._fail(frame.name, str(error))
+            except (InputError, MemoryError) as error:  # this frame alone is unfit to be stored or drawn
+                self._fail(frame.name, one_line(error))
             except OSError as error:
                 failure = PartialFailure(
                     f"writing to {self.writer.out} failed ({error.strerror or error}); {self.writer.finished} finished "

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside
+from segunc.core.files import inside, is_named_file
 from segunc.data.labels import LabelMap
 from segunc.maps.encoding import class_ids, decode_compact
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
@@ -229,7 +229,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _map_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file():
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and is_named_file(path):
             yield path
 
 

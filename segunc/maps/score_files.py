@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
-import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,15 +16,13 @@ from PIL import Image
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_array
 from segunc.core.progress import quiet_opencv
-from segunc.data.images import find_damage
+from segunc.data.images import MOST_PIXELS, decode
 from segunc.maps.encoding import Array, decode_unit
 
 _FILTERS = {1, 2, 3}
 """Of HDF5: deflation, shuffling, checksums. Others are loaded as libraries of any origin."""
 _MOST_DEFLATION = 1032
 """No deflated byte stands for more."""
-MOST_PIXELS = 2**27
-"""Of a map, as of 8192 x 16,384: a few kilobytes of an image can claim gigabytes."""
 Form = Literal["unit-code", "linear"]
 """How the whole numbers of a stored score map become values. ``unit-code``: (code / 65535)^2, this tool's encoding of
 scores in 0..1. ``linear``: 0..1 over the range of their type (uint8 or uint16), as other tools write them. Floats are
@@ -92,34 +88,8 @@ def is_colour_picture(path: Path) -> bool:
 
 
 def _read_image(data: bytes) -> Array:
-    damage = find_damage(data)
-    if damage:
-        raise ValueError(damage)
-    try:
-        size = struct.unpack_from(">II", data, 16) if data.startswith(b"\x89PNG") else _tiff_size(data)
-    except (struct.error, KeyError, OverflowError) as error:
-        raise ValueError("its header is damaged") from error
-    _check_size(size, len(data))
     with quiet_opencv():  # the TIFF decoder complains
-        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    if decoded is None:
-        raise ValueError("no image that can be decoded")
-    return np.asarray(decoded)
-
-
-def _tiff_size(data: bytes) -> tuple[int, int]:
-    """Width and height in the first directory of a TIFF or BigTIFF (TIFF 6.0, section 2); struct.error or KeyError where they are not there."""
-    order: Literal["little", "big"] = "little" if data.startswith(b"II") else "big"
-    sign, big = "<" if order == "little" else ">", data[2:4].strip(b"\0") == b"+"
-    place, count, entry = ("Q", "Q", "HHQ8s") if big else ("I", "H", "HHI4s")
-    (start,) = struct.unpack_from(sign + place, data, 8 if big else 4)
-    (number,) = struct.unpack_from(sign + count, data, start)
-    first, step, found = start + struct.calcsize(count), struct.calcsize(sign + entry), dict[int, int]()
-    for index in range(number):
-        tag, kind, _, value = struct.unpack_from(sign + entry, data, first + index * step)
-        if tag in (256, 257):  # ImageWidth and ImageLength, of 2, 4 or 8 bytes
-            found[tag] = int.from_bytes(value[: {3: 2, 4: 4, 16: 8}[kind]], order)
-    return found[256], found[257]
+        return decode(data, cv2.IMREAD_UNCHANGED)
 
 
 def _read_npy(data: bytes) -> Array:
@@ -154,12 +124,8 @@ def _check_dataset(dataset: Any, length: int) -> None:
         raise InputError(f"is of type {dataset.dtype}", "floats or whole numbers")
     if dataset.size is None or dataset.size * dataset.dtype.itemsize > _MOST_DEFLATION * length:
         raise InputError(f"claims the shape {dataset.shape} in {length} bytes", "a file that can hold its map")
-    _check_size(dataset.shape, length)
-
-
-def _check_size(shape: tuple[int, ...], length: int) -> None:
-    if math.prod(shape) > MOST_PIXELS:
-        raise InputError(f"claims {' x '.join(map(str, shape))} pixels in {length} bytes", f"at most {MOST_PIXELS}")
+    if dataset.size > MOST_PIXELS:
+        raise InputError(f"claims the shape {dataset.shape}", f"at most {MOST_PIXELS:,} pixels")
 
 
 IMAGE_SUFFIXES = (".png", ".tif", ".tiff")

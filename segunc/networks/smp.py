@@ -9,7 +9,7 @@ import segmentation_models_pytorch as smp
 from huggingface_hub import snapshot_download
 from torch import nn
 
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import read_json
 from segunc.networks.description import SMP, NetworkDescription
 from segunc.networks.encoders import encoder_normalisation
@@ -65,6 +65,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
             **description.options,
         )
     except Exception as error:  # smp, timm and torch have no common exception for arguments they do not accept
+        if is_out_of_memory(error):
+            raise
         # smp answers a wrong name with the names of all its encoders; the first part says what is wrong.
         reason = next(iter(str(error).strip("'\"").splitlines()), "").partition(", supported encoders")[0]
         raise InputError(

@@ -18,7 +18,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.auto import modeling_auto
 
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.networks.description import NetworkDescription
 from segunc.networks.sources import Found, Wishes
 
@@ -101,6 +101,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
         config.num_labels = description.num_classes
         network = cls._from_config(config)
     except Exception as error:  # what configurations and constructors raise has no common type
+        if is_out_of_memory(error):
+            raise
         raise InputError(
             f"transformers {transformers.__version__} cannot build {description.architecture} ({one_line(error)})",
             "a configuration of this version",

@@ -26,23 +26,19 @@ def check_finite(state: Mapping[str, Tensor], source: str) -> None:
             )
 
 
-def read_state(path: Path) -> dict[str, Tensor]:
-    """The state dict in a ``.safetensors`` file or a PyTorch checkpoint (``weights_only``: nothing is executed).
-
-    Raises:
-        InputError: missing, damaged, or without a state dict of tensors.
-    """
+def read_checkpoint(path: Path) -> Any:
+    """What a ``.safetensors`` file or a PyTorch checkpoint holds (``weights_only``: nothing is executed); InputError where it is missing,
+    damaged, or holds more than plain data."""
     if not path.is_file():
         raise InputError(
             f"checkpoint {path} does not exist", "a .safetensors, .pt, .pth or .ckpt file", "check the path"
         )
     try:
         if path.suffix == ".safetensors":
-            content: Any = load_file(path)
-        else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
-                content = torch.load(path, map_location="cpu", weights_only=True)
+            return load_file(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(
             f"checkpoint {path} is damaged or holds more than tensors, which could execute code",
@@ -53,6 +49,11 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise InputError(
             f"checkpoint {path} is damaged ({one_line(error)})", "a whole file of tensors", "copy or save it again"
         ) from error
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The state dict in what :func:`read_checkpoint` reads; InputError where it is none of tensors."""
+    content = read_checkpoint(path)
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]

@@ -9,7 +9,6 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from segunc.core.errors import InputError
 from segunc.data.images import Image
 from segunc.frames.sources import Frame
 from segunc.maps.encoding import Array
@@ -18,7 +17,7 @@ from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.processing.means import Tiling, finish_maps, sample_means
 from segunc.processing.smoothing import Smoother
 from segunc.sampling.density import FeatureDensity, Nearest
-from segunc.sampling.frames import network_input, sample_frames
+from segunc.sampling.frames import fault_of, network_input, sample_frames
 from segunc.sampling.sampler import Sampler
 
 
@@ -92,12 +91,11 @@ class FrameProcess:
             images = [frame.image for frame in frames if frame.image is not None]
             result = sample_frames(self.sampler, images, size=self.size, seed=self._seed(frames[0]))
             near = self._nearest(images)
-        except (InputError, torch.OutOfMemoryError) as error:
+        except Exception as error:
+            failure = fault_of(error, frames[0].image)
             if len(frames) > 1:  # one of them may be at fault, or all together too many
                 return [self._at_once([frame])[0] for frame in frames]
-            if isinstance(error, InputError):
-                return [error]
-            raise
+            return [failure]
         stacked = {"prediction": result.prediction, **{name: result.scores[name] for name in self.scores}}
         return [HostMaps({name: maps[i] for name, maps in stacked.items()}, near[i]) for i in range(len(frames))]
 
@@ -124,8 +122,8 @@ class FrameProcess:
                 image = network_input([frame.image], self.size or own)
                 means = self.tiling.run(image, lambda tile: sample_means(self.sampler, tile, seed))
             (near,) = self._nearest([frame.image])
-        except InputError as error:
-            return error
+        except Exception as error:
+            return fault_of(error, frame.image)
         if self.smoother is not None:
             means = self.smoother.update(frame, means)
         return HostMaps(finish_maps(means, own, self.scores, self.sampler.calibrator), near)

@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from segunc.affine.draws import FoldedDraws
 from segunc.affine.sites import FRAMES
-from segunc.core.errors import one_line
+from segunc.core.errors import is_out_of_memory, one_line
 from segunc.core.files import own_folder
 from segunc.sampling.ending import Ending
 from segunc.sampling.prefix import Prefix, mark
@@ -118,9 +118,9 @@ class CompiledPasses:
                 self._graphs[key] = torch.compile(traced, dynamic=False)
             graph = self._graphs[key]
             return None if graph is None else graph(*inputs)
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:  # the compilers have no common exception
+            if is_out_of_memory(error):
+                raise
             self._graphs[key] = None
             self._say(f"the network could not be compiled and runs as it is ({one_line(error)})")
             return None

@@ -30,7 +30,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.sites import DRAWS, FRAMES, ORIGIN, StochasticSite
 from segunc.core.device import Precision
-from segunc.core.errors import InputError, NotFiniteError, one_line
+from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.compilation import CompiledPasses
 from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch, Upsampling
@@ -109,7 +109,7 @@ class Engine:
                 if copied and self.found is not None and self.layout.reached() != self.found.reached:
                     raise TypeError("a copy of it calls other layers")
             except (RuntimeError, TypeError) as error:
-                if not copied or isinstance(error, torch.OutOfMemoryError):
+                if not copied or is_out_of_memory(error):
                     raise
                 self._use_autocast(error)
                 logits = self._forward(images, draws, watch := InterpolationWatch(), prefix)
@@ -235,9 +235,9 @@ def _on_two_frames(images: Tensor, found: Callable[[Tensor], T]) -> T:
     image = images[:1].float()
     try:
         return found(_two_frames(image, SIDE))
-    except (InputError, torch.OutOfMemoryError):
-        raise
-    except Exception:
+    except Exception as error:
+        if isinstance(error, InputError) or is_out_of_memory(error):
+            raise
         # Some networks take frames of their own size only.
         return found(_two_frames(image, max(images.shape[-2:])))
 
@@ -270,13 +270,20 @@ def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Te
 
     def difference(frames: Tensor) -> float:
         alone = torch.cat([engine.logits(frames, None, None)[0] for engine in engines])
-        with suppress(InputError, RuntimeError, TypeError, ValueError, LookupError):
+        with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
             prefix = Prefix()
             shared = torch.cat([engine.logits(frames, None, None, prefix)[0] for engine in engines])
             return float((shared - alone).abs().max() / alone.abs().max().clamp_min(1e-12))
         return float("inf")
 
     return _on_two_frames(images, difference)
+
+
+class _Tolerating(suppress):
+    """Passes over errors of a network that cannot do what is asked of it; a lack of memory says nothing of it."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        return super().__exit__(kind, error, trace) and not (error is not None and is_out_of_memory(error))
 
 
 def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
@@ -297,9 +304,9 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
         return max(float((f - e).abs().max()) for f, e in zip(found, expected, strict=True)) / size
 
     batched = shared_one = shared = float("inf")  # differences that are not known stay infinite
-    with suppress(InputError, RuntimeError):
+    with _Tolerating(InputError, RuntimeError):
         batched = difference([run(plain, 1, last)], [torch.cat(single[1:])])
-    with suppress(InputError, RuntimeError, TypeError, ValueError, LookupError):
+    with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
         prefix = Prefix()
         shared_one = difference([run(common, s, s + 1, prefix) for s in range(last)], single)
         if is_rounding(batched):

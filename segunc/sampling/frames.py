@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from segunc.affine.pools import OF_PREDICTION, OF_SCORES
+from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.scores import Score
@@ -56,6 +57,17 @@ def sample_frames(
         # From pinned memory the copy is queued; from any other the thread would wait for all that is queued before it.
         given = given.pin_memory().to(sampler.device, non_blocking=True)
     return sampler(given, size=frame, keep_probabilities=keep_probabilities, seed=seed)
+
+
+def fault_of(error: Exception, image: Image | None) -> InputError:
+    """Why one frame has no maps, where that is the frame's own: it is refused, or memory does not suffice for it; else raises the error."""
+    if isinstance(error, InputError):
+        return error
+    if image is None or not is_out_of_memory(error):
+        raise error
+    height, width = image.shape[:2]
+    given = f"not enough memory for a frame of {width} x {height} pixels ({one_line(error)})"
+    return InputError(given, "", "give a smaller --size, --tile or --chunk, or more memory")
 
 
 def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:

@@ -41,7 +41,6 @@ class BranchRunner:
         other draws."""
         if not self.branch.stochastic or self._drawn == (noise, scope):
             return
-        self._drawn = (noise, scope)
         engine = self.engine
         drawn = self._affine(noise, scope)
         whole = drawn.after(engine.layout.weight, engine.layout.bias)
@@ -51,6 +50,7 @@ class BranchRunner:
         folded = engine.fold(whole, share=engine.shares() and not self.apart)
         self.base = folded.part(0, 1)
         self.folded = engine.fold(drawn, share=engine.shares()) if self.apart else folded.part(1, len(folded))
+        self._drawn = (noise, scope)  # where memory did not suffice, the next call draws again
 
     def _affine(self, noise: NoiseSource, scope: str | None) -> AffineDraws:
         branch = self.branch

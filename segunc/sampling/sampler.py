@@ -22,7 +22,7 @@ from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.pools import OF_PREDICTION, OF_SCORES, PooledDraws, pools_of
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.device import Precision
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, is_out_of_memory
 from segunc.sampling.density import FeatureDensity, beside, fit_remedy
 from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.frames import Prediction, calibrate, finish_frame
@@ -364,10 +364,10 @@ class Sampler:
                 whole = compiled and len(wanted) == together
                 try:
                     logits, upsampling = current.logits(done, done + len(wanted), whole)
-                except torch.OutOfMemoryError:
-                    if len(wanted) == 1:
+                except Exception as error:
+                    if len(wanted) == 1 or not is_out_of_memory(error):
                         raise
-                    chunk = self.chunk = max(1, chunk // 2)
+                    chunk = self.chunk = max(1, len(wanted) // 2)
                     self.report.messages.append(f"out of memory: chunk halved to {chunk}")
                     torch.cuda.empty_cache()
                     continue

@@ -26,7 +26,7 @@ from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
-from segunc.networks.weights import load_weights
+from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training.config import OptimisationConfig, TrainConfig, environment, save_config
 from segunc.training.loggers import instance, run_loggers
 from segunc.training.losses import (
@@ -295,7 +295,7 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
     fit(trainer, task, resume, datamodule=data)
     seconds = time.perf_counter() - start
     if best.best_model_path:
-        state = torch.load(best.best_model_path, map_location="cpu", weights_only=True)["state_dict"]
+        state = read_checkpoint(Path(best.best_model_path))["state_dict"]
         network.load_state_dict({k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")})
     measured = {
         "val_miou": None if best.best_model_score is None else float(best.best_model_score),

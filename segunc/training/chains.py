@@ -20,6 +20,7 @@ from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import write_atomically
+from segunc.networks.weights import read_checkpoint
 from segunc.training.progress import StepProgress
 
 EnergyGradient = Callable[[Tensor, int], Tensor]
@@ -90,7 +91,7 @@ def run_chains(
     """
     held: dict[str, Any] = {"chain": 0, "state": None, "kept": [], "finished": [], "records": []}
     if resume:
-        held = torch.load(last, map_location="cpu", weights_only=True)
+        held = read_checkpoint(last)
     for number in range(held["chain"], count):
         step = 0
         try:

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_json
+from segunc.networks.weights import read_checkpoint
 
 if TYPE_CHECKING:
     import lightning as L
@@ -112,8 +113,8 @@ def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None 
         bound: what else the checkpoints depend on, the hash of a base network for instance.
 
     Raises:
-        InputError: the folder holds checkpoints of a run with other settings. Continuing them would give a network
-            that no configuration describes.
+        InputError: the folder holds checkpoints of a run with other settings (continuing them would give a network
+            that no configuration describes), or that are damaged.
     """
     folder = out / CHECKPOINTS
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
@@ -132,7 +133,13 @@ def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None 
     if other:
         given = f"{out} holds a run of other settings: {', '.join(other[:4])}"
         raise InputError(given, "the same settings, to continue it", f"give another --out, or remove {folder}")
-    return last if last.exists() else None
+    if not last.exists():
+        return None
+    try:
+        read_checkpoint(last)
+    except InputError as error:
+        raise InputError(error.given, error.expected, f"remove {folder} to begin anew") from error
+    return last
 
 
 @contextlib.contextmanager

@@ -173,6 +173,7 @@ BOUNDS = "expected a number of at least {} and at most {}"
         ("predict --model m --input i a\0b --out o", "--input 'a\\x00b'; expected a text without null characters"),
         ("predict --model m --input i --out a\0b", "--out 'a\\x00b'"),
         ("compare a\0.json", "expected a text without null characters"),
+        ("predict --model m --input i\udce9 --out o", "expected a text without null characters, in UTF-8"),
         ("predict --model= --input i --out o", "--model ''; expected a path"),
         ("predict --model m --input i  --out o", "--input ''; expected a path"),
         ("predict --model m --input i --out=", "--out ''; expected a path"),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import os
 import struct
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image as PilImage
 
 from segunc.core.errors import InputError
-from segunc.data.images import find_damage, load_image, read_image, read_label_image
+from segunc.data.images import decode, find_damage, flat_values, load_image, read_image, read_label_image
 from tests.frames.test_sources import encoded, picture
 
 
@@ -70,10 +74,10 @@ IDS = np.array([[0, 1, 2], [3, 19, 255]], np.uint8)
 
 
 def test_grey_and_16_bit_files_give_values_a_palette_indices_and_one_bit_0_and_1(tmp_path: Path) -> None:
-    palette = Image.fromarray(IDS)
+    palette = PilImage.fromarray(IDS)
     palette.putpalette([7 * i % 256 for i in range(768)])
     assert palette.mode == "P"
-    grey, deep, bits = (Image.fromarray(values) for values in (IDS, IDS.astype(np.uint16), IDS > 1))
+    grey, deep, bits = (PilImage.fromarray(values) for values in (IDS, IDS.astype(np.uint16), IDS > 1))
     for drawn, values in ((grey, IDS), (deep, IDS), (palette, IDS), (bits, (IDS > 1).astype(np.uint8))):
         drawn.save(tmp_path / "a.png")
         np.testing.assert_array_equal(read_label_image(tmp_path / "a.png"), values, strict=True)
@@ -107,3 +111,79 @@ def test_what_is_no_image_is_refused_by_name(tmp_path: Path, content: bytes | st
         path.write_bytes(encoded(".png")[:200] if isinstance(content, str) else content)
     with pytest.raises(InputError, match=rf"image .*a.png.*{said}"):
         load_image(path)
+
+
+def claiming(suffix: str, width: int, height: int) -> bytes:
+    """An image file whose header claims another size than it has."""
+    data = bytearray(encoded(suffix))
+    place, form = {
+        ".png": (16, ">II"),
+        ".bmp": (18, "<ii"),
+        ".jpg": (data.find(b"\xff\xc0") + 5, ">HH"),
+    }[suffix]
+    struct.pack_into(form, data, place, *((height, width) if suffix == ".jpg" else (width, height)))
+    if suffix == ".png":
+        struct.pack_into(">I", data, 29, zlib.crc32(data[12:29]))
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "side"),
+    [(".png", 30_000), (".png", 2**31), (".bmp", 30_000), (".bmp", -30_000), (".jpg", 30_000)],
+)
+def test_a_few_bytes_claim_no_gigabytes(tmp_path: Path, suffix: str, side: int) -> None:
+    """Refused by its header, before a decoder makes room for it."""
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(claiming(suffix, abs(side), side))
+    tracemalloc.start()
+    for read, error in ((read_image, ValueError), (load_image, InputError), (read_label_image, InputError)):
+        with pytest.raises(error, match=f"claims {abs(side)} x {abs(side)} pixels"):
+            read(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
+    assert flat_values(path) == 0
+
+
+FORMS: dict[str, dict[str, object]] = {
+    "PNG": {},
+    "JPEG": {"progressive": True},
+    "BMP": {},
+    "TIFF": {"compression": "tiff_deflate"},
+    "TIFF ": {"big_tiff": True},
+    "WEBP": {},
+    "WEBP ": {"lossless": True},
+    "WEBP  ": {"exif": b"Exif\0\0MM"},  # extended
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_size_of_a_header_is_the_size_of_the_image(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = io.BytesIO()
+    PilImage.fromarray(picture(3, 700)).save(buffer, form.strip(), **FORMS[form])
+    monkeypatch.setattr("segunc.data.images.MOST_PIXELS", 2100)
+    assert decode(buffer.getvalue(), cv2.IMREAD_COLOR).shape == (3, 700, 3)
+    monkeypatch.setattr("segunc.data.images.MOST_PIXELS", 2099)
+    assert find_damage(buffer.getvalue()) == "the image claims 700 x 3 pixels; at most 2,099 are read"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
+        b"GIF89a" + bytes(99),
+        b"P6 9 9 255 " + bytes(300),
+    ],
+)
+def test_a_format_that_is_not_known_reaches_no_decoder(tmp_path: Path, content: bytes) -> None:
+    """Whatever the file is called."""
+    path = tmp_path / "a.png"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="no image that can be decoded"):
+        load_image(path)
+
+
+def test_a_pipe_is_no_image(tmp_path: Path) -> None:
+    """Whoever opened it would wait for ever."""
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(InputError, match="it is no file"):
+        load_image(tmp_path / "a.png")

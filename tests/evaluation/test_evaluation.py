@@ -25,6 +25,7 @@ from segunc.maps.statistics import Region
 from segunc.maps.store import MapsWriter
 from segunc.metrics.components import component_counts, component_result
 from segunc.plots.evaluation import write_plots
+from tests.data.test_images import claiming
 from tests.evaluation.runs import CLASSES, Run, make_frame, make_run
 from tests.maps.foreign import write_map
 
@@ -143,6 +144,13 @@ def test_float_maps_of_a_score_in_0_to_1_are_scored_as_floats(folder, run):
         ("label value", r"labels/bergen/frame_0.png holds the values \[99\]"),
         ("colour label", "one channel"),
         ("small label", "the class label is 12 x 18"),
+        ("huge label", "label .*claims 30000 x 30000 pixels"),
+        ("empty label", "label .*the file is empty"),
+        ("dangling label", "label .*No such file"),
+        ("huge map", "claims 30000 x 30000 pixels"),
+        ("empty map", "the file is empty"),
+        ("broken array", "cannot be read .no array of numbers"),
+        ("broken HDF5", "cannot be read"),
     ],
 )
 def test_a_bad_frame_is_left_out_and_the_others_counted(folder, run, fault, message):
@@ -157,6 +165,13 @@ def test_a_bad_frame_is_left_out_and_the_others_counted(folder, run, fault, mess
         "label value": lambda: write_map(label, np.full((24, 36), 99, np.uint8)),
         "colour label": lambda: write_map(label, np.zeros((24, 36, 3), np.uint8)),
         "small label": lambda: write_map(label, np.full((12, 18), 7, np.uint8)),
+        "huge label": lambda: label.write_bytes(claiming(".png", 30_000, 30_000)),
+        "empty label": lambda: label.write_bytes(b""),
+        "dangling label": lambda: (label.unlink(), label.symlink_to("nowhere")),
+        "huge map": lambda: entropy.write_bytes(claiming(".png", 30_000, 30_000)),
+        "empty map": lambda: entropy.write_bytes(b""),
+        "broken array": lambda: entropy.rename(entropy.with_suffix(".npy")).write_bytes(b"\x93NUMPY\1\0\x76\0{'descr"),
+        "broken HDF5": lambda: entropy.rename(entropy.with_suffix(".h5")).write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(90)),
     }
     faults[fault]()
     result = evaluate(folder)

@@ -171,16 +171,16 @@ def sparse(shape: tuple[int, ...], **settings: Any) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("a.png", png(100_000, 100_000), "claims 100000 x 100000 pixels in .* bytes; expected at most 134217728"),
+        ("a.png", png(100_000, 100_000), "claims 100000 x 100000 pixels; at most 89,478,485 are read"),
         ("a.png", png(2**31, 2**31), "claims|cannot be read"),
         *(
             ("a.tif", tiff(40_000, 40_000, big=big, order=o), "claims 40000 x 40000 pixels")
             for big in (False, True)
             for o in "<>"
         ),
-        ("a.tif", tiff(8, 8)[:20], "its header is damaged"),
-        ("a.tif", b"II*\0" + b"\xff" * 60, "its header is damaged"),
-        ("a.tif", b"II+\0" + b"\xff" * 60, "its header is damaged"),
+        ("a.tif", tiff(8, 8)[:20], "no image that can be decoded"),
+        ("a.tif", b"II*\0" + b"\xff" * 60, "no image that can be decoded"),
+        ("a.tif", b"II+\0" + b"\xff" * 60, "no image that can be decoded"),
         (
             "a.npy",
             b"\x93NUMPY\1\0\x46\0{'descr': '<f8', 'fortran_order': False, 'shape': (99999, 99999), }     \n",
@@ -190,7 +190,7 @@ def sparse(shape: tuple[int, ...], **settings: Any) -> bytes:
         ("a.h5", sparse((40_000, 40_000), compression="gzip"), r"claims the shape \(40000, 40000\)"),
         ("a.h5", sparse((2**31, 2**31)), "claims the shape"),
         ("a.h5", sparse((64, 64)) + bytes(700_000), None),
-        ("a.h5", sparse((12_000, 12_000)) + bytes(700_000), "claims 12000 x 12000 pixels"),
+        ("a.h5", sparse((12_000, 12_000)) + bytes(700_000), r"claims the shape \(12000, 12000\); expected at most"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

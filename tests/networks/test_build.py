@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import segmentation_models_pytorch as smp
 import torch
 
 from segunc.core.errors import InputError
@@ -79,6 +80,16 @@ def test_what_cannot_be_built_is_one_clear_line(description: NetworkDescription,
         build_network(description)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_a_lack_of_memory_is_not_the_fault_of_an_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Huge(smp.Unet):
+        def __init__(self, **_: Any) -> None:
+            torch.empty(2**50)
+
+    monkeypatch.setattr("segunc.networks.smp.architectures", lambda: {"Unet": Huge})
+    with pytest.raises(RuntimeError, match="allocate"):
+        build_network(describe("Unet", "resnet18"))
 
 
 def test_architectures_are_found_in_any_case() -> None:

@@ -22,6 +22,7 @@ from segunc.processing.means import Tiling
 from segunc.processing.smoothing import Smoother
 from segunc.sampling import Sampler
 from segunc.sampling.density import FeatureDensity, Neighbours
+from segunc.sampling.engine import Engine
 from segunc.sampling.frames import network_input
 from segunc.scores import DEFAULT_SCORES
 
@@ -142,6 +143,35 @@ def test_frames_that_do_not_fit_into_memory_together_are_computed_alone(monkeypa
     monkeypatch.setattr(Sampler, "__call__", limited)
     for found, one in zip(computed(process, frames()), expected, strict=True):
         np.testing.assert_array_equal(found["entropy"], one["entropy"])
+
+
+@pytest.mark.parametrize("given", [{}, {"tiling": Tiling((64, 64), 16)}])
+def test_a_frame_that_memory_does_not_suffice_for_fails_alone(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a lack of a CPU's memory, too; any other failure of the network ends the run."""
+    process, plain, errors = FrameProcess(sampler(), ("entropy",), **given), Engine.logits, list[Exception]()
+    dark = Frame("dark", 9, np.zeros((40, 56, 3), np.uint8))
+    expected = computed(process, frames())
+
+    def limited(self: Engine, images: torch.Tensor, *rest: Any) -> Any:
+        if images[0].max() == images[0].min():
+            raise errors[-1]
+        return plain(self, images, *rest)
+
+    monkeypatch.setattr(Engine, "logits", limited)
+    for error in (
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ):
+        errors.append(error)
+        results = [*process([dark]), *process(frames())] if given else process([dark, *frames()])
+        assert "not enough memory for a frame of 56 x 40 pixels" in str(results[0])
+        for found, one in zip(results[1:], expected, strict=True):
+            np.testing.assert_array_equal(found["entropy"], one["entropy"])
+    errors.append(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        process([dark])
 
 
 @pytest.mark.cuda

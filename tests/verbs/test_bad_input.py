@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from segunc.core.errors import InputError
 from segunc.networks import load_network, save_network
 from segunc.training.progress import worker_message
 from tests.conftest import Job
+from tests.data.test_images import claiming
 from tests.verbs.processes import refuse, segunc, succeed
 
 
@@ -170,6 +172,40 @@ def test_a_damaged_frame_among_others_ends_with_1_and_keeps_the_rest(finetuned: 
     victim.write_bytes(whole)
     assert segunc(*command).code == 0
     assert outcome(out) == (4, [])
+
+
+def test_one_frame_never_ends_a_run(finetuned: Job, tmp_path: Path) -> None:
+    """Frames of which each once ended every run: the others are finished, these are said, and the second run says them again."""
+    given, out = tmp_path / "in", tmp_path / "out"
+    shutil.copytree(finetuned.frames, given)
+    good = sorted(path.stem for path in given.rglob("*.png"))
+    whole = next(given.rglob("*.png")).read_bytes()
+    (given / ("n" * 240 + ".png")).write_bytes(whole)
+    (given / ("n" * 251 + ".png")).write_bytes(whole)  # the longest name of an image
+    Path(os.fsdecode(bytes(given) + b"/latin-\xe9.png")).write_bytes(whole)
+    (given / "two\nlines.png").write_bytes(whole)
+    (given / "C:drive.png").write_bytes(whole)
+    (given / "b.png").write_bytes(whole)
+    (given / "gone.png").symlink_to("nowhere")
+    (given / "loop.png").symlink_to("loop.png")
+    (given / "huge.png").write_bytes(claiming(".png", 30_000, 30_000))
+    cv2.imwrite(str(given / "thin.png"), np.zeros((40_000, 1, 3), np.uint8))
+    command = (
+        "predict --draws 2 --device cpu --size 64x128 --overlay --model",
+        finetuned.abnn,
+        "--input",
+        given,
+        "--out",
+        out,
+    )
+    for _ in range(2):
+        assert "of 14 frames failed" in refuse(*command, code=1)
+    finished, failed = outcome(out)
+    assert (finished, failed) == (
+        len(good) + 3,
+        ["C\\x3adrive", "gone", "huge", "latin-\\udce9", "loop", "thin", "two\\nlines"],
+    )
+    assert not list(out.rglob("*.segunc-partial"))
 
 
 def test_a_posterior_beside_another_base_is_refused(finetuned: Job, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import load_image
 from segunc.data.labels import label_map
+from segunc.sampling.frames import sample_frames
 from tests.conftest import Job
 from tests.data.miniatures import write_frame
 from tests.verbs.test_datasets import model
@@ -78,7 +79,7 @@ def test_a_threshold_of_anomalies_flags_known_scenes_clean_and_corrupted(
         ("--model BASE --corruption fog", "NAME:STRENGTH"),
         ("--model BASE --dataset toy --root DATA --frames nothing", "which no frame matches; expected names such as"),
         ("--model BASE --dataset toy --root DATA --frames (", "expected a regular expression"),
-        ("--model BASE --dataset toy --root DATA --every 0", "--every 0; expected at least 1"),
+        ("--model BASE --dataset toy --root DATA --every 0", "--every 0; expected a number above 0"),
         ("--maps DATA --corruption fog:1", "--corruption fog:1 with --maps; expected --model"),
         ("--maps DATA --labels labels --every 2", "--frames or --every with --maps alone; expected --dataset with"),
     ],
@@ -128,3 +129,23 @@ def test_a_part_of_a_split(trained: Job, tmp_path: Path) -> None:
     assert thinned["counts"]["frames"] == len(names[::2]) < len(names)
     assert thinned["run"]["every"] == 2
     assert thinned["calibration"] == matched["calibration"]
+
+
+def test_a_frame_that_memory_does_not_suffice_for_is_left_out(
+    trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    errors: list[Exception | None] = [None, MemoryError()]
+
+    def limited(*given: Any, **settings: Any) -> Any:
+        if errors and (error := errors.pop()):
+            raise error
+        return sample_frames(*given, **settings)
+
+    monkeypatch.setattr("segunc.evaluation.models.sample_frames", limited)
+    out = tmp_path / "metrics.json"
+    words = ("evaluate", "--model", trained.base, "--dataset", "toy", "--split", "test", "--root", trained.data)
+    assert main([str(word) for word in (*words, *FAST, "--out", out)]) == 1
+    assert "1 of 2 frames could not be counted" in capsys.readouterr().err
+    result = json.loads(out.read_text())
+    assert "not enough memory for a frame of 128 x 64 pixels" in result["left_out"][0]["reason"]
+    assert result["counts"]["frames_scored"] == 1
