@@ -152,7 +152,7 @@ def named_pairs(text: str, columns: str, form: str) -> dict[str, str]:
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise ArgumentTypeError(f"{text} cannot be read as CSV ({error})") from None
         if ",".join(header) != columns:
-            raise ArgumentTypeError(f"the first line of {text} is '{','.join(header)}'; expected {columns}")
+            raise ArgumentTypeError(f"the first line of {text} is '{','.join(header)[:80]}'; expected {columns}")
         parts = [row for row in rows if row]
     pairs = by_name(parts, name, form)
     if not pairs:

@@ -319,7 +319,7 @@ def load_replicates(path: Path) -> Replicates:
     fits = {
         "paths": paths.ndim == 1 and paths.dtype.kind == "U",
         "clusters": clusters.ndim == 1 and clusters.dtype.kind == "U",
-        "values": values.ndim == 2 and values.dtype.kind == "f" and len(values) == len(paths),
+        "values": values.ndim == 2 and values.dtype.kind == "f" and values.shape[:1] == paths.shape,
         "seed": seed.size == 1 and seed.dtype.kind in "iu",
     }
     unfit = [name for name, fit in fits.items() if not fit]
