@@ -248,7 +248,8 @@ def read_health(root: Path, file: Path) -> Any:
     health = examine(root / "maps")
     if not health.whole:
         raise PartialFailure(health.examples)
-    return folder_bytes(root / "maps")
+    found = folder_bytes(root / "maps")
+    return {name: sorted(data.splitlines()) if name.endswith(".jsonl") else data for name, data in found.items()}
 
 
 def resume(root: Path, file: Path) -> Any:
