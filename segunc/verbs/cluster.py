@@ -93,9 +93,6 @@ def _refuse_unfit(options: PredictOptions) -> None:
     if options.overwrite:
         remedy = f"remove {options.out} first"
         raise InputError("--overwrite with --engine ray", "a new folder, or one to continue", remedy)
-    for option, value in (("--workers", options.workers), ("--shards", options.shards)):
-        if value is not None and value < 1:
-            raise InputError(f"{option} {value}", "at least 1", "leave it out for the default")
     if options.smooth is not None and (options.shards or 1) > 1:
         given = f"--smooth with --shards {options.shards}: each frame needs all before it"
         raise InputError(given, "one shard an input", "leave --shards out; several videos run at once")
