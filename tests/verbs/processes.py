@@ -60,7 +60,9 @@ class Command:
         arguments = []
         for place, word in enumerate(map(str, words)):
             arguments += word.split() if place == 0 or word.startswith("--") else [word]
-        self.process: ForkServerProcess = CONTEXT.Process(target=_child, args=(arguments, *map(str, self._streams), prepare))
+        self.process: ForkServerProcess = CONTEXT.Process(
+            target=_child, args=(arguments, *map(str, self._streams), prepare)
+        )
         self.process.start()
 
     def wait(self, timeout: float = 120.0) -> Finished:
