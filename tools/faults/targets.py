@@ -23,8 +23,8 @@ from tools.faults.world import SMALL, World, left_over, remove
 
 NOT_COMPARED = re.compile(r"(^|/)(checkpoints|logs|tensorboard)/|(^|/)overlay\.(webm|mp4)$|\.(pdf|svg)$")
 """Checkpoints and logs of a training; videos and figures, into which their libraries write the moment."""
-VOLATILE = re.compile(r"^(date|seconds|resumed|.*_seconds|frames_per_second|continued_by)$")
-"""Fields of records: when and how fast, and that a run was continued."""
+VOLATILE = re.compile(r"^(date|record_sha256|seconds|resumed|.*_seconds|frames_per_second|continued_by)$")
+"""Fields of records: when and how fast, that a run was continued, and the hash that binds these, too."""
 RECORDS = ("training.json", "posterior.json", "network.json")
 """Say ``"resumed": true`` of weights that a continued training gave."""
 NETWORK = "lraspp_mobilenet_v3_large"
