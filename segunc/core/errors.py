@@ -12,6 +12,8 @@ _NO_MEMORY = re.compile(
     re.I,
 )
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
+LONGEST_GIVEN = 2000
+"""Characters of what was given that an error shows: a value in a file may be as long as the file."""
 
 
 class InputError(ValueError):
@@ -20,7 +22,8 @@ class InputError(ValueError):
 
     def __init__(self, given: str, expected: str = "", remedy: str = "") -> None:
         self.given, self.expected, self.remedy = given, expected, remedy
-        parts = (given, expected and f"expected {expected}", remedy)
+        shown = given if len(given) <= LONGEST_GIVEN else f"{given[:LONGEST_GIVEN]} ..."
+        parts = (shown, expected and f"expected {expected}", remedy)
         super().__init__("; ".join(part.rstrip(".;") for part in parts if part))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:

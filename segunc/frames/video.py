@@ -153,7 +153,7 @@ class PyAVDecoder(Decoder):
 
         av.logging.set_level(None)  # our one line says it
         try:
-            container = av.open(str(self.path))
+            container = av.open(str(self.path), metadata_errors="replace")
         except (av.error.FFmpegError, OSError) as error:
             raise self._unreadable() from error
         if not container.streams.video:

@@ -74,10 +74,9 @@ def examine(folder: Path, on_frame: Callable[[str], Any] = lambda name: None) ->
     read_region(folder, manifest)
     found, shards, names = Health(manifest), all_shards(manifest), set[str]()
     for shard in shards:
-        before = len(found.damaged) + len(found.lines)
-        for _, record in iterate_lines(
-            inside(folder, shard.file(FRAMES_NAME)), lambda why: found.lines.append(why.given)
-        ):
+        before, length, log = len(found.damaged) + len(found.lines), 0, inside(folder, shard.file(FRAMES_NAME))
+        for line, record in iterate_lines(log, lambda why: found.lines.append(why.given)):
+            length += len(line)
             if (name := record["name"]) in names:  # it would hide one that is lost
                 found.lines.append(f"a second line of {name}")
                 continue
@@ -87,6 +86,8 @@ def examine(folder: Path, on_frame: Callable[[str], Any] = lambda name: None) ->
             if (file := damaged_file(folder, record, verify=True)) is not None:
                 found.damaged[name] = file
             on_frame(name)
+        if manifest.get("status") == "finished" and not found.lines and log.exists() and log.stat().st_size > length:
+            found.lines.append(f"{log} ends within a line")
         if len(found.damaged) + len(found.lines) > before:
             found.shards.append(shard)
     if manifest.get("status") == "finished":

@@ -92,6 +92,10 @@ def test_damaged_and_lost_lines(home: Path) -> None:
     assert "has lost the lines of 2 finished frames" in (MapsReader(home / "maps").unfinished or "")
     assert len(write(home)) == 1
     assert folder_bytes(home / "maps") == before
+    log.write_bytes(log.read_bytes() + b"more")
+    assert "frames.jsonl ends within a line" in examine(home / "maps").examples
+    write(home)
+    assert folder_bytes(home / "maps") == before
 
 
 def test_a_changed_mask_is_noticed(tmp_path: Path) -> None:
