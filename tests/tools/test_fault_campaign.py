@@ -152,7 +152,10 @@ def test_what_a_broken_run_leaves_is_seen(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     whole, done = Unbroken(written(tmp_path), 1.0, 1), Finished(0, "", "")
     assert verdict(tmp_path, whole, [done])[0] == "equal"
+    refused = Finished(2, "", "there is a network already")
     assert verdict(tmp_path, whole, [Finished(1, "", "no")])[0] == "the same command again ends with 1"
+    assert verdict(tmp_path, whole, [refused])[0] == "equal"
+    assert verdict(tmp_path, Unbroken({}, 1.0, 1), [refused])[0] == "the same command again ends with 2"
     (tmp_path / f".a{PARTIAL_SUFFIX}").touch()
     assert verdict(tmp_path, whole, [done])[0] == "temporary files or locks stay"
     (tmp_path / f".a{PARTIAL_SUFFIX}").rename(tmp_path / "b")

@@ -225,12 +225,15 @@ def _plain(value: Any) -> Any:
 
 def verdict(out: Path, whole: Unbroken, again: Sequence[Finished]) -> tuple[str, str]:
     """How it ended: ``equal`` or ``said`` in the first place; else the cause of a failure, and a line about it."""
+    now = written(out)
     for done in again:
-        if done.code != 0 or "Traceback" in done.stderr:
+        refused = (
+            done.code == 2 and now == whole.files
+        )  # the run had ended before it was killed, and does not begin anew
+        if not (done.code == 0 or refused) or "Traceback" in done.stderr:
             return f"the same command again ends with {done.code}", done.stderr[-400:]
     if names := left_over(out):
         return "temporary files or locks stay", ", ".join(names[:5])
-    now = written(out)
     if lost := [name for name in whole.files if name not in now]:
         return "files are missing", ", ".join(lost[:5])
     if added := [name for name in now if name not in whole.files]:
