@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from segunc.core.device import to_device
 from segunc.core.errors import InputError
 
 
@@ -126,7 +127,8 @@ class Calibrator:
             given = f"a calibrator {self} for probabilities of {classes}"
             raise InputError(given, "a calibrator of this network", "fit it again")
         weight, bias = (
-            probabilities.new_tensor(values, dtype=torch.float32) for values in (self.weight, self.bias or (0.0,))
+            to_device(torch.tensor(values, dtype=torch.float32), probabilities.device)
+            for values in (self.weight, self.bias or (0.0,))
         )
         if len(weight) > classes:
             weight = weight.view(classes, classes)
@@ -179,8 +181,7 @@ def standardized_max_logit(logits: Tensor, statistics: ClassMaxLogits) -> Tensor
         given = f"max-logit statistics of {len(statistics.mean)} classes for logits of {logits.shape[1]}"
         raise InputError(given, "statistics of this network", "fit them again")
     largest, predicted = logits.max(1)
-    mean = torch.tensor(statistics.mean, device=logits.device)
-    deviation = torch.tensor(statistics.std, device=logits.device)
+    mean, deviation = (to_device(torch.tensor(v), logits.device) for v in (statistics.mean, statistics.std))
     score = (mean[predicted] - largest.float()) / deviation[predicted]
     return smooth(suppress_boundaries(score, predicted))
 
@@ -214,7 +215,7 @@ def smooth(score: Tensor) -> Tensor:
     taps = torch.arange(KERNEL, dtype=torch.float64) - KERNEL // 2
     weights = torch.exp(-taps.square() / (2 * SIGMA**2))
     # The two-dimensional kernel is the product of two of one dimension, each of which sums to 1.
-    kernel = (weights / weights.sum()).to(score)
+    kernel = to_device((weights / weights.sum()).to(score.dtype), score.device)
     reach = KERNEL // 2 * DILATION
     padded = F.pad(score[:, None], (reach, reach, reach, reach), mode="replicate")
     rows = F.conv2d(padded, kernel.view(1, 1, KERNEL, 1), dilation=(DILATION, 1))

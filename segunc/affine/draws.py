@@ -170,7 +170,8 @@ class AffineLayout:
 
     def _site_mask(self, chosen: Sequence[bool]) -> Tensor:
         """``[T]`` from one flag a site."""
-        return torch.repeat_interleave(torch.tensor(chosen), torch.tensor(self.channels)).to(self.device)
+        each = torch.tensor(self.channels)
+        return torch.repeat_interleave(torch.tensor(chosen), each, output_size=self.total).to(self.device)
 
     def mask(self, scope: str, narrower: str | None = None) -> Tensor:
         """``[T]`` bool: the channels of the sites that lie in a scope and in a narrower one, if any."""
@@ -214,9 +215,12 @@ class AffineLayout:
             raise InputError(given, f"[S, {self.total}] for this network", "make them from its layout")
         scale, shift = fold(draws.weight, draws.bias, self.mean, self.inverse)
         # Split, not sliced: the gradient of each slice would fill a tensor of the whole layout's size.
-        sites = []
-        for pair in zip(*(torch.split(values, list(self.channels), 1) for values in (scale, shift)), strict=True):
-            agree = share and all(bool((t == t[:1]).all()) for t in pair)
+        sites, agreeing = [], [False] * len(self.names)
+        if share:  # read back at once: a GPU is waited for
+            same = ((scale == scale[:1]) & (shift == shift[:1])).all(0)
+            agreeing = torch.stack([of_site.all() for of_site in torch.split(same, list(self.channels))]).tolist()
+        pairs = zip(*(torch.split(values, list(self.channels), 1) for values in (scale, shift)), strict=True)
+        for pair, agree in zip(pairs, agreeing, strict=True):
             rows = slice(0, 1) if agree else slice(None)
             one, other = (t[rows].to(dtype or t.dtype) for t in pair)
             sites.append(FoldedSite(one, other, agree))

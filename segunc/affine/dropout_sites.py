@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from segunc.affine.sites import DRAWS, ORIGIN, rows_of_a_draw, with_mixin
+from segunc.core.device import to_device
 from segunc.core.errors import InputError
 
 CHANNEL_KINDS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -44,7 +45,7 @@ class DropoutSite:
             return cast(Tensor, super().forward(x))  # type: ignore[misc]
         each = rows_of_a_draw(x, len(state.seeds), "dropout layer's input")
         shape = (x.shape[1], *[1] * (x.ndim - 2)) if isinstance(self, CHANNEL_KINDS) else tuple(x.shape[1:])
-        mask = torch.stack([_mask(seed, state.p, shape) for seed in state.seeds]).to(x.device)
+        mask = to_device(torch.stack([_mask(seed, state.p, shape) for seed in state.seeds]), x.device)
         # Marked by hand: nothing that the engine follows went into it, and it is what makes draws differ.
         setattr(mask, ORIGIN, DRAWS)
         # In float32: 1 / (1 - p) rounded to bfloat16 would scale every kept element by the same error.

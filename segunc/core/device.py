@@ -80,6 +80,26 @@ def describe_device(device: torch.device) -> str:
     return f"cpu, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
 
 
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device. To a GPU the copy is queued, from pinned memory: from any other the host waits for all that is queued
+    before it."""
+    if device.type == "cuda" and not tensor.is_cuda:
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+@contextlib.contextmanager
+def full_float32() -> Iterator[None]:
+    """Let a GPU convolve float32 numbers as such meanwhile. PyTorch's default for convolutions, unlike that for products of matrices,
+    is TF32, which keeps 10 of their 23 bits."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
 @contextlib.contextmanager
 def flushed_denormals() -> Iterator[None]:
     """Let the CPU take denormal numbers for 0 while open: dead channels make them, and CPUs multiply them very slowly.

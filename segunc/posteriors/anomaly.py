@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
-from segunc.core.device import flushed_denormals, resolve_device
+from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
 from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, load_for_fitting
 from segunc.posteriors.methods import Method
@@ -59,7 +59,7 @@ class Surprise:
         return cls(tuple(levels.tolist()), float(excess))
 
     def __call__(self, values: Tensor) -> Tensor:
-        levels = values.new_tensor(self.levels)
+        levels = to_device(torch.tensor(self.levels, dtype=values.dtype), values.device)
         above = torch.searchsorted(levels, values.contiguous()).clamp_(1, len(levels) - 1)
         low, high = levels[above - 1], levels[above]
         share = ((values - low) / (high - low).clamp_min(torch.finfo(values.dtype).tiny)).clamp_(0.0, 1.0)

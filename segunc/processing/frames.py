@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
+from segunc.core.device import to_device
 from segunc.data.images import Image
 from segunc.frames.sources import Frame
 from segunc.maps.encoding import Array
@@ -106,7 +107,7 @@ class FrameProcess:
         if self.nearest is None:
             return [None] * len(images)
         size = inference_size(network.description, (images[0].shape[0], images[0].shape[1]), self.size)
-        rows, distances, extent = self.nearest.nearest(network_input(images, size).to(self.sampler.device))
+        rows, distances, extent = self.nearest.nearest(to_device(network_input(images, size), self.sampler.device))
         return [Nearest(*of_frame, extent) for of_frame in zip(rows, distances, strict=True)]
 
     def _by_means(self, frame: Frame) -> Maps | Exception:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from segunc.affine.pools import JOBS, OF_PREDICTION, OF_SCORES
+from segunc.core.device import to_device
 from segunc.core.errors import InputError
 from segunc.sampling.frames import calibrate, finish_frame
 from segunc.sampling.sampler import Sampler
@@ -106,7 +107,7 @@ class Tiling:
             part = process(image[window])
             values = [part.probabilities, part.aleatoric, *part.others.values()]
             sums = sums or [value.new_zeros(*value.shape[:-2], *size) for value in values]
-            weights = (rows.weights[:, None] * columns.weights[None]).to(part.probabilities.device)
+            weights = to_device(rows.weights[:, None] * columns.weights[None], part.probabilities.device)
             for blended, value in zip(sums, values, strict=True):
                 blended[window] += weights * value
         return FrameMeans(sums[0], sums[1], dict(zip(part.others, sums[2:], strict=True)))

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.core.device import Precision
+from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError
 from segunc.networks.features import FeatureExtractor
 from segunc.sampling.head import HeadScores
@@ -120,6 +120,7 @@ class FeatureDensity:
         return frozenset().union(*made, self.head.gives if self.head else ())
 
     @torch.inference_mode()
+    @full_float32()
     def __call__(
         self, images: Tensor, needs: Collection[str], precision: Precision = "float32", temperature: float = 1.0
     ) -> dict[str, Tensor]:
@@ -159,6 +160,7 @@ class FeatureDensity:
         return dict(zip(values, maps.unbind(1), strict=True))
 
     @torch.inference_mode()
+    @full_float32()
     def nearest(self, images: Tensor) -> Nearest:
         """For each place of the last layer's map at the first size the row of :attr:`origins` whose feature is nearest; images
         ``[n, 3, H, W]`` in 0..1. InputError where no bank was fitted."""
@@ -196,7 +198,8 @@ def guided_filter(images: Tensor, maps: Tensor, radius: int, epsilon: float = GU
     ends at the frame's edge: the mean of the least-squares fits, whose slopes cost ``epsilon``, of all windows that hold a pixel.
     He, Sun & Tang, TPAMI 2013. Float32."""
     # The variance in a window is a small difference of two large sums.
-    grey = (images.double() * images.new_tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)
+    shares = to_device(torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype).view(3, 1, 1), images.device)
+    grey = (images.double() * shares).sum(1, keepdim=True)
     values = maps.double()
     means = [box_mean(part, radius) for part in (grey, values, grey * grey, grey * values)]
     slope = (means[3] - means[0] * means[1]) / (means[2] - means[0].square() + epsilon)

@@ -53,9 +53,6 @@ def sample_frames(
     assert isinstance(network, SegmentationNetwork)
     frame = (images[0].shape[0], images[0].shape[1])
     given = network_input(images, inference_size(network.description, frame, size))
-    if sampler.device.type == "cuda":
-        # From pinned memory the copy is queued; from any other the thread would wait for all that is queued before it.
-        given = given.pin_memory().to(sampler.device, non_blocking=True)
     return sampler(given, size=frame, keep_probabilities=keep_probabilities, seed=seed)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from segunc.affine.branches import IDENTITY, AnyPosterior, Branch, branches_of, draws_of
 from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
+from segunc.core.device import full_float32
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.engine import Engine, check, is_rounding, require_finite
 from segunc.sampling.prefix import Prefix
@@ -134,7 +135,7 @@ def draw_logits(
             layout = layouts[id(branch.network)]
             numbers = branch.numbers(range(draw, draw + 1))
             active = layout.active(branch.posterior.affine(layout, numbers, branch.noise(noise)))
-        with active:
+        with active, full_float32():
             logits = branch.network(branch.transform.apply(images))
         if not branch.transform.identity:
             if size is None:

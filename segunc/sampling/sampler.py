@@ -21,7 +21,7 @@ from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.pools import OF_PREDICTION, OF_SCORES, PooledDraws, pools_of
 from segunc.affine.posterior import Deterministic, Posterior
-from segunc.core.device import Precision
+from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory
 from segunc.sampling.density import FeatureDensity, beside, fit_remedy
 from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
@@ -193,6 +193,7 @@ class Sampler:
             self.report.messages.append(why)
 
     @torch.inference_mode()
+    @full_float32()
     def __call__(
         self,
         images: Tensor,
@@ -218,7 +219,7 @@ class Sampler:
             NotFiniteError: the network returns NaN or infinite logits.
             InputError: it returns no dense logits.
         """
-        images = images.to(self.device).contiguous(memory_format=torch.channels_last)
+        images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))
         density, needs = self.density, FEATURES & self._needs
         asked = (images, needs, self.precision, self.temperature)
@@ -289,6 +290,8 @@ class Sampler:
             most = self.chunk
         elif self.device.type == "cuda":
             free = torch.cuda.mem_get_info(self.device)[0]
+            # What earlier frames have freed is PyTorch's, not the driver's.
+            free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             # Networks that do not end in an upsampling have float32 logits at full resolution, and as much around.
             most = int(free // 2 // (pixels * (ACTIVATION_BYTES + 8 * classes)))
         else:

@@ -209,8 +209,9 @@ class DisagreementSums:
         if self._votes is not None:
             if draws == torch.iinfo(self._votes.dtype).max:
                 self._votes = self._votes.int()
-            # The first of the classes whose logit is the maximum: ten times as fast as argmax over the outer axis.
-            winners = self._classes - ((logits == 0) * self._rank).amax(0, keepdim=True).long()
+            # The first of the classes whose logit is the maximum: ten times as fast as argmax over the outer axis. Where all are NaN,
+            # which the stored form of a score refuses, the last: on a GPU an index beyond it would be the end of the process.
+            winners = self._classes - ((logits == 0) * self._rank).amax(0, keepdim=True).clamp_min_(1).long()
             self._votes[:, rows].scatter_add_(0, winners, torch.ones_like(winners, dtype=self._votes.dtype))
         if draws and (self._squares is not None or self._crossed is not None):
             share = draws / (draws + 1)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from segunc.core.device import to_device
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.logit_sums import LogitSums
 
@@ -108,8 +109,8 @@ def add_draws_triton(
     planes = [None] * 5 if logit_sums is None else list(logit_sums.planes)
     energy, _, spread, variance, _ = (plane is not None for plane in planes)
     columns = max(16, min(128, TILE // padded // (2 if variance else 1)))  # mean logits take as many registers again
-    taps = [t.to(logits.device) for axis in (0, 1) for t in upsampling.taps(axis)]
-    with torch.device(logits.device):
+    taps = [to_device(t, logits.device) for axis in (0, 1) for t in upsampling.taps(axis)]
+    with torch.cuda.device_of(logits):  # type: ignore[no-untyped-call]  # Triton launches on the current device
         numbers = (*logits.stride(), draws, earlier, classes, height, width, 1.0 / temperature)
         grid = (triton.cdiv(width, columns), height)
         flags = {"ENERGY": energy, "SPREAD": spread, "VARIANCE": variance}

@@ -1,0 +1,326 @@
+"""What a GPU would be asked to do, without one: no tensor lies on the wrong device, and the host waits where it is written here."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from segunc.affine.branches import Branch
+from segunc.affine.convert import convert
+from segunc.affine.draws import AffineLayout
+from segunc.affine.dropout_sites import convert_dropout
+from segunc.affine.posterior import Deterministic, Trainable
+from segunc.networks import NetworkDescription, SegmentationNetwork
+from segunc.networks.features import FeatureExtractor
+from segunc.posteriors.abnn import ABNN, AbnnConfig, DeterministicConfig, Members, Point, reestimate
+from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
+from segunc.posteriors.decoder_ensemble import DecoderEnsemble, decoder_state
+from segunc.posteriors.ensemble import Ensemble
+from segunc.posteriors.max_logit import MaxLogitStatistics
+from segunc.posteriors.mc_dropout import ChannelDropout, OwnDropout
+from segunc.posteriors.swag import SwagConfig, Trajectory
+from segunc.posteriors.tta import TestTimeAugmentation
+from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
+from segunc.processing.frames import FrameProcess
+from segunc.processing.means import Tiling
+from segunc.processing.smoothing import EVERY, Smoother
+from segunc.sampling import Sampler
+from segunc.sampling import sampler as sampler_module
+from segunc.sampling.density import FeatureDensity, Neighbours
+from segunc.sampling.ending import Upsampling
+from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians
+from segunc.sampling.head import OF_HEAD, HeadScores, LogitLayer
+from segunc.sampling.logit_sums import OF_LOGITS, LogitSums
+from segunc.scores import FEATURES, MEANS, SCORES
+from segunc.training.affine_tuner import AffineTuner
+from segunc.training.config import AffineTrainingConfig
+from segunc.uncertainty import Calibrator
+from tests.affine.networks import randomise
+from tests.dry_run import CUDA, PACKAGE, Place, Waits, fake_gpu, on_gpu
+from tests.processing.test_frames import frames
+
+CLASSES, SIZE = 4, (40, 56)
+FINITE = ("sampling/engine.py", "require_finite")
+FRAME_LOOP: dict[Place, str] = {
+    FINITE: "one flag a group of frames, and one a network, right behind its first pass: a network that gives NaN fails there, and "
+    "the draws, which take the time, are queued behind it",
+}
+"""Where the host waits for every frame, whatever is asked for. The maps themselves are copied without: who writes them waits."""
+FOR_SOME: dict[str, dict[Place, str]] = {
+    "redraw": {
+        ("affine/draws.py", "AffineLayout.fold"): "once a frame: which sites all draws agree at decides what is shared",
+        (
+            "posteriors/abnn.py",
+            "ABNN.affine",
+        ): "the frame's own draws are made on the CPU, so that they are the same everywhere",
+    },
+    "tiles, smoothed": {
+        ("processing/means.py", "finish_maps"): "whether the jobs have draws of their own, twice a frame",
+    },
+}
+"""Where it waits besides, for those who ask for it."""
+FIRST_USE: dict[Place, str] = {
+    ("affine/draws.py", "AffineLayout._site_mask"): "the layout goes to the device",
+    ("affine/draws.py", "AffineLayout.fold"): "which sites all draws agree at",
+    ("posteriors/abnn.py", "ABNN.affine"): "the draws go to the device",
+    ("posteriors/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
+    ("sampling/engine.py", "_check"): "the self-check compares logits",
+    ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
+    ("sampling/engine.py", "own_tensors"): "likewise: which buffers are the same",
+    (
+        "sampling/ending.py",
+        "InterpolationWatch.ending",
+    ): "once for each size: whether the last upsampling made the logits",
+}
+"""Where it may wait once a run, or once for each size of frames."""
+TRAINING: dict[Place, str] = {
+    ("training/losses.py", "segmentation_loss"): "a batch without a labelled pixel has no mean",
+    ("training/losses.py", "dice_loss"): "classes that are present",
+    ("training/affine_tuner.py", "AffineTuner.terms"): "a loss that is not finite ends the training before it harms",
+    ("posteriors/abnn.py", "ABNN.affine"): "the noise of the step, made on the CPU: the same on every device",
+    ("posteriors/variational.py", "MeanField.affine"): "likewise",
+    ("affine/posterior.py", "Prior.energy"): "which parameters lie in the scope",
+    ("posteriors/variational.py", "MeanField.__init__"): "whether a deviation is negative",
+    ("posteriors/variational.py", "MeanFieldTraining.regulariser"): "how many parameters lie in the scope",
+    ("posteriors/swag.py", "Trajectory.after_step"): "whether this step's snapshot was taken",
+}
+"""Where it may wait in a step of a fine-tuning."""
+
+
+class Body(nn.Module):
+    """Batch norm, group norm, dropout; logits at a quarter of the size, upsampled at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 5, 4, 2), nn.BatchNorm2d(8), nn.ReLU())
+        self.decoder = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Dropout(0.2))
+        self.head = nn.Conv2d(8, CLASSES, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = self.head(self.decoder(self.encoder(images)))
+        return F.interpolate(maps, scale_factor=4, mode="bilinear", align_corners=True)
+
+
+def network(seed: int = 0) -> SegmentationNetwork:
+    torch.manual_seed(seed)
+    made = SegmentationNetwork(Body(), NetworkDescription("own", "", tuple("abcd")), 4).eval()
+    randomise(made)
+    return made
+
+
+def abnn(network: nn.Module, alpha: Any = 0.3, members: int = 2) -> ABNN:
+    convert(network)
+    return ABNN.around(AffineLayout(network), 0.3, members).with_alpha(alpha)
+
+
+def everything(network: SegmentationNetwork, layer: LogitLayer) -> dict[str, Any]:
+    """What is fitted on a model, as it lies on a GPU; the network goes there."""
+    shapes = {"D": 8, "R": 8, "K": 3, "1": 1, "3": 3, "2": 2}
+    tensors = [
+        {name: torch.rand([shapes[axis] for axis in axes]) for name, axes in made.shapes(FEATURES).items()}
+        for made in (Gaussians, HeadScores)
+    ]
+    on_gpu(network)
+    gaussians, of_head = map(on_gpu, tensors)
+    densities = [[Neighbours(on_gpu(torch.rand(20, 8))), Gaussians(gaussians, OF_GAUSSIANS)]] * 2
+    extractor = FeatureExtractor(network, ["body.encoder"], [1.0, 0.5])
+    density = FeatureDensity(extractor, densities, HeadScores(layer, of_head, 75.0, OF_HEAD), guided=True)
+    surprise = Surprise((0.0, 0.5, 1.0), 0.1)
+    total = ScoreSum(
+        ("entropy", "knn"), (1.0, 2.0), (Standard(0.5, 0.25), surprise), surprise, {}, {}, 1, 4, 1.0, "", None, None
+    )
+    statistics = MaxLogitStatistics((1.0,) * CLASSES, (0.5,) * CLASSES, (9,) * CLASSES, {}, 1, "")
+    calibrator = Calibrator(tuple(range(1, CLASSES**2 + 1)), (0.1,) * CLASSES)
+    return {"density": density, "total": total, "max_logit_statistics": statistics, "calibrator": calibrator}
+
+
+@pytest.fixture(autouse=True)
+def reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fake tensors run no kernel of Triton's: see below, and :mod:`tests.sampling.test_tail`."""
+    monkeypatch.setattr(sampler_module, "choose_backend", lambda device: ("reference", ""))
+
+
+def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | None = None) -> None:
+    """The first group of frames may wait for what is done once, the second only where it is written."""
+    for known in (FIRST_USE | FRAME_LOOP | (more or {}), None):
+        found = process(frames(2, SIZE))
+        assert not [result for result in found if isinstance(result, Exception)]
+        places = waits.taken()
+        if known is not None:
+            assert set(places) <= set(known), places
+        else:
+            assert set(places) == set(FRAME_LOOP) | set(more or {}), places
+    for maps in found:
+        assert isinstance(maps, dict | object)
+        assert {values.device.type for values in maps._maps.values()} == {"cpu"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("alpha", [0.3, (0.0, 0.1, 0.3)], ids=["one noise scale", "a scale for each job"])
+def test_every_score(precision: Any, alpha: Any) -> None:
+    own = network()
+    posterior, layer = abnn(own, alpha), LogitLayer(own)
+    with fake_gpu() as waits:
+        fitted = everything(own, layer)
+        sampler = Sampler(own, posterior, draws=6, scores=list(SCORES), precision=precision, temperature=1.3, **fitted)
+        process = FrameProcess(sampler, list(SCORES), size=(36, 48), nearest=fitted["density"])
+        waits.taken()
+        assert_waits(process, waits)
+        report = sampler.report
+        assert (report.batched, report.shared, report.upsampled, report.messages) == (True, True, True, [])
+
+
+def deep_ensemble(own: SegmentationNetwork) -> Ensemble:
+    return Ensemble([Branch(one, Deterministic()) for one in (own, network(1))])
+
+
+def own_dropout(own: SegmentationNetwork) -> OwnDropout:
+    report = convert_dropout(own)
+    convert(own)
+    return OwnDropout.of(report)
+
+
+def channel_dropout(own: SegmentationNetwork) -> ChannelDropout:
+    convert(own)
+    return ChannelDropout(AffineLayout(own).affine, 0.1)
+
+
+POSTERIORS: dict[str, Callable[[SegmentationNetwork], Any]] = {
+    "deterministic": lambda own: None,
+    "ensemble": deep_ensemble,
+    "decoders": lambda own: DecoderEnsemble(own, [decoder_state(own)] * 2),
+    "own dropout": own_dropout,
+    "channel dropout": channel_dropout,
+    "tta": lambda own: TestTimeAugmentation(abnn(own), (1.0, 0.75)),
+}
+
+
+@pytest.mark.parametrize("method", POSTERIORS)
+def test_every_kind_of_posterior(method: str) -> None:
+    own = network()
+    posterior = POSTERIORS[method](own)
+    with fake_gpu() as waits:
+        on_gpu([own, *(part.network for part in getattr(posterior, "parts", ()))])
+        sampler = Sampler(own, posterior, draws=4)
+        assert_waits(FrameProcess(sampler, sampler.scores), waits)
+
+
+@pytest.mark.parametrize("way", FOR_SOME)
+def test_ways_that_wait_more_often(way: str, tmp_path: Path) -> None:
+    own = network()
+    posterior = abnn(own, (0.0, 0.1, 0.3))
+    given: dict[str, Any] = {"redraw": {"redraw": True}}.get(
+        way, {"tiling": Tiling((32, 40), 0), "smoother": Smoother(1.0, tmp_path)}
+    )
+    with fake_gpu() as waits:
+        scores = [name for name, score in SCORES.items() if MEANS.issuperset(score.needs)]
+        sampler = Sampler(on_gpu(own), posterior, draws=4, scores=scores)
+        assert_waits(FrameProcess(sampler, scores, **given), waits, FOR_SOME[way])
+
+
+def test_a_smoothed_video_waits_for_its_states_on_disk(tmp_path: Path) -> None:
+    """Once in :data:`EVERY` frames, and the state is written as it is."""
+    own, written = network(), []
+    posterior = abnn(own)
+    with fake_gpu() as waits:
+        sampler = Sampler(on_gpu(own), posterior, draws=4)
+        process = FrameProcess(sampler, sampler.scores, smoother=Smoother(1.0, tmp_path))
+        process(frames(1, SIZE))
+        waits.taken()
+        last = replace(frames(1, SIZE)[0], index=EVERY - 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Smoother, "_save", lambda smoother, state: written.append(state))
+            process([last])
+        assert len(written) == 1
+        assert set(waits.taken()) == set(FRAME_LOOP)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_what_the_triton_kernel_is_given_lies_on_the_device_and_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    from segunc.sampling import tail_triton
+
+    given: list[Any] = []
+
+    class Kernel:
+        def __getitem__(self, grid: Any) -> Callable[..., None]:
+            return lambda *args, **flags: given.extend(args)
+
+    monkeypatch.setattr(tail_triton, "_add_draws", Kernel())
+    with fake_gpu() as waits:
+        logits = torch.empty(3, CLASSES, 10, 14, device=CUDA, dtype=torch.bfloat16)
+        size = (40, 56)
+        sums = LogitSums(OF_LOGITS, CLASSES, size, CUDA)
+        entropy = torch.zeros(size, device=CUDA, dtype=torch.float64)
+        probabilities = torch.zeros(CLASSES, *size, device=CUDA)
+        upsampling = Upsampling((10, 14), size, size, True)
+        tail_triton.add_draws_triton(logits, upsampling, entropy, probabilities, sums)
+        tensors = [value for value in given if isinstance(value, Tensor)]
+        assert len(tensors) == 3 + 6 + len(sums.planes)
+        assert {tensor.device for tensor in tensors} == {CUDA}
+        assert all(tensor.is_contiguous() for tensor in tensors[1:])
+        assert waits.taken() == {}
+
+
+def abnn_config(**more: Any) -> AbnnConfig:
+    return AbnnConfig(members=2, random_classes=2, dice=0.5, **more)
+
+
+TRAINED: dict[str, tuple[AffineTrainingConfig, Callable[[AffineLayout], Trainable[Any]]]] = {
+    "abnn": (abnn_config(), lambda layout: Members(layout, CLASSES, abnn_config(), 0.1)),
+    "abnn of the decoder": (
+        abnn_config(scope="decoder"),
+        lambda layout: Members(layout, CLASSES, abnn_config(scope="decoder"), 0.1),
+    ),
+    "deterministic": (DeterministicConfig(), Point),
+    "swag": (SwagConfig(), lambda layout: Trajectory(layout, SwagConfig(burn_in=0, collect_every=1))),
+    "variational": (VariationalConfig(), lambda layout: MeanFieldTraining(layout, VariationalConfig())),
+}
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_the_losses_of_a_training_step(method: str) -> None:
+    """Forward: PyTorch asks the driver for the device's context before it goes backward."""
+    config, make = TRAINED[method]
+    tuner = AffineTuner(network(), CLASSES, make, config, class_weights=[1.0, 2.0, 3.0, 4.0])
+    with fake_gpu() as waits:
+        on_gpu(tuner)
+        images, labels = torch.rand(2, 3, *SIZE, device=CUDA), torch.zeros(2, *SIZE, device=CUDA, dtype=torch.uint8)
+        for step in range(2):
+            waits.taken()
+            loss = tuner.loss(images, labels, step)
+            assert loss.is_cuda
+            assert loss.requires_grad
+            tuner.trained.after_step(tuner.layout, step + 1)
+        places = set(waits.taken())
+        assert places <= set(TRAINING), places
+
+
+def test_statistics_are_estimated_again() -> None:
+    own = network()
+    posterior = abnn(own)
+    with fake_gpu() as waits:
+        on_gpu(own)
+        AffineLayout(own)
+        waits.taken()
+        batches = (torch.rand(2, 3, *SIZE, device=CUDA) for _ in range(2))
+        found = reestimate(own, posterior, 1, batches)
+        assert {tensor.device for tensor in found} == {CUDA}
+        known = {("affine/draws.py", "AffineLayout._site_mask"), ("posteriors/abnn.py", "ABNN.affine")}
+        assert set(waits.taken()) <= known
+
+
+def test_places_that_are_written_down_are_there() -> None:
+    written = {*FRAME_LOOP, *FIRST_USE, *TRAINING, *(place for places in FOR_SOME.values() for place in places)}
+    for file, name in written:
+        tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+        for part in name.split("."):
+            (tree,) = [node for node in ast.walk(tree) if getattr(node, "name", None) == part]  # type: ignore[assignment]
