@@ -12,7 +12,7 @@ _NO_MEMORY = re.compile(
     re.I,
 )
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
-LONGEST_GIVEN = 2000
+LONGEST_GIVEN = 1000
 """Characters of what was given that an error shows: a value in a file may be as long as the file."""
 
 

@@ -85,7 +85,7 @@ class MapsReader:
             self._files, self.skipped = find_maps(folder)
         self.region = read_region(folder, self.manifest)
         status = (self.manifest or {"status": "finished"}).get("status", "unknown")
-        so_far = f"(status {status}, {len(self.records)} frames so far)"
+        so_far = f"(status {status:.40}, {len(self.records)} frames so far)"
         self.unfinished = None if status == "finished" else f"the run that writes {folder} has not finished {so_far}"
         if self.manifest and status == "finished" and (lost := self.manifest["finished"] - len(self.records)) > 0:
             self.unfinished = f"{folder} has lost the lines of {lost} finished frames; {REPAIR}"

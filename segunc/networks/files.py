@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from segunc.core.errors import InputError
 from segunc.core.files import json_sha256, read_json, write_atomically, write_json
@@ -20,21 +21,21 @@ from segunc.networks.weights import check_finite, load_state, read_state
 WEIGHTS, DESCRIPTION, POSTERIOR = "network.safetensors", "network.json", "posterior.json"
 
 
-def state_sha256(module: nn.Module) -> str:
-    """SHA-256 over a module's state: names, types, shapes and bytes of all tensors in the order of their names."""
+def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
+    """SHA-256 over a state, or a module's: names, types, shapes and bytes of all tensors in the order of their names."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
+    for name, tensor in sorted((state.state_dict() if isinstance(state, nn.Module) else state).items()):
         value = tensor.detach().cpu().contiguous()
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
         digest.update(value.flatten().view(torch.uint8).numpy().tobytes() if value.numel() else b"")
     return digest.hexdigest()
 
 
-def network_sha256(network: SegmentationNetwork) -> str:
+def network_sha256(state: nn.Module | Mapping[str, Tensor], description: NetworkDescription) -> str:
     """SHA-256 over a network's state and all that decides what it says of a frame: the description but for its provenance."""
-    plain = json.loads(json.dumps(network.description.to_json()))
+    plain = json.loads(json.dumps(description.to_json()))
     described = NetworkDescription.from_json(plain, "the network").to_json()  # as it comes back from a file
-    return json_sha256([state_sha256(network.body), {**described, "format": 0, "provenance": {}}])
+    return json_sha256([state_sha256(state), {**described, "format": 0, "provenance": {}}])
 
 
 def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
@@ -49,7 +50,7 @@ def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
     check_finite(state, "the network to save")
     # Tied weights are stored once per name: safetensors refuses tensors that share memory.
     write_atomically(folder / WEIGHTS, save({k: v.clone() for k, v in state.items()}))
-    digest = network_sha256(network)
+    digest = network_sha256(network.body, network.description)
     write_json(folder / DESCRIPTION, {**network.description.to_json(), "sha256": digest})
     return digest
 
@@ -78,13 +79,16 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
     content = read_json(folder / DESCRIPTION, "the description of a network")
     recorded, version = content.pop("sha256", None), content.get("format")
     description = NetworkDescription.from_json(content, str(folder / DESCRIPTION))
-    network = build_network(description)
-    load_state(network.body, read_state(folder / WEIGHTS), str(folder / WEIGHTS))
-    network.sha256 = state_sha256(network.body) if version == 1 else network_sha256(network)
-    if recorded != network.sha256:
+    # Before anything is built: a damaged description may ask for a network of any size.
+    state = read_state(folder / WEIGHTS)
+    digest = state_sha256(state) if version == 1 else network_sha256(state, description)
+    if recorded != digest:
         raise InputError(
-            f"the network in {folder} has the hash {network.sha256[:12]}, {DESCRIPTION} records {str(recorded)[:12]}",
+            f"the network in {folder} has the hash {digest[:12]}, {DESCRIPTION} records {str(recorded)[:12]}",
             "weights and a description that belong together",
             "save the network again, or restore the file",
         )
+    network = build_network(description)
+    load_state(network.body, state, str(folder / WEIGHTS))
+    network.sha256 = digest
     return network.eval()

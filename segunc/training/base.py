@@ -12,6 +12,7 @@ from typing import Any, Self, cast
 
 import lightning as L
 import torch
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
@@ -21,7 +22,7 @@ from torchmetrics.classification import MulticlassConfusionMatrix
 from segunc.affine.draws import in_encoder
 from segunc.core.device import choose_precision, flushed_denormals, resolve_device
 from segunc.core.errors import InputError
-from segunc.core.files import write_json
+from segunc.core.files import replacing, write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
@@ -69,18 +70,32 @@ def trainer_settings(
     return {**settings, **config}
 
 
+class WholeCheckpoints(TorchCheckpointIO):
+    """Checkpoints that appear whole or not at all; Lightning's own copies them from another folder. None is written into a folder of
+    checkpoints that was taken away: they would lie there without the settings they belong to."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """As Lightning's."""
+        if Path(path).parent.name != CHECKPOINTS:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(Path(path)) as file:
+            torch.save(checkpoint, file)
+
+
 def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
     """A Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; a setting it does not know is an
     input error. ``callbacks`` and ``logger`` of the settings come beside ours."""
     theirs = [instance(one, "lightning.pytorch.callbacks", Callback) for one in settings.get("callbacks") or []]
     loggers = run_loggers(out, settings.get("logger", True))
-    settings = {key: value for key, value in settings.items() if key not in ("callbacks", "logger")}
+    plugins = settings.get("plugins") or []
+    plugins = [*(plugins if isinstance(plugins, list) else [plugins]), WholeCheckpoints()]
+    settings = {key: value for key, value in settings.items() if key not in ("callbacks", "logger", "plugins")}
     last = ModelCheckpoint(
         out / CHECKPOINTS, "last", every_n_epochs=1, save_on_train_epoch_end=True, enable_version_counter=False
     )
     progress = TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress(label)
     try:
-        return L.Trainer(**settings, callbacks=[*callbacks, last, progress, *theirs], logger=loggers)
+        return L.Trainer(**settings, callbacks=[*callbacks, last, progress, *theirs], logger=loggers, plugins=plugins)
     except (TypeError, ValueError, MisconfigurationException) as error:
         given = f"trainer settings: {error}"
         raise InputError(given, "settings of lightning.Trainer", "check the key `trainer`") from error

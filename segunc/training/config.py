@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
+import yaml
 
 from segunc.affine.posterior import Prior
 from segunc.core.bounds import (
@@ -31,6 +32,8 @@ from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
+MOST_ALIASES = 32
+"""Of a configuration in YAML."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +232,9 @@ def parse_config(
     if config is not None and not text.strip():
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")
+    if config is not None and (aliases := _aliases(text)) > MOST_ALIASES:
+        # Each may stand for two of the last: a few lines would be gigabytes.
+        raise InputError(f"configuration {config} has {aliases} aliases", f"at most {MOST_ALIASES}", "write them out")
     named = any(word.startswith("--data") for word in overrides) or re.search(r"\bdata[\"']?\s*:", text) is not None
     names = {f.name for f in fields(kind)}
     sections = _sections(kind, settings, selects=selects)
@@ -265,6 +271,14 @@ def parse_config(
         given = f"configuration{f' {config}' if config else ''}: {said}"
         verb = "train" if kind is TrainConfig else "finetune"
         raise InputError(given, "", f"see `segunc {verb} --help` and configs/ for the keys") from error
+
+
+def _aliases(text: str) -> int:
+    """How many ``*aliases`` a YAML text has; what is no YAML is left to the parser."""
+    try:
+        return sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(text))
+    except yaml.YAMLError:
+        return 0
 
 
 def _sections(kind: type[Config], settings: type[Settings] | None, *, selects: bool) -> dict[str, type[Settings]]:

@@ -49,7 +49,12 @@ def test_a_saved_network_comes_back_bit_for_bit(network: SegmentationNetwork, tm
     again = load_network(tmp_path / "model")
     assert again.description == DESCRIPTION
     assert not again.training
-    assert again.sha256 == digest == network_sha256(again) == network_sha256(network)
+    assert (
+        again.sha256
+        == digest
+        == network_sha256(again.body, again.description)
+        == network_sha256(network.body, network.description)
+    )
     assert state_sha256(again.body) == state_sha256(network.body)
     images = torch.rand(1, 3, 64, 64)
     with torch.inference_mode():
@@ -87,6 +92,18 @@ def edit_weights(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[
     return edit
 
 
+def forged(edit: Callable[[Path], None]) -> Callable[[Path], None]:
+    """An edit by somebody who writes the hash as well."""
+
+    def edit_both(folder: Path) -> None:
+        edit(folder)
+        content = json.loads((folder / "network.json").read_text())
+        described = NetworkDescription.from_json({k: v for k, v in content.items() if k != "sha256"}, "forged")
+        edit_description(sha256=network_sha256(load_file(folder / "network.safetensors"), described))(folder)
+
+    return edit_both
+
+
 def truncate(folder: Path) -> None:
     data = (folder / "network.safetensors").read_bytes()
     (folder / "network.safetensors").write_bytes(data[: len(data) // 2])
@@ -106,7 +123,7 @@ def shift(state: dict[str, torch.Tensor]) -> None:
         (edit_description(colour="red"), r"unknown keys \['colour'\]"),
         (edit_description(classes="REMOVE"), r"lacks \['classes'\]"),
         (edit_description(classes="road"), "wrong type"),
-        (edit_description(classes=["road", "car"], palette=[]), "do not fit the network.*another shape"),
+        (forged(edit_description(classes=["road", "car"], palette=[])), "do not fit the network.*another shape"),
         (edit_description(palette=[[1, 2]]), "wrong type"),
         (edit_description(palette=[[1, 2, 3]]), "a palette of 1 colours"),
         (edit_description(std=[0.2, 0.2]), "three finite numbers each"),
@@ -114,12 +131,13 @@ def shift(state: dict[str, torch.Tensor]) -> None:
         (edit_description(inference_size=[64]), "wrong type"),
         (edit_description(inference_size=[0, 64]), "inference size"),
         (edit_description(format=99), "not of format"),
-        (edit_description(architecture="Unet", options={}), "do not fit the network"),
-        (edit_description(encoder="resnet18"), "do not fit the network"),
+        (forged(edit_description(architecture="Unet", options={})), "do not fit the network"),
+        (forged(edit_description(encoder="resnet18")), "do not fit the network"),
         # What decides how a network is used is bound as its weights are.
         (edit_description(palette=[[128, 64, 128], [0, 0, 142], [70, 130, 181]]), "has the hash"),
         (edit_description(classes=["road", "sky", "car"]), "has the hash"),
         (edit_description(mean=[0.4, 0.5, 0.61]), "has the hash"),
+        (edit_description(options={"decoder_channels": 10**9}), "has the hash"),  # before it is built
         (edit_description(std=[0.2, 0.25, 0.31]), "has the hash"),
         (edit_description(inference_size=None), "has the hash"),
         (edit_description(format=1), "has the hash"),
@@ -129,16 +147,16 @@ def shift(state: dict[str, torch.Tensor]) -> None:
         (edit_description(encoder=["resnet18"]), "wrong type"),
         (edit_description(kind=5), "wrong type"),
         (edit_description(options=5), "wrong type"),
-        (edit_description(options={"a": "b" * 9}), "has no option 'a'"),
+        (forged(edit_description(options={"a": "b" * 9})), "has no option 'a'"),
         (lambda folder: (folder / "network.json").write_text('{"format": ' + "[" * 100_000), "nested too deeply"),
         (lambda folder: (folder / "network.json").write_bytes(b'{"format": "\xff"}'), "not valid JSON"),
         (lambda folder: (folder / "network.safetensors").write_bytes(b"\xff" * 8 + bytes(99)), "is damaged"),
         (edit_description(sha256="0" * 64), "has the hash .* records 000000000000"),
         (edit_description(sha256="REMOVE"), "records None"),
-        (edit_weights(put_nan), "segmentation_head.0.bias holds NaN"),
+        (forged(edit_weights(put_nan)), "segmentation_head.0.bias holds NaN"),
         (edit_weights(shift), "has the hash"),
-        (edit_weights(lambda state: state.pop("segmentation_head.0.bias")), "1 missing"),
-        (edit_weights(lambda state: state.update(extra=torch.zeros(1))), r"1 unknown \(e.g. extra\)"),
+        (forged(edit_weights(lambda state: state.pop("segmentation_head.0.bias"))), "1 missing"),
+        (forged(edit_weights(lambda state: state.update(extra=torch.zeros(1)))), r"1 unknown \(e.g. extra\)"),
         (truncate, "is damaged"),
         (lambda folder: (folder / "network.safetensors").unlink(), "does not exist"),
         (lambda folder: (folder / "network.json").unlink(), "cannot be read"),
@@ -164,13 +182,13 @@ def test_a_folder_of_an_earlier_version_binds_its_weights_alone(network: Segment
 
 
 def test_the_hash_sees_all_of_a_description_but_where_it_came_from(network: SegmentationNetwork) -> None:
-    whole, digest = network.description, network_sha256(network)
+    whole, digest = network.description, network_sha256(network.body, network.description)
     try:
         network.description = replace(whole, provenance={"date": "today"}, mean=(0.4, 0.5, 0.6))
-        assert network_sha256(network) == digest
+        assert network_sha256(network.body, network.description) == digest
         for change in ({"mean": (0.4, 0.5, 0.7)}, {"classes": ("road", "van", "sky")}, {"palette": ()}):
             network.description = replace(whole, **change)
-            assert network_sha256(network) != digest, change
+            assert network_sha256(network.body, network.description) != digest, change
     finally:
         network.description = whole
 

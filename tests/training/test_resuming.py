@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import lightning as L
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from segunc.training.base import train_network
+from segunc.training.base import WholeCheckpoints, train_network
 from segunc.training.config import TrainConfig, parse_config
 from tests.conftest import Job
 
@@ -50,3 +51,26 @@ def test_a_training_goes_on_from_its_last_epoch_and_says_so(trained: Job, tmp_pa
         provenance = json.loads((tmp_path / name / "network.json").read_text())["provenance"]
         assert (measured["resumed"], measured["steps"], measured["epochs"]) == (step > 0, 6, 3)
         assert provenance["resumed"] is (step > 0)
+
+
+def test_a_checkpoint_is_whole_or_not_there_and_none_lies_in_a_folder_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    written = WholeCheckpoints()
+    written.save_checkpoint({"step": 1}, folder / "last.ckpt")
+
+    def full(content: object, file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        with pytest.raises(OSError, match="No space"):
+            written.save_checkpoint({"step": 2}, folder / "last.ckpt")
+    assert [path.name for path in folder.iterdir()] == ["last.ckpt"]
+    assert torch.load(folder / "last.ckpt") == {"step": 1}
+    shutil.rmtree(folder)
+    with pytest.raises(FileNotFoundError):
+        written.save_checkpoint({"step": 2}, folder / "last.ckpt")

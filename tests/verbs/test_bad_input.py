@@ -136,6 +136,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(predicted: Job, tmp_path: Path, l
         ("data: [unclosed\n", "configuration"),
         ("just words\n", "configuration"),
         ("", "data"),
+        ("a: &a 1\nb: [" + "*a, " * 33 + "]\n", "33 aliases; expected at most 32"),
     ],
 )
 @pytest.mark.parametrize("verb", ["train", "finetune"])

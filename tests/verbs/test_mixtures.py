@@ -136,7 +136,7 @@ def test_own_dropout_and_norm_sites(trained: Job, tmp_path: Path) -> None:
     assert load_model(tmp_path / "auto").posterior_sha256 == model.posterior_sha256
     assert 1e-6 < epistemic(tmp_path / "own") < 0.7 * epistemic(tmp_path / "stronger")
     Sampler(model.network, model.posterior, draws=4)(FRAME)
-    assert network_sha256(model.network) == model.sha256, "statistics are untouched"
+    assert network_sha256(model.network.body, model.network.description) == model.sha256, "statistics are untouched"
     few = "--mc_dropout.selection_frames 1 --mc_dropout.selection_draws 2"
     drop("selected", f"{few} --mc_dropout.p_grid [0.3,0.9]")
     selected = json.loads((tmp_path / "selected" / "posterior.json").read_text())

@@ -139,7 +139,9 @@ def judge(error: Exception) -> tuple[str, str]:
         if isinstance(one, _TooLongError):
             return f"too slow at {where(one.__traceback__)}", ""
         # FFmpeg's of this name is its own bound on one block, of which nothing was taken.
-        if (isinstance(one, MemoryError) and not type(one).__module__.startswith("av.")) or any(said in str(one) for said in NO_MEMORY):
+        if (isinstance(one, MemoryError) and not type(one).__module__.startswith("av.")) or any(
+            said in str(one) for said in NO_MEMORY
+        ):
             return f"more than {MOST_MEMORY >> 30} GiB at {where(one.__traceback__)}", str(one)
     if not isinstance(error, REFUSED):
         return f"{type(error).__name__} at {where(error.__traceback__)}", str(error)
