@@ -95,10 +95,14 @@ def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Ca
     )
     progress = TQDMProgressBar() if settings.get("enable_progress_bar") else LineProgress(label)
     try:
-        return L.Trainer(**settings, callbacks=[*callbacks, last, progress, *theirs], logger=loggers, plugins=plugins)
+        trainer = L.Trainer(
+            **settings, callbacks=[*callbacks, last, progress, *theirs], logger=loggers, plugins=plugins
+        )
     except (TypeError, ValueError, MisconfigurationException) as error:
         given = f"trainer settings: {error}"
         raise InputError(given, "settings of lightning.Trainer", "check the key `trainer`") from error
+    (out / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    return trainer
 
 
 class LineProgress(Callback):

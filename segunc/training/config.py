@@ -32,7 +32,7 @@ from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
-MOST_ALIASES = 32
+MOST_VALUES = 100_000
 """Of a configuration in YAML."""
 
 
@@ -232,9 +232,9 @@ def parse_config(
     if config is not None and not text.strip():
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")
-    if config is not None and (aliases := _aliases(text)) > MOST_ALIASES:
-        # Each may stand for two of the last: a few lines would be gigabytes.
-        raise InputError(f"configuration {config} has {aliases} aliases", f"at most {MOST_ALIASES}", "write them out")
+    if config is not None and _expanded(text) > MOST_VALUES:
+        given = f"configuration {config} has more than {MOST_VALUES} values, its aliases written out"
+        raise InputError(given, "the configuration of a run", "see configs/")
     named = any(word.startswith("--data") for word in overrides) or re.search(r"\bdata[\"']?\s*:", text) is not None
     names = {f.name for f in fields(kind)}
     sections = _sections(kind, settings, selects=selects)
@@ -273,11 +273,23 @@ def parse_config(
         raise InputError(given, "", f"see `segunc {verb} --help` and configs/ for the keys") from error
 
 
-def _aliases(text: str) -> int:
-    """How many ``*aliases`` a YAML text has; what is no YAML is left to the parser."""
+def _expanded(text: str) -> int:
+    """How many values a YAML text has when every alias is written out: each may stand for two of the last. What is no YAML is left to
+    the parser."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = MOST_VALUES + 1  # of one that holds itself
+            children = node.value if isinstance(node, yaml.CollectionNode) else ()
+            pairs = (child if isinstance(child, tuple) else (child,) for child in children)
+            sizes[id(node)] = 1 + sum(size(one) for pair in pairs for one in pair)
+        return sizes[id(node)]
+
     try:
-        return sum(isinstance(token, yaml.AliasToken) for token in yaml.scan(text))
-    except yaml.YAMLError:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        return 0 if root is None else size(root)
+    except (yaml.YAMLError, RecursionError):
         return 0
 
 

@@ -13,12 +13,14 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from segunc import NetworkDescription, build_network, load_network, save_network
 from segunc.cli.main import main
 from segunc.data.datasets import DATASETS
 from segunc.data.labels import label_map
 from segunc.networks.build import KINDS
+from segunc.networks.files import network_sha256
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -79,8 +81,10 @@ def test_a_data_set_and_a_network_from_outside_go_through_finetune_predict_and_e
 
 def test_a_network_of_an_unknown_kind_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = tiny_network(tmp_path / "base")
-    content = json.loads((base / "network.json").read_text())
-    (base / "network.json").write_text(json.dumps({**content, "kind": "unheard-of"}))
+    content = {**json.loads((base / "network.json").read_text()), "kind": "unheard-of"}
+    described = NetworkDescription.from_json({k: v for k, v in content.items() if k != "sha256"}, "ours")
+    content["sha256"] = network_sha256(load_file(base / "network.safetensors"), described)
+    (base / "network.json").write_text(json.dumps(content))
     image = tmp_path / "image.png"
     cv2.imwrite(str(image), np.zeros((64, 64, 3), np.uint8))
     assert main(["predict", "--model", str(base), "--input", str(image), "--out", str(tmp_path / "maps")]) == 2

@@ -56,7 +56,7 @@ def refuse() -> None:
 
 
 def long_line() -> None:
-    raise InputError("x" * 5000, "less", "")
+    raise InputError("more", "x" * 5000, "")
 
 
 def hang() -> None:
