@@ -90,9 +90,8 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 @contextlib.contextmanager
 def full_float32() -> Iterator[None]:
     """Let a GPU convolve float32 numbers as such meanwhile; on a CPU nothing changes. PyTorch's default for convolutions, unlike that
-    for products of matrices, is TF32, which keeps 10 of their 23 bits: a relative error of 5e-4, where the step of a stored score is
-    1.5e-5. The cost, from data sheets and not measured: the peak rate is an eighth (A100: 19.5 instead of 156 TFLOPS); who wants
-    speed has bfloat16."""
+    for products of matrices, is TF32, which keeps 10 of their 23 bits: relative errors of 5e-4, many steps of a stored score. The cost,
+    from data sheets and not measured: the peak rate is an eighth (A100: 19.5 instead of 156 TFLOPS); who wants speed has bfloat16."""
     cudnn: Any = torch.backends.cudnn
     newer = (cudnn.conv, cudnn.rnn) if hasattr(cudnn, "conv") else ()  # since PyTorch 2.9, and stronger
     before = [(each, "fp32_precision", each.fp32_precision) for each in newer]
