@@ -56,10 +56,11 @@ class Waits(TorchDispatchMode):
                 return ANSWERS.get(self._note(), args[0].dtype == torch.bool)
             if name == "equal":
                 return bool(self._note())
-            if name == "index" and any(i is not None and i.dtype == torch.bool for i in args[1]):
-                self._note()  # how many are chosen; here all
-                (chosen,) = (i for i in args[1] if i is not None)
-                return args[0].flatten(0, chosen.dim() - 1).clone()
+            if _waits_inside(name, args):
+                self._note()
+            masks = [i for i in args[1] if i is not None and i.dtype == torch.bool] if name == "index" else []
+            if masks:  # how many are chosen; here all
+                return args[0].flatten(0, masks[0].dim() - 1).clone()
         return func(*args, **kwargs)
 
     @staticmethod
@@ -79,6 +80,17 @@ class Waits(TorchDispatchMode):
         place = Path(frame.f_code.co_filename).relative_to(PACKAGE).as_posix(), name
         self.places.setdefault(place, set()).add(frame.f_lineno)
         return place
+
+
+def _waits_inside(name: str, args: Any) -> bool:
+    """Whether PyTorch itself reads a number back, or copies an index from the host, for an operation on a GPU."""
+    if name in ("index", "index_put", "index_put_"):
+        chosen = [index for index in args[1] if index is not None]
+        filled = name != "index" and args[2].numel() == 1 and not args[2].is_cuda  # becomes masked_fill
+        return any(not index.is_cuda or (index.dtype == torch.bool and not filled) for index in chosen)
+    if name in ("masked_fill", "masked_fill_"):
+        return isinstance(args[2], Tensor) and args[2].is_cuda
+    return name == "_linalg_check_errors"
 
 
 class Unordered:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,3 +142,38 @@ def test_a_number_of_threads_that_would_end_the_process_is_refused(count: Any) -
     ):
         pass
     assert torch.get_num_threads() == before
+
+
+CHOICES = """
+import os, torch
+from segunc.core.device import full_float32
+cudnn = torch.backends.cudnn
+
+def seen():
+    try:
+        older = cudnn.allow_tf32
+    except RuntimeError:
+        older = "mixed"
+    return [older, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision]
+
+for choice in ("allow_tf32", "allow_tf32 = False", "fp32_precision = 'tf32'", "conv.fp32_precision = 'ieee'"):
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0, choice
+        continue
+    exec("cudnn." + choice)
+    before = seen()
+    with full_float32():
+        assert cudnn.conv.fp32_precision == "ieee", seen()
+        if before[0] != "mixed":
+            assert cudnn.allow_tf32 is False
+            with cudnn.flags(enabled=False):  # as networks may, and which reads the older setting
+                pass
+    assert seen() == before, (before, seen())
+    break
+"""
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="before PyTorch 2.9 there is one setting")
+def test_convolutions_are_in_full_float32_meanwhile_whatever_a_user_chose() -> None:
+    """In processes of their own: the settings are for all of one, and what was chosen cannot all be read back."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", CHOICES], check=True)

@@ -19,6 +19,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout
 from segunc.affine.posterior import Deterministic, Trainable
+from segunc.core.device import to_device
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.networks.features import FeatureExtractor
 from segunc.posteriors.abnn import ABNN, AbnnConfig, DeterministicConfig, Members, Point, reestimate
@@ -30,7 +31,7 @@ from segunc.posteriors.mc_dropout import ChannelDropout, OwnDropout
 from segunc.posteriors.swag import SwagConfig, Trajectory
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
-from segunc.processing.frames import FrameProcess
+from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import Tiling
 from segunc.processing.smoothing import EVERY, Smoother
 from segunc.sampling import Sampler
@@ -149,6 +150,55 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler_module, "choose_backend", lambda device: ("reference", ""))
 
 
+PLANTED = {
+    "x.sum().item()": 1,
+    "x.tolist()": 1,
+    "1 if x[0] > 0 else 0": 1,
+    "torch.equal(x, x)": 1,
+    "x.cpu()": 1,
+    "torch.ones(3).to(x.device)": 1,
+    "torch.ones(3).to(x.device, non_blocking=True)": 1,
+    "torch.tensor([1.0], device=x.device)": 1,
+    "x.new_tensor([1.0])": 1,
+    "x.copy_(torch.ones(3))": 1,
+    "x[x > 0]": 1,
+    "x[torch.tensor([0])]": 1,
+    "x.index_put_((x > 0,), x)": 1,
+    "x.index_put_((torch.tensor([0]),), x[0])": 1,
+    "x.masked_fill(x > 0, x[0])": 1,
+    "torch.linalg.inv(x.diag())": 1,
+    "x.index_put_((x > 0,), torch.tensor(0.0))": 0,
+    "x.masked_fill(x > 0, 0.0)": 0,
+    "x.to('cpu', non_blocking=True)": 0,
+    "to_device(torch.ones(3), x.device)": 0,
+    "to_device(x, torch.device('cpu'))": 1,
+    "x * torch.tensor(2.0)": 0,
+    "x + torch.ones(3)": None,
+    "torch.cat([x, torch.ones(3)])": None,
+    "x.gather(0, torch.tensor([0]))": None,
+    "torch.searchsorted(torch.ones(3), x)": None,
+    "x.nonzero()": None,
+    "x.unique()": None,
+    "x.numpy()": None,
+}
+"""How often the host waits; None where the dry run ends with an error: two devices, or a size that only numbers give."""
+
+
+@pytest.mark.parametrize("inference", [False, True], ids=["with gradients", "inference"])
+@pytest.mark.parametrize("planted", PLANTED)
+def test_what_is_planted_is_found(planted: str, inference: bool) -> None:
+    code = compile(planted, str(PACKAGE / "planted.py"), "eval")
+    with fake_gpu() as waits, torch.inference_mode(inference):
+        names = {"torch": torch, "to_device": to_device, "x": torch.rand(3, device=CUDA)}
+        waits.taken()
+        if (times := PLANTED[planted]) is None:
+            with pytest.raises((RuntimeError, NotImplementedError)):
+                eval(code, names)
+        else:
+            eval(code, names)
+        assert len(waits.taken()) == (times or 0)
+
+
 def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | None = None) -> None:
     """The first group of frames may wait for what is done once, the second only where it is written."""
     for known in (FIRST_USE | FRAME_LOOP | (more or {}), None):
@@ -160,8 +210,8 @@ def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | N
         else:
             assert set(places) == set(FRAME_LOOP) | set(more or {}), places
     for maps in found:
-        assert isinstance(maps, dict | object)
-        assert {values.device.type for values in maps._maps.values()} == {"cpu"}  # type: ignore[union-attr]
+        assert isinstance(maps, HostMaps)
+        assert {values.device.type for values in maps._maps.values()} == {"cpu"}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
