@@ -139,10 +139,10 @@ def test_flips_and_scales_are_brought_back_before_the_softmax() -> None:
 
 def test_mirrored_frames_of_a_network_of_single_pixels_say_the_same() -> None:
     network = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
-    result = Sampler(network, TestTimeAugmentation(Deterministic(), flip=True))(IMAGES)
+    result = Sampler(network, TestTimeAugmentation(Deterministic(), (1.0,), flip=True))(IMAGES)
     assert float(result.scores["epistemic"].max()) < 1e-6
     assert float(result.scores["entropy"].mean()) > 0.1
-    aware = Sampler(plain(0), TestTimeAugmentation(Deterministic(), flip=True))(IMAGES)
+    aware = Sampler(plain(0), TestTimeAugmentation(Deterministic(), (1.0,), flip=True))(IMAGES)
     assert float(aware.scores["epistemic"].mean()) > 1e-5
 
 

@@ -22,7 +22,7 @@ from tests.study.conftest import Run
 from tools import study_methods
 from tools.study.cells import Study
 from tools.study.plan import read_plan
-from tools.study.report import axis_values, report, selection_report
+from tools.study.report import axis_values, named_as_drawn, report, selection_report
 from tools.study.tables import Chosen, Entry, number_table
 from tools.study.words import evaluation_words, expand
 
@@ -60,9 +60,15 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
         },
         "rows": [
             {"label": "base"},
-            {"label": "control", "method": "deterministic", "settings": STEP, "trainer": FLOAT32},
+            {
+                "label": "control",
+                "method": "deterministic",
+                "settings": STEP,
+                "trainer": FLOAT32,
+                "scores": ["deterministic-msp", "entropy", "epistemic"],
+            },
             {"label": "ABNN", "method": "abnn", "settings": {**STEP, "members": 2, "alpha": 0.2}, "trainer": FLOAT32},
-            {"label": "ABNN, flipped", "method": "tta", "of": "ABNN", "seeds": [1]},
+            {"label": "ABNN, flipped", "method": "tta", "of": "ABNN", "settings": {"scales": [1.0]}, "seeds": [1]},
             {"label": "ensemble", "method": "ensemble", "of": "control", "members": [0, 1], "seeds": [0]},
             {"label": "energy", "scores": ["deterministic-energy"], "evaluations": ["anomaly", "alarms"]},
             {"label": "nowhere", "base": str(job.base.parent / "missing-{seed}"), "seeds": [0]},
@@ -72,7 +78,11 @@ def plan_content(job: Job, **changed: Any) -> dict[str, Any]:
             for alpha in (0.8, 0.0)
         ],
         "tables": [
-            {"title": "Scenes", "evaluation": "toy/test", "numbers": ["segmentation.miou", "calibration.nll"]},
+            {
+                "title": "Scenes",
+                "evaluation": "toy/test",
+                "numbers": ["segmentation.miou", "calibration.nll", "selective.msp.aurc"],
+            },
             {**anomalies, "title": "Anomalies", "score": "epistemic", "baseline_score": "entropy"},
             {**anomalies, "title": "Scores", "scores": ["entropy", "epistemic"], "numbers": ["pooled.aupr"]},
         ],
@@ -464,3 +474,26 @@ def test_a_number_table_of_one_row_and_of_a_score_that_lacks(made: Any) -> None:
     bare = replace(results[0], numbers={p: v for p, v in results[0].numbers.items() if "entropy" not in p})
     table = number_table([entry, Entry("bare", {0: bare}, {0: [0]})], Chosen(["pooled.auroc"], "entropy"))
     assert table.splitlines()[-1].split("|")[2].strip() == "—"
+
+
+def test_one_pass_and_draws_are_compared_under_the_same_names(made: Any) -> None:
+    study, _, _ = made
+    result = load_results([next(study.cells(["ABNN"], [0])).result("test")], ["0"])[0]
+    assert ("selective", "msp", "aurc") in result.numbers
+    assert named_as_drawn(result).numbers == result.numbers
+    assert result.replicates is not None
+    passes = tuple(path.replace(".msp.", ".deterministic-msp.") for path in result.replicates.paths)
+    intervals = {w.replace(".msp.", ".deterministic-msp."): value for w, value in result.content["intervals"].items()}
+    one = replace(
+        result,
+        numbers={tuple(p.replace("msp", "deterministic-msp") for p in path): v for path, v in result.numbers.items()},
+        content={**result.content, "intervals": intervals},
+        replicates=replace(result.replicates, paths=passes),
+    )
+    named = named_as_drawn(one)
+    where = ("selective", "msp", "aurc")
+    assert one.numbers.get(where) is None
+    assert named.cell(where) == result.cell(where)
+    assert named.cell(where).interval is not None
+    assert named.replicates is not None
+    assert named.replicates.paths == result.replicates.paths

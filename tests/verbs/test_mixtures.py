@@ -111,7 +111,7 @@ def test_augmentation_of_a_deterministic_network(trained: Job, tmp_path: Path) -
     make("tta", trained.base, tmp_path / "flip")  # once more
     make("tta", trained.base, tmp_path / "scales", "--tta.scales [1.0,0.5,1.5]")
     record = json.loads((tmp_path / "flip" / "posterior.json").read_text())
-    assert (record["method"], record["scales"], record["flip"]) == ("tta", [1.0], True)
+    assert (record["method"], record["scales"], record["flip"]) == ("tta", [1.0, 0.75], True)
     flip, scales = epistemic(tmp_path / "flip"), epistemic(tmp_path / "scales")
     assert 0 < flip != scales > 1e-6
     assert "the uncertainty is alive" in succeed("doctor --model", tmp_path / "scales", SMALL).stdout

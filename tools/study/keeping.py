@@ -11,7 +11,7 @@ from segunc.evaluation.resampling import load_replicates, save_replicates, sidec
 from tools.study.cells import RECORD, Study
 from tools.study.endpoints import endpoint_paths
 from tools.study.plan import Table
-from tools.study.tables import Chosen
+from tools.study.tables import DRAWN, Chosen
 
 
 def keep(study: Study, folder: Path) -> int:
@@ -32,6 +32,12 @@ def keep(study: Study, folder: Path) -> int:
                     paths = {path for table in study.plan.tables if table.evaluation == place for path in _shown(table)}
                     ends = [end for end in study.plan.endpoints if end.evaluation == place]
                     paths |= {".".join(path) for end in ends for path in endpoint_paths(study.plan, end)}
+                    paths |= {
+                        path.replace(f".{drawn}.", f".{one}.")
+                        for one, drawn in DRAWN.items()
+                        for path in paths
+                        if path.startswith("selective.")
+                    }
                     whole = load_replicates(sidecar_path(result))
                     rows = [row for row, path in enumerate(whole.paths) if path in paths]
                     few = replace(whole, paths=tuple(whole.paths[row] for row in rows), values=whole.values[rows])

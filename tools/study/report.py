@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_atomically, write_json
-from segunc.evaluation.compare import ARROWS, data_warnings, first_of, higher_is_better, load_results
+from segunc.evaluation.compare import ARROWS, EvaluationResult, data_warnings, first_of, higher_is_better, load_results
+from segunc.evaluation.resampling import NumberPath
 from segunc.plots.charts import Point, save_figure, scatter_figure
 from tools.measuring import provenance
 from tools.study.cells import Cell, Study
 from tools.study.endpoints import endpoint_table
 from tools.study.plan import PRICE, SCORE, SELECTION, TRAINING_SECONDS, Scatter, Table
 from tools.study.tables import (
+    DRAWN,
     Chosen,
     Entry,
     cost_table,
@@ -160,9 +162,30 @@ def _entries(study: Study, place: str) -> list[Entry]:
         cells = [cell for cell in cells if study.lacks(cell, evaluation) is None]
         if cells:
             results = load_results([cell.result(evaluation) for cell in cells], [str(cell.seed) for cell in cells])
+            results = [named_as_drawn(result) for result in results]
             partners = {cell.seed: study.plan.members_of(row, cell.seed) for cell in cells}
             found.append(Entry(row.label, dict(zip([c.seed for c in cells], results, strict=True)), partners))
     return found
+
+
+def named_as_drawn(result: EvaluationResult) -> EvaluationResult:
+    """A result with the selective prediction of one pass under the names that a posterior's draws give it: what a network without draws
+    calls ``deterministic-msp`` is the msp of its only probabilities. A result that has both keeps both."""
+    there = {path[1] for path in result.numbers if path[0] == "selective"}
+    drawn = {one_pass: score for one_pass, score in DRAWN.items() if score not in there}
+
+    def named(path: NumberPath) -> NumberPath:
+        return (path[0], drawn.get(path[1], path[1]), *path[2:]) if path[0] == "selective" else path
+
+    def dotted(where: str) -> str:
+        return ".".join(named(tuple(where.split(".", 2))))
+
+    content = dict(result.content)
+    for key in ("intervals", "reasons"):
+        content[key] = {dotted(where): value for where, value in content.get(key, {}).items()}
+    numbers = {named(path): value for path, value in result.numbers.items()}
+    replicates = result.replicates and replace(result.replicates, paths=tuple(map(dotted, result.replicates.paths)))
+    return replace(result, content=content, numbers=numbers, replicates=replicates)
 
 
 def _records(study: Study, protocol: str) -> dict[str, list[dict[str, Any]]]:

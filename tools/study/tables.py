@@ -25,6 +25,9 @@ from segunc.evaluation.compare import Cell as Number
 from segunc.evaluation.resampling import NumberPath
 from tools.study.means import mean_over_seeds, spread_over_seeds
 
+DRAWN = {"deterministic-msp": "msp", "deterministic-entropy": "entropy"}
+"""A score of one pass -> what it is called where there are draws, for numbers that compare the two."""
+
 
 @dataclass(frozen=True)
 class Entry:
