@@ -3,12 +3,14 @@
     python -m tools.bench_store --maps runs/maps-road-anomaly [--frames 12] [--json store.json]
 
 Every map of some frames, spread evenly over the folder, is decoded once and then stored in each way in memory. Times are
-process time of one thread, the least of the repeats; disks are left out. Bounded scores are uint16, unbounded ones float16.
+process time of one thread, the least of the repeats; disks are left out. The last column is what the checksum of a file costs, once
+when it is written and once when it is read. Bounded scores are uint16, unbounded ones float16.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import io
 import json
 import platform
@@ -88,8 +90,10 @@ def main() -> None:
         f"{len(chosen)} frames of {pixels / 1e6:.2f} megapixels on average, {len(names)} maps each "
         f"({', '.join(names)}), {raw / 1e6:.2f} MB raw; commit {tool_commit()}, {platform.processor() or platform.machine()}\n"
     )
-    print("| stored as | MB a frame | share of raw | write ms a frame | MB/s raw | read ms a frame |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| stored as | MB a frame | share of raw | write ms a frame | MB/s raw | read ms a frame | SHA-256 ms a frame |"
+    )
+    print("|---|---|---|---|---|---|---|")
     rows = {}
     for name, encode in WAYS.items():
         encoded = [encode(values) for values in maps]
@@ -98,10 +102,12 @@ def main() -> None:
         size = sum(map(len, encoded)) / len(chosen)
         write = seconds(lambda: [encode(values) for values in maps], arguments.repeats) / len(chosen)  # noqa: B023
         read = seconds(lambda: [decode(data) for data in encoded], arguments.repeats) / len(chosen)  # noqa: B023
-        rows[name] = {"bytes": size, "share": size / raw, "write_seconds": write, "read_seconds": read}
+        sums = seconds(lambda: [hashlib.sha256(data) for data in encoded], arguments.repeats) / len(chosen)  # noqa: B023
+        times = {"write_seconds": write, "read_seconds": read, "sha256_seconds": sums}
+        rows[name] = {"bytes": size, "share": size / raw, **times}
         print(
             f"| {name} | {size / 1e6:.2f} | {size / raw:.2f} | {1000 * write:.0f} | {raw / 1e6 / write:.0f} | "
-            f"{1000 * read:.0f} |",
+            f"{1000 * read:.0f} | {1000 * sums:.1f} |",
             flush=True,
         )
     if arguments.json:

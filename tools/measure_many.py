@@ -5,7 +5,8 @@
 Writes folders of tiny frames (hard links to a few pictures and labels, maps from a rule in place of a network), and runs each step in a
 process of its own: writing all maps, the same again with everything finished, with the last hundredth lost, and with ``verify``; then the
 verbs that read maps. Prints a Markdown table of seconds and of peak resident memory above the start (verbs: above the package's import), and for the largest
-folder how many times those of the smallest. The folders stay.
+folder how many times those of the smallest. Where it may (as root), it drops the system's cache of files before each step: few files would lie in
+it, and many would not. The folders stay.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import os
 import time
@@ -78,13 +80,29 @@ def write(root: Path, *, verify: bool = False) -> None:
     run_pipeline(open_source(root / "in"), process, MapsWriter(root / "maps", manifest, verify=verify))
 
 
+def cut_log(log: Path) -> None:
+    """Take away the last per cent of its lines, one line in memory at a time: the peak that is measured is that of the run behind it."""
+    with log.open("rb") as file:
+        ends = list(itertools.accumulate(map(len, file)))
+    os.truncate(log, ends[len(ends) * 99 // 100 - 1])
+
+
+def forget_files() -> bool:
+    """Drop the system's cache of files, which holds those of few frames and not those of many; False where only root may."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError:
+        return False
+    return True
+
+
 def measure(root: Path, step: str) -> dict[str, float]:
     """Seconds of one step in this process, and peak memory above that before it, which PyTorch's import has taken."""
     from segunc.cli.main import main
 
     if step == "last 1 % lost":
-        lines = (root / "maps" / FRAMES_NAME).read_bytes().splitlines(keepends=True)
-        (root / "maps" / FRAMES_NAME).write_bytes(b"".join(lines[: len(lines) * 99 // 100]))
+        cut_log(root / "maps" / FRAMES_NAME)
     places = {"MAPS": root / "maps", "LABELS": root / "labels", "OUT": root / "out"}
     started, before = time.perf_counter(), peak_bytes(torch.device("cpu"))
     if step in VERBS:
@@ -127,6 +145,7 @@ def main() -> None:
         print(json.dumps(measure(arguments.root, arguments.one)))
         return
     results: dict[int, dict[str, Any]] = {}
+    cold = True
     for count in map(int, arguments.frames.split(",")):
         root = arguments.root / str(count)
         if not root.exists():
@@ -135,12 +154,13 @@ def main() -> None:
             (root / "out").mkdir()
         results[count] = {}
         for step in arguments.steps.split(","):
+            cold = forget_files() and cold
             words = ["--root", str(root), "--one", step]
             results[count][step] = in_own_process(__file__, words, f"{step} of {count}")
             print(count, step, results[count][step], flush=True)
     print(table(results))
     if arguments.out:
-        content = {"provenance": provenance(), "results": results}
+        content = {"provenance": provenance(), "files_cold": cold, "results": results}
         arguments.out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 

@@ -87,6 +87,7 @@ VERBS = {
 """Verb -> what it does, and an example, or several in lines of two blanks."""
 FUNCTIONS = {"import": "import_network"}  # verb -> its function, where Python's grammar has taken its name
 TRAINING = ("train", "finetune")  # verbs with a configuration
+DEBUG = " (--debug shows where)"
 RESUMED = ("demo", *TRAINING, "predict")
 INTERRUPTED = 128 + 2  # as shells say it of a command that SIGINT ended
 PIPE_CLOSED = 128 + 13  # likewise SIGPIPE: whoever reads what is printed has stopped
@@ -177,14 +178,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PartialFailure as error:
         return _fail(arguments, error, 1)
     except KeyboardInterrupt:
-        goes_on = "goes on from there" if arguments.verb in RESUMED else "begins again"
-        said = f"interrupted; what is finished is kept, and the same command {goes_on}"
-        print(f"segunc {arguments.verb}: {said}", file=sys.stderr)
+        print(f"segunc {arguments.verb}: interrupted; {_kept(arguments.verb)}", file=sys.stderr)
         return INTERRUPTED
+    except OSError as error:
+        if not error.strerror or is_out_of_memory(error):
+            return _fail_unforeseen(arguments, error)
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(arguments, error, 1, f"{place}{error.strerror}; {_kept(arguments.verb)}", DEBUG)
     except Exception as error:
-        what = "not enough memory: " if is_out_of_memory(error) else ""
-        return _fail(arguments, error, 1, f"{what}{type(error).__name__}: {error}", " (--debug shows where)")
+        return _fail_unforeseen(arguments, error)
     return 0
+
+
+def _kept(verb: str) -> str:
+    goes_on = "goes on from there" if verb in RESUMED else "begins again"
+    return f"what is finished is kept, and the same command {goes_on}"
+
+
+def _fail_unforeseen(arguments: argparse.Namespace, error: Exception) -> int:
+    what = "not enough memory: " if is_out_of_memory(error) else ""
+    return _fail(arguments, error, 1, f"{what}{type(error).__name__}: {error}", DEBUG)
 
 
 def _fail(arguments: argparse.Namespace, error: Exception, code: int, text: str = "", hint: str = "") -> int:

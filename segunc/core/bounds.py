@@ -63,6 +63,8 @@ def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the conf
     is, where it is NaN or infinite, or a text that holds a null character, which no name of a file can,
     or other bytes than UTF-8, which no record can."""
     origin, inner = get_origin(hint), get_args(hint)
+    if value is None and hint not in (Any, None) and origin is not Literal and type(None) not in inner:
+        raise InputError(f"{name} none", "a value, or no such key for the default", remedy)
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{name} {value}", "a finite number", remedy)
     if isinstance(value, str) and ("\0" in value or value != value.encode(errors="replace").decode()):

@@ -248,7 +248,10 @@ def read_array(data: bytes) -> Any:
         if min(shape, default=0) < 0 or math.prod(shape) * max(kind.itemsize, 1) > len(data):
             raise ValueError(f"it claims the shape {shape} in {len(data)} bytes")
         stream.seek(0)
-        return np.load(stream, allow_pickle=False)
+        array = np.load(stream, allow_pickle=False)
+        if kind.kind == "U":
+            array.tolist()  # numpy reads numbers that are no characters, and fails where they are first used
+        return array
     except Exception as error:  # the header is Python, and what its damage raises has no common type
         raise ValueError(f"no array of numbers ({one_line(error)})") from error
 

@@ -169,7 +169,7 @@ def _region(path: Path, number: int, given: Any) -> Region:
         )
         left, top, width, height = region.box
         rows, columns = region.size
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:
         problem = f"{path}, verdict {number}, has a damaged region"
         raise InputError(problem, "box, area, size and mask in whole numbers", "export again") from error
     starts, lengths = region.mask[::2], region.mask[1::2]

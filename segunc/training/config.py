@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
 import torch
 import yaml
@@ -33,6 +33,7 @@ from segunc.training.losses import Schedule
 S = TypeVar("S", bound=Settings)
 C = TypeVar("C", bound="Config")
 MOST_VALUES = 100_000
+MOST_DIGITS = 1000
 """Of a configuration in YAML."""
 
 
@@ -232,9 +233,8 @@ def parse_config(
     if config is not None and not text.strip():
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")
-    if config is not None and _expanded(text) > MOST_VALUES:
-        given = f"configuration {config} has more than {MOST_VALUES} values, its aliases written out"
-        raise InputError(given, "the configuration of a run", "see configs/")
+    if config is not None and (claimed := _claimed(text)):
+        raise InputError(f"configuration {config} has {claimed}", "the configuration of a run", "see configs/")
     named = any(word.startswith("--data") for word in overrides) or re.search(r"\bdata[\"']?\s*:", text) is not None
     names = {f.name for f in fields(kind)}
     sections = _sections(kind, settings, selects=selects)
@@ -251,8 +251,14 @@ def parse_config(
     try:
         parsed = parser.parse_args([*([] if config is None else ["--config", str(config)]), *overrides]).as_dict()
         check_value("", parsed, Any)
+        if empty := [section.section for section in sections.values() if parsed[section.section] is None]:
+            raise InputError(f"{empty[0]} without a key below it", "its settings, or no such key", "")
         for part in (parsed, *(parsed[section.section] for section in sections.values())):
             check_value("seed", part.get("seed", 0), Seed)
+        if data is True and named:
+            for name, hint in get_type_hints(SegmentationDataModule.__init__).items():
+                if name != "return":
+                    check_value(f"data.{name}", parsed["data"][name], hint)
         made = {name: _settings(section, parsed[section.section]) for name, section in sections.items()}
         if data is True and not named:
             parsed["data"] = {}
@@ -265,7 +271,7 @@ def parse_config(
                 )
         own = {"data": data} if isinstance(data, OwnData) else {}
         return kind(**{name: parsed[name] for name in ("seed", "data", "trainer") if name in parsed}, **made, **own)
-    except (ArgumentError, InputError, UnicodeDecodeError, RecursionError) as error:
+    except (ArgumentError, ValueError, RecursionError) as error:
         said = re.sub(r"a typing\.Literal\[([^]]*)\]", r"one of \1", " ".join(str(error).split()))
         said = re.sub(r"(?:a )?<class '(\w+)'>", r"\1", said).replace("NoneType", "none")
         given = f"configuration{f' {config}' if config else ''}: {said}"
@@ -273,24 +279,30 @@ def parse_config(
         raise InputError(given, "", f"see `segunc {verb} --help` and configs/ for the keys") from error
 
 
-def _expanded(text: str) -> int:
-    """How many values a YAML text has when every alias is written out: each may stand for two of the last. What is no YAML is left to
-    the parser."""
+def _claimed(text: str) -> str:
+    """What of a YAML text is too large to be built: its values with every alias written out, each of which may stand for two of the last,
+    or a number of so many digits that Python converts none. Empty where nothing is; what is no YAML is left to the parser."""
     sizes: dict[int, int] = {}
+    long: list[int] = []
 
     def size(node: yaml.Node) -> int:
         if id(node) not in sizes:
             sizes[id(node)] = MOST_VALUES + 1  # of one that holds itself
             children = node.value if isinstance(node, yaml.CollectionNode) else ()
+            if isinstance(node, yaml.ScalarNode) and node.tag.endswith((":int", ":float")):
+                long.append(len(node.value))
             pairs = (child if isinstance(child, tuple) else (child,) for child in children)
             sizes[id(node)] = 1 + sum(size(one) for pair in pairs for one in pair)
         return sizes[id(node)]
 
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        return 0 if root is None else size(root)
+        values = 0 if root is None else size(root)
     except (yaml.YAMLError, RecursionError):
-        return 0
+        return ""
+    if values > MOST_VALUES:
+        return f"more than {MOST_VALUES} values, its aliases written out"
+    return f"a number of {max(long)} digits" if max(long, default=0) > MOST_DIGITS else ""
 
 
 def _sections(kind: type[Config], settings: type[Settings] | None, *, selects: bool) -> dict[str, type[Settings]]:

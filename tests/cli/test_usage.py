@@ -22,6 +22,7 @@ from segunc.verbs.demo import SHOWN
 from tests.conftest import Job
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+KEPT = "what is finished is kept, and the same command"
 
 
 def test_the_module_is_the_command() -> None:
@@ -221,3 +222,33 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("verb", "error", "said"),
+    [
+        (
+            "summary",
+            OSError(28, "No space left on device", "out/a.png"),
+            f"out/a.png: No space left on device; {KEPT} begins again",
+        ),
+        ("predict", OSError(30, "Read-only file system"), f"Read-only file system; {KEPT} goes on from there"),
+        ("summary", OSError("a library's own"), "OSError: a library's own"),
+        (
+            "summary",
+            OSError(12, "Cannot allocate memory"),
+            "not enough memory: OSError: [Errno 12] Cannot allocate memory",
+        ),
+        ("summary", KeyError("place"), "KeyError: 'place'"),
+    ],
+)
+def test_what_the_system_refuses_is_said_in_its_words(
+    verb: str, error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run, verb, fail)
+    words = {"summary": ["--maps", "maps"], "predict": ["--model", "m", "--input", "in", "--out", "out"]}[verb]
+    assert main([verb, *words]) == 1
+    assert capsys.readouterr().err == f"segunc {verb}: {said} (--debug shows where)\n"

@@ -78,6 +78,7 @@ DAMAGED = {
     "overflow": npy("(4294967296, 4294967296)"),
     "below-0": npy("(-1, 4)", data=bytes(16)),
     "short": npy("(4, 4)", data=bytes(60)),
+    "no-character": npy("()", "<U1", b"\x00\x00\x22\x00"),
     "objects": npy("(1,)", "|O", b"\x80\x04."),
     "no-type": npy("(1,)", "what", bytes(4)),
     "no-shape": npy("'a'"),

@@ -86,6 +86,13 @@ def test_the_apostrophe_before_what_would_be_a_formula_is_taken_away(tmp_path: P
         (("v.csv", b"run,frame\n\xff,a"), "is no CSV file"),
         (("v.csv", f"frame,verdict\n{RUN},a".encode()), "verdicts on the run None"),
         (("v.csv", f"run,frame\n{RUN},a".encode()), "is incomplete"),
+        (
+            (
+                "v.csv",
+                f"run,frame,verdict,note,time,box,area,size,mask\n{RUN},a,missed,,t,0 0 1 1,1e999,3 4,0 1".encode(),
+            ),
+            "verdict 1, has a damaged region",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, changes: Any, message: str) -> None:

@@ -141,14 +141,19 @@ def test_bad_usage_is_one_line_and_exit_code_2(predicted: Job, tmp_path: Path, l
             "aliases written out",
         ),
         ("a: &a [*a]\n", "aliases written out"),
+        (f"data: {{root: DATA, dataset: toy, batch_size: {'9' * 5000}}}\n", "a number of 5000 digits"),
+        (f"data: {{root: DATA, dataset: toy}}\nseed: 0x{'f' * 5000}\n", "a number of 5002 digits"),
+        ("data: {root: DATA, dataset: toy, crop: }\n", "data.crop none"),
+        ("data: {root: DATA, dataset: toy}\nSECTION:\n", "SECTION without a key below it"),
     ],
 )
 @pytest.mark.parametrize("verb", ["train", "finetune"])
 def test_a_bad_configuration_is_one_line(trained: Job, tmp_path: Path, content: str, said: str, verb: str) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(content.replace("DATA", str(trained.data)), encoding="utf-8")
+    section = {"train": "network", "finetune": "abnn"}[verb]
+    config.write_text(content.replace("DATA", str(trained.data)).replace("SECTION", section), encoding="utf-8")
     base = ("--base", trained.base) if verb == "finetune" else ()
-    assert said in refuse(verb, *base, "--config", config, "--out", tmp_path / "out")
+    assert said.replace("SECTION", section) in refuse(verb, *base, "--config", config, "--out", tmp_path / "out")
 
 
 def test_debug_shows_a_traceback_before_the_line(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_training_killed_and_continued_ends_where_it_should(trained: Job, tmp_pa
 
 def test_ctrl_c_ends_a_training_with_130_and_it_goes_on(trained: Job, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = ("train --trainer.max_epochs 12 --device cpu --config", trained.train_config, "--out", out)
+    command = ("train --trainer.max_epochs 30 --device cpu --config", trained.train_config, "--out", out)
     running = Command(*command)
     wait_for(running, (out / "checkpoints" / "last.ckpt").exists)
     done = running.interrupt()

@@ -15,7 +15,7 @@ import numpy as np
 
 from tests.verbs.processes import Command
 from tools.faults.report import Row
-from tools.faults.targets import TARGETS, Target, renew, run, start, unbroken, verdict, written
+from tools.faults.targets import TARGETS, Target, renew, run, start, unbroken, verdict, whole_run, written
 from tools.faults.world import World, left_over, remove
 
 OUTCOMES = {"equal": "equal to the byte", "said": "other weights, and `resumed: true` says so"}
@@ -84,7 +84,9 @@ def kill_demo(world: World, kills: int, seed: int = 0) -> Row:
     with row.timed():
         out, words = world.folder / "demo", ["demo --device cpu --out"]
         target = Target(lambda w, folder: [[*words, folder]], 1)
-        whole = unbroken(target, world, out, 3600.0)
+        # Once: two unbroken demos differ, too, in their drawn video, whose encoder gives other bytes, and in what names it.
+        whole = whole_run(target, world, out, 3600.0)
+        renew(out)
         random = np.random.default_rng([zlib.crc32(b"demo"), seed])
         moments = random.uniform(
             0.0, 2.0 * whole.seconds / (kills + 1), kills
@@ -101,6 +103,6 @@ def kill_demo(world: World, kills: int, seed: int = 0) -> Row:
         elif whole.files.keys() != (now := written(out)).keys():
             row.fail("other files", again, ", ".join(sorted(whole.files.keys() ^ now.keys())[:5]))
         else:
-            differing = [name for name, digest in whole.files.items() if now[name] != digest]
-            row.count("ended well" if differing else "equal to the byte", len(moments))
+            equal = sum(now[name] == digest for name, digest in whole.files.items())
+            row.count(f"ended well, {equal} of {len(now)} files equal to the byte", len(moments))
     return row

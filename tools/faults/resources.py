@@ -30,8 +30,11 @@ from tools.faults.targets import TARGETS, Target, Unbroken, predict, renew, run,
 from tools.faults.world import World, left_over, remove
 
 USUAL = ("predict, folder", "train", "finetune, swag", "evaluate, maps", "review", "export")
-HINT = "(--debug shows where)"
+NAMED = re.compile(r"\w(Error|Exception): ")
+"""An error of Python, by its own name."""
 """Ends the line of an error that nobody foresaw."""
+LOADER = 127
+"""The C library ends a process that has no memory for a new thread's data, with one line of its own; no program can catch that."""
 ENDS = {"equal": "equal to the byte", "said": "`resumed: true`", "near": "equal within two codes of 16 bits"}
 IGNORED = re.compile(r"^\[ *(ERROR|WARN)[:@]")
 """Lines of OpenCV's, from below Python."""
@@ -184,8 +187,8 @@ FAULTS: dict[str, Fault] = {
     ),
     "30 open files": Fault(prepare=partial(limit, resource.RLIMIT_NOFILE, 30)),
     "10 open files": Fault(prepare=partial(limit, resource.RLIMIT_NOFILE, 10), near=True),  # a compiler needs more
-    "200 MiB of memory": Fault(prepare=partial(limit_memory, 200 << 20)),
-    "60 MiB of memory": Fault(prepare=partial(limit_memory, 60 << 20)),
+    "200 MiB of memory": Fault(prepare=partial(limit_memory, 200 << 20), codes=(0, 1, 2, LOADER)),
+    "60 MiB of memory": Fault(prepare=partial(limit_memory, 60 << 20), codes=(0, 1, 2, LOADER)),
     "the clock set back": Fault(prepare=partial(set_clock_back, 86_400.0), codes=(0,)),
     "slow renames": Fault(
         prepare=partial(slow_renames, 0.02),
@@ -245,8 +248,11 @@ def _case(row: Row, fault: Fault, name: str, target: Target, world: World, out: 
         row.fail(f"{name}: {what}", again, detail)
         return
     codes = max(done.code for done in ended)
-    named = any(HINT in done.stderr for done in ended)
-    ending = "did without" if codes == 0 else "said by an error's own name" if named else "said in one line"
+    named = any(NAMED.search(done.stderr) for done in ended)
+    if codes == LOADER:
+        ending = "ended by the C library"
+    else:
+        ending = "did without" if codes == 0 else "said by an error's own name" if named else "said in one line"
     row.count(f"{ending}, then {ENDS[what]}")
 
 
@@ -262,7 +268,7 @@ def near(out: Path, world: World) -> bool:
 
 def _objection(done: Finished, codes: Sequence[int]) -> tuple[str, str] | None:
     """What is wrong with an end, and a line about it; None where nothing is."""
-    if done.code not in codes:
+    if done.code not in codes or (done.code == LOADER and "thread-local data" not in done.stderr):
         return f"ends with {done.code}", done.stderr[-400:]
     if "Traceback" in done.stderr or "Traceback" in done.stdout:
         return "a traceback", (done.stderr + done.stdout)[-400:]

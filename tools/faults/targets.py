@@ -178,24 +178,27 @@ class Unbroken:
     size: int  # bytes of everything, also of what is not compared
 
 
-def unbroken(target: Target, world: World, out: Path, timeout: float = 600.0) -> Unbroken:
+def whole_run(target: Target, world: World, out: Path, timeout: float = 600.0) -> Unbroken:
+    """One run of a target in a new folder, to its end."""
+    renew(out)
+    begun = time.monotonic()
+    failed = [done.stderr for done in run(target, world, out, timeout) if done.code != 0]
+    seconds = time.monotonic() - begun
+    if failed:
+        raise RuntimeError(f"an unbroken run failed: {failed[0][-500:]}")
+    return Unbroken(written(out), seconds, sum(path.stat().st_size for path in out.rglob("*") if path.is_file()))
+
+
+def unbroken(target: Target, world: World, out: Path) -> Unbroken:
     """Run a target twice into a new folder, which is removed again: others run in its place, so that paths in files are the same.
     Both must write the same, or nothing could be said of broken runs; the second tells the time, for the first may import and compile."""
     target.commands(world, out)  # makes what it needs
-    found = []
-    for _ in range(2):
-        renew(out)
-        begun = time.monotonic()
-        failed = [done.stderr for done in run(target, world, out, timeout) if done.code != 0]
-        size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-        found.append(Unbroken(written(out), time.monotonic() - begun, size))
-        if failed:
-            raise RuntimeError(f"an unbroken run failed: {failed[0][-500:]}")
-    first, second = (one.files for one in found)
-    if differing := [name for name in first.keys() | second.keys() if first.get(name) != second.get(name)]:
+    first, second = whole_run(target, world, out), whole_run(target, world, out)
+    files = first.files.keys() | second.files.keys()
+    if differing := [name for name in files if first.files.get(name) != second.files.get(name)]:
         raise RuntimeError(f"two unbroken runs differ in {', '.join(differing[:5])}")
     renew(out)
-    return found[1]
+    return second
 
 
 def renew(out: Path) -> None:
