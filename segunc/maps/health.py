@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ class Health:
         frames: finished frames whose lines are whole.
         unknown: of these, how many have no sums, as a version without them wrote them.
         damaged: name -> the first file of each frame that is missing or not what was written.
-        lines: what is wrong with damaged lines of logs, a text for each.
+        lines: what is wrong with damaged lines of logs, a text for each, without the folder's path: twenty of them are one message.
         lost: finished frames that no line, not even a damaged one, tells of.
         shards: where frames are damaged or lost.
     """
@@ -75,7 +76,9 @@ def examine(folder: Path, on_frame: Callable[[str], Any] = lambda name: None) ->
     found, shards, names = Health(manifest), all_shards(manifest), set[str]()
     for shard in shards:
         before, length, log = len(found.damaged) + len(found.lines), 0, inside(folder, shard.file(FRAMES_NAME))
-        for line, record in iterate_lines(log, lambda why: found.lines.append(why.given)):
+        for line, record in iterate_lines(
+            log, lambda why: found.lines.append(why.given.removeprefix(f"{folder}{os.sep}"))
+        ):
             length += len(line)
             if (name := record["name"]) in names:  # it would hide one that is lost
                 found.lines.append(f"a second line of {name}")
@@ -87,7 +90,7 @@ def examine(folder: Path, on_frame: Callable[[str], Any] = lambda name: None) ->
                 found.damaged[name] = file
             on_frame(name)
         if manifest.get("status") == "finished" and not found.lines and log.exists() and log.stat().st_size > length:
-            found.lines.append(f"{log} ends within a line")
+            found.lines.append(f"{log.name} ends within a line")
         if len(found.damaged) + len(found.lines) > before:
             found.shards.append(shard)
     if manifest.get("status") == "finished":
