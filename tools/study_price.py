@@ -64,7 +64,7 @@ def measure(arguments: argparse.Namespace) -> int:
     lacking = []
     for row in plan.rows:
         cell = study.cell(plan.protocols_of(row)[0], row, plan.seeds_of(row)[0])
-        if not model_files(cell.model) or not (cell.model / DESCRIPTION).exists():
+        if all(path.name != DESCRIPTION for path in model_files(cell.model)):  # of an ensemble they are its members'
             lacking.append(row.label)
             continue
         model = load_model(cell.model)
