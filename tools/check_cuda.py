@@ -1,7 +1,7 @@
 """CUDA against CPU on one machine: fine-tuning in bfloat16 on the GPU, and maps of the same model on both devices.
 
     python -m tools.check_cuda --base runs/camvid --config configs/camvid_abnn.yaml --input frames --work /some/empty/folder \\
-        -- --data.root data/camvid
+        -- --data.root data/camvid --abnn.members 3 --abnn.epochs 2
 
 What follows `--` goes to `segunc finetune`. Prints the time of the fine-tuning and, for float32 and bfloat16, the largest
 difference of the maps in units of their 16-bit codes, where it exceeds the bound in float32 exits with 1. Without a CUDA
