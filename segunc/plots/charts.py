@@ -1,4 +1,4 @@
-"""The look of every figure (colours, dashes, sizes), charts of lines and points that are compared, and figures as files."""
+"""The look of every figure (colours, dashes, sizes), charts of lines that are compared, and figures as files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES: tuple[tuple[float, ...] | None, ...] = (None, (4, 1.4), (1, 1.2), (5, 1.2, 1, 1.2), (8, 2))
 """On-off lengths in line widths, None solid: lines are told apart in grey print too. 7 colours and 5 dashes repeat
 together only after 35 lines."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")  # with 7 colours they repeat together only after 56 points
 MOST_POINTS = 2000  # of a drawn line; more only make the files large
 # Dotted lines of reference: chance, base rate, the best possible.
 REFERENCE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (2, 2)), "zorder": 1}
@@ -167,43 +166,4 @@ def series_figure(panels: Sequence[tuple[str, Sequence[Line]]], x_label: str, ma
         axes.set_ylabel(label)
     every[-1].set_xlabel(x_label)
     add_legend(figure, handles, names)
-    return figure
-
-
-@dataclass(frozen=True)
-class Point:
-    """One of what is compared: its numbers across and up with their (low, high), None for none; ``place`` among what is
-    compared decides colour and marker."""
-
-    name: str
-    x: float
-    x_interval: tuple[float, float] | None
-    y: float
-    y_interval: tuple[float, float] | None
-    place: int
-
-
-@styled
-def scatter_figure(panels: Sequence[tuple[str, Sequence[Point]]], x_label: str, logarithmic: bool) -> Figure:
-    """Panels of points over one horizontal axis, with their intervals as thin bars: from the top, the label of the vertical axis
-    and the points, of which one may lack in some panels."""
-    names = {point.name: point.place for _, points in panels for point in points}
-    labels = sorted(names, key=lambda name: names[name])
-    figure, every = new_figure(labels, "", len(panels), PANEL * len(panels), share_x=True)
-    handles = {}
-    for axes, (label, points) in zip(every, panels, strict=True):
-        for point in points:
-            colour, marker = COLOURS[point.place % len(COLOURS)], MARKERS[point.place % len(MARKERS)]
-            bar: dict[str, Any] = {"color": colour, "linewidth": 0.6, "alpha": 0.45, "zorder": 2}
-            if point.x_interval:
-                axes.plot(point.x_interval, (point.y, point.y), **bar)
-            if point.y_interval:
-                axes.plot((point.x, point.x), point.y_interval, **bar)
-            edge: dict[str, Any] = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.4}
-            handles[point.name] = axes.plot(point.x, point.y, marker, color=colour, **edge)[0]
-        axes.set_ylabel(label)
-    if logarithmic:
-        every[-1].set_xscale("log")
-    every[-1].set_xlabel(x_label)
-    add_legend(figure, [handles[name] for name in labels], labels)
     return figure

@@ -45,9 +45,13 @@ class Visit:
         return self.page
 
     def open_frame(self, index: Path, name: str, more: str = "") -> None:
-        """Open the view of a frame and wait for its picture and all of its maps."""
+        """Open the view of a frame and wait for its picture and, where a pixel is asked for, the values of all of its maps."""
         self.open(index, f"view=frame&frame={quote(name, safe='')}{more}")
         self.shown("#frame-name", name)
+        self.valued()
+
+    def valued(self) -> None:
+        """Wait until no value of the pixel waits for its map."""
         self.until("[...document.querySelectorAll('#values dd')].every((cell) => cell.textContent !== '…')")
 
     def names(self) -> list[str]:

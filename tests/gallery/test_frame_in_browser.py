@@ -24,6 +24,7 @@ def test_values_under_the_pointer_are_those_on_disk(name: str, full_page: Path, 
     reader, other = MapsReader(scene.maps), MapsReader(scene.other)
     for x, y in ((0, 0), (SIZE[1] - 1, SIZE[0] - 1), (7, 12), (26, 21), (13, 29)):
         page.mouse.move(box["x"] + (x + 0.5) * box["width"] / SIZE[1], box["y"] + (y + 0.5) * box["height"] / SIZE[0])
+        visit.valued()
         cells = dict(
             page.eval_on_selector_all(
                 "#values dd", "cells => cells.map(c => [c.dataset.content, [c.textContent, c.dataset.value]])"

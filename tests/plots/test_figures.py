@@ -20,8 +20,9 @@ from segunc.metrics.calibration import bin_counts, reliability
 from segunc.metrics.counting import Counts, detection_curve, score_histogram
 from segunc.metrics.selective import count_patches, risk_coverage, sweep
 from segunc.plots import evaluation as figures
-from segunc.plots.charts import WIDTH, Line, Point, line_style, save_figure, scatter_figure, series_figure, thin
+from segunc.plots.charts import WIDTH, Line, line_style, save_figure, series_figure, thin
 from tests.metrics.keys import count_keys
+from tools.study.scatter import Panel, Point, frontier, scatter_figure
 
 NAMES = (
     "msp",
@@ -97,11 +98,27 @@ METHODS += ("Laplace", "SGLD", "SGHMC", "flips and scales", "ensemble of 4")
 
 def scatter() -> Figure:
     points = [
-        Point(name, 0.01 + 0.002 * i, (0.01, 0.02 + 0.002 * i), 0.3 - 0.01 * i, (0.2, 0.4) if i else None, i)
+        Point(name, 0.01 + 0.002 * i, (0.01, 0.02 + 0.002 * i), 0.3 - 0.01 * i, (0.2, 0.4) if i else None, name, i, i)
         for i, name in enumerate(METHODS)
     ]
     label = "entropy.pooled.aupr\nroad-anomaly, higher is better"
-    return scatter_figure([(label, points), (label, points[2:])], "test: calibration.ece", False)
+    panels = [Panel(label, points, True), Panel(label, points[2:], False), Panel(label, points[:1], True)]
+    return scatter_figure(panels, "test: calibration.ece", False)
+
+
+def test_named_are_the_points_that_nothing_cheaper_is_as_good_as() -> None:
+    """Of a line the last one; a step that a reader cannot see is none."""
+    given = [
+        ("base", 1, 0.0),
+        ("no better", 2, 0.001),
+        ("of 2", 3, 0.5),
+        ("of 3", 4, 0.9),
+        ("worse", 5, 0.8),
+        ("best", 6, 1.0),
+    ]
+    points = [Point(name, x, None, y, None, "line" if name.startswith("of") else name) for name, x, y in given]
+    assert [point.name for point in frontier(Panel("", points, True))] == ["base", "of 3", "best"]
+    assert [point.name for point in frontier(Panel("", points, False))] == ["base"]
 
 
 def series() -> Figure:
@@ -117,7 +134,7 @@ FIGURES = [pr, roc, risk, spars, reliable, histogram, bars, patch, scatter, seri
 @pytest.mark.parametrize("make", FIGURES)
 def test_every_text_lies_inside_the_page_and_is_legible(make: Callable[[], Figure]):
     figure = make()
-    assert figure.get_figwidth() == WIDTH
+    assert figure.get_figwidth() == WIDTH * (2 if make is scatter else 1)
     figure.set_dpi(300)  # letters are a little wider in print than on a screen
     figure.draw_without_rendering()
     page = figure.bbox
@@ -181,7 +198,7 @@ def test_the_legend_shows_names_and_numbers_and_the_dash_of_a_missing_number_is_
 def test_points_and_their_intervals_are_where_they_should_be():
     figure = scatter()
     assert tuple(words(figure.legends[0].get_texts())) == METHODS
-    dots, fewer = ([line for line in axes.lines if line.get_marker() != "None"] for axes in figure.axes)
+    dots, fewer = ([line for line in axes.lines if line.get_marker() != "None"] for axes in figure.axes[:2])
     places = [(line.get_xdata()[0], line.get_ydata()[0]) for line in dots]
     assert places == [(0.01 + 0.002 * i, 0.3 - 0.01 * i) for i in range(len(METHODS))]
     assert len({(line.get_marker(), line.get_color()) for line in dots}) == len(METHODS)

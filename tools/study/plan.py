@@ -165,11 +165,14 @@ class Scatter:
         x: ``PROTOCOL/EVALUATION/NUMBER``, in which ``{score}`` is the first score of a row; or ``PROTOCOL/training_seconds`` or
             ``PROTOCOL/price``, which are drawn on a logarithmic axis.
         y: the same, a panel each.
+        groups: regular expressions; a row has the colour of the first that is found in its label, or one more. Rows whose labels
+            differ in ``, N draws`` or `` of N`` only are one line with one marker.
     """
 
     name: str
     x: str
     y: list[str]
+    groups: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_atomically, write_json
 from segunc.evaluation.compare import ARROWS, EvaluationResult, data_warnings, first_of, higher_is_better, load_results
 from segunc.evaluation.resampling import NumberPath
-from segunc.plots.charts import Point, save_figure, scatter_figure
+from segunc.plots.charts import save_figure
 from tools.measuring import provenance
 from tools.study.cells import Cell, Study
 from tools.study.endpoints import endpoint_table
 from tools.study.plan import PRICE, SCORE, SELECTION, TRAINING_SECONDS, Scatter, Table
+from tools.study.scatter import Panel, Point, scatter_figure
 from tools.study.tables import (
     DRAWN,
     Chosen,
@@ -216,20 +218,34 @@ def _draw(study: Study, figure: Scatter) -> list[Path]:
     """Write a figure; nothing where no row has both numbers."""
     across = axis_values(study, figure.x)
     labels = [row.label for row in study.rows]
+    styles = _styles(labels, figure.groups)
     panels = []
     for axis in figure.y:
         up = axis_values(study, axis)
         points = [
-            Point(label, *across[label], *up[label], place=labels.index(label))
+            Point(label, *across[label], *up[label], *styles[label])
             for label in labels
             if label in across and label in up
         ]
-        panels.append((_axis_label(study, axis, "\n"), points))
-    if not any(points for _, points in panels):
+        panels.append(Panel(_axis_label(study, axis, "\n"), points, bool(_higher(axis))))
+    if not any(panel.points for panel in panels):
         return []
     logarithmic = _number(figure.x) in (TRAINING_SECONDS, PRICE)
     drawn = scatter_figure(panels, _axis_label(study, figure.x), logarithmic=logarithmic)
     return save_figure(drawn, study.out / figure.name)
+
+
+def _styles(labels: Sequence[str], groups: Sequence[str]) -> dict[str, tuple[str, int, int]]:
+    """Label -> its family, the place of its group, and the place of its family in the group."""
+    families: list[list[str]] = [[] for _ in (*groups, "others")]
+    styles = {}
+    for label in labels:
+        family = re.sub(r",? (of )?\d+( draws)?$", "", label)
+        group = next((place for place, pattern in enumerate(groups) if re.search(pattern, label)), len(groups))
+        if family not in families[group]:
+            families[group].append(family)
+        styles[label] = family, group, families[group].index(family)
+    return styles
 
 
 def axis_values(study: Study, axis: str) -> Mapping[str, tuple[float, tuple[float, float] | None]]:
@@ -281,12 +297,16 @@ def _number(axis: str) -> str:
 
 
 def _axis_label(study: Study, axis: str, between: str = ", ") -> str:
-    """``calibration.ece ↓, camvid/test`` and ``less deterministic`` below."""
+    """``calibration.ece ↓, camvid/test`` and ``difference to base`` below."""
     number, place = _number(axis), axis.rpartition("/")[0]
     if number == TRAINING_SECONDS:
         return "training of method and networks, s"
     if number == PRICE:
-        return "price of a frame, passes of the base network"
-    arrow = ARROWS[higher_is_better((number.split(".")[-1],))]
-    number = number.replace(SCORE, "the row's score")
-    return f"{number.removeprefix('scores.')}{arrow}{between}{place}\nless {study.plan.baseline}"
+        return "price of a frame in base passes"
+    arrow = ARROWS[_higher(axis)]
+    of = " of its score" if SCORE in number else ""
+    return f"{_of_score(number)}{of}{arrow}{between}{place}\ndifference to {study.plan.baseline}"
+
+
+def _higher(axis: str) -> bool | None:
+    return higher_is_better((_number(axis).split(".")[-1],))

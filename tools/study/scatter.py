@@ -1,0 +1,106 @@
+"""A study's figure: quality against price, a point a row, families of rows as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, StrMethodFormatter
+
+from segunc.plots.charts import COLOURS, LEGEND_ROW, PANEL, WIDTH, styled
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+LEAST_STEP = 0.06  # of a panel's span: what is nearer to a cheaper point is no better for a reader of a figure
+
+
+@dataclass(frozen=True)
+class Point:
+    """One of what is compared: its numbers across and up with their (low, high), None for none. Points of one ``family`` are joined
+    by a line and share a colour and a marker, places in ``COLOURS`` and ``MARKERS``."""
+
+    name: str
+    x: float
+    x_interval: tuple[float, float] | None
+    y: float
+    y_interval: tuple[float, float] | None
+    family: str
+    colour: int = 0
+    marker: int = 0
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Points of one vertical axis, its label, and whether higher is better there."""
+
+    label: str
+    points: Sequence[Point]
+    higher: bool
+
+
+def frontier(panel: Panel) -> list[Point]:
+    """The points that no point further left is as good as, from the left, but for steps below ``LEAST_STEP`` from one family to
+    another; of a family the last."""
+    sign = 1.0 if panel.higher else -1.0
+    least = LEAST_STEP * float(np.ptp([point.y for point in panel.points]))
+    kept: dict[str, Point] = {}
+    best = -np.inf
+    for point in sorted(panel.points, key=lambda point: (point.x, -sign * point.y)):
+        if sign * point.y > best + (0.0 if point.family in kept else least):
+            kept[point.family], best = point, sign * point.y
+    return list(kept.values())
+
+
+@styled
+def scatter_figure(panels: Sequence[Panel], x_label: str, logarithmic: bool) -> Figure:
+    """Panels of points over one horizontal axis, two beside each other on the width of a page, with their intervals as thin bars;
+    named are the points of the :func:`frontier`. A point may lack in some panels."""
+    columns = min(2, len(panels))
+    rows, legend_columns = -(-len(panels) // columns), columns + 1
+    families = {point.family: point for panel in panels for point in panel.points}
+    names = sorted(families, key=lambda name: (families[name].colour, families[name].marker))
+    size = (columns * WIDTH, PANEL * rows + LEGEND_ROW * -(-len(names) // legend_columns))
+    figure = Figure(figsize=size, layout="constrained")
+    every = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    handles: dict[str, Any] = {}
+    for axes, panel in zip(every.flat, panels, strict=False):
+        for name in names:
+            points = sorted((point for point in panel.points if point.family == name), key=lambda point: point.x)
+            handles.update({name: _draw_family(axes, points)} if points else {})
+        for point in frontier(panel):
+            up = 1 if panel.higher else -1  # away from the points that are no better
+            text: dict[str, Any] = {
+                "fontsize": 6.5,
+                "va": "bottom" if panel.higher else "top",
+                "textcoords": "offset points",
+            }
+            axes.annotate(point.name, (point.x, point.y), (2, 2 * up), **text)
+        axes.set_ylabel(panel.label)
+        if logarithmic:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    for axes in every.flat[len(panels) - columns : len(panels)]:
+        axes.set_xlabel(x_label)
+        axes.tick_params(labelbottom=True)  # there may be no panel below it
+    for axes in every.flat[len(panels) :]:
+        axes.remove()
+    spacing = {"columnspacing": 1.2, "labelspacing": 0.3}
+    figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=legend_columns, **spacing)
+    return figure
+
+
+def _draw_family(axes: Axes, points: Sequence[Point]) -> Any:
+    """Draw the points of one family, from the left, and their intervals; the handle of their line."""
+    colour, marker = COLOURS[points[0].colour % len(COLOURS)], MARKERS[points[0].marker % len(MARKERS)]
+    bar: dict[str, Any] = {"color": colour, "linewidth": 0.6, "alpha": 0.3, "zorder": 1}
+    for point in points:
+        if point.x_interval:
+            axes.plot(point.x_interval, (point.y, point.y), **bar)
+        if point.y_interval:
+            axes.plot((point.x, point.x), point.y_interval, **bar)
+    look: dict[str, Any] = {"linewidth": 0.8, "markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.4}
+    return axes.plot([p.x for p in points], [p.y for p in points], color=colour, marker=marker, **look)[0]
