@@ -286,13 +286,15 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
         mean=config.network.mean or mean or description.mean,
         std=config.network.std or std or description.std,
     )
-    network, start_from = build_network(description), config.network.weights
-    if config.network.encoder_weights:
-        encoder = cast(nn.Module, network.body.encoder)
-        for note in load_encoder_weights(encoder, description.encoder, config.network.encoder_weights):
-            say(f"note: {note}")
+    network, start_from, of_encoder = build_network(description), config.network.weights, config.network.encoder_weights
     if start_from:
         load_weights(network.body, Path(start_from))
+        if of_encoder:
+            say(f"note: network.encoder_weights {of_encoder} not read: {start_from} holds the encoder")
+    elif of_encoder:
+        encoder = cast(nn.Module, network.body.encoder)
+        for note in load_encoder_weights(encoder, description.encoder, of_encoder):
+            say(f"note: {note}")
     settings = trainer_settings(dict(config.trainer), out, device, network)
     if settings.get("max_epochs") == 0:
         if not start_from:

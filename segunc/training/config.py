@@ -46,7 +46,8 @@ class NetworkConfig(Settings):
         encoder: an smp encoder.
         options: further keyword arguments of the architecture.
         weights: path of a checkpoint to start from (state dict of the whole network), or none.
-        encoder_weights: of the encoder alone: a name of smp's (imagenet), or a file of smp, timm or torchvision; or none.
+        encoder_weights: of the encoder alone: a name of smp's (imagenet), or a file of smp, timm or torchvision; or none. With ``weights``,
+            which hold the encoder, they only say the normalisation.
         mean, std: input normalisation of images in 0..1; none for that of the encoder's weights, or ImageNet's.
         inference_size: (height, width) the network is meant for; none for each frame's own.
     """

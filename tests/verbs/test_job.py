@@ -38,6 +38,14 @@ def test_training_leaves_a_model_its_configuration_and_a_log(trained: Job) -> No
     assert "val/miou" in (trained.base / "logs" / "metrics.csv").read_text()
 
 
+def test_weights_of_a_whole_network_need_none_of_its_encoder(trained: Job, tmp_path: Path) -> None:
+    weights = trained.base / "network.safetensors"
+    words = ("--network.weights", weights, "--network.encoder_weights", "nowhere.pth", "--trainer.max_epochs", 0)
+    said = succeed("train", "--config", trained.train_config, *words, "--out", tmp_path / "again", "--device", "cpu")
+    assert "encoder_weights nowhere.pth not read" in said.stdout
+    assert (tmp_path / "again" / weights.name).read_bytes() == weights.read_bytes()
+
+
 def test_finetuning_leaves_a_bayesian_model_bound_to_its_base(finetuned: Job) -> None:
     model = load_model(finetuned.abnn)
     assert model.bayesian
