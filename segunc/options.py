@@ -381,7 +381,7 @@ class FinetuneOptions(DeviceOptions, LabelOptions, LoggerOptions):
     )
     config: PathLike | None = option(
         "see configs/; any key can be overruled as --key.subkey VALUE. ensemble takes none; none, and no data, is needed for tta and for abnn "
-        "with --abnn.epochs 0 --abnn.alpha 0.1 (its statistics frozen)",
+        "with --abnn.statistics frozen",
         None,
         metavar="YAML",
     )

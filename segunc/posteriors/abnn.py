@@ -23,7 +23,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.pools import JOBS, Pool
 from segunc.affine.posterior import Prior, PriorMean, Trainable
-from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt
+from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
 from segunc.networks.files import POSTERIOR, save_network
 from segunc.posteriors.fitting import are_finite, finetuning
@@ -165,14 +165,18 @@ class ABNN:
         return cls(tensors["gamma"], tensors["beta"], alpha, settings["scope"], *statistics)
 
 
+USUAL_ALPHA = 0.1
+
+
 @dataclass(frozen=True)
 class AbnnConfig(AffineTrainingConfig):
     """How ABNN members are made; epochs and steps are those of each member. Training, the selection of alpha and re-estimated statistics
-    need data: 0 epochs with a given alpha and frozen statistics need none.
+    need data: 0 epochs without a grid of alphas and with frozen statistics need none. By default nothing is trained, because noise alone is
+    what the registered study found best (docs/results.md); the publication trains, ``members=3, epochs=2, random_classes=3``.
 
     Args:
         members: M, the number of affine sets.
-        alpha: noise scale, or none to select it from ``alpha_grid`` on validation NLL.
+        alpha: noise scale; none for that of ``alpha_grid`` with the lowest validation NLL, or without a grid 0.1.
         alpha_grid: the candidates.
         alpha_frames: validation frames used for the selection, evenly spaced (0: all).
         alpha_corruption: strength, 1 to 5, of the five corruptions under which these frames are looked at; 0 leaves them clean.
@@ -187,18 +191,20 @@ class AbnnConfig(AffineTrainingConfig):
     """
 
     section = "abnn"
-    members: PositiveInt = 3
+    members: PositiveInt = 1
     alpha: NonNegativeFloat | None = None
-    alpha_grid: list[NonNegativeFloat] = field(default_factory=lambda: [0.02, 0.05, 0.1, 0.2])
+    alpha_grid: list[NonNegativeFloat] = field(default_factory=list)
     alpha_frames: NonNegativeInt = 24
     alpha_corruption: Literal[0, 1, 2, 3, 4, 5] = 0
     alpha_draws: PositiveInt = 6
     noise: Literal["channel"] = "channel"
-    statistics: Literal["frozen", "reestimated"] = "frozen"
+    statistics: Literal["frozen", "reestimated"] = "reestimated"
+    epochs: NonNegativeInt = 0
+    lr: PositiveFloat = 0.05
     optimizer: Literal["sgd", "adamw"] = "sgd"
     schedule: Schedule = "poly"
     prior_mean: PriorMean = "base"
-    random_classes: NonNegativeInt = 3
+    random_classes: NonNegativeInt = 0
     random_class_weight: NonNegativeFloat = 4.0
 
     without_data: ClassVar[str] = "--abnn.epochs 0 --abnn.alpha 0.1 --abnn.statistics frozen need none"
@@ -207,11 +213,16 @@ class AbnnConfig(AffineTrainingConfig):
     def uses_data(self) -> dict[str, str]:
         """The splits that are looked at, each with the setting that asks for it; none is needed where there is none."""
         asked = {
-            f"abnn.epochs {self.epochs}": (self.epochs, "train"),
             "abnn.statistics reestimated": (self.statistics == "reestimated", "train"),
-            "the selection of abnn.alpha": (self.alpha is None, "val"),
+            f"abnn.epochs {self.epochs}": (self.epochs, "train"),
+            "the selection of abnn.alpha": (self.given_alpha is None, "val"),
         }
         return {split: why for why, (needed, split) in asked.items() if needed}
+
+    @property
+    def given_alpha(self) -> float | None:
+        """Alpha where it is not to be selected."""
+        return USUAL_ALPHA if self.alpha is None and not self.alpha_grid else self.alpha
 
 
 class Members(Trainable[ABNN]):
@@ -319,7 +330,7 @@ def finetune_abnn(run: FinetuneRun[AbnnConfig]) -> dict[str, Any]:
     """Select alpha unless it is given, fine-tune the members, and write the Bayesian model."""
     abnn = run.config.settings
     layout = run.place()
-    alpha = abnn.alpha
+    alpha = abnn.given_alpha
     if alpha is None:
         candidate = ABNN.around(layout, 0.0, scope=abnn.scope).with_alpha
         frames, draws, corruption = abnn.alpha_frames, abnn.alpha_draws, abnn.alpha_corruption

@@ -64,8 +64,8 @@ class ABNNCallback(L.Callback):
         members, alpha: M, and the noise scale in training.
         out: where to :meth:`save` when the fit ends, or None.
         base: see :meth:`save`.
-        settings: more of :class:`segunc.posteriors.abnn.AbnnConfig`: ``epochs`` (of each member), ``scope``, ``lr``, ``optimizer``,
-            ``schedule``, ``prior_scale``, ``prior_mean``, ``effective_pixels``, ``seed``.
+        settings: more of :class:`segunc.posteriors.abnn.AbnnConfig`: ``epochs`` (of each member, 2), ``scope``, ``lr``,
+            ``optimizer``, ``schedule``, ``prior_scale``, ``prior_mean``, ``effective_pixels``, ``seed``.
 
     Raises:
         InputError: settings out of range, no such network, or a fit in several processes, of manual optimisation or without an end.
@@ -89,7 +89,7 @@ class ABNNCallback(L.Callback):
             network,
             out,
             base,
-            {"members": members, "alpha": alpha, **settings},
+            {"members": members, "alpha": alpha, "epochs": 2, **settings},
         )
         config = AbnnConfig(**self.settings)
         if not config.epochs:

@@ -111,7 +111,6 @@ TUNE = "finetune --base BASE --config TUNE --out OUT --device cpu "
         ("finetune --base ABNN --config TUNE --out OUT", "Bayesian model"),
         ("finetune --base BASE --config TUNE --out OUT --device gpu", "--device gpu"),
         (TUNE + "--abnn.alpha -1", "abnn.alpha"),
-        (TUNE + "--abnn.alpha_grid []", "an empty alpha_grid"),
         (TUNE + "--network.encoder resnet18", "--network.encoder"),
         (TUNE + "--data.dataset camvid", "11 classes"),
         (TRAIN + "--network.weights WEIGHTS --data.dataset camvid", "segmentation_head"),

@@ -24,13 +24,15 @@ abnn: {members: 2, statistics: reestimated}
 
 @pytest.mark.parametrize("config", [None, REESTIMATED])
 def test_an_abnn_of_a_given_alpha_needs_no_data(trained: Job, tmp_path: Path, config: str | None) -> None:
-    words: list[object] = ["--base", trained.base, "--out", tmp_path / "out", "--device cpu", NO_DATA]
-    if config is not None:
+    words: list[object] = ["--base", trained.base, "--out", tmp_path / "out", "--device cpu"]
+    if config is None:
+        words += ["--abnn.statistics frozen"]
+    else:
         (tmp_path / "tune.yaml").write_text(config)
-        words += ["--config", tmp_path / "tune.yaml"]
+        words += ["--config", tmp_path / "tune.yaml", NO_DATA]
     succeed("finetune", *words)
     model = load_model(tmp_path / "out")
-    assert (model.posterior.members, model.posterior.settings()["alpha"]) == (2 if config else 3, 0.1)
+    assert (model.posterior.members, model.posterior.settings()["alpha"]) == (2 if config else 1, 0.1)
     assert model.record["provenance"]["dataset"] == ("toy" if config else None)
 
 
@@ -38,9 +40,9 @@ def test_an_abnn_of_a_given_alpha_needs_no_data(trained: Job, tmp_path: Path, co
     ("words", "said"),
     [
         ("", "--method abnn without --config"),
-        ("--abnn.alpha 0.1", "no data for abnn.epochs 2"),
-        ("--abnn.epochs 0", "no data for the selection of abnn.alpha"),
-        ("--abnn.epochs 0 --abnn.alpha 0.1 --abnn.statistics reestimated", "no data for abnn.statistics reestimated"),
+        ("--abnn.epochs 2", "no data for abnn.epochs 2"),
+        ("--abnn.statistics frozen --abnn.alpha_grid [0.1,0.2]", "no data for the selection of abnn.alpha"),
+        ("--abnn.alpha 0.2", "no data for abnn.statistics reestimated"),
         (
             "--config CONFIG --abnn.epochs 0 --abnn.alpha 0.1",
             "abnn.statistics reestimated needs data: image folder nowhere",
