@@ -182,7 +182,8 @@ class AbnnConfig(AffineTrainingConfig):
         alpha_corruption: strength, 1 to 5, of the five corruptions under which these frames are looked at; 0 leaves them clean.
         alpha_draws: draws for each candidate.
         noise: channel, the published formula; there is no other.
-        statistics: frozen, or reestimated: each member's running statistics are averaged again after training, under its noise.
+        statistics: frozen, or reestimated: each member's running statistics are averaged again under its noise; auto: frozen where members
+            are trained, because what they learn with the base's statistics holds for no others, and reestimated where nothing is.
         optimizer: sgd (Nesterov momentum 0.9) or adamw.
         schedule: onecycle, poly or constant.
         prior_mean: base (the trained values) or zero (plain weight decay).
@@ -198,7 +199,7 @@ class AbnnConfig(AffineTrainingConfig):
     alpha_corruption: Literal[0, 1, 2, 3, 4, 5] = 0
     alpha_draws: PositiveInt = 6
     noise: Literal["channel"] = "channel"
-    statistics: Literal["frozen", "reestimated"] = "reestimated"
+    statistics: Literal["auto", "frozen", "reestimated"] = "auto"
     epochs: NonNegativeInt = 0
     lr: PositiveFloat = 0.05
     optimizer: Literal["sgd", "adamw"] = "sgd"
@@ -213,11 +214,16 @@ class AbnnConfig(AffineTrainingConfig):
     def uses_data(self) -> dict[str, str]:
         """The splits that are looked at, each with the setting that asks for it; none is needed where there is none."""
         asked = {
-            "abnn.statistics reestimated": (self.statistics == "reestimated", "train"),
+            "abnn.statistics reestimated": (self.reestimates, "train"),
             f"abnn.epochs {self.epochs}": (self.epochs, "train"),
             "the selection of abnn.alpha": (self.given_alpha is None, "val"),
         }
         return {split: why for why, (needed, split) in asked.items() if needed}
+
+    @property
+    def reestimates(self) -> bool:
+        """Whether running statistics are averaged again."""
+        return not self.epochs if self.statistics == "auto" else self.statistics == "reestimated"
 
     @property
     def given_alpha(self) -> float | None:
@@ -345,7 +351,7 @@ def finetune_abnn(run: FinetuneRun[AbnnConfig]) -> dict[str, Any]:
             names = ", ".join(run.classes[c] for c in classes)
             run.say(f"member {member}: {names or 'no class'} weighted up")
         posterior = run.train(members)
-    if abnn.statistics == "reestimated":
+    if abnn.reestimates:
         run.place()
         posterior = with_own_statistics(run.network, posterior, run.train_batches, abnn.seed)
         run.say(f"running statistics of {posterior.members} members re-estimated")

@@ -47,7 +47,8 @@ class AlphasConfig(Settings):
         corruption: strength, 1 to 5, of the five corruptions under which these frames are looked at; 0 leaves them clean.
         draws: for each candidate.
         score: by which candidates for anomalies are ranked.
-        statistics: reestimated: the running statistics of the members under each scale, from training frames; or kept, the model's own.
+        statistics: reestimated: the running statistics of the members under each scale, from training frames; or kept, the model's own;
+            auto: reestimated where those of the model were.
         seed: of draws and batches.
     """
 
@@ -60,7 +61,7 @@ class AlphasConfig(Settings):
     corruption: Literal[0, 1, 2, 3, 4, 5] = 0
     draws: PositiveInt = 12
     score: str = "entropy"
-    statistics: Literal["reestimated", "kept"] = "reestimated"
+    statistics: Literal["auto", "reestimated", "kept"] = "auto"
     seed: NonNegativeInt = 0
 
 
@@ -85,11 +86,12 @@ def select_alphas(
     if out.resolve() == base.resolve():
         raise InputError(f"--out {out} is the base", "a folder of its own", "give another --out")
     draws, found = max(settings.draws, members.members), dict[str, Any]()
+    kept = members.rescale is None if settings.statistics == "auto" else settings.statistics == "kept"
 
     @cache
     def at(alpha: float) -> ABNN:
         single = members.of("probabilities").with_alpha(alpha)
-        if settings.statistics == "kept":
+        if kept:
             return single
         epoch = lambda: map(unpack_batch, data.train_dataloader())  # noqa: E731
         with torch.random.fork_rng([]):

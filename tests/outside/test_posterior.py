@@ -95,6 +95,7 @@ def test_abnn_is_fine_tuned_on_loaders_of_ones_own(trained: Job, tmp_path: Path)
     base = load_model(trained.base)
     assert model.sha256 == base.sha256
     assert not torch.equal(model.posterior.gamma[0], model.posterior.gamma[1])
+    assert model.posterior.rescale is None, "members keep the statistics that they were trained with"
     assert model.record["provenance"]["dataset"] == "own loaders"
     assert all(line["mean"]["epistemic"] > 0 for line in predict(tmp_path / "model", trained, tmp_path / "maps"))
 

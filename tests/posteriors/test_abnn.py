@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise, mix_seed
 from segunc.networks import NetworkDescription, build_network
-from segunc.posteriors.abnn import ABNN, with_own_statistics
+from segunc.posteriors.abnn import ABNN, AbnnConfig, with_own_statistics
 from segunc.posteriors.abnn_task import ABNNTask
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import select, validation_nll
@@ -125,3 +126,16 @@ def test_members_that_differ_in_the_decoder_alone_share_the_encoder() -> None:
     # The base and six draws; of what no draw changes in the decoder a part is shared as well.
     assert encoder < all_draws <= encoder + 7 * (one - encoder)
     assert all_draws < 2 * encoder + 6 * (one - encoder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "again"),
+    [
+        ({}, True),
+        ({"epochs": 1}, False),
+        ({"epochs": 1, "statistics": "reestimated"}, True),
+        ({"statistics": "frozen"}, False),
+    ],
+)
+def test_trained_members_keep_the_statistics_that_they_were_trained_with(settings: dict[str, Any], again: bool) -> None:
+    assert AbnnConfig(**settings).reestimates == again

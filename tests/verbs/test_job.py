@@ -115,7 +115,8 @@ def test_a_model_with_a_noise_for_each_job(finetuned: Job, tmp_path: Path) -> No
     words = ["--method alphas --alphas.probabilities 0.1 --alphas.anomaly 0.3 --config", tmp_path / "alphas.yaml"]
     (tmp_path / "alphas.yaml").write_text(f"data: {{dataset: toy, root: {finetuned.data}, crop: [64, 64]}}")
     succeed("finetune", *words, "--base", finetuned.abnn, "--out", tmp_path / "jobs", "--device cpu")
-    assert load_model(tmp_path / "jobs").posterior.alphas == (0.0, 0.1, 0.3)
+    jobs = load_model(tmp_path / "jobs").posterior
+    assert (jobs.alphas, jobs.rescale) == ((0.0, 0.1, 0.3), None)
     to = ("--base", finetuned.abnn, "--out", tmp_path / "not", "--device cpu")
     assert "a score of draws" in refuse("finetune --alphas.score deterministic-energy", *words, *to)
     ask = ("--input", finetuned.frames, "--draws 2 --size 64x128", FAST)

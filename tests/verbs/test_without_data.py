@@ -66,7 +66,7 @@ def test_other_methods_ask_for_data_in_one_line(trained: Job, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("--abnn.statistics=thawed", "Expected one of 'frozen', 'reestimated'. Got value: thawed"),
+        ("--abnn.statistics=thawed", "Expected one of 'auto', 'frozen', 'reestimated'. Got value: thawed"),
         ("--abnn.alpha_corruption=9", "Expected one of 0, 1, 2, 3, 4, 5. Got value: 9"),
         ("--abnn.epochs=few", "Expected int. Got value: few"),
         ("--abnn.alpha=few", "[float, none]"),

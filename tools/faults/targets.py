@@ -31,8 +31,7 @@ NETWORK = "lraspp_mobilenet_v3_large"
 LANGEVIN = "{cycles: 2, cycle_steps: 4, exploration: 0.25, states_per_cycle: 2, effective_pixels: 1000, scope: decoder}"
 TRAINED = "\ntrainer: {precision: 32-true}"
 SETTINGS = {
-    "abnn": "abnn: {members: 2, alpha_grid: [0.05, 0.2], alpha_frames: 2, alpha_draws: 2, epochs: 2, statistics: frozen}"
-    + TRAINED,
+    "abnn": "abnn: {members: 2, alpha_grid: [0.05, 0.2], alpha_frames: 2, alpha_draws: 2, epochs: 2}" + TRAINED,
     "deterministic": "deterministic: {epochs: 3}" + TRAINED,
     "decoder-ensemble": "decoder_ensemble: {heads: 3, epochs: 2}" + TRAINED,
     "laplace": "laplace: {images: 8, samples: 1, prior_scale_grid: [0.02, 0.05], selection_frames: 1, selection_draws: 2}"
