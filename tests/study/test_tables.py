@@ -135,7 +135,7 @@ def test_endpoints_are_decided_by_holm_and_by_margins() -> None:
 
     def plan(*endpoints: Endpoint) -> Plan:
         rows = [Row(label) for label in ("base", "better", "same", "missing")]
-        return Plan({"p": Protocol("", {}, {"test": {}})}, rows, "base", endpoints=list(endpoints))
+        return Plan({"p": Protocol("", {}, {"test": {}})}, rows, "base", seeds=[0], endpoints=list(endpoints))
 
     claims = [
         Endpoint("p/test", "calibration.nll", "better", "base"),
@@ -156,3 +156,7 @@ def test_endpoints_are_decided_by_holm_and_by_margins() -> None:
     # A p-value is times the number of endpoints that are not smaller.
     alone = endpoint_table(plan(claims[0]), entries).splitlines()[2].split("|")
     assert alone[4].strip() == alone[5].strip()
+    # Nothing is decided by the seeds that came first.
+    early = endpoint_table(replace(plan(claims[0]), seeds=[0, 1, 2]), entries).splitlines()[2].split("|")
+    assert early[:-2] == alone[:-2]
+    assert early[-2].strip() == "waits for seed 1, 2"

@@ -21,7 +21,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def endpoint_table(plan: Plan, entries: Mapping[str, Sequence[Entry]]) -> str:
-    """A line for each endpoint: its difference with the interval, p, adjusted p, and whether it is decided.
+    """A line for each endpoint: its difference with the interval, p, adjusted p, and whether it is decided, which nothing is
+    before all seeds of the plan are there.
 
     Args:
         entries: evaluation -> its rows.
@@ -37,7 +38,8 @@ def endpoint_table(plan: Plan, entries: Mapping[str, Sequence[Entry]]) -> str:
         ends = (chance.low - margin, chance.high - margin)
         shown = [format_number(number, like=max((value, *ends), key=abs), sign=True) for number in (value, *ends)]
         sign = chance.low > 0 if endpoint.direction == "higher" else chance.high < 0
-        decided = "yes" if sign and p_value < 1 - LEVEL else "no"
+        waits = _waits(plan, endpoint, entries[endpoint.evaluation])
+        decided = waits or ("yes" if sign and p_value < 1 - LEVEL else "no")
         text = f"{shown[0]} [{shown[1]}, {shown[2]}]"
         lines.append(
             [endpoint.claim, text, f"{chance.effective:.0f}", format_p(chance.p_value), format_p(p_value), decided]
@@ -50,6 +52,14 @@ def endpoint_paths(plan: Plan, endpoint: Endpoint) -> tuple[NumberPath, NumberPa
     scores = [plan.part_of(line)[1] for line in (endpoint.line, endpoint.baseline)]
     ours, theirs = (Chosen([endpoint.number], score).path(endpoint.number) for score in scores)
     return ours, theirs
+
+
+def _waits(plan: Plan, endpoint: Endpoint, entries: Sequence[Entry]) -> str | None:
+    """The seeds that one of both rows lacks: who decides on those that came first may stop where they are lucky."""
+    labels = {plan.part_of(line)[0] for line in (endpoint.line, endpoint.baseline)}
+    due = {(row.label, seed) for row in plan.rows if row.label in labels for seed in plan.seeds_of(row)}
+    lacking = {seed for _, seed in due - {(entry.label, seed) for entry in entries for seed in entry.results}}
+    return f"waits for seed {', '.join(map(str, sorted(lacking)))}" if lacking else None
 
 
 def _measured(plan: Plan, endpoint: Endpoint, entries: Sequence[Entry]) -> tuple[float, Chance, float] | str:
