@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,14 +111,18 @@ def run_all(study: Study) -> dict[tuple[str, int], str]:
 
 
 @pytest.fixture(scope="module")
-def made(trained: Job, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, dict[tuple[str, int], str], str]:
-    """The study, what became of its cells, and its report."""
-    content = plan_content(trained, endpoints=ENDPOINTS)
+def made(
+    trained: Job, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Study, dict[tuple[str, int], str], str]]:
+    """The study, what became of its cells, and its report; its plan names the data by a variable of the environment."""
+    content = json.loads(json.dumps(plan_content(trained, endpoints=ENDPOINTS)).replace(str(trained.data), "$SCENES"))
     lines = {"lines": LINES, "baseline_score": "entropy", "numbers": ["pooled.aupr"]}
     content["tables"].append({"title": "Lines", "evaluation": "toy/anomaly", **lines})
-    study = study_of(content, tmp_path_factory.mktemp("study"))
-    outcomes = run_all(study)
-    return study, outcomes, report(study)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SCENES", str(trained.data))
+        study = study_of(content, tmp_path_factory.mktemp("study"))
+        outcomes = run_all(study)
+        yield study, outcomes, report(study)
 
 
 def test_every_cell_is_made_once_and_a_missing_base_is_waited_for(made: Any) -> None:
@@ -149,12 +154,15 @@ def test_the_tool_works_on_chosen_cells_and_writes_the_report(
     assert "row 'ABNM'; expected one of base" in capsys.readouterr().err
 
 
-def test_what_is_kept_gives_the_same_tables(made: Any, run: Run, tmp_path: Path) -> None:
+def test_what_is_kept_gives_the_same_tables(made: Any, trained: Job, run: Run, tmp_path: Path) -> None:
     study, _, text = made
     kept = tmp_path / "kept"
     words = ("--plan", study.out.parent / "plan.yaml", "--device", "cpu", "--stage", "report")
     assert run(study_methods, *words, "--out", study.out, "--keep", kept) == 0
     assert not list(kept.rglob("*.safetensors"))
+    # Of the folders of this machine nothing, where the plan has a name for them.
+    assert str(trained.data) in (study.out / "toy" / "abnn" / "seed-0" / "cell.json").read_text()
+    assert not any(str(trained.data) in path.read_text() for path in kept.rglob("*.json"))
     assert run(study_methods, *words, "--out", kept) == 0
     assert (kept / "study.md").read_text().split("Written")[0] == text.split("Written")[0]
     sizes = [sum(path.stat().st_size for path in folder.rglob("*.npz")) for folder in (study.out, kept)]

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from segunc.core.files import write_atomically
 from segunc.evaluation.resampling import load_replicates, save_replicates, sidecar_path
 from tools.study.cells import RECORD, Study
 from tools.study.endpoints import endpoint_paths
 from tools.study.plan import Table
 from tools.study.tables import DRAWN, Chosen
+from tools.study.words import without_folders
 
 
 def keep(study: Study, folder: Path) -> int:
     """Copy that of all finished cells, from which ``--stage report --out`` of the folder writes the same tables; their count. Trained
-    networks may be gone by then, and other seeds be made elsewhere."""
-    count = 0
+    networks may be gone by then, and other seeds be made elsewhere: where the plan uses a variable of the environment, so do the copies."""
+    count, asked = 0, json.dumps(asdict(study.plan))
     for cell in study.cells():
         if not cell.record() or cell.record()["failure"] is not None:
             continue
         kept = folder / cell.folder.relative_to(study.out)
         kept.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(cell.folder / RECORD, kept / RECORD)
+        _copy(cell.folder / RECORD, kept / RECORD, asked)
         for name in study.plan.evaluations_of(cell.row, cell.protocol):
             if study.lacks(cell, name) is None:
                 place, result = f"{cell.protocol}/{name}", cell.result(name)
-                shutil.copyfile(result, kept / result.name)
+                _copy(result, kept / result.name, asked)
                 if sidecar_path(result).exists():
                     paths = {path for table in study.plan.tables if table.evaluation == place for path in _shown(table)}
                     ends = [end for end in study.plan.endpoints if end.evaluation == place]
@@ -44,6 +46,10 @@ def keep(study: Study, folder: Path) -> int:
                     save_replicates(sidecar_path(kept / result.name), few)
         count += 1
     return count
+
+
+def _copy(source: Path, target: Path, asked: str) -> None:
+    write_atomically(target, without_folders(source.read_text(encoding="utf-8"), asked).encode())
 
 
 def _shown(table: Table) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import tempfile
@@ -19,6 +20,9 @@ from segunc.options import EvaluateOptions
 from segunc.posteriors.files import model_files
 from segunc.posteriors.methods import METHODS
 from segunc.training.config import Config, FinetuneConfig, FitConfig, parse_config
+
+VARIABLE = re.compile(r"\$\{?(\w+)")
+"""The name of a variable of the environment, where a text uses one."""
 
 
 def evaluation_words(options: Mapping[str, Any], *, expanded: bool = True) -> list[str]:
@@ -77,12 +81,21 @@ def expand(text: str) -> str:
     Raises:
         InputError: a variable is not set.
     """
-    unset = [name for name in re.findall(r"\$\{?(\w+)", text) if name not in os.environ]
+    unset = [name for name in VARIABLE.findall(text) if name not in os.environ]
     if unset:
         raise InputError(
             f"'{text}' with ${unset[0]} not set", "a variable of the environment", f"export {unset[0]}=..."
         )
     return os.path.expandvars(text)
+
+
+def without_folders(text: str, asked: str) -> str:
+    """The text of a JSON file in which each variable of the environment that ``asked`` uses stands for the folder or file that it names,
+    as :func:`answers` reads it; others than absolute paths say nothing of a machine, and stay."""
+    values = {json.dumps(os.environ.get(name, ""))[1:-1]: f"${name}" for name in VARIABLE.findall(asked)}
+    for value in sorted(filter(os.path.isabs, values), key=len, reverse=True):
+        text = text.replace(value, values[value])
+    return text
 
 
 def check_settings(method: str, config: dict[str, Any], where: str) -> None:
