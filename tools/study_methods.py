@@ -14,13 +14,14 @@ made stands in no table and is named below them, as are the commits and data tha
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 from pathlib import Path
 
 import torch
 
 from segunc.core.errors import InputError
-from segunc.options import comma_list, whole_numbers
+from segunc.options import whole_numbers
 from tools.study.cells import Study
 from tools.study.keeping import keep
 from tools.study.plan import SELECTION, read_plan
@@ -32,7 +33,9 @@ def main() -> int:
     parser.add_argument("--plan", type=Path, required=True, metavar="YAML", help="see configs/study/")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--stage", choices=("study", "select", "report"), default="study")
-    parser.add_argument("--rows", type=comma_list, metavar="A,B", help="labels of the rows to work on (default: all)")
+    parser.add_argument(
+        "--rows", type=labels, metavar="A,B", help="labels of rows, one with a comma quoted (default: all)"
+    )
     parser.add_argument("--seeds", type=whole_numbers, metavar="A,B", help="seeds to work on (default: all)")
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="copy records, results and the replicates of the tables' numbers"
@@ -45,6 +48,11 @@ def main() -> int:
     except InputError as error:
         print(f"study_methods: {error}", file=sys.stderr)
         return 2
+
+
+def labels(text: str) -> list[str]:
+    """``base,"ABNN, 24 draws"`` as a list."""
+    return next(csv.reader([text], skipinitialspace=True), [])
 
 
 def run(arguments: argparse.Namespace) -> int:

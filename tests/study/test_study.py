@@ -150,8 +150,8 @@ def test_the_tool_works_on_chosen_cells_and_writes_the_report(
     kept = [line for line in capsys.readouterr().out.splitlines() if ": kept" in line]
     assert kept == ["== toy, base, seed 1: kept", "== toy, control, seed 1: kept"]
     assert (study.out / "study.md").read_text().split("Written")[0] == text.split("Written")[0]
-    assert run(study_methods, *words, "--rows", "ABNM") == 2
-    assert "row 'ABNM'; expected one of base" in capsys.readouterr().err
+    assert run(study_methods, *words, "--rows", 'base, "ABNM, 24 draws"') == 2
+    assert "row 'ABNM, 24 draws'; expected one of base" in capsys.readouterr().err
 
 
 def test_what_is_kept_gives_the_same_tables(made: Any, trained: Job, run: Run, tmp_path: Path) -> None:
