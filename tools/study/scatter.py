@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator, StrMethodFormatter
 from segunc.plots.charts import COLOURS, LEGEND_ROW, PANEL, WIDTH, styled
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-LEAST_STEP = 0.06  # of a panel's span: what is nearer to a cheaper point is no better for a reader of a figure
+LEAST_STEP = 0.08  # of a panel's span: what is nearer to a cheaper point is no better for a reader of a figure
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,22 @@ def scatter_figure(panels: Sequence[Panel], x_label: str, logarithmic: bool) -> 
     figure = Figure(figsize=size, layout="constrained")
     every = figure.subplots(rows, columns, squeeze=False, sharex=True)
     handles: dict[str, Any] = {}
+    across = [point.x for panel in panels for point in panel.points]
+    middle = float(np.sqrt(min(across) * max(across)) if logarithmic else np.mean([min(across), max(across)]))
     for axes, panel in zip(every.flat, panels, strict=False):
         for name in names:
             points = sorted((point for point in panel.points if point.family == name), key=lambda point: point.x)
             handles.update({name: _draw_family(axes, points)} if points else {})
         for point in frontier(panel):
-            up = 1 if panel.higher else -1  # away from the points that are no better
+            # Away from the points that are no better, and from the nearer edge: a name beyond it would make all panels narrower.
+            up, right = (1 if panel.higher else -1), (1 if point.x < middle else -1)
             text: dict[str, Any] = {
                 "fontsize": 6.5,
+                "ha": "left" if right > 0 else "right",
                 "va": "bottom" if panel.higher else "top",
                 "textcoords": "offset points",
             }
-            axes.annotate(point.name, (point.x, point.y), (2, 2 * up), **text)
+            axes.annotate(point.name, (point.x, point.y), (2 * right, 2 * up), **text)
         axes.set_ylabel(panel.label)
         if logarithmic:
             axes.set_xscale("log")
