@@ -112,15 +112,6 @@ def arguments(text: str) -> dict[str, Any]:
         raise ArgumentTypeError(f"'{text}' is no JSON object") from None
 
 
-def noise_scales(text: str) -> float | tuple[float, ...]:
-    """``0.1``, or ``0,0.05,0.2`` as three numbers."""
-    try:
-        found = tuple(map(float, text.split(",")))
-    except ValueError:
-        raise ArgumentTypeError(f"'{text}' is not a number, or three, e.g. 0,0.05,0.2") from None
-    return found[0] if len(found) == 1 else found
-
-
 def thresholds(text: str) -> dict[str, float]:
     """``a=0.5,b=0.1`` as a dictionary."""
     return by_name(text, float, "SCORE=VALUE, e.g. entropy=0.5")
@@ -280,16 +271,9 @@ class ClassTruthOptions(TruthOptions, LabelOptions):
 class SamplingOptions(DeviceOptions):
     """Draws, their noise and the network's size and precision."""
 
-    draws: Count = option(
-        "draws with noise, of an ABNN with three alphas for each that differs (default 24)", 24, metavar="S"
-    )
+    draws: Count = option("networks that are drawn (default 24)", 24, metavar="S")
     seed: Seed = option("of the draws (default 0)", 0)
-    alpha: float | tuple[float, ...] | None = option(
-        "noise of an ABNN in place of its own: one number, or three: for the prediction, for probabilities and for anomaly scores",
-        None,
-        metavar="A|P,Q,A",
-        type=noise_scales,
-    )
+    alpha: NonNegativeFloat | None = option("noise scale of an ABNN in place of its own", None, metavar="A")
     scheme: Literal["independent", "antithetic", "latin-hypercube"] | None = option(
         "how the draws of a member are spread (default latin-hypercube)", None
     )

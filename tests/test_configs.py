@@ -92,7 +92,6 @@ def test_the_demo_runs_with_the_toy_configurations() -> None:
     named = {
         "train": "toy.yaml",
         "finetune": "toy_abnn.yaml",
-        "alphas": "toy_alphas.yaml",
         "features": "toy_features.yaml",
         "anomaly": "toy_anomaly.yaml",
     }
@@ -143,9 +142,6 @@ def test_a_configuration_for_finished_models_runs(path: Path, overconfident: Job
     model = load_model(tmp_path / "out")
     if method == "tta":
         assert model.posterior.members == 6
-        return
-    if method == "alphas":
-        assert set(model.record["alpha"]) == {"prediction", "probabilities", "anomaly"}
         return
     if method == "anomaly":
         assert {*model.anomaly.parts} <= {"deterministic-energy", "entropy"}

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from segunc.affine.convert import revert
 from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
-from segunc.affine.pools import JOBS, Pool
 from segunc.affine.posterior import Prior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
@@ -38,21 +37,18 @@ from segunc.training.progress import is_first_process
 class ABNN:
     """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel.
 
-    Alpha is one number, or one for each job of the draws (:data:`segunc.affine.pools.JOBS`): the sampler then has a pool of draws for each
-    that differs, and draws made without a sampler are those for probabilities.
-
     Members whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``:
     ``weight = gamma' rescale``, ``bias = beta + gamma' reshift``, with gamma' the drawn gamma,
     rescale = s_base / s_member and reshift = (mu_base - mu_member) / s_member.
 
     Args:
         gamma, beta: ``[M, T]`` affine parameters of the members.
-        alpha: noise scale, at least 0; 0 gives the members themselves. Or three, for prediction, probabilities and anomaly scores.
+        alpha: noise scale, at least 0; 0 gives the members themselves.
         scope: which sites are noisy.
-        rescale, reshift: ``[M, T]`` statistics corrections, or ``[3, M, T]``, those of each job; None for the base's statistics.
+        rescale, reshift: ``[M, T]`` statistics corrections; None for the base's statistics.
 
     Raises:
-        InputError: a negative alpha, neither one nor three, or tensors of other shapes.
+        InputError: a negative alpha, or tensors of other shapes.
     """
 
     method: ClassVar[str] = "abnn"
@@ -61,21 +57,19 @@ class ABNN:
         self,
         gamma: Tensor,
         beta: Tensor,
-        alpha: float | Sequence[float],
+        alpha: float,
         scope: str = "all",
         rescale: Tensor | None = None,
         reshift: Tensor | None = None,
     ) -> None:
-        alphas = [alpha] * len(JOBS) if isinstance(alpha, int | float) else list(alpha)
-        if len(alphas) != len(JOBS) or not all(0 <= one < math.inf for one in alphas):
-            expected = f"a number of at least 0, or three: for {', '.join(JOBS)}"
-            raise InputError(f"alpha {','.join(map(str, alphas))}", expected, "0.05 to 0.2 are usual")
+        if not 0 <= alpha < math.inf:
+            raise InputError(f"alpha {alpha}", "a number of at least 0", "0.05 to 0.2 are usual")
         if gamma.ndim != 2 or gamma.shape != beta.shape or len(gamma) == 0:
             raise InputError(f"gamma {tuple(gamma.shape)} and beta {tuple(beta.shape)}", "both [M, T], M at least 1")
         for given in (rescale, reshift):
-            if given is not None and given.shape not in (gamma.shape, (len(JOBS), *gamma.shape)):
+            if given is not None and given.shape != gamma.shape:
                 raise InputError(f"statistics of the shape {tuple(given.shape)}", f"[M, T] = {tuple(gamma.shape)}")
-        self.gamma, self.beta, self.alphas, self.scope = gamma, beta, tuple(map(float, alphas)), scope
+        self.gamma, self.beta, self.alpha, self.scope = gamma, beta, float(alpha), scope
         self.rescale, self.reshift = rescale, reshift
 
     @classmethod
@@ -83,44 +77,11 @@ class ABNN:
         """Members at the trained affine parameters: a Bayesian network without any training."""
         return cls(layout.weight.repeat(members, 1), layout.bias.repeat(members, 1), alpha, scope)
 
-    @classmethod
-    def by_job(cls, of: Sequence[ABNN]) -> ABNN:
-        """The same members with the noise scale and the statistics of one posterior for each of the jobs."""
-        statistics = ([one.rescale for one in of], [one.reshift for one in of])
-        stacked = [None if None in held else torch.stack(cast(list[Tensor], held)) for held in statistics]
-        return cls(of[0].gamma, of[0].beta, [one.alpha for one in of], of[0].scope, *stacked)
-
     @property
     def members(self) -> int:
         return len(self.gamma)
 
-    @property
-    def alpha(self) -> float:
-        """The noise scale of draws for probabilities."""
-        return self.alphas[JOBS.index("probabilities")]
-
-    def of(self, job: str) -> ABNN:
-        """The draws for one job, as a posterior of one noise scale."""
-        place = JOBS.index(job)
-        rescale, reshift = (t[place] if t is not None and t.ndim == 3 else t for t in (self.rescale, self.reshift))
-        return ABNN(self.gamma, self.beta, self.alphas[place], self.scope, rescale, reshift)
-
-    def pools(self, draws: int) -> list[Pool]:
-        """A pool for each noise scale: without noise the M members, else ``draws`` draws, with several scales rounded up to a multiple
-        of M."""
-        pools: list[Pool] = []
-        scales, start = dict.fromkeys(self.alphas), 0
-        for alpha in scales:
-            jobs = tuple(job for job, own in zip(JOBS, self.alphas, strict=True) if own == alpha)
-            each = draws if len(scales) == 1 else -(-draws // self.members) * self.members
-            end = start + (each if alpha else self.members)
-            pools.append(Pool(self if len(scales) == 1 else self.of(jobs[0]), range(start, end), jobs))
-            start = end
-        return pools
-
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
-        if self.rescale is not None and self.rescale.ndim == 3:
-            return self.of("probabilities").affine(layout, draws, seed, scope)
         member = torch.tensor([s % self.members for s in draws])
         gamma, beta = self.gamma[member].to(layout.device), self.beta[member].to(layout.device)
         if self.alpha:
@@ -132,8 +93,8 @@ class ABNN:
             gamma = gamma * self.rescale[member].to(layout.device)
         return AffineDraws(gamma, beta)
 
-    def with_alpha(self, alpha: float | Sequence[float]) -> ABNN:
-        """The same members with another noise scale, or three; their statistics stay those that were estimated for their own."""
+    def with_alpha(self, alpha: float) -> ABNN:
+        """The same members with another noise scale; their statistics stay those that were estimated for their own."""
         return ABNN(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -141,12 +102,7 @@ class ABNN:
         return {name: tensor for name, tensor in held.items() if tensor is not None}
 
     def settings(self) -> dict[str, Any]:
-        by_job = dict(zip(JOBS, self.alphas, strict=True))
-        return {
-            "alpha": self.alpha if len(set(self.alphas)) == 1 else by_job,
-            "scope": self.scope,
-            "noise": "channel",
-        }
+        return {"alpha": self.alpha, "scope": self.scope, "noise": "channel"}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
@@ -158,9 +114,12 @@ class ABNN:
             )
         alpha = settings["alpha"]
         if isinstance(alpha, Mapping):
-            alpha = [alpha[job] for job in JOBS]
-        if not are_finite(alpha if isinstance(alpha, list) else [alpha]):
-            raise InputError(f"alpha {alpha}", "a number, or one for each job", "fine-tune it again")
+            given = (
+                f"an ABNN with a noise scale for each job ({', '.join(f'{job} {one}' for job, one in alpha.items())})"
+            )
+            raise InputError(given, "one noise scale, which is as good at a third of the draws", "fine-tune it again")
+        if not are_finite([alpha]):
+            raise InputError(f"alpha {alpha}", "a number", "fine-tune it again")
         statistics = tensors.get("rescale"), tensors.get("reshift")
         return cls(tensors["gamma"], tensors["beta"], alpha, settings["scope"], *statistics)
 

@@ -66,7 +66,6 @@ METHODS: Registry[Method] = Registry(
         "swag": "segunc.posteriors.swag:METHOD",
         "tta": "segunc.posteriors.tta:METHOD",
         "variational": "segunc.posteriors.variational:METHOD",
-        "alphas": "segunc.posteriors.alphas:METHOD",
         "temperature": "segunc.posteriors.temperature:METHOD",
         "standardized-max-logit": "segunc.posteriors.max_logit:METHOD",
         "features": "segunc.posteriors.features:METHOD",

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from segunc.affine.pools import JOBS, OF_PREDICTION, OF_SCORES
 from segunc.core.device import to_device
 from segunc.core.errors import InputError
 from segunc.sampling.frames import calibrate, finish_frame
@@ -32,7 +31,7 @@ STRIDE = 32
 class FrameMeans:
     """What a frame's draws amount to, float32 at the size of the network's input."""
 
-    probabilities: Tensor  # [J, C, h, w], mean over draws, not calibrated; J is 1, or 3 where each of the JOBS has draws of its own
+    probabilities: Tensor  # [C, h, w], mean over draws, not calibrated
     aleatoric: Tensor  # [h, w], mean entropy of a draw divided by ln C
     others: dict[str, Tensor]  # [h, w] by name: the scores that do not follow from the two
 
@@ -50,16 +49,11 @@ def finish_maps(
 ) -> dict[str, Tensor]:
     """Prediction (uint8) and the scores named (float32) of a frame, each ``[H, W]`` of (height, width) ``size``; the calibrator is the
     sampler's."""
-    decisive, confident, scored = means.probabilities[:, None].expand(len(JOBS), *([-1] * 4))
+    probabilities = means.probabilities[None]
     # float64: near zero, epistemic is a small difference of two entropies.
-    entropy = entropy_share(scored.double()).float()
+    entropy = entropy_share(probabilities.double()).float()
     evidence = {
-        "probabilities": confident,
-        **{
-            name: confident if torch.equal(mean, confident) else mean
-            for name, mean in ((OF_PREDICTION, decisive), (OF_SCORES, scored))
-            if len(means.probabilities) > 1
-        },
+        "probabilities": probabilities,
         "calibrated entropy": entropy,
         "total entropy": entropy,
         "expected entropy": means.aleatoric[None],

@@ -88,9 +88,11 @@ class Smoother:
             data = older[-1].read_bytes()
             saved = read_arrays(data, len(data))  # which were not compressed
             place, time = int(older[-1].stem), None if np.isnan(saved["time"]) else float(saved["time"])
-            means = (torch.from_numpy(saved[name]) for name in ("probabilities", "aleatoric"))
-            self._state = _State(str(saved["sequence"]), place, time, *means)
-        except (ValueError, KeyError, TypeError) as error:
+            probabilities, aleatoric = (torch.from_numpy(saved[name]) for name in ("probabilities", "aleatoric"))
+            # States of earlier versions have a leading axis of length 1.
+            probabilities = probabilities.reshape(probabilities.shape[-3:])
+            self._state = _State(str(saved["sequence"]), place, time, probabilities, aleatoric)
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
             given = f"{older[-1]} holds no state of a video ({error})"
             raise InputError(given, "what --smooth kept there", "begin anew with --overwrite") from error
         return place + 1

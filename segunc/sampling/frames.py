@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.affine.pools import OF_PREDICTION, OF_SCORES
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
 from segunc.networks.network import SegmentationNetwork, inference_size
@@ -80,16 +79,9 @@ def network_input(images: Sequence[Image], size: tuple[int, int]) -> Tensor:
 
 
 def calibrate(evidence: Mapping[str, Any], calibrator: Calibrator) -> dict[str, Any]:
-    """A frame's evidence with calibrated mean probabilities, and with all that is of the same draws: the entropy, and what decides the
-    prediction. Other pools keep what they have."""
-    mean = evidence["probabilities"]
-    found, entropy = calibrator(mean)
-    given = {"probabilities": found}
-    if evidence.get(OF_PREDICTION) is mean:
-        given[OF_PREDICTION] = found
-    if evidence.get(OF_SCORES, mean) is mean:
-        given["calibrated entropy"] = entropy
-    return {**evidence, **given}
+    """Return a frame's evidence with calibrated mean probabilities and their entropy."""
+    probabilities, entropy = calibrator(evidence["probabilities"])
+    return {**evidence, "probabilities": probabilities, "calibrated entropy": entropy}
 
 
 def finish_frame(
@@ -113,19 +105,18 @@ def finish_frame(
         keep: the mean probabilities too.
     """
     probabilities: Tensor = evidence["probabilities"]
-    decisive = OF_PREDICTION if OF_PREDICTION in evidence else "probabilities"
     resize = size is not None and size != probabilities.shape[-2:]
     late = [score for score in scores if resize and score.resized == "evidence"]
     maps = {s.name: s(evidence)[0].float() for s in scores if s not in late} | dict(ready or {})
     if size is not None and resize:
         if maps:
             maps = dict(zip(maps, _resized(torch.stack(list(maps.values())), size), strict=True))
-        needed = {"probabilities", decisive, *(name for score in late for name in score.needs)}
+        needed = {"probabilities", *(name for score in late for name in score.needs)}
         evidence = {name: _resized(evidence[name], size) for name in needed}
         probabilities = evidence["probabilities"]
         maps |= {score.name: score(evidence)[0].float() for score in late}
     if prediction is None or resize:
-        prediction = evidence[decisive][0].max(0).indices.to(torch.uint8)
+        prediction = evidence["probabilities"][0].max(0).indices.to(torch.uint8)
     return Prediction(prediction, maps, probabilities[0] if keep else None)
 
 

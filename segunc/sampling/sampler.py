@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from segunc.affine.branches import AnyPosterior, Branch, InputTransform, branches_of, draws_of
 from segunc.affine.convert import is_converted
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
-from segunc.affine.pools import OF_PREDICTION, OF_SCORES, PooledDraws, pools_of
-from segunc.affine.posterior import Deterministic, Posterior
+from segunc.affine.posterior import Deterministic
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory
 from segunc.sampling.density import FeatureDensity, beside, fit_remedy
@@ -28,7 +27,7 @@ from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensor
 from segunc.sampling.frames import Prediction, calibrate, finish_frame
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.runner import BranchRunner, Pass
-from segunc.sampling.tail import PendingDraws, PooledSums, base_evidence, base_maps, choose_backend
+from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
 from segunc.scores import (
     BASE,
     DEFAULT_SCORES,
@@ -149,10 +148,6 @@ class Sampler:
                 given = "an unconverted network with a posterior"
                 raise InputError(given, "a converted network", "call segunc.convert on it first")
         self.draws = draws_of(self._branches, self.posterior, draws)
-        self.pools = pools_of(self.posterior, self.draws)
-        self.draws = self.pools[-1].draws.stop
-        if len(self.pools) > 1:
-            self._branches = [Branch(network, cast(Posterior, PooledDraws(self.pools)))]
         if chunk is not None and chunk < 1:
             raise InputError(f"chunk {chunk}", "at least 1", "leave it out to have it chosen by memory")
         self.scores = check_scores(scores)
@@ -210,9 +205,8 @@ class Sampler:
             size: (height, width) of the maps; None for the network's input. Maps and mean probabilities are
                 resized bilinearly; prediction and msp come from the resized probabilities.
             keep_probabilities: also return the mean probabilities.
-            calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, J, C, h, w]``
-                with J = 1, or 3 where the jobs have draws of their own: what is blended over tiles or time is calibrated
-                after that.
+            calibrated: False returns them as the draws gave them, at the size of the network's output, ``[n, C, h, w]``: what is
+                blended over tiles or time is calibrated after that.
             seed: of other draws for these frames alone; None for the sampler's own.
 
         Raises:
@@ -239,7 +233,7 @@ class Sampler:
         both = [base_evidence(z, upsampling, *fitted) if BASE & self._needs else {} for z in base]
         shape = (base.shape[1], upsampling.kept, base.device, self._backend)
         given: dict[str, Any] = {"temperature": self.temperature, "logarithms": fitted[2]}
-        sums = [PooledSums(self.pools, *shape, needs=self._needs, **given) for _ in images]
+        sums = [DrawAccumulator(*shape, needs=self._needs, **given) for _ in images]
         pending = PendingDraws(sums)
         left = [runner.draws for runner in self._runners]
         if plain is first and first.folded is None:
@@ -250,13 +244,13 @@ class Sampler:
         frames, evidence_of_features = [], of_features()
         for number, (of_frame, maps, extra) in enumerate(zip(sums, ready, both, strict=True)):
             prediction, evidence = of_frame.finish()
-            raw = [evidence[name][0] for name in (OF_PREDICTION, "probabilities", OF_SCORES) if name in evidence]
+            raw = evidence["probabilities"]
             most_probable = None if self.calibrator is not None and not self.calibrator.scalar else prediction
             if self.calibrator is not None:
                 evidence = calibrate(evidence, self.calibrator)
             evidence |= extra | {name: values[number, None] for name, values in evidence_of_features.items()}
             frame = finish_frame(self._of_draws, evidence, size, most_probable, maps, keep=keep_probabilities)
-            frames.append(frame if calibrated else replace(frame, probabilities=torch.stack(raw)))
+            frames.append(frame if calibrated else replace(frame, probabilities=raw[0]))
         kept = [frame.probabilities for frame in frames if frame.probabilities is not None]
         maps = {name: torch.stack([frame.scores[name] for frame in frames]) for name in frames[0].scores}
         if self._total is not None and self._sums:

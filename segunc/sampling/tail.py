@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from segunc.affine.branches import InputTransform
-from segunc.affine.pools import JOBS, OF_PREDICTION, OF_SCORES, Pool
 from segunc.core.errors import InputError
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.logit_sums import OF_LOGITS, LogitSums
@@ -145,39 +144,6 @@ class DrawAccumulator:
         return prediction, found
 
 
-class PooledSums:
-    """Sums of one frame over the draws of several pools, which come in their order; ``given`` is that of :class:`DrawAccumulator`.
-    What of the evidence more than the scores' job needs is kept for that job's pool alone."""
-
-    def __init__(self, pools: Sequence[Pool], *given: Any, needs: Collection[str] = (), **more: Any) -> None:
-        self._pools, self._draws = pools, 0
-        self._sums = [DrawAccumulator(*given, needs=needs if JOBS[-1] in p.jobs else (), **more) for p in pools]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Classes, height and width."""
-        return tuple(self._sums[0].probabilities.shape)
-
-    def add(self, logits: Tensor, upsampling: Upsampling) -> None:
-        """Add the next draws, see :meth:`DrawAccumulator.add`."""
-        for pool, sums in zip(self._pools, self._sums, strict=True):
-            first, last = (min(max(end - self._draws, 0), len(logits)) for end in (pool.draws.start, pool.draws.stop))
-            if first < last:
-                sums.add(logits[first:last], upsampling)
-        self._draws += len(logits)
-
-    def finish(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Prediction and evidence, see :meth:`DrawAccumulator.finish`, each of the draws whose job it is. With several pools the mean
-        probabilities of the other two jobs are there, too."""
-        done = [(pool, *sums.finish()) for pool, sums in zip(self._pools, self._sums, strict=True)]
-        prediction, confidence, scored = (next(one for one in done if job in one[0].jobs) for job in JOBS)
-        found = dict(scored[2])
-        if len(done) > 1:
-            found |= {OF_PREDICTION: prediction[2]["probabilities"], OF_SCORES: scored[2]["probabilities"]}
-            found["probabilities"] = confidence[2]["probabilities"]
-        return prediction[1], found
-
-
 class DisagreementSums:
     """Sums of one frame behind the evidence of :data:`DISAGREEMENT`; their memory does not grow with the draws.
 
@@ -296,7 +262,7 @@ class Waiting(NamedTuple):
 class PendingDraws:
     """Draws of n frames that wait until those before theirs were added to the frames' sums of ``shape`` (C, H, W)."""
 
-    def __init__(self, sums: Sequence[DrawAccumulator | PooledSums]) -> None:
+    def __init__(self, sums: Sequence[DrawAccumulator]) -> None:
         self._sums = sums
         self._waiting: dict[int, Waiting] = {}
         self._added = 0

@@ -18,7 +18,6 @@ from segunc.options import DemoOptions
 SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")
 """Scores whose numbers are printed at the end."""
 FITTED = {
-    "a noise scale for each job: none for the prediction, much for the maps": "alphas",
     "a witness: what the training frames look like to the base's own encoder": "features",
     "one score of the base's energy and of what the witness never saw": "anomaly",
 }
@@ -38,7 +37,7 @@ class DemoResult:
 
 
 def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], None] | None = None) -> DemoResult:
-    """Toy data, base, ABNN, noise by job, a witness, maps, metrics, video and page.
+    """Toy data, base, ABNN, a witness, maps, metrics, video and page.
 
     The witness is the base's own encoder, which never saw the anomalies: a second encoder that knows toy things does not exist.
     ``step`` does each step, the verb's function unless something is to be shown of it; ``say`` receives a line of each set of scenes.
@@ -50,7 +49,7 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
 
     step = step or _call
     out, device, start = Path(options.out), options.device, time.monotonic()
-    data, base, members, abnn = (out / name for name in ("data", "base", "members", "abnn"))
+    data, base, abnn = (out / name for name in ("data", "base", "abnn"))
     frames, masks = data / "leftImg8bit" / "anomaly", data / "gtAnomaly" / "anomaly"
     generate_toy(data, ToyConfig(seed=options.seed), progress=say or (lambda text: None))
     root = {"data.root": str(data)}
@@ -58,11 +57,13 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
         config = configs / "demo_train.yaml"
         step("train a base network", "train", opts.TrainOptions(config, base, settings=root, device=device))
         config = configs / "demo_finetune.yaml"
-        tuned = opts.FinetuneOptions(base=base, config=config, out=members, settings=root, device=device)
+        tuned = opts.FinetuneOptions(base=base, config=config, out=abnn, settings=root, device=device)
         step("convert and fine-tune it (ABNN)", "finetune", tuned)
         for title, method in FITTED.items():
-            config, of = configs / f"demo_{method}.yaml", members if method == "alphas" else abnn
-            fitted = opts.FinetuneOptions(base=of, method=method, config=config, out=abnn, settings=root, device=device)
+            config = configs / f"demo_{method}.yaml"
+            fitted = opts.FinetuneOptions(
+                base=abnn, method=method, config=config, out=abnn, settings=root, device=device
+            )
             step(title, "finetune", fitted)
     step("is the uncertainty alive", "doctor", opts.DoctorOptions(model=abnn, dataset="toy", root=data, device=device))
     maps = opts.PredictOptions(model=abnn, input=frames, out=out / "maps", overlay=True, device=device)

@@ -64,7 +64,7 @@ CHAINS: dict[str, Callable[[str], Posterior]] = {
 
 def test_every_stored_posterior_is_tested() -> None:
     others = {"deterministic", "ensemble", "decoder-ensemble", "tta"}
-    others |= {"alphas", "temperature", "standardized-max-logit", "features", "anomaly"}
+    others |= {"temperature", "standardized-max-logit", "features", "anomaly"}
     assert set(MAKE) | set(CHAINS) | others == set(METHODS)
 
 

@@ -111,26 +111,12 @@ def test_a_deterministic_network_has_no_epistemic_uncertainty(trained: Job, tmp_
         assert_codes_agree(*(tmp_path / line["files"][name] for name in ("entropy", "deterministic-entropy")))
 
 
-def test_a_model_with_a_noise_for_each_job(finetuned: Job, tmp_path: Path) -> None:
-    words = ["--method alphas --alphas.probabilities 0.1 --alphas.anomaly 0.3 --config", tmp_path / "alphas.yaml"]
-    (tmp_path / "alphas.yaml").write_text(f"data: {{dataset: toy, root: {finetuned.data}, crop: [64, 64]}}")
-    succeed("finetune", *words, "--base", finetuned.abnn, "--out", tmp_path / "jobs", "--device cpu")
-    jobs = load_model(tmp_path / "jobs").posterior
-    assert (jobs.alphas, jobs.rescale) == ((0.0, 0.1, 0.3), None)
-    to = ("--base", finetuned.abnn, "--out", tmp_path / "not", "--device cpu")
-    assert "a score of draws" in refuse("finetune --alphas.score deterministic-energy", *words, *to)
+def test_another_noise_scale(finetuned: Job, tmp_path: Path) -> None:
     ask = ("--input", finetuned.frames, "--draws 2 --size 64x128", FAST)
-    succeed("predict --model", tmp_path / "jobs", "--out", tmp_path / "maps", *ask)
-    manifest = read_manifest(tmp_path / "maps")
-    assert manifest["model"]["parameters"]["alpha"] == {"prediction": 0.0, "probabilities": 0.1, "anomaly": 0.3}
-    assert manifest["run"]["draws"] == 6
-    succeed("predict --alpha 0,0,0.2 --model", finetuned.abnn, "--out", tmp_path / "given", *ask)
+    succeed("predict --alpha 0.2 --model", finetuned.abnn, "--out", tmp_path / "given", *ask)
     run = read_manifest(tmp_path / "given")["run"]
-    assert (run["alpha"], run["draws"]) == ([0.0, 0.0, 0.2], 4)
+    assert (run["alpha"], run["draws"]) == (0.2, 2)
     assert "an ABNN" in refuse("predict --alpha 0.1 --model", finetuned.base, "--out", tmp_path / "not", *ask)
-    assert "e.g. 0,0.05,0.2" in refuse("predict --alpha a,b --model", finetuned.abnn, "--out", tmp_path / "not", *ask)
-    assert "or three" in refuse("predict --alpha 0,1 --model", finetuned.abnn, "--out", tmp_path / "not", *ask)
-    assert "an ABNN" in refuse("finetune", *words, "--base", finetuned.base, "--out", tmp_path / "not", "--device cpu")
 
 
 def test_the_doctor_prints_every_check(finetuned: Job) -> None:

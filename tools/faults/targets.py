@@ -42,7 +42,6 @@ SETTINGS = {
     "sgld": f"sgld: {LANGEVIN}",
     "sghmc": f"sghmc: {LANGEVIN}",
     "hmc": "hmc: {scope: decoder, frames: 2, effective_pixels: 300, chains: 2, warmup: 1, samples: 4, trajectory: 0.01, step_size: 0.003}",
-    "alphas": "alphas: {grid: [0.0, 0.1], draws: 2, anomaly: 0.3}",
     "temperature": "temperature: {pixels: 200, draws: 4}",
     "standardized-max-logit": "max_logit: {frames: 4}",
     "features": "features: {frames: 4, encoder: own}",
@@ -72,7 +71,7 @@ def finetune(method: str) -> Callable[[World, Path], list[Words]]:
 
     def words(world: World, out: Path) -> list[Words]:
         bases: dict[str, list[Path]] = {"ensemble": [world.job.base, second_base(world)], "anomaly": [world.fitted]}
-        if method in ("temperature", "alphas", "standardized-max-logit", "features"):
+        if method in ("temperature", "standardized-max-logit", "features"):
             bases[method] = [world.fitted]
         given: list[object] = []
         if method == "tta":
