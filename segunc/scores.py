@@ -7,12 +7,11 @@ for need. Nothing here imports torch: formulas are named by where they stand, an
 from __future__ import annotations
 
 import importlib
-import warnings
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from segunc.core.errors import FormerNameWarning, InputError
+from segunc.core.errors import InputError
 from segunc.core.registry import Registry
 
 if TYPE_CHECKING:
@@ -203,27 +202,11 @@ SPREADS = frozenset(
     {"epistemic", "variance", "variation-ratio", "expected-pairwise-kl", "energy-spread", "logit-variance"}
 )
 """Scores of how draws differ, which one draw leaves at 0."""
-RENAMED = {"max-logit": "deterministic-max-logit", "energy": "deterministic-energy"}
-"""Former names of scores, which users and files of earlier versions may still give; see :func:`present_name`."""
-
-
-def former_names() -> dict[str, str]:
-    """:data:`RENAMED` without those that another score, of another package, has taken since."""
-    return {former: present for former, present in RENAMED.items() if former not in SCORES}
-
-
-def present_name(name: str, among: Container[str] = ()) -> str:
-    """What a score is called now, if this is a former name and not one ``among`` those that are there; a warning says so."""
-    if name in among or name not in RENAMED or name not in (former := former_names()):
-        return name
-    warnings.warn(f"score '{name}' is named '{former[name]}' now", FormerNameWarning, stacklevel=1)
-    return former[name]
 
 
 def check_scores(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, each once, in the order given, former ones as they are now; InputError for a name that is no score, or none at
-    all."""
-    chosen = tuple(dict.fromkeys(map(present_name, names)))
+    """Return the names, each once, in the order given; InputError for a name that is no score, or none at all."""
+    chosen = tuple(dict.fromkeys(names))
     if not chosen:
         raise InputError("no score is named", f"some of {', '.join(SCORES)}", "name at least one")
     for name in chosen:

@@ -39,10 +39,6 @@ class PartialFailure(RuntimeError):
     """Work under way failed in places; everything that was finished is kept and named in the output."""
 
 
-class FormerNameWarning(FutureWarning):
-    """A name that somebody or a file uses was replaced by another one, which it says; the command line shows it as a note."""
-
-
 def one_line(error: Exception) -> str:
     """An error in one line; those that are not our own clear lines with their type, and cut where they ramble."""
     text = " ".join(str(error).split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from segunc.evaluation.resampling import (
     paired_difference,
     sidecar_path,
 )
-from segunc.scores import present_name
 
 ABOUT = (
     *("intervals", "reasons", "counts", "left_out", "forms", "run", "bootstrap", "unfinished"),
@@ -156,14 +155,8 @@ def _load(path: Path, name: str) -> EvaluationResult:
         raise InputError(f"{path} holds no scores and counts", "a result of segunc evaluate", "give another file")
     if damaged := _damaged(content):
         raise InputError(f"{path}: {damaged} is damaged", "a result of segunc evaluate", "evaluate again")
-    for key in (*BY_SCORE, *BY_PATH):
-        if isinstance(content.get(key), dict):
-            present = present_name if key in BY_SCORE else present_number
-            content[key] = {present(name): part for name, part in content[key].items()}
     sidecar = sidecar_path(path)
     replicates = load_replicates(sidecar) if sidecar.is_file() else None
-    if replicates is not None:
-        replicates = replace(replicates, paths=tuple(map(present_number, replicates.paths)))
     sections = [section for section in content if section not in ABOUT]
     numbers = {where: value for section in sections for where, value in _numbers(content[section], (section,))}
     return EvaluationResult(name, path, content, numbers, replicates)
@@ -185,13 +178,6 @@ def _damaged(content: Mapping[str, Any]) -> str:
     found["intervals"] = found["intervals"] and all(map(is_interval, content.get("intervals", {}).values()))
     found["bootstrap"] = found["bootstrap"] and isinstance(content.get("bootstrap", {}).get("no_interval", {}), dict)
     return next((key for key, right in found.items() if not right), "")
-
-
-def present_number(where: str) -> str:
-    """The dotted path of a number with the present name of its score."""
-    section, _, rest = where.partition(".")
-    score, dot, rest = rest.partition(".")
-    return f"{section}.{present_name(score)}{dot}{rest}" if section in BY_SCORE else where
 
 
 def _numbers(content: Any, prefix: NumberPath) -> Iterator[tuple[NumberPath, float | None]]:
@@ -279,7 +265,7 @@ def _columns(results: Sequence[EvaluationResult], scores: Sequence[str] | None) 
     columns = list[Column]()
     for given in dict.fromkeys(scores):
         of = [result for result in results if given.startswith(f"{result.name}:")] if len(results) > 1 else []
-        score = present_name(given.removeprefix(f"{of[0].name}:") if of else given)
+        score = given.removeprefix(f"{of[0].name}:") if of else given
         found = [(result, _paths_of(result, score)) for result in of or results]
         if not any(paths for _, paths in found):
             known = ", ".join(dict.fromkeys(name for result in results for name in result.content["scores"]))
@@ -314,7 +300,6 @@ def _labels(columns: Sequence[Column], keys: Sequence[str] | None) -> list[str]:
     every = {label: path for column in columns for label, path in column.paths.items()}
     if keys is None:
         return [label for label, path in every.items() if not set(HIDDEN).intersection(path)]
-    keys = [present_number(key) for key in keys]
     for key in keys:
         if not any(fnmatchcase(label, key) for label in every):
             some = ", ".join(list(every)[:3])

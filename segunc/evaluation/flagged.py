@@ -20,7 +20,7 @@ from segunc.evaluation.labelled_frame import Array, LabelledFrame, decode_keys
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Numbers
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics.counting import KEYS, NO_ANOMALY, Counts
-from segunc.scores import SCORES, present_name
+from segunc.scores import SCORES
 
 SMALLEST_REGION = 50
 """Pixels from which on a flagged region counts: the least of a predicted component of SegmentMeIfYouCan's obstacle track."""
@@ -57,7 +57,6 @@ def _of_value(word: str) -> tuple[str, Threshold]:
         value = np.nan
     if not name or not np.isfinite(value):
         raise InputError(f"--flag {word}", "SCORE=VALUE or FILE.json[:RECALL]", "e.g. entropy=0.5 or metrics.json:0.95")
-    name = present_name(name)
     low, high = (SCORES[name].lower, SCORES[name].upper) if name in SCORES else (None, None)
     if (low is not None and value < low) or (high is not None and value > high):
         raise InputError(f"--flag {word}", f"a value of {name} in {low:g} to {np.inf if high is None else high:g}")

@@ -11,7 +11,6 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text, parse_json
 from segunc.evaluation.compare import NULL, Cell, EvaluationResult, format_cell, format_number, markdown_table
 from segunc.evaluation.resampling import NumberPath
-from segunc.scores import present_name
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def place_results(
     where no result has a number of the board's protocol."""
     ours = []
     for result in results:
-        for score in map(present_name, scores or result.content["scores"]):
+        for score in scores or result.content["scores"]:
             cells = {name: result.cell(track.number_path(name, score)) for name in track.fields}
             places = {n: _place(board, n, cell.value) for n, cell in cells.items() if cell.value is not None}
             if places:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.images import Image
 from segunc.maps.reader import MapsReader
-from segunc.scores import SCORES, Score, present_name
+from segunc.scores import SCORES, Score
 
 COLOUR_MAP = "plasma"
 """A table of matplotlib (CC0) as OpenCV carries it: its lightness rises evenly, so it is read in order by colour-blind eyes
@@ -88,7 +88,7 @@ def page_ranges(
     score gets the 1st to the 99th percentile of evenly spaced frames of the whole set, rounded outwards. A range for a score that is
     not there is an InputError.
     """
-    given = {present_name(score, reader.scores): ends for score, ends in (given or {}).items()}
+    given = given or {}
     unknown = sorted(set(given) - set(reader.scores))
     if unknown:
         raise InputError(f"a range for '{unknown[0]}'", f"one of {', '.join(reader.scores)}", "check the name")

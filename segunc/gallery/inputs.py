@@ -25,7 +25,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.several import SeveralMaps
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.maps.statistics import Region
-from segunc.scores import SPREADS, present_name
+from segunc.scores import SPREADS
 
 Label = npt.NDArray[np.uint8]
 
@@ -65,7 +65,7 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
     if scores is None:
         single = ((reader.manifest or {}).get("run") or {}).get("draws") == 1
         return [name for name in reader.scores if not (single and name in SPREADS)]
-    chosen = dict.fromkeys(present_name(name, reader.scores) for name in scores)
+    chosen = dict.fromkeys(scores)
     unknown = [score for score in chosen if score not in reader.scores]
     if unknown:
         known, remedy = ", ".join(reader.scores) or "(there is none)", "check the name, or predict with that score"

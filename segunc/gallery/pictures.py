@@ -33,7 +33,7 @@ from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
-from segunc.scores import first_shown, present_name
+from segunc.scores import first_shown
 
 PANEL = "panel"
 PANEL_SCORES = ("entropy", "aleatoric", "epistemic")
@@ -107,7 +107,7 @@ def write_pictures(
     scores = choose_scores(reader, ([first_shown(reader.scores)] if scores is None else scores) or [""])
     names = _choose_frames(reader, frames)
     shown = page_ranges(reader, ranges, scores)
-    marks = {present_name(score, reader.scores): value for score, value in (flags or {}).items()}
+    marks = dict(flags or {})
     if strange := sorted(set(marks) - set(scores)):
         raise InputError(f"a flag of '{strange[0]}'", f"one of {', '.join(scores)}", "draw that score too")
     legends = {score: Legend.of(reader.manifest, score, shown[score], marks.get(score)) for score in scores}

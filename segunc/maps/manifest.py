@@ -20,7 +20,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import inside, parse_json, safe_name
 from segunc.maps.shards import MANIFEST_NAME, Shard, all_shards, check_state, find_log, joined_state
 from segunc.maps.sums import unseal
-from segunc.scores import SCORES, former_names, present_name
+from segunc.scores import SCORES
 
 STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined from the shards' records."""
@@ -134,7 +134,6 @@ def tool_commit() -> str | None:
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a maps folder, None where there is none; that of a folder in shards with their joined state.
-    Scores have their present names in ``maps``; where the folder of one has another name, its ``folder`` says so.
     InputError: the file is there but is no manifest of this tool, was changed, is of another version of the format, or names a
     score or a form of values that nothing here knows."""
     path = inside(folder, MANIFEST_NAME)
@@ -159,7 +158,6 @@ def read_manifest(folder: Path) -> Manifest | None:
         if not isinstance(manifest.get(part, {}), dict):
             given = f"{path} holds {part} of type {type(manifest[part]).__name__}"
             raise InputError(given, "an object", "predict into a new folder")
-    maps = {}
     for name, described in manifest.get("maps", {}).items():
         safe_name(name, f"{path}: a map", single=True)
         if not isinstance(described, dict):
@@ -167,13 +165,10 @@ def read_manifest(folder: Path) -> Manifest | None:
         if (value := described.get("value")) not in (None, *VALUES):
             given = f"{path}: the values of '{name}' are {value}"
             raise InputError(given, f"{', '.join(VALUES)}, or none", "use the segunc that wrote it")
-        present = present_name(name)
-        if present != "prediction" and present not in SCORES:
+        if name != "prediction" and name not in SCORES:
             remedy = "install the package that the score comes from"
             raise InputError(f"{path}: score '{name}'", f"one of {', '.join(SCORES)}", remedy)
         safe_name(described.get("folder", name), f"{path}: the folder of {name}", single=True)
-        maps[present] = described if present == name else {**described, "folder": name}
-    manifest["maps"] = maps
     all_shards(manifest)
     if "status" in manifest:
         check_state(manifest, path)
@@ -222,8 +217,7 @@ def continued_manifest(folder: Path, before: Manifest | None, manifest: Mapping[
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """The dotted keys in which two ``run`` parts differ, with both values (None where a key is absent); former names of
-    scores are their present ones."""
+    """The dotted keys in which two ``run`` parts differ, with both values (None where a key is absent)."""
 
     def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -232,13 +226,7 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple
             found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
         return found
 
-    def present(values: Mapping[str, Any]) -> dict[str, Any]:
-        text = json.dumps(values)
-        for former, name in former_names().items():
-            text = text.replace(json.dumps(former), json.dumps(name))
-        return flat(json.loads(text))
-
-    before, after = present(old), present(new)
+    before, after = (flat(json.loads(json.dumps(values))) for values in (old, new))
     keys = [key for key in before | after if before.get(key) != after.get(key) or (key in before) != (key in after)]
     return [(key, before.get(key), after.get(key)) for key in sorted(keys)]
 

@@ -22,7 +22,6 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name, write_json
 from segunc.maps.sums import REPAIR, DamageError, open_line, seal, seal_line, unseal
-from segunc.scores import former_names
 
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
 MOST_SHARDS = 4096
@@ -96,10 +95,8 @@ def find_log(folder: Path) -> str | None:
 
 def parse_record(line: bytes, where: str) -> Record:
     """The record of a line, else InputError; its name and those of its scores and files are safe, its place is a number.
-    Scores have their present names. DamageError where it is no record or was changed; lines of earlier versions have no sums."""
+    DamageError where it is no record or was changed; lines of earlier versions have no sums."""
     line, sealed = open_line(line, where)
-    for former, present in former_names().items():  # as keys, so that frames may have any name
-        line = line.replace(f'"{former}":'.encode(), f'"{present}":'.encode())
     try:
         record: Record = json.loads(line)
         name, files, place = record["name"], record["files"], record.get("index", 0)

@@ -31,7 +31,7 @@ from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import NEEDED, Tiling
 from segunc.processing.smoothing import Smoother, check_time_constant
 from segunc.sampling.sampler import Sampler
-from segunc.scores import FEATURE_DISTANCE, MAX_LOGIT_STATISTICS, SCORES, check_scores, first_shown, present_name
+from segunc.scores import FEATURE_DISTANCE, MAX_LOGIT_STATISTICS, SCORES, check_scores, first_shown
 from segunc.verbs.execution import (
     Asked,
     Execution,
@@ -230,7 +230,6 @@ def recorded_options(out: Path, manifest: Mapping[str, Any]) -> PredictOptions:
 
 
 def _component_thresholds(given: Mapping[str, float], scores: Sequence[str]) -> dict[str, float]:
-    given = {present_name(score): value for score, value in given.items()}
     unknown = sorted(set(given) - set(scores))
     if unknown:
         raise InputError(f"a threshold of '{unknown[0]}'", f"one of {', '.join(scores)}", "check the name")

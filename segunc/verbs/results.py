@@ -35,7 +35,7 @@ from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions
-from segunc.scores import first_shown, present_name
+from segunc.scores import first_shown
 from segunc.verbs.labels import label_arguments
 
 VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}  # the other formats of export are benchmarks
@@ -285,8 +285,8 @@ def summary(options: SummaryOptions) -> SummaryResult:
         which = f"first {first['name']} of {folder} ({first['reason']})"
         failure = f"{len(lost)} frames have no maps and are in no list, {which}; the same predict tries them again"
     shared = set.intersection(*(set(manifest.get("maps", {})) - {PREDICTION} for manifest in manifests.values()))
-    score = present_name(options.score or first_shown(sorted(shared) or ["entropy"]))
-    label_score = present_name(options.label_score or ("epistemic" if "epistemic" in shared else score))
+    score = options.score or first_shown(sorted(shared) or ["entropy"])
+    label_score = options.label_score or ("epistemic" if "epistemic" in shared else score)
     if not options.label_score and label_score != "epistemic":
         notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
     how: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}

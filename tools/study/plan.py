@@ -12,9 +12,8 @@ from jsonargparse import Namespace
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError
-from segunc.evaluation.compare import higher_is_better, present_number
+from segunc.evaluation.compare import higher_is_better
 from segunc.posteriors.methods import METHODS
-from segunc.scores import present_name
 from segunc.training.config import FitConfig, parse_config
 
 SELECTION = "selection"
@@ -239,9 +238,9 @@ def read_plan(path: Path) -> Plan:
             **content,
             "protocols": {name: Protocol(**_plain(given)) for name, given in content["protocols"].items()},
             **{key: [Row(**_plain(given)) for given in content[key]] for key in ("rows", "candidates")},
-            "tables": [Table(**_present(_plain(given))) for given in content["tables"]],
-            "figures": [Scatter(**_present(_plain(given))) for given in content["figures"]],
-            "endpoints": [Endpoint(**_present(_plain(given))) for given in content["endpoints"]],
+            "tables": [Table(**_plain(given)) for given in content["tables"]],
+            "figures": [Scatter(**_plain(given)) for given in content["figures"]],
+            "endpoints": [Endpoint(**_plain(given)) for given in content["endpoints"]],
         }
     )
     for rows in (plan.rows, plan.candidates):
@@ -298,22 +297,6 @@ def _of_time(axis: str) -> bool:
 
 def _plain(given: Namespace | dict[str, Any]) -> dict[str, Any]:
     return given.as_dict() if isinstance(given, Namespace) else given
-
-
-_AS_WRITTEN = ("title", "name", "evaluation", "lines", "line", "baseline", "direction")
-
-
-def _present(given: Any) -> Any:
-    """A table or figure in which scores, and the numbers of scores, have their present names."""
-    if isinstance(given, dict):
-        names = {key: value for key, value in given.items() if key in _AS_WRITTEN}
-        return {key: _present(value) for key, value in given.items()} | names
-    if isinstance(given, list):
-        return [_present(value) for value in given]
-    if not isinstance(given, str):
-        return given
-    place, slash, number = given.rpartition("/")
-    return f"{place}{slash}{present_number(present_name(number))}"
 
 
 def _listed(names: Iterable[str]) -> str:
