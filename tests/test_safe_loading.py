@@ -154,7 +154,7 @@ def test_records_are_data(tmp_path: Path) -> None:
     """A network's description that names code, where an architecture is a name of a table."""
     for architecture in ("os.mkdir", "__import__('os').mkdir('ran')", "python:os:mkdir"):
         description = {
-            "format": 1,
+            "format": 2,
             "architecture": architecture,
             "encoder": "resnet18",
             "classes": ["a"],

@@ -218,13 +218,12 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_record(path: Path, what: str) -> dict[str, Any]:
-    """What :func:`write_record` wrote, with its format; InputError where anything in it has changed since. Records of format 1, of earlier
-    versions, have no hash, and are taken as they are."""
+    """Return what :func:`write_record` wrote, with its format; InputError where anything in it has changed since."""
     content = read_json(path, what)
-    version, bound = content.get("format"), content.pop(_SEAL, None)
-    if version not in (1, RECORD_FORMAT):
+    bound = content.pop(_SEAL, None)
+    if content.get("format") != RECORD_FORMAT:
         raise InputError(f"{path} is not of format {RECORD_FORMAT}", "a file that this version wrote", "make it again")
-    if (version != 1 or bound is not None) and bound != json_sha256(content):
+    if bound != json_sha256(content):
         raise InputError(
             f"{path} has changed since it was written", f"{what} as it was", "restore it, or make it again"
         )

@@ -27,7 +27,7 @@ VERDICTS = {
 GRAVEST = ("missed", "true-alarm", "false-alarm", "unsure")
 """What a region can be; the gravest verdict on a frame's regions is the frame's where it has none of its own."""
 FORMAT = "segunc-verdicts"
-FORMAT_VERSION = 2  # version 1 had neither reviewers nor regions
+FORMAT_VERSION = 2
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
 VERDICTS_NAME = "verdicts.json"
@@ -103,9 +103,9 @@ def _entries(path: Path, run: str) -> list[Any]:
     entries: Any
     if path.suffix.lower() == ".json":
         content = read_json(path, "verdicts exported by the review page")
-        if content.get("format") != FORMAT or content.get("version") not in (1, FORMAT_VERSION):
+        if content.get("format") != FORMAT or content.get("version") != FORMAT_VERSION:
             given = f'{path} has the format "{content.get("format")}", version {content.get("version")}'
-            raise InputError(given, f'"{FORMAT}", version {FORMAT_VERSION} or 1', "export the verdicts again")
+            raise InputError(given, f'"{FORMAT}", version {FORMAT_VERSION}', "export the verdicts again")
         entries, runs = content.get("verdicts"), {str(content.get("run"))}
     else:
         try:

@@ -45,12 +45,11 @@ def read_map(path: Path, known: Sum | None = None) -> bytes:
 
 def damaged_file(out: Path, record: Record, *, verify: bool) -> str | None:
     """The first file of a record that is missing or, by its size (or to ``verify``, by its bytes), not the one that was written; None
-    where all are. Of earlier versions no sizes are known, but a power failure may leave a name without bytes."""
+    where all are."""
     for score, file in record["files"].items():
-        path, known = inside(out, file), record["sums"].get(score)
-        size = path.stat().st_size if path.is_file() else 0
-        whole = size > 0 if known is None else size == known[0]
-        if not whole or (verify and known is not None and file_sum(path.read_bytes()) != known):
+        path, known = inside(out, file), record["sums"][score]
+        size = path.stat().st_size if path.is_file() else -1
+        if size != known[0] or (verify and file_sum(path.read_bytes()) != known):
             return str(file)
     return None
 

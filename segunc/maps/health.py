@@ -26,7 +26,6 @@ class Health:
     Attributes:
         manifest: of the folder.
         frames: finished frames whose lines are whole.
-        unknown: of these, how many have no sums, as a version without them wrote them.
         damaged: name -> the first file of each frame that is missing or not what was written.
         lines: what is wrong with damaged lines of logs, a text for each, without the folder's path: twenty of them are one message.
         lost: finished frames that no line, not even a damaged one, tells of.
@@ -35,7 +34,6 @@ class Health:
 
     manifest: Manifest
     frames: int = 0
-    unknown: int = 0
     damaged: dict[str, str] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     lost: int = 0
@@ -85,7 +83,6 @@ def examine(folder: Path, on_frame: Callable[[str], Any] = lambda name: None) ->
                 continue
             names.add(name)
             found.frames += 1
-            found.unknown += not record["sums"]
             if (file := damaged_file(folder, record, verify=True)) is not None:
                 found.damaged[name] = file
             on_frame(name)

@@ -28,8 +28,6 @@ MAKERS = ("tool", "environment", "device")
 """What made the maps; each shard records its own."""
 FORMAT = "segunc-maps"
 FORMAT_VERSION = 2
-READ_VERSIONS = (1, FORMAT_VERSION)
-"""Version 1 had no checksums."""
 UNIT_VALUE = "(code / 65535)^2"
 """What ``maps.SCORE.value`` says of uint16 codes of a score in 0..1."""
 COMPACT_VALUES = {
@@ -149,10 +147,10 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise InputError(f"{path} is no JSON ({error})", "a manifest written by segunc", "remove the folder") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is no manifest of a maps folder", f'"format": "{FORMAT}"', "give another folder")
-    if (version := manifest.get("format_version")) not in READ_VERSIONS:
+    if (version := manifest.get("format_version")) != FORMAT_VERSION:
         remedy = "use the segunc that wrote it, or predict into a new folder"
         raise InputError(f"{path} is of format version {version}", f"version {FORMAT_VERSION}", remedy)
-    manifest = unseal(manifest, path, required=version > 1)
+    manifest = unseal(manifest, path)
     # Every part is checked here, so that what is read can be used without a look.
     for part in ("run", "model", "source", "classes", "maps"):
         if not isinstance(manifest.get(part, {}), dict):
@@ -172,9 +170,6 @@ def read_manifest(folder: Path) -> Manifest | None:
     all_shards(manifest)
     if "status" in manifest:
         check_state(manifest, path)
-    if manifest.get("run", {}).get("store") == "hdf5":
-        given = f"{path.parent} was written as HDF5 by an earlier version"
-        raise InputError(given, "files for each frame", "predict again into a new folder, or use that version")
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
 
 

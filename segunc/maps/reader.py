@@ -147,7 +147,7 @@ class MapsReader:
 
     def _bytes_of(self, name: str, score: str) -> Callable[[Path], bytes]:
         """Reads a file of a frame, compared with the sum of its line where there is one."""
-        return partial(read_map, known=self.records[name]["sums"].get(score) if name in self.records else None)
+        return partial(read_map, known=self.records[name]["sums"][score] if name in self.records else None)
 
     def _value(self, score: str) -> str | None:
         """The formula by which the manifest says that codes become values."""

@@ -95,16 +95,14 @@ def find_log(folder: Path) -> str | None:
 
 def parse_record(line: bytes, where: str) -> Record:
     """The record of a line, else InputError; its name and those of its scores and files are safe, its place is a number.
-    DamageError where it is no record or was changed; lines of earlier versions have no sums."""
-    line, sealed = open_line(line, where)
+    DamageError where it is no record or was changed."""
+    line = open_line(line, where)
     try:
         record: Record = json.loads(line)
         name, files, place = record["name"], record["files"], record.get("index", 0)
-        sums = record["sums"] = {score: (int(size), str(sha)) for score, (size, sha) in record.get("sums", {}).items()}
-        if sums and not (sealed and sums.keys() == files.keys()):
+        sums = record["sums"] = {score: (int(size), str(sha)) for score, (size, sha) in record["sums"].items()}
+        if sums.keys() != files.keys():
             raise ValueError("sums of other files")
-        if not sealed and "sum" in record:
-            raise ValueError("its sum is not where it was written")
         size = record.get("size", [0, 0])
         by_score = [value for statistic in STATISTICS for value in record.get(statistic, {}).values()]
         if not all(isinstance(n, int | float | None) for n in (*by_score, record.get("time"))):
@@ -154,7 +152,7 @@ def read_state(folder: Path, shard: Shard) -> dict[str, Any] | None:
     path = inside(folder, shard.file(MANIFEST_NAME))
     if not path.exists():
         return None
-    record = unseal(read_json(path, "a shard's record"), path, required=False)
+    record = unseal(read_json(path, "a shard's record"), path)
     check_state(record, path)
     return record
 

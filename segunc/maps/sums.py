@@ -40,15 +40,13 @@ def seal_line(content: Mapping[str, Any]) -> bytes:
     return text[:-1] + f',"sum":"{hashlib.sha256(text).hexdigest()[:_DIGITS]}"}}\n'.encode()
 
 
-def open_line(line: bytes, where: str) -> tuple[bytes, bool]:
-    """The JSON of a line, and whether it was sealed; lines of earlier versions are not. DamageError where the seal does not fit."""
+def open_line(line: bytes, where: str) -> bytes:
+    """Return the JSON of a line without its seal; DamageError where the seal does not fit, or is missing."""
     seal = _SEAL.search(line, max(0, len(line) - _LENGTH))
-    if seal is None:
-        return line, False
-    text = line[: seal.start()] + b"}"
-    if hashlib.sha256(text).hexdigest()[:_DIGITS].encode() != seal[1]:
+    text = b"" if seal is None else line[: seal.start()] + b"}"
+    if seal is None or hashlib.sha256(text).hexdigest()[:_DIGITS].encode() != seal[1]:
         raise DamageError(f"{where}, was changed since it was written", "the line that its sum is of", REPAIR)
-    return text, True
+    return text
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,11 +54,10 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**content, _OF_MANIFEST: _digest(content)}
 
 
-def unseal(content: dict[str, Any], path: Path, *, required: bool) -> dict[str, Any]:
-    """What :func:`seal` was given; DamageError where the sum does not fit, or is missing and ``required``."""
-    given = content.get(_OF_MANIFEST)
+def unseal(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return what :func:`seal` was given; DamageError where the sum does not fit, or is missing."""
     inner = {key: value for key, value in content.items() if key != _OF_MANIFEST}
-    if (given is not None or required) and given != _digest(inner):
+    if content.get(_OF_MANIFEST) != _digest(inner):
         what = f"{path} was changed since it was written"
         raise DamageError(what, f"values that its {_OF_MANIFEST} is of", "restore it, or predict into a new folder")
     return inner

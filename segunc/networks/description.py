@@ -85,7 +85,7 @@ class NetworkDescription:
             InputError: another format version, an unknown or a missing key.
         """
         content = dict(content)
-        if content.pop("format", None) not in (1, FORMAT):
+        if content.pop("format", None) != FORMAT:
             raise InputError(
                 f"{source} is not of format {FORMAT}", "a network.json that this version wrote", "save it again"
             )

@@ -63,8 +63,8 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
         ignore_posterior: load the base network of a Bayesian model as a deterministic one.
 
     Raises:
-        InputError: a missing or damaged file, weights of another architecture, NaN weights, weights or a description that were changed
-            (in a folder of format 1, from an earlier version, the weights), or a Bayesian model (``posterior.json`` beside it) without
+        InputError: a missing or damaged file, weights of another architecture, NaN weights, weights or a description that were changed,
+            or a Bayesian model (``posterior.json`` beside it) without
             ``ignore_posterior``.
     """
     folder = Path(folder)
@@ -77,11 +77,11 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
             f"{folder} holds a Bayesian model", "a deterministic network", "load it with segunc.load_model"
         )
     content = read_json(folder / DESCRIPTION, "the description of a network")
-    recorded, version = content.pop("sha256", None), content.get("format")
+    recorded = content.pop("sha256", None)
     description = NetworkDescription.from_json(content, str(folder / DESCRIPTION))
     # Before anything is built: a damaged description may ask for a network of any size.
     state = read_state(folder / WEIGHTS)
-    digest = state_sha256(state) if version == 1 else network_sha256(state, description)
+    digest = network_sha256(state, description)
     if recorded != digest:
         raise InputError(
             f"the network in {folder} has the hash {digest[:12]}, {DESCRIPTION} records {str(recorded)[:12]}",

@@ -184,7 +184,7 @@ def test_the_verb_writes_a_page_and_imports_verdicts(
     run = table(out / "index.html", "page")["run"]
     verdicts = [{"frame": NAMES[1], "verdict": "missed", "note": "dark", "time": "2026-01-01T00:00:00Z"}]
     path = tmp_path / "verdicts.json"
-    path.write_text(json.dumps({"format": "segunc-verdicts", "version": 1, "run": run, "verdicts": verdicts}))
+    path.write_text(json.dumps({"format": "segunc-verdicts", "version": 2, "run": run, "verdicts": verdicts}))
     capsys.readouterr()
     assert main([*words, "--import", str(path), "--out", str(out)]) == 0
     assert "| missed | 1 | 16.7% | 1 |" in capsys.readouterr().out

@@ -33,7 +33,7 @@ ENTRY = {"frame": "a", "verdict": "missed", "note": "", "time": "2026-01-01T00:0
 
 
 def write(folder: Path, **changes: Any) -> Path:
-    content = {"format": "segunc-verdicts", "version": 1, "run": RUN, "verdicts": [ENTRY]} | changes
+    content = {"format": "segunc-verdicts", "version": 2, "run": RUN, "verdicts": [ENTRY]} | changes
     path = folder / "verdicts.json"
     path.write_text(json.dumps(content))
     return path

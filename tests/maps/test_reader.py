@@ -147,7 +147,7 @@ def test_manifests_of_another_version_or_damaged_are_one_line(tmp_path: Path) ->
     for text, said in (
         (other, "is of format version 3; expected version 2"),
         (other[:-30], "is no JSON"),
-        (whole.replace('"format_version": 2', '"format_version": 1'), "was changed since it was written"),
+        (whole.replace('"format_version": 2', '"format_version": 1'), "is of format version 1; expected version 2"),
         (whole.replace('"sha256"', '"sha257"'), "was changed since it was written"),
         (whole.replace("(code / 65535)^2", "(code / 65534)^2"), "was changed since it was written"),
         (whole.replace("0.5", "0.6"), "was changed since it was written"),

@@ -16,7 +16,7 @@ from torch import nn
 
 from segunc import ImportOptions, InputError, Sampler, import_network, load_network
 from segunc.networks import NetworkDescription, build_network
-from segunc.networks.files import state_sha256
+from segunc.networks.files import network_sha256
 from segunc.networks.python import TRUST
 from segunc.networks.sources import SOURCES
 
@@ -248,17 +248,19 @@ def test_a_stranger_s_configuration_opens_no_connection_and_runs_no_code(tmp_pat
     segformer(tmp_path / "theirs")
     network = imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
     place = tmp_path / "imported" / "network.json"
-    content = json.loads(place.read_text()) | {
-        "format": 1,
-        "sha256": state_sha256(network.body),
-    }  # of an earlier version
+    content = json.loads(place.read_text())
     config = content["options"]["config"]
+
+    def forge() -> None:
+        description = NetworkDescription.from_json({k: v for k, v in content.items() if k != "sha256"}, "forged")
+        place.write_text(json.dumps(content | {"sha256": network_sha256(network.body, description)}))
+
     config |= {"_attn_implementation": "hub/kernels", "auto_map": {"AutoConfig": "hub/code--x.Y"}}
-    place.write_text(json.dumps(content))
+    forge()
     load_network(tmp_path / "imported")
     for backbone in ("hf_hub:them/theirs", "them/theirs"):
         config["backbone_config"] = {"model_type": "timm_backbone", "backbone": backbone}
-        place.write_text(json.dumps(content))
+        forge()
         with pytest.raises(InputError, match="opens no connection"):
             load_network(tmp_path / "imported")
 

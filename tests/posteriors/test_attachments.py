@@ -128,7 +128,6 @@ def test_damaged_files_are_one_clear_line(
     ("file", "change"),
     [
         (Calibration.file, {"temperature": 1.6}),
-        (Calibration.file, {"format": 1}),
         (Calibration.file, {"record_sha256": None}),
         (Calibration.file, {"record_sha256": "0" * 64}),
         ("posterior.json", {"alpha": 0.3}),

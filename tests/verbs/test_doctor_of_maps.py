@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from segunc.cli.main import main
+from segunc.maps.sums import seal
 from tests.conftest import Job
 from tests.verbs.test_interrupted import tree
 
@@ -54,8 +55,7 @@ def test_what_cannot_be_repaired_says_so(
     path.write_text(whole.replace('"draws": ', '"draws": 1'))
     assert main(["doctor", "--maps", str(out), "--repair"]) == 2
     assert "manifest.json was changed since it was written" in capsys.readouterr().err
-    earlier = json.loads(whole) | {"format_version": 1}
-    path.write_text(json.dumps({key: value for key, value in earlier.items() if key not in ("sha256", "command")}))
+    path.write_text(json.dumps(seal({k: v for k, v in json.loads(whole).items() if k not in ("sha256", "command")})))
     sorted((out / "entropy").rglob("*.png"))[0].unlink()
     assert main(["doctor", "--maps", str(out), "--repair"]) == 2
     assert "records no command; expected one of this version; run its predict command again" in capsys.readouterr().err
