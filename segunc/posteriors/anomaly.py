@@ -22,7 +22,7 @@ from torch import Tensor
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.device import flushed_denormals, resolve_device, to_device
 from segunc.core.errors import InputError
-from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, load_for_fitting
+from segunc.posteriors.fitting import Attachment, fitted_on, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, Pixels, gather_pixels, mean_precision
 from segunc.sampling.sampler import Sampler
@@ -132,28 +132,14 @@ class ScoreSum(Attachment):
             return None
         if content["features_sha256"] is not None:
             cls.content(folder, features_sha256=features)
-        path = folder / cls.file
-        try:
-            scales = tuple(_scale(one) for one in content["scales"])
-            surprise = _scale(content["surprise"])
-            parts = _checked(content["parts"])
-            cls.take_numbers(content, path, len(parts), "weights")
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{path} is damaged ({error})", "parts, weights and scales", "fit it again") from error
-        if not isinstance(surprise, Surprise) or len(scales) != len(parts):
-            raise InputError(f"{path}: {len(parts)} parts, {len(scales)} scales", "one for each", "fit it again")
-        return cls(**content | {"parts": parts, "scales": scales, "surprise": surprise})
+        scales = tuple(map(_scale, content["scales"]))
+        surprise = Surprise(tuple(content["surprise"]["levels"]), content["surprise"]["excess"])
+        return cls(**content | {"parts": _checked(content["parts"]), "scales": scales, "surprise": surprise})
 
 
 def _scale(numbers: Mapping[str, Any]) -> Standard | Surprise:
-    """A scale as it was stored; ValueError for what is none."""
-    if set(numbers) == {"mean", "std"} and are_finite(numbers.values()) and numbers["std"] > 0:
-        return Standard(**numbers)
-    if set(numbers) == {"levels", "excess"} and are_finite([*numbers["levels"], numbers["excess"]]):
-        levels = tuple(numbers["levels"])
-        if len(levels) > 1 and list(levels) == sorted(levels) and numbers["excess"] > 0:
-            return Surprise(levels, numbers["excess"])
-    raise ValueError(f"a scale of {', '.join(numbers)}")
+    """Return a scale as it was stored."""
+    return Standard(**numbers) if "mean" in numbers else Surprise(tuple(numbers["levels"]), numbers["excess"])
 
 
 def _checked(parts: Sequence[str]) -> tuple[str, ...]:

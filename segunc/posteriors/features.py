@@ -10,7 +10,6 @@ Frames are not augmented, and are seen at the size at which the network will pre
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,7 @@ from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state, read_tensors
-from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
 from segunc.sampling.density import Density, FeatureDensity, Neighbours, Origin, unit_features
@@ -181,38 +180,15 @@ def _tensors(
 
 
 def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:
-    """What is in the folder of a model with this hash, None where there is nothing; InputError for a damaged record, or one of another
-    model."""
+    """Return what is in the folder of a model with this hash, None where there is nothing; see :meth:`Attachment.content`."""
     content = FeatureBank.content(folder, base_sha256=base_sha256)
     if content is None:
         return None
-
-    def strings(value: Any) -> bool:
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-    def numbers(value: Any, fewest: int, most: int, above: float = -math.inf) -> bool:
-        fits = isinstance(value, list) and fewest <= len(value) <= most and are_finite(value)
-        return fits and all(above < number <= LARGEST for number in value)
-
-    colours = 0 if content["encoder"] == OWN else 3
-    checks: dict[str, Callable[[Any], bool]] = {
-        "scores": lambda v: strings(v) and v and all(n in SCORES and FEATURES.intersection(SCORES[n].needs) for n in v),
-        "encoder": lambda v: isinstance(v, str),
-        "layers": lambda v: strings(v) and len(v) <= MOST,
-        "sizes": lambda v: numbers(v, 1, MOST, above=0),
-        "upsampling": lambda v: v in get_args(Upsampling),
-        "scale_percentile": lambda v: are_finite([v]) and 0 < v < 100,
-        "mean": lambda v: numbers(v, colours, colours),
-        "std": lambda v: numbers(v, colours, colours, above=0),
-        "fitted_on": lambda v: isinstance(v, dict),
-        "frames": strings,
-        "tensors_sha256": lambda v: isinstance(v, str),
-    }
-    if damaged := [name for name, fine in checks.items() if not fine(content[name])]:
-        given = f"{folder / FeatureBank.file}: {damaged[0]} is damaged ({str(content[damaged[0]])[:40]})"
-        raise InputError(given, "what finetune wrote", "fit it again")
-    tuples = {name: tuple(content[name]) for name in ("scores", "layers", "frames", "sizes", "mean", "std")}
-    return StoredFeatures(FeatureBank(**content | tuples), folder)
+    sizes = content["sizes"]
+    if len(sizes) > MOST or max(sizes) > LARGEST:  # a few bytes would take any memory
+        given = f"{folder / FeatureBank.file}: {len(sizes)} sizes up to {max(sizes):g}"
+        raise InputError(given, f"at most {MOST} of up to {LARGEST}", "fit it again")
+    return StoredFeatures(FeatureBank(**content), folder)
 
 
 @dataclass(frozen=True)

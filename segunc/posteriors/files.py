@@ -135,9 +135,8 @@ def load_model(folder: Path | str) -> Model:
     """
     folder = Path(folder)
     model = _load_posterior(folder)
-    classes = model.network.description.num_classes
-    model.calibration = Calibration.read(folder, classes, model.sha256, model.posterior_sha256)
-    model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256, classes)
+    model.calibration = Calibration.read(folder, model.sha256, model.posterior_sha256)
+    model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256)
     model.features = read_features(folder, model.sha256)
     bank = model.features and model.features.bank.tensors_sha256
     hashes = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}

@@ -100,18 +100,12 @@ class Attachment:
         self.write(out)
 
     @classmethod
-    def take_numbers(cls, content: dict[str, Any], path: Path, count: int, *names: str) -> None:
-        """Make tuples of lists of ``count`` finite numbers; InputError for others."""
-        for name in names:
-            values = content[name]
-            if not (isinstance(values, list) and len(values) == count and are_finite(values)):
-                raise InputError(f"{path}: {name} is damaged", f"{count} numbers", "fit it again")
-            content[name] = tuple(values)
-
-    @classmethod
     def content(cls, folder: Path, **hashes: str | float | None) -> dict[str, Any] | None:
-        """The fields of the record in the folder of a model with these hashes, None where there is none; InputError where
-        fields lack or are too many, or the record was fitted on another model."""
+        """Return the fields of the record in the folder of a model with these hashes, lists as tuples; None where there is none.
+
+        Raises:
+            InputError: the record was changed, fields lack or are too many, or it was fitted on another model.
+        """
         path = folder / cls.file
         if not path.exists():
             return None
@@ -130,7 +124,7 @@ class Attachment:
                     "a file beside the model that it was fitted on",
                     "fit it again on this model, or remove the file",
                 )
-        return content
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
 
 
 def are_finite(values: Iterable[object]) -> bool:

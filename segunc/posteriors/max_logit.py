@@ -54,16 +54,10 @@ class MaxLogitStatistics(Attachment):
         return hashlib.sha256(json.dumps([self.mean, self.std]).encode()).hexdigest()
 
     @classmethod
-    def read(cls, folder: Path, base_sha256: str, classes: int) -> Self | None:
-        """The statistics in the folder of a model of ``classes`` classes with this hash, None where there are none; InputError
-        where they are damaged, or were fitted on other weights."""
+    def read(cls, folder: Path, base_sha256: str) -> Self | None:
+        """Return the statistics in the folder of a model with this hash, None where there are none; see :meth:`content`."""
         content = cls.content(folder, base_sha256=base_sha256)
-        if content is None:
-            return None
-        cls.take_numbers(content, path := folder / cls.file, classes, "mean", "std", "pixels")
-        if min(content["std"]) <= 0:
-            raise InputError(f"{path}: a standard deviation of {min(content['std'])}", "more than 0", "fit it again")
-        return cls(**content)
+        return None if content is None else cls(**content)
 
 
 @dataclass(frozen=True)

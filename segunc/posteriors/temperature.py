@@ -33,7 +33,7 @@ from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt, Setti
 from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.posteriors.fitting import Attachment, are_finite, fitted_on, frames_as_seen, load_for_fitting
+from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, load_for_fitting
 from segunc.posteriors.methods import Method
 from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
@@ -96,24 +96,10 @@ class Calibration(Attachment):
         return f"{self.calibrator or f'temperature {self.temperature:.4f}'}, of the {self.applies}"
 
     @classmethod
-    def read(cls, folder: Path, classes: int, base_sha256: str, posterior_sha256: str | None) -> Self | None:
-        """The calibration in the folder of a model of ``classes`` classes with these hashes, None where there is none; InputError
-        where it is damaged, or was fitted on other weights or another posterior."""
+    def read(cls, folder: Path, base_sha256: str, posterior_sha256: str | None) -> Self | None:
+        """Return the calibration in the folder of a model with these hashes, None where there is none; see :meth:`content`."""
         content = cls.content(folder, base_sha256=base_sha256, posterior_sha256=posterior_sha256)
-        if content is None:
-            return None
-        path, kind, applies, temperature = folder / cls.file, *(content[n] for n in ("kind", "applies", "temperature"))
-        if kind not in get_args(Kind) or applies not in (("logits", "mean") if kind == "scalar" else ("mean",)):
-            given = f"{path}: a calibration of kind {kind} of the {applies}"
-            raise InputError(given, f"one of {', '.join(get_args(Kind))}", "fit it again")
-        positive = are_finite([temperature]) and temperature > 0
-        if not (positive if kind == "scalar" else temperature is None):
-            given = f"{path}: {kind}, temperature {temperature}"
-            raise InputError(given, "a positive number of a scalar", "fit it again")
-        count = classes if kind != "scalar" else 0
-        cls.take_numbers(content, path, count * (classes if kind == "dirichlet" else 1), "weight")
-        cls.take_numbers(content, path, count, "bias")
-        return cls(**content)
+        return None if content is None else cls(**content)
 
 
 @dataclass(frozen=True)

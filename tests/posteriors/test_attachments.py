@@ -94,22 +94,8 @@ def test_a_temperature_of_another_posterior_is_refused_and_statistics_of_the_sam
 @pytest.mark.parametrize(
     ("kind", "change", "said"),
     [
-        (Calibration, {"temperature": 0.0}, "temperature 0.0"),
-        (Calibration, {"temperature": "hot"}, "temperature hot"),
-        (Calibration, {"kind": "matrix"}, "kind matrix of the logits"),
-        (Calibration, {"kind": "vector"}, "kind vector of the logits"),
-        (Calibration, {"kind": "vector", "applies": "mean"}, "vector, temperature 1.5"),
-        (Calibration, {"kind": "vector", "applies": "mean", "temperature": None}, "weight is damaged.*2 numbers"),
-        (
-            Calibration,
-            {"kind": "dirichlet", "applies": "mean", "temperature": None, "weight": [1, 0, 0, 1]},
-            "bias is damaged",
-        ),
         (Calibration, {"format": 3}, "format 2"),
         (Calibration, {"surplus": 2}, "surplus"),
-        (MaxLogitStatistics, {"std": [1.0, 0.0]}, "a standard deviation of 0.0"),
-        (MaxLogitStatistics, {"mean": [1.0]}, "mean is damaged"),
-        (MaxLogitStatistics, {"mean": [1.0, None]}, "mean is damaged"),
     ],
 )
 def test_damaged_files_are_one_clear_line(

@@ -400,36 +400,12 @@ def test_a_copy_of_the_model_has_its_bank(base: Job, tmp_path: Path) -> None:
     assert FeatureBank.file in {path.name for path in (tmp_path / "copy").iterdir()}
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *[("layers", value) for value in ("body.encoder", None, [1], ["body"] * 1000)],
-        *[
-            ("sizes", value)
-            for value in ("1", [], [0.0], [-1.0], [float("nan")], [1e300], [True], [1.0] * 1000, None, {})
-        ],
-        *[("scores", value) for value in ("knn", [], ["entropy"], ["nothing"], [None])],
-        ("encoder", 3),
-        ("encoder", "test_efficientnet"),  # without its normalisation
-        ("frames", 3),
-        ("mean", "0.5"),
-        ("std", [0.5] * 1000),
-        ("upsampling", ["guided"]),
-        ("upsampling", "nearest"),
-        ("scale_percentile", float("nan")),
-        ("scale_percentile", "85"),
-        ("fitted_on", []),
-        ("tensors_sha256", None),
-    ],
-)
-def test_a_damaged_record_is_one_line(small: Path, tmp_path: Path, name: str, value: Any) -> None:
+@pytest.mark.parametrize("sizes", [[1e300], [1.0] * 1000])
+def test_sizes_that_would_take_any_memory_are_refused(small: Path, tmp_path: Path, sizes: list[float]) -> None:
     copy_model(small, tmp_path)
-    content = change_record(tmp_path / "features.json", **{name: value})
-    with pytest.raises(
-        InputError, match=rf"features\.json(: ({name}|mean) is damaged| is not valid JSON .it holds NaN)"
-    ) as caught:
+    content = change_record(tmp_path / "features.json", sizes=sizes)
+    with pytest.raises(InputError, match=r"features\.json: 1\d* sizes"):
         read_features(tmp_path, content["base_sha256"])
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
