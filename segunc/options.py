@@ -646,25 +646,20 @@ class OverlayOptions(DeviceOptions, TruthOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(DeviceOptions, ClassTruthOptions):
+class ExportOptions(DeviceOptions):
     """Score maps in the files of a public benchmark, or all maps for a viewer."""
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
     score: str | None = option(
         "the score to export, e.g. entropy; viewers take several, A,B (default: all)", None, metavar="SCORE"
     )
-    to: Literal["smiyc", "fishyscapes", "rerun", "fiftyone"] = option(
+    to: Literal["smiyc", "fishyscapes", "rerun"] = option(
         "smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: DDDD_anomaly.npy, float32, and "
-        "DDDD_segmentation.npy, int32 Cityscapes train ids; rerun: a recording (.rrd, extra 'rerun'); fiftyone: a data set "
-        "folder to import (extra 'fiftyone')"
+        "DDDD_segmentation.npy, int32 Cityscapes train ids; rerun: a recording (.rrd, extra 'rerun')"
     )
     method: str = option("name of the method (smiyc needs it)", "", metavar="NAME")
     anomaly_only: bool = option("fishyscapes without DDDD_segmentation.npy, which its mIoU is computed from", False)
-    dataset: str = option(
-        "smiyc (needs it): the benchmark's name of the data set; fiftyone: data set whose label values the labels and masks have",
-        "",
-        metavar="NAME",
-    )
+    dataset: str = option("the benchmark's name of the data set (smiyc needs it)", "", metavar="NAME")
     images: str | None = option(
         "the source images for a viewer, where they are no longer at their place", None, metavar="PATH"
     )

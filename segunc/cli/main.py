@@ -67,9 +67,7 @@ VERBS = {
         "score maps in the files of a public benchmark, or all maps for a viewer",
         "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
         "  segunc export --maps maps --score entropy --to fishyscapes --out outputs\n"
-        "  segunc export --maps maps --to rerun --out drive.rrd\n"
-        "  segunc export --maps maps --to fiftyone --score entropy,epistemic --out dataset\n"
-        "  segunc export --maps maps --to fiftyone --dataset cityscapes --root data/cityscapes --split val --out dataset",
+        "  segunc export --maps maps --to rerun --out drive.rrd",
     ),
     "compare": (
         "results side by side, with intervals and paired tests; their place on a public leaderboard",

@@ -15,25 +15,14 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.core.files import partial_of
-from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import Image
-from segunc.data.labels import LabelMap
 from segunc.exchange.export import ExportResult
 from segunc.gallery.colormap import COLOUR_MAP, DisplayRange, page_ranges
 from segunc.gallery.description import describe_classes, run_id
-from segunc.gallery.inputs import (
-    Label,
-    Labels,
-    choose_scores,
-    find_review_labels,
-    frame_times,
-    open_images,
-    open_maps,
-    with_images,
-)
+from segunc.gallery.inputs import choose_scores, frame_times, open_images, open_maps, with_images
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
-from segunc.maps.reader import MapsReader, check_classes
+from segunc.maps.reader import MapsReader
 from segunc.maps.shards import STATISTICS
 
 if TYPE_CHECKING:
@@ -51,36 +40,19 @@ class ViewerFrame:
     time: float | None  # seconds in its video
     image: Image | None  # RGB uint8 [H, W, 3]
     prediction: npt.NDArray[np.uint8] | None  # class ids [H, W]
-    classes: Label | None  # train ids of the ground truth [H, W], 255 ignored
-    anomaly: Label | None  # 0 normal, 1 anomaly, 255 ignored [H, W]
     scores: dict[str, npt.NDArray[np.float32]]  # in real units, [H, W]
     record: Mapping[str, Any]  # its line of frames.jsonl
 
 
 class ViewerMaps:
     """A maps folder, of this tool or any other, as viewers want it: with the scores to carry, None for all, and the source
-    images, None for the input that the manifest records, and ground truth: class labels, which ``label_map`` explains, and anomaly
-    masks. InputError: no maps, an unknown score, no such images, or a map of other classes. PartialFailure: no label of any frame."""
+    images, None for the input that the manifest records. InputError: no maps, an unknown score, or no such images."""
 
-    def __init__(
-        self,
-        maps: Path,
-        scores: Sequence[str] | None = None,
-        images: str | Path | None = None,
-        *,
-        labels: Labels | None = None,
-        label_map: LabelMap | None = None,
-        anomaly_labels: Labels | None = None,
-        anomaly_encoding: AnomalyEncoding = BINARY,
-    ) -> None:
+    def __init__(self, maps: Path, scores: Sequence[str] | None = None, images: str | Path | None = None) -> None:
         self.reader: MapsReader = open_maps(maps)
         self.scores = choose_scores(self.reader, scores)
-        if label_map is not None:
-            check_classes(self.reader, label_map)
-        self.label_map, names = label_map, self.reader.frames
-        self._truth = find_review_labels(self.reader, names, anomaly_labels, anomaly_encoding, labels, label_map)
-        self._source, missing = open_images(self.reader, images, names)
-        self._notes = [text for text in (missing, self.reader.unfinished, *self._truth.gaps(len(names))) if text]
+        self._source, missing = open_images(self.reader, images, self.reader.frames)
+        self._notes = [text for text in (missing, self.reader.unfinished) if text]
 
     @cached_property
     def ranges(self) -> dict[str, DisplayRange]:
@@ -98,8 +70,7 @@ class ViewerMaps:
             with summary.counting(name, on_frame):
                 prediction = reader.prediction(name) if reader.has(name, PREDICTION) else None
                 scores = {score: reader.read(name, score) for score in self.scores if reader.has(name, score)}
-                truth, record = (self._truth.classes(name), self._truth.anomaly(name)), reader.records.get(name, {})
-                write(ViewerFrame(name, place, times[place], image, prediction, *truth, scores, record))
+                write(ViewerFrame(name, place, times[place], image, prediction, scores, reader.records.get(name, {})))
         return summary
 
 

@@ -14,7 +14,6 @@ from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
 from segunc.exchange.export import ExportResult, export_maps
-from segunc.exchange.fiftyone import export_fiftyone
 from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
 from segunc.exchange.viewers import ViewerMaps, export_rerun
 from segunc.gallery.description import run_id
@@ -37,8 +36,6 @@ from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_mo
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions
 from segunc.scores import first_shown
 from segunc.verbs.labels import label_arguments
-
-VIEWERS = {"rerun": export_rerun, "fiftyone": export_fiftyone}  # the other formats of export are benchmarks
 
 
 @dataclass(frozen=True)
@@ -91,19 +88,16 @@ def export(options: ExportOptions) -> ExportResult:
     (True, 4, 4)
     """
     maps, out, to, anew = Path(options.maps), Path(options.out), options.to, options.overwrite
-    truth = options.labels or options.anomaly_labels or options.root
-    for name, given, takers in (
-        ("--images", options.images, tuple(VIEWERS)),
-        ("--labels, --anomaly-labels or --root", truth, ("fiftyone",)),
-        ("--anomaly-only", options.anomaly_only, ("fishyscapes",)),
+    for name, value, taker in (
+        ("--images", options.images, "rerun"),
+        ("--anomaly-only", options.anomaly_only, "fishyscapes"),
     ):
-        if given and to not in takers:
-            raise InputError(f"{name} with --to {to}", f"--to {' or '.join(takers)}", f"leave out {name}")
+        if value and to != taker:
+            raise InputError(f"{name} with --to {to}", f"--to {taker}", f"leave out {name}")
     with count_frames() as show:
-        if export_to := VIEWERS.get(to):
+        if to == "rerun":  # the other formats are those of benchmarks
             scores = [part.strip() for part in options.score.split(",")] if options.score else None
-            labels = _truth(options) if truth else {}
-            return export_to(ViewerMaps(maps, scores, options.images, **labels), out, overwrite=anew, on_frame=show)
+            return export_rerun(ViewerMaps(maps, scores, options.images), out, overwrite=anew, on_frame=show)
         if not options.score:
             raise InputError(f"--to {to} without --score", "the score to hand in", "e.g. --score entropy")
         return export_maps(
@@ -117,11 +111,6 @@ def export(options: ExportOptions) -> ExportResult:
             overwrite=anew,
             on_frame=show,
         )
-
-
-def _truth(options: ExportOptions) -> dict[str, Any]:
-    entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
-    return label_arguments(options, entry)
 
 
 @dataclass(frozen=True)

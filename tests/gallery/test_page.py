@@ -331,7 +331,6 @@ for words in (
     ["overlay", "--maps", maps, "--dataset", "toy", "--panel", "--video", "--fps", "5", "--out", f"{out}/pictures"],
     ["summary", "--maps", maps],
     ["export", "--maps", maps, "--score", "entropy", "--to", "fishyscapes", "--out", f"{out}/fishyscapes"],
-    ["export", "--maps", maps, "--to", "fiftyone", "--anomaly-labels", masks, "--out", f"{out}/fiftyone"],
 ):
     assert main(words) == 0, words
     heavy = {"torch", "albumentations", "lightning"} & set(sys.modules)

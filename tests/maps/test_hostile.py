@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -17,7 +16,6 @@ import pytest
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
-from segunc.exchange.fiftyone import fiftyone_samples
 from segunc.frames import sources
 from segunc.frames.sources import open_source
 from segunc.gallery.inputs import open_images
@@ -35,7 +33,6 @@ VERBS = {
     "review": ("review", "--maps", "MAPS", "--out", "OUT"),
     "compare": ("review", "--maps", "HONEST", "--compare", "MAPS", "--out", "OUT"),
     "smiyc": ("export", "--to", "smiyc", "--method=M", "--dataset=D", "--score=entropy", "--maps", "MAPS", "--out=OUT"),
-    "fiftyone": ("export", "--to", "fiftyone", "--maps", "MAPS", "--out", "OUT", "--images", "IN"),
     "evaluate": ("evaluate", "--maps", "MAPS", "--anomaly-labels", "IN", "--out", "OUT/metrics.json"),
     "summary": ("summary", "--maps", "MAPS", "--out", "OUT/moments.csv"),
 }
@@ -294,11 +291,3 @@ def test_a_whole_map_of_one_value_is_no_bomb(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "map.hdf5", "w") as file:
         file.create_dataset("value", data=np.zeros((1080, 1920), np.float16), compression=9, chunks=(1080, 1920))
     assert read_score_file(tmp_path / "map.hdf5").shape == (1080, 1920)
-
-
-def test_a_record_of_an_export_names_files_of_its_folder(tmp_path: Path) -> None:
-    pytest.importorskip("fiftyone")
-    entry = {"frame": "x", "time": None, "image": "../secret.jpg", "prediction": None, "heatmaps": {}, "statistics": {}}
-    (tmp_path / "segunc.json").write_text(json.dumps({"format": "segunc-fiftyone", "classes": {}, "samples": [entry]}))
-    with pytest.raises(InputError, match="is named"):
-        fiftyone_samples(tmp_path)

@@ -6,12 +6,9 @@ import json
 import re
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 
-from segunc.data.datasets import dataset_entry
-from segunc.data.images import read_label_image
 from tests.evaluation.evaluations import write_result
 from tests.maps.foreign import write_map
 from tests.verbs.processes import refuse, succeed
@@ -49,28 +46,6 @@ def test_a_bad_frame_ends_an_export_with_1(maps: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "a_anomaly.npy").exists()
 
 
-def test_a_viewer_gets_the_labels_of_a_data_set(toy_set: Path, tmp_path: Path) -> None:
-    entry = dataset_entry("toy", anomaly_classes=["traffic sign"])
-    samples, maps, out = entry.samples(toy_set, "val"), tmp_path / "maps", tmp_path / "out"
-    for sample in samples:
-        write_map(maps / "entropy" / f"{sample.name}.npy", np.zeros((2, 2), np.float32))
-    command = ("export --to fiftyone --maps", maps, "--images", toy_set / "leftImg8bit" / "val", "--out", out)
-    words = ("--dataset toy --split val --root", toy_set, "--anomaly-class", "traffic sign")
-    assert f"{len(samples)} of {len(samples)} frames in" in succeed(*command, *words).stdout
-    index = json.loads((out / "segunc.json").read_text())
-    targets = {int(value): name for value, name in index["classes"].items()}
-    assert list(targets.values()) == list(entry.label_map().classes)
-    for written, sample in zip(index["samples"], samples, strict=True):
-        field, meaning = (
-            ("ground_truth", entry.label_map()) if sample.label else ("anomaly_truth", entry.anomaly_encoding)
-        )
-        label = meaning.encode(read_label_image(sample.label or sample.anomaly))
-        shown = cv2.imread(str(out / written[field]), cv2.IMREAD_UNCHANGED)
-        np.testing.assert_array_equal(shown, label + np.uint8(field == "ground_truth"))
-        assert len({"ground_truth", "anomaly_truth"} & set(written)) == 1
-    assert {bool(sample.label) for sample in samples} == {True, False}
-
-
 def test_compare_writes_both_csv_tables(tmp_path: Path) -> None:
     smiyc = {"entropy": {"smiyc": {"aupr": 0.4, "fpr95": 0.5}}}
     result = write_result(tmp_path / "a.json", {}, scores=smiyc)
@@ -93,15 +68,8 @@ def test_compare_writes_both_csv_tables(tmp_path: Path) -> None:
             "cannot be made (File exists)",
         ),
         ("export --maps MAPS --score entropy --to fishyscapes --out OUT", "no predictions, and the board takes"),
-        ("export --maps MAPS --to fiftyone --labels x --out OUT", "--labels without the data set"),
-        ("export --maps MAPS --to fiftyone --root x --out OUT", "expected --dataset beside it"),
-        (
-            "export --maps MAPS --to fiftyone --anomaly-labels x --anomaly-class car --out OUT",
-            "--anomaly-class without",
-        ),
-        ("export --maps MAPS --to rerun --root x --out OUT", "with --to rerun; expected --to fiftyone"),
-        ("export --maps MAPS --score entropy --to fishyscapes --images x --out OUT", "expected --to rerun or fiftyone"),
-        ("export --maps MAPS --to fiftyone --anomaly-only --out OUT", "--anomaly-only with --to fiftyone"),
+        ("export --maps MAPS --score entropy --to fishyscapes --images x --out OUT", "expected --to rerun"),
+        ("export --maps MAPS --to rerun --anomaly-only --out OUT", "--anomaly-only with --to rerun"),
         ("compare", "required: JSON"),
         ("compare nowhere.json", "nowhere.json cannot be read"),
         ("compare FILE --out table.txt", ".md or .csv"),

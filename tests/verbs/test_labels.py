@@ -51,11 +51,11 @@ def maps_of(folder: Path, root: Path) -> Path:
 
 def words_of(verb: str, maps: Path, out: Path) -> list[object]:
     """A command that reads labels of maps, without the labels."""
-    more = {"evaluate": ["--replicates", 0], "overlay": ["--panel"], "export": ["--to", "fiftyone"]}.get(verb, [])
+    more = {"evaluate": ["--replicates", 0], "overlay": ["--panel"]}.get(verb, [])
     return [verb, "--maps", maps, "--out", out / ("out.json" if verb == "evaluate" else "out"), *more]
 
 
-READERS = ("evaluate", "review", "overlay", "export")
+READERS = ("evaluate", "review", "overlay")
 
 
 @pytest.mark.parametrize("grey", [False, True])
