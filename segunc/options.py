@@ -213,6 +213,15 @@ class LoggerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrustOptions:
+    """Whether code may be run that a configuration names."""
+
+    trust: bool = option(
+        "run the callbacks and loggers of your own that the configuration names, now and later on this machine", False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelOptions:
     """What the values of class labels mean."""
 
@@ -310,7 +319,7 @@ Settings = Mapping[str, Any] | Sequence[str]
 
 
 @dataclass(frozen=True)
-class TrainOptions(DeviceOptions, LabelOptions, LoggerOptions):
+class TrainOptions(DeviceOptions, LabelOptions, LoggerOptions, TrustOptions):
     """A deterministic network; ``settings`` overrule keys of the configuration."""
 
     config: PathLike = option("see configs/; any key can be overruled as --key.subkey VALUE", metavar="YAML")
@@ -355,7 +364,7 @@ class ImportOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinetuneOptions(DeviceOptions, LabelOptions, LoggerOptions):
+class FinetuneOptions(DeviceOptions, LabelOptions, LoggerOptions, TrustOptions):
     """A posterior over a trained network; ``settings`` overrule keys of the configuration, or stand for it."""
 
     base: PathLike | Sequence[PathLike] = option(

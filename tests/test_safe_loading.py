@@ -114,6 +114,33 @@ def test_no_reader_runs_what_it_reads(kind: str, reader: str, tmp_path: Path) ->
     assert reader in ("array", "arrays") or isinstance(caught.value, InputError)
 
 
+def deflated(path: Path) -> None:
+    """A checkpoint of a megabyte of zeros, compressed to a hundredth, which torch itself reads."""
+    torch.save({"a": torch.zeros(1 << 18)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        deflated,
+        lambda path: torch.save({"a": torch.zeros(1).expand(1 << 20, 1 << 20)}, path),
+        lambda path: torch.save({"a": torch.zeros(1 << 20, 1 << 20, device="meta")}, path),
+        lambda path: torch.save({"a": torch.sparse_coo_tensor(size=(1 << 20, 1 << 20))}, path),
+    ],
+)
+def test_weights_take_no_more_room_than_their_file(write: Callable[[Path], None], tmp_path: Path) -> None:
+    write(tmp_path / "weights.pth")
+    assert (tmp_path / "weights.pth").stat().st_size < 1 << 15
+    assert torch.load(tmp_path / "weights.pth", weights_only=True)["a"].numel() >= 1 << 18
+    with pytest.raises(InputError, match=r"weights\.pth"):
+        read_state(tmp_path / "weights.pth")
+
+
 @pytest.mark.parametrize(
     "tag",
     [

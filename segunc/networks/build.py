@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules import module as registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
+from segunc.core.errors import InputError
 from segunc.core.registry import Registry
 from segunc.networks.description import SMP, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
@@ -26,11 +33,92 @@ KINDS: Registry[Build] = Registry(
 """What :attr:`NetworkDescription.kind` can name."""
 
 
-def build_network(description: NetworkDescription) -> SegmentationNetwork:
+SLACK = 2**29
+"""Bytes of a network beyond its weights: buffers that no file holds, and classifiers that are cut off (that of VGG takes 494 MB)."""
+MAX_MODULES = 30_000
+"""Of a network; the largest of timm and transformers have a few thousand."""
+MAX_SUM = 2**21
+"""Of the whole numbers in the options of a network: sizes, counts and places. The largest vocabulary has 262,144 words."""
+
+
+def build_network(description: NetworkDescription, weights: Mapping[str, Tensor] | None = None) -> SegmentationNetwork:
     """A network with random weights; see :mod:`segunc.networks.files` for weights by path.
 
+    Args:
+        description: may come from a stranger.
+        weights: that it gets: it may not be larger than they are. Without, it may be as large as the machine can train.
+
     Raises:
-        InputError: an unknown kind, or a description that its kind cannot build.
+        InputError: an unknown kind, or a description that its kind cannot build, or that asks for more.
     """
-    body, stride = KINDS[description.kind](description)
+    kind = KINDS[description.kind]
+    most = None if weights is None else weights_bytes(weights)
+    # What a factory of the user's own makes is not bounded.
+    with contextlib.nullcontext() if description.kind == "python" else bounded(description.options, most):
+        body, stride = kind(description)
     return SegmentationNetwork(body, description, stride)
+
+
+def weights_bytes(state: Mapping[str, Tensor]) -> int:
+    """The bytes of a state dict, those once that several names share."""
+    storages = [tensor.untyped_storage() for tensor in state.values()]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+@contextlib.contextmanager
+def bounded(options: Mapping[str, Any], weights: int | None) -> Iterator[None]:
+    """Let a network be built that is no larger than its weights: a few bytes of a description may ask for one of any size.
+
+    Counted are parameters, buffers and modules as they are registered, and each tensor before it is made.
+
+    Args:
+        options: of the description.
+        weights: bytes of their file, or None for a network that is to be trained in the memory of this machine.
+
+    Raises:
+        InputError: as soon as the network is larger.
+    """
+    if (total := sum(abs(n) for n in tree_leaves(options) if isinstance(n, int))) > MAX_SUM:
+        given = f"a network whose options hold whole numbers of {total} in total"
+        raise InputError(given, f"at most {MAX_SUM}", "check the description")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**36
+    # Training takes gradients and two moments beside the weights; those of a file in half precision are widened.
+    most = memory // 4 if weights is None else 2 * weights + SLACK
+    left = {"bytes": most, "modules": MAX_MODULES}
+
+    def take(unit: str, count: int) -> None:
+        left[unit] -= count
+        if left[unit] < 0:
+            what = "the memory of this machine holds" if weights is None else "its weights fill"
+            raise InputError(f"a network of more {unit} than {what}", "a description that fits", "check it")
+
+    def tensor_comes(module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        if tensor is not None and not nn.parameter.is_lazy(tensor):
+            take("bytes", tensor.nbytes)
+
+    class EachTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if not func._schema.is_mutable:
+                planned = None
+                device = {"device": "meta"} if any(a.name == "device" for a in func._schema.arguments) else {}
+                with contextlib.suppress(Exception):  # what has no shape without values is of the size of its inputs
+                    planned = func(*_on_meta(args), **{**_on_meta(kwargs or {}), **device})
+                for tensor in tree_leaves(planned):
+                    if isinstance(tensor, Tensor) and tensor.nbytes > most:
+                        take("bytes", tensor.nbytes)
+            return func(*args, **kwargs or {})
+
+    with contextlib.ExitStack() as stack:
+        for handle in (
+            registration.register_module_parameter_registration_hook(tensor_comes),
+            registration.register_module_buffer_registration_hook(tensor_comes),
+            registration.register_module_module_registration_hook(lambda *_: take("modules", 1)),
+        ):
+            stack.callback(handle.remove)
+        stack.enter_context(EachTensor())  # type: ignore[no-untyped-call]
+        yield
+
+
+def _on_meta(values: Any) -> Any:
+    """The same arguments with tensors that have a shape and no memory."""
+    return tree_map_only(Tensor, lambda tensor: tensor.to("meta"), values)

@@ -40,6 +40,8 @@ class Witness(nn.Module):
                 self.encoder = timm.create_model(name, pretrained, num_classes=0, dynamic_img_size=True)
             except TypeError:  # of transformers alone
                 self.encoder = timm.create_model(name, pretrained, num_classes=0)
+        except InputError:
+            raise
         except Exception as error:  # the hub's client and its HTTP library have no common exception
             given = f"weights of {name} cannot be downloaded ({one_line(error)})"
             raise InputError(given, "a connection to the hub, or a file", "--features.weights FILE") from error

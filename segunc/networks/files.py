@@ -88,7 +88,7 @@ def load_network(folder: Path | str, *, ignore_posterior: bool = False) -> Segme
             "weights and a description that belong together",
             "save the network again, or restore the file",
         )
-    network = build_network(description)
+    network = build_network(description, state)
     load_state(network.body, state, str(folder / WEIGHTS))
     network.sha256 = digest
     return network.eval()

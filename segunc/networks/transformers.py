@@ -10,6 +10,7 @@ defined on ``s`` itself (:mod:`segunc.scores`) take the exponential.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,8 +18,10 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
+from segunc.networks.build import bounded
 from segunc.networks.description import NetworkDescription
 from segunc.networks.sources import Found, Wishes
 
@@ -29,8 +32,9 @@ MASK_SIZES = {"Mask2FormerForUniversalSegmentation": (384, 384)}
 """To what masks are resized before they become scores, in transformers' post-processing; those of EoMT to the size of its input."""
 QUERIES = (("class_queries_logits", "masks_queries_logits"), ("logits", "pred_masks"))
 """Names under which networks return what they say of their queries: ``[N, Q, C + 1]`` and ``[N, Q, h, w]``."""
-FOREIGN = ("attn_implementation", "quantization_config", "auto_map", "use_kernels")
-"""Keys of configurations, by their endings, that name code or kernels of the hub."""
+FOREIGN = ("attn_implementation", "quantization_config", "auto_map", "use_kernels", "trust_remote_code")
+"""Keys of configurations, by their endings, that name code or kernels of the hub, or code in the folder of a network."""
+MAX_LABELS = 50_000
 TASK = "the task is semantic"
 """What OneFormer is told."""
 
@@ -95,7 +99,7 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """
     cls = _class(description.architecture)
     options = description.options
-    content = _offline(options.get("config"))
+    content = _offline(_own(options.get("config")))
     try:
         config = cls.config_class.from_dict(content)
         config.num_labels = description.num_classes
@@ -115,10 +119,13 @@ def read(name: str, wishes: Wishes) -> Found:
     """A network from a folder that ``save_pretrained`` wrote, or from the hub, with the metadata of its image processor."""
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
-        architecture = (config.architectures or [""])[0]
+        # AutoConfig would run code that a configuration names, where somebody answers "y" on standard input.
+        content = _own(transformers.PreTrainedConfig.get_config_dict(name)[0])
+        architecture = (content.get("architectures") or [""])[0]
         cls = _class(architecture)
-        network = cls.from_pretrained(name)
+        with bounded(content, _bytes(Path(name))):
+            config = CONFIG_MAPPING[content["model_type"]].from_dict(content)
+            network = cls.from_pretrained(name, config=config, trust_remote_code=False)
     except InputError:
         raise
     except Exception as error:
@@ -152,6 +159,12 @@ def read(name: str, wishes: Wishes) -> Found:
     return Found(wishes.description(KIND, architecture, **found), state, shorter_side)
 
 
+def _bytes(folder: Path) -> int | None:
+    """Of the files of weights in a folder; None where it is none, but the name of a network on the hub."""
+    files = [path for path in folder.glob("*") if path.suffix in (".safetensors", ".bin")]
+    return sum(path.stat().st_size for path in files) if folder.is_dir() else None
+
+
 def _class(name: str) -> Any:
     if name not in names():
         raise InputError(
@@ -162,8 +175,24 @@ def _class(name: str) -> Any:
     return getattr(transformers, name)
 
 
+def _own(config: Any) -> Any:
+    """The configuration without what makes a constructor run code that is not transformers' own, at any depth.
+
+    Raises:
+        InputError: more labels than any network has.
+    """
+    if isinstance(config, list):
+        return [_own(item) for item in config]
+    if not isinstance(config, dict):
+        return config
+    labels = config.get("num_labels")
+    if isinstance(labels, int) and labels > MAX_LABELS:  # transformers makes up a name for each
+        raise InputError(f"a network of {labels} labels", f"at most {MAX_LABELS}", "check its configuration")
+    return {key: _own(value) for key, value in config.items() if not str(key).endswith(FOREIGN)}
+
+
 def _offline(config: Any) -> Any:
-    """The configuration without what makes a constructor open a connection or run code that is not transformers' own.
+    """The configuration, as :func:`_own` leaves it, without what makes a constructor open a connection.
 
     Raises:
         InputError: a backbone that is named by its place on the hub, or by a name that transformers would look for there: whatever is
@@ -179,7 +208,7 @@ def _offline(config: Any) -> Any:
         if isinstance(name, str) and (set(name) & set(":/") or (key == "backbone" and not described)):
             given = f"a network with the {key} '{name}'"
             raise InputError(given, "the description of a network, which opens no connection", "import it again")
-    kept = {key: _offline(value) for key, value in config.items() if not str(key).endswith(FOREIGN)}
+    kept = {key: _offline(value) for key, value in config.items()}
     return kept | {key: False for key in kept if key == "use_pretrained_backbone"}
 
 
@@ -218,7 +247,7 @@ def _classes(config: Any) -> tuple[str, ...] | None:
 
 def _processor(name: str) -> Any:
     try:
-        return transformers.AutoImageProcessor.from_pretrained(name)  # type: ignore[no-untyped-call]
+        return transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False)  # type: ignore[no-untyped-call]
     except Exception:  # a network without a processor; what it would say is asked of the user
         return None
 
@@ -234,7 +263,7 @@ def _normalisation(processor: Any) -> dict[str, tuple[float, ...]]:
 
 def _task(name: str, config: Any) -> list[int]:
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:
         raise InputError(
             f"'{name}' has no tokenizer, which OneFormer's task is told with",

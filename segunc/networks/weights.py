@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,10 @@ def read_checkpoint(path: Path) -> Any:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if any(member.compress_type for member in archive.infolist()):
+                    raise ValueError("it is compressed, and may be of any size")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -61,6 +66,11 @@ def read_state(path: Path) -> dict[str, Tensor]:
         raise InputError(
             f"checkpoint {path} holds no state dict", "names with tensors", "save the state_dict of the network"
         )
+    for name, tensor in content.items():  # a view may show one number as any number of numbers
+        dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
+        if not dense or tensor.nbytes > tensor.untyped_storage().nbytes():
+            given = f"checkpoint {path}: {name} claims {tuple(tensor.shape)} numbers that the file does not hold"
+            raise InputError(given, "dense tensors", "save the state_dict of the network")
     return content
 
 

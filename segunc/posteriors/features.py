@@ -25,6 +25,7 @@ from segunc.core.device import flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_atomically
 from segunc.data.corruptions import Corruption
+from segunc.networks.build import bounded, weights_bytes
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
 from segunc.networks.network import SegmentationNetwork
@@ -119,8 +120,9 @@ class StoredFeatures(NamedTuple):
         if needs - OF_HEAD:
             seen: nn.Module = network
             if bank.encoder != OWN:
-                witness = Witness(bank.encoder, bank.mean, bank.std)
                 weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
+                with bounded({}, weights_bytes(weights)):
+                    witness = Witness(bank.encoder, bank.mean, bank.std)
                 load_state(witness, weights, str(path))
                 seen = witness.folded(bank.layers).to(device)
             extractor = FeatureExtractor(seen, bank.layers, bank.sizes)

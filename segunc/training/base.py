@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from segunc.networks import NetworkDescription, SegmentationNetwork, build_netwo
 from segunc.networks.encoders import encoder_normalisation, load_encoder_weights
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training.config import OptimisationConfig, TrainConfig, environment, save_config
-from segunc.training.loggers import instance, run_loggers
+from segunc.training.loggers import check_classes, instance, run_loggers, several
 from segunc.training.losses import (
     balanced_weights,
     diverged,
@@ -40,6 +41,10 @@ from segunc.training.losses import (
 )
 from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, fit, interactive, no_half_folder, say
 
+ELSEWHERE = {"default_root_dir", "model_registry"}
+"""Settings of the Trainer that say where it writes, or uploads to."""
+MAX_PROCESSES = 64
+"""That a configuration starts, or as many as the machine has cores."""
 WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
 """Settings of the Trainer that fail late and obscurely when they are of another type."""
 
@@ -51,6 +56,19 @@ def trainer_settings(
     for key in WHOLE_NUMBERS:
         if not isinstance(config.get(key, 1), int):
             raise InputError(f"trainer.{key} {config[key]}", "a whole number", "repair the configuration")
+    for key in ELSEWHERE & config.keys():
+        raise InputError(
+            f"trainer.{key} {config[key]}", "the folder of the run", "leave it out; --out names the folder"
+        )
+    for key, value in config.items():
+        if isinstance(value, Mapping) and key not in ("callbacks", "logger", "max_time", "val_check_interval"):
+            raise InputError(
+                f"trainer.{key} {value}", "a name or a number", "classes are named as callbacks and loggers alone"
+            )
+    processes, most = str(config.get("devices", 1)), max(MAX_PROCESSES, os.cpu_count() or 1)
+    if processes.strip().isdecimal() and int(processes) > most:
+        raise InputError(f"trainer.devices {processes}", f"at most {most}", "each is a process of its own")
+    check_classes(config, out)
     settings: dict[str, Any] = {
         "default_root_dir": str(out),
         "log_every_n_steps": 10,
@@ -85,7 +103,7 @@ class WholeCheckpoints(TorchCheckpointIO):
 def make_trainer(settings: dict[str, Any], out: Path, label: str, *callbacks: Callback) -> L.Trainer:
     """A Trainer that writes its logs and, after each epoch, its last checkpoint into ``out``; a setting it does not know is an
     input error. ``callbacks`` and ``logger`` of the settings come beside ours."""
-    theirs = [instance(one, "lightning.pytorch.callbacks", Callback) for one in settings.get("callbacks") or []]
+    theirs = [instance(item, Callback, out) for item in several(settings.get("callbacks"))]
     loggers = run_loggers(out, settings.get("logger", True))
     plugins = settings.get("plugins") or []
     plugins = [*(plugins if isinstance(plugins, list) else [plugins]), WholeCheckpoints()]

@@ -35,6 +35,8 @@ C = TypeVar("C", bound="Config")
 MOST_VALUES = 100_000
 MOST_DIGITS = 1000
 """Of a configuration in YAML."""
+CLASS_PATH, HIDDEN = "class_path", "class path"
+"""jsonargparse imports whatever stands under the first key, so it is given the second."""
 
 
 @dataclass(frozen=True)
@@ -224,9 +226,10 @@ def parse_config(
     Raises:
         InputError: an unknown key, a value of the wrong type or out of its range, a missing file, or no data for what needs some.
     """
-    from jsonargparse import ArgumentError, ArgumentParser
+    from jsonargparse import ArgumentError, ArgumentParser, get_loader, set_loader
 
     from segunc.data.module import SegmentationDataModule
+    from segunc.training.loggers import services
 
     if config is not None and not config.is_file():
         raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
@@ -234,12 +237,28 @@ def parse_config(
     if config is not None and not text.strip():
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")
-    if config is not None and (claimed := _claimed(text)):
-        raise InputError(f"configuration {config} has {claimed}", "the configuration of a run", "see configs/")
     named = any(word.startswith("--data") for word in overrides) or re.search(r"\bdata[\"']?\s*:", text) is not None
     names = {f.name for f in fields(kind)}
     sections = _sections(kind, settings, selects=selects)
-    parser = ArgumentParser(exit_on_error=False)
+    # jsonargparse imports what stands for a whole section, too, where it is a text that is no file.
+    whole = ["data", *(section.section for section in sections.values())]
+    for word, text in zip(overrides, [*overrides, ""][1:], strict=True):
+        key, equals, value = word.removeprefix("--").partition("=")
+        if CLASS_PATH in key.split(".") or (key in whole and not (value if equals else text).lstrip().startswith("{")):
+            raise InputError(f"{word}", "one key after another", "--section.key VALUE, or --section '{key: VALUE}'")
+
+    def load(content: str) -> Any:
+        """What jsonargparse reads of a file, of another that it names, or of a word of the command line."""
+        if claimed := _claimed(content):
+            raise InputError(f"it has {claimed}", "the configuration of a run")
+        value = get_loader("yaml")(content)
+        if isinstance(value, dict):
+            for key in [key for key in ("config", *whole) if isinstance(value.get(key), str)]:
+                raise InputError(f"{key} '{value[key]}'", "keys and values in this file", "write them out")
+        return _renamed(value, CLASS_PATH, HIDDEN)
+
+    set_loader("segunc", load, (yaml.YAMLError,))
+    parser = ArgumentParser(exit_on_error=False, parser_mode="segunc")
     parser.add_argument("--config", action="config")
     if "seed" in names:
         parser.add_argument("--seed", type=int, default=0)
@@ -250,10 +269,16 @@ def parse_config(
     for section in sections.values():
         parser.add_class_arguments(section, section.section)
     try:
-        parsed = parser.parse_args([*([] if config is None else ["--config", str(config)]), *overrides]).as_dict()
+        words = [*([] if config is None else ["--config", str(config)]), *overrides]
+        parsed = _renamed(parser.parse_args(words).as_dict(), HIDDEN, CLASS_PATH)
         check_value("", parsed, Any)
         if empty := [section.section for section in sections.values() if parsed[section.section] is None]:
             raise InputError(f"{empty[0]} without a key below it", "its settings, or no such key", "")
+        typed = any(re.match(r"--trainer(\.logger\+?)?(=|$)", word) for word in overrides)
+        for service in [] if typed else services(parsed.get("trainer", {}).get("logger")):
+            raise InputError(
+                f"it sends numbers to {service}", "services on the command line alone", f"--logger {service}"
+            )
         for part in (parsed, *(parsed[section.section] for section in sections.values())):
             check_value("seed", part.get("seed", 0), Seed)
         if data is True and named:
@@ -278,6 +303,13 @@ def parse_config(
         given = f"configuration{f' {config}' if config else ''}: {said}"
         verb = "train" if kind is TrainConfig else "finetune"
         raise InputError(given, "", f"see `segunc {verb} --help` and configs/ for the keys") from error
+
+
+def _renamed(value: Any, old: str, new: str) -> Any:
+    """A nested value with another name for one key of its mappings."""
+    if isinstance(value, dict):
+        return {new if key == old else key: _renamed(item, old, new) for key, item in value.items()}
+    return type(value)(_renamed(item, old, new) for item in value) if isinstance(value, list | tuple) else value
 
 
 def _claimed(text: str) -> str:

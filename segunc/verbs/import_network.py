@@ -56,10 +56,10 @@ def import_network(options: ImportOptions) -> ImportResult:
         provenance={"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
         | _file(options.weights),
     )
-    network = build_network(description)
     weights = found.state if state is None else state
     if weights is None:
         raise InputError(f"{options.source} without weights", "a file with a state dict", "--weights FILE")
+    network = build_network(description, weights)
     load_foreign(network.body, weights, str(options.weights or options.source))
     check_network(network)
     save_network(network, out)

@@ -47,11 +47,14 @@ def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | 
     from segunc.posteriors.ensemble import train_members
     from segunc.training.base import train_network
     from segunc.training.config import TrainConfig, parse_config
+    from segunc.training.loggers import check_classes
 
     quiet_lightning()
     out = Path(options.out)
     resolve_device(options.device)
     config = parse_config(TrainConfig, Path(options.config), _words(options))
+    if options.trust:
+        check_classes(config.trainer, out, trust=True)
     networks = []
     trained = (
         [(out, train_network(config, out, device=options.device)[1])]
@@ -88,6 +91,7 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
     from segunc.core.device import resolve_device
     from segunc.core.progress import quiet_lightning
     from segunc.training.config import FinetuneConfig, FitConfig, parse_config
+    from segunc.training.loggers import check_classes
 
     say = say or (lambda line: None)
     resolve_device(options.device)  # before any work
@@ -113,6 +117,8 @@ def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None)
         return FinetuneResult(out, {})
     quiet_lightning()
     config = parse_config(FinetuneConfig, given, overrides, method.config, data=True if own is None else own)
+    if options.trust:
+        check_classes(config.trainer, out, trust=True)
     # Lightning, not the caller, places a fine-tuning on its devices.
     return FinetuneResult(out, method.fit(bases[0], config, out, device=options.device, say=say))
 

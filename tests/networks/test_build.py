@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
+from segunc.networks.build import KINDS, weights_bytes
 from segunc.networks.network import inference_size
 
 CLASSES = ("road", "car", "sky")
@@ -85,7 +87,7 @@ def test_what_cannot_be_built_is_one_clear_line(description: NetworkDescription,
 def test_a_lack_of_memory_is_not_the_fault_of_an_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
     class Huge(smp.Unet):
         def __init__(self, **_: Any) -> None:
-            torch.empty(2**50)
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
     monkeypatch.setattr("segunc.networks.smp.architectures", lambda: {"Unet": Huge})
     with pytest.raises(RuntimeError, match="allocate"):
@@ -134,3 +136,58 @@ def test_the_inference_size_keeps_the_pixels_and_the_aspect_ratio(frame: tuple[i
     height, width = inference_size(replace(describe("x", "y"), inference_size=(512, 1024)), frame)
     assert height * width == pytest.approx(512 * 1024, rel=0.05)
     assert width / height == pytest.approx(frame[1] / frame[0], rel=0.04)
+
+
+SEGFORMER = {"kind": "transformers", "architecture": "SegformerForSemanticSegmentation", "encoder": ""}
+MOST = 1 << 30
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        describe("FPN", "resnet18", decoder_pyramid_channels=200_000),
+        describe("Unet", "tu-vit_giant_patch14_224"),
+        describe("Unet", "resnet18", decoder_channels=[10**9] * 5),
+        *(
+            replace(describe("", ""), **SEGFORMER, options={"config": config})
+            for config in (
+                {"num_labels": 10**9},
+                {"num_labels": 10**6},
+                {"depths": [100_000, 1, 1, 1], "hidden_sizes": [1] * 4, "num_attention_heads": [1] * 4},
+                {"hidden_sizes": [32, 64, 160, 100_000]},
+            )
+        ),
+        replace(
+            describe("", "", config={"image_size": 40_000, "patch_size": 1, "num_hidden_layers": 12}),
+            kind="transformers",
+            architecture="DPTForSemanticSegmentation",
+        ),
+    ],
+    ids=lambda description: str(description.options)[:60],
+)
+def test_a_network_that_its_weights_cannot_fill_is_refused_before_it_takes_memory(
+    description: NetworkDescription,
+) -> None:
+    if description.kind == "transformers":
+        pytest.importorskip("transformers")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    with pytest.raises(InputError, match="a network "):
+        build_network(description, {"a": torch.zeros(1000)})
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before < MOST
+
+
+@pytest.mark.parametrize("encoder", ["vgg11", "tu-swin_tiny_patch4_window7_224"])
+def test_a_network_that_its_weights_fill_is_built_as_without_them(encoder: str) -> None:
+    """VGG builds a classifier that is cut off, Swin tables that no file holds."""
+    description = describe("Unet", encoder)
+    torch.manual_seed(0)
+    expected = KINDS[description.kind](description)[0].state_dict()
+    torch.manual_seed(0)
+    built = build_network(description, expected).body.state_dict()
+    assert built.keys() == expected.keys()
+    assert all(torch.equal(built[name], value) for name, value in expected.items())
+
+
+def test_bytes_that_several_names_share_count_once() -> None:
+    shared = torch.zeros(100)
+    assert weights_bytes({"a": shared, "b": shared[:50], "c": torch.zeros(7, dtype=torch.int64)}) == 456

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
 import json
+import py_compile
 import socket
+import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +23,9 @@ import torchvision
 from torch import nn
 
 from segunc import ImportOptions, InputError, Sampler, import_network, load_network
-from segunc.networks import NetworkDescription, build_network
+from segunc.core.trust import MAX_ENTRIES, TRUST, find_code
+from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.networks.files import network_sha256
-from segunc.networks.python import TRUST
 from segunc.networks.sources import SOURCES
 
 SIZE = (64, 96)
@@ -117,15 +125,15 @@ def write_module(folder: Path, result: str = "self.layers(images)", before: str 
 
 
 @pytest.fixture
-def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working folder with a module of the user's, and a note of trusted factories of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv(TRUST, raising=False)
-    for name in ("their_networks", "their_networks.one"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    forget("their_networks")
     write_module(tmp_path)
-    return tmp_path
+    yield tmp_path
+    forget("their_networks", "their_one", "their_help")
 
 
 TORCHVISION = "torchvision:lraspp_mobilenet_v3_large"
@@ -138,11 +146,97 @@ def test_a_factory_of_ones_own_is_run_where_its_user_agreed(theirs: Path, monkey
     monkeypatch.setenv("XDG_CONFIG_HOME", str(theirs / "of another user"))
     with pytest.raises(InputError, match=r"nobody agreed.*--trust"):
         load_network(theirs / "imported")
-    monkeypatch.setenv(TRUST, "other:build, their_networks.one:build")
+    for entry in ("their_networks.one:build", "their_networks.one:build@/elsewhere"):
+        monkeypatch.setenv(TRUST, entry)
+        with pytest.raises(InputError, match=rf"{TRUST}=their_networks.one:build@{theirs}"):
+            load_network(theirs / "imported")
+    monkeypatch.setenv(TRUST, f"other:build@., their_networks.one:build@{theirs}")
     assert torch.equal(logits(load_network(theirs / "imported"), IMAGES), logits(ours, IMAGES))
     write_module(theirs, "2 * self.layers(images)")
     with pytest.raises(InputError, match=r"has changed since the network was imported"):
         load_network(theirs / "imported")
+
+
+@pytest.mark.parametrize(
+    "changed", ["their_networks/__init__.py", "their_networks/help/more.py", "their_networks/new.so"]
+)
+def test_no_code_of_a_package_runs_that_its_user_did_not_see(theirs: Path, changed: str) -> None:
+    write_module(theirs, before="from their_networks.help.more import width")
+    (theirs / "their_networks/help").mkdir()
+    (theirs / "their_networks/help/more.py").write_text("width = 3\n")
+    imported(theirs, PYTHON, trust=True)
+    (theirs / "their_networks/notes.txt").write_text("no code")
+    load_network(theirs / "imported")
+    (theirs / changed).write_text("raise SystemExit\n")
+    forget("their_networks")
+    with pytest.raises(InputError, match="has changed since the network was imported"):
+        load_network(theirs / "imported")
+    assert not any(name.startswith("their_networks") for name in sys.modules)
+    assert (
+        find_code("their_networks.one:build").sha256 != json.loads(note(theirs))["their_networks.one:build"]["sha256"]
+    )
+
+
+def test_a_module_of_no_package_is_bound_with_its_folder(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_module(theirs, before="import their_help")
+    (theirs / "their_networks/one.py").rename(theirs / "their_one.py")
+    (theirs / "their_help.py").write_text("width = 3\n")
+    options = {"trust": True, "out": theirs / "alone"}
+    import_network(ImportOptions(source="python:their_one:build", classes=CLASSES, size=SIZE, **NORMAL, **options))
+    forget("their_one", "their_help")
+    (theirs / "their_help.py").write_text("raise SystemExit\n")
+    with pytest.raises(InputError, match="has changed since the network was imported"):
+        load_network(theirs / "alone")
+    monkeypatch.setattr("segunc.core.trust.MAX_ENTRIES", 3)
+    with pytest.raises(InputError, match=r"more than 3 entries.*package of its own"):
+        find_code("their_one:build")
+    assert MAX_ENTRIES > 3
+
+
+def test_a_compiled_copy_is_not_run_in_place_of_its_source(theirs: Path, tmp_path: Path) -> None:
+    """As somebody could send it: of the time and size of the source, which is all that Python compares."""
+    source, trap = theirs / "their_networks/one.py", theirs / "trap.py"
+    trap.write_text("raise SystemExit\n")
+    compiled = bytearray(Path(py_compile.compile(str(trap), str(tmp_path / "trap.pyc"))).read_bytes())
+    trap.unlink()
+    compiled[8:16] = struct.pack("<II", int(source.stat().st_mtime), source.stat().st_size)
+    place = Path(importlib.util.cache_from_source(str(source)))
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(compiled)
+    imported(theirs, PYTHON, trust=True)
+    forget("their_networks")
+    sys.path.insert(0, str(theirs))
+    try:
+        with pytest.raises(SystemExit):  # the trap works
+            importlib.import_module("their_networks.one")
+    finally:
+        sys.path.remove(str(theirs))
+
+
+def test_what_an_earlier_version_wrote_is_asked_for_again(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = imported(theirs, PYTHON, trust=True)
+    digest = hashlib.sha256((theirs / "their_networks/one.py").read_bytes()).hexdigest()
+    options = {"arguments": {}, "stride": 1, "source_sha256": digest}
+    save_network(replace_options(network, options), theirs / "imported")
+    assert torch.equal(logits(load_network(theirs / "imported"), IMAGES), logits(network, IMAGES))
+    (theirs / "config/segunc/trusted.json").write_text(json.dumps({"their_networks.one:build": digest}))
+    with pytest.raises(InputError, match=r"earlier version.*one file alone.*--trust"):
+        load_network(theirs / "imported")
+
+
+def forget(*names: str) -> None:
+    """Let modules be imported again."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+        del sys.modules[name]
+
+
+def note(folder: Path) -> str:
+    return (folder / "config/segunc/trusted.json").read_text()
+
+
+def replace_options(network: Any, options: dict[str, Any]) -> Any:
+    network.description = dataclasses.replace(network.description, options=options)
+    return network
 
 
 def test_nothing_runs_without_trust(theirs: Path) -> None:
@@ -304,6 +398,33 @@ def test_a_description_that_points_outside_is_refused_without_a_connection(
         build_network(NetworkDescription(architecture, encoder, ("a", "b"), options=options, kind=kind))
     assert asked == []
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("config.json", "auto_map"),
+        ("config.json", "backbone_config"),
+        ("preprocessor_config.json", "auto_map"),
+    ],
+)
+def test_code_in_a_folder_of_transformers_does_not_run_whoever_says_yes(
+    file: str, key: str, known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segformer(tmp_path / "theirs")
+    names = ("AutoConfig", "AutoModelForSemanticSegmentation", "AutoBackbone", "AutoImageProcessor")
+    (tmp_path / "theirs/code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Theirs:\n    pass\n")
+    content = json.loads((tmp_path / "theirs" / file).read_text())
+    code: dict[str, Any] = {name: "code.Theirs" for name in names}
+    content[key] = code if key == "auto_map" else {"model_type": "theirs", "auto_map": code}
+    if not known:
+        content |= {"model_type": "theirs"} if file == "config.json" else {"image_processor_type": "Theirs"}
+    (tmp_path / "theirs" / file).write_text(json.dumps(content))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with contextlib.suppress(InputError):
+        imported(tmp_path, f"transformers:{tmp_path / 'theirs'}")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_folder_of_a_network_that_does_not_segment_is_refused(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ QUICK = (
         "maps, shards",
     ),
     *("doctor --maps", "predict --verify", "nearest places", "label maps", "class maps and groups", "pages"),
+    "configurations",
 )
 """Readers whose whole files take no training."""
 

@@ -18,6 +18,8 @@ import numpy as np
 Random = np.random.Generator
 Mutation = Callable[[bytes, Random], bytes]
 
+CANARY = b"{class_path: tools.faults.canary.Canary, init_args: {}}"
+"""A class that nothing may import."""
 PNG = b"\x89PNG\r\n\x1a\n"
 HARD_NUMBERS = (
     0,
@@ -485,6 +487,11 @@ def yaml_trap(data: bytes, random: Random) -> bytes:
     traps = (
         *(
             b"a: " * 3 + b"1",
+            b"trainer: {callbacks: [" + CANARY + b"], logger: " + CANARY + b"}",
+            b"trainer: {strategy: " + CANARY + b", profiler: " + CANARY + b"}",
+            b"network: " + CANARY,
+            b"network: tools.faults.canary.Canary",
+            b"network: {options: {x: " + CANARY + b"}}",
             b"[" * 3_000,
             b"{a: " * 3_000,
             b"- " * 20_000,

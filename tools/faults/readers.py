@@ -10,6 +10,8 @@ import contextlib
 import hashlib
 import json
 import shutil
+import sys
+import tempfile
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from typing import Any
 import cv2
 import h5py
 import numpy as np
+import torch
 from PIL import Image
 
 import segunc
@@ -45,6 +48,7 @@ from segunc.options import CompareOptions, EvaluateOptions, ReviewOptions, class
 from segunc.posteriors.abnn import METHOD as ABNN
 from segunc.posteriors.files import load_model, model_files
 from segunc.processing.smoothing import Smoother
+from segunc.training.base import make_trainer, trainer_settings
 from segunc.training.config import FinetuneConfig, TrainConfig, parse_config
 from segunc.training.data import open_data
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_timed_video, write_video
@@ -375,17 +379,31 @@ def read_checkpoint(root: Path, file: Path) -> Any:
 
 
 def configurations(world: World, folder: Path) -> list[Path]:
+    """Those of a job, with a callback and a logger."""
     sources = {"train.yaml": world.job.train_config, "tune.yaml": world.job.finetune_config}
-    return in_folders(folder, list(sources), lambda name, path: shutil.copy(sources[name], path))
+    named = "callbacks: [{class_path: Timer, init_args: {duration: '00:01:00:00'}}], "
+    named += "logger: {class_path: CSVLogger, init_args: {save_dir: .}}"
+
+    def write(name: str, path: Path) -> None:
+        path.write_text(sources[name].read_text().replace("trainer: {", f"trainer: {{{named}, "))
+
+    return in_folders(folder, list(sources), write)
 
 
 def read_configuration(root: Path, file: Path) -> Any:
-    """Read, and its data opened; nothing is built or trained."""
-    if file.name == "train.yaml":
-        config: Any = parse_config(TrainConfig, file, [])
-    else:
-        config = parse_config(FinetuneConfig, file, [], ABNN.config)
-    open_data(config.data, 9)
+    """Read, its data opened, and its trainer made with all callbacks and loggers; nothing is trained."""
+    try:
+        if file.name == "train.yaml":
+            config: Any = parse_config(TrainConfig, file, [])
+        else:
+            config = parse_config(FinetuneConfig, file, [], ABNN.config)
+        open_data(config.data, 9)
+        with tempfile.TemporaryDirectory() as out:
+            settings = trainer_settings(dict(config.trainer), Path(out), "cpu", torch.nn.Linear(1, 1))
+            make_trainer(settings, Path(out), "faults")
+    finally:
+        if sys.modules.pop("tools.faults.canary", None):
+            raise RuntimeError("what a configuration names was imported")
     return config.plain()
 
 
