@@ -253,34 +253,31 @@ class Evaluator(Gatherer):
 
     def find_bins(self, frames: Iterable[LabelledFrame]) -> None:
         """Make bins of the scores whose float maps 16 bits cannot hold; ``frames`` are all that follow, with maps of floats alone."""
-        rows_of_counts = sum(tally.part.rows for tally in self.tallies)
+        rows = sum(tally.part.rows for tally in self.tallies)
         finders: dict[str, BinFinder] = {}
         wide: set[str] = set()
         for frame in frames:
             for name, stored in frame.stored.items():
                 with suppress(InputError):  # the frame is left out when it is counted
-                    for rows in (frame.anomaly, frame.wrong):
-                        if rows is not None:
-                            finders.setdefault(name, BinFinder(rows_of_counts)).add(stored, rows)
-                            if name not in wide and not fits_half(stored, rows):
+                    for labels in (frame.anomaly, frame.wrong):
+                        if labels is not None:
+                            finders.setdefault(name, BinFinder(rows)).add(stored, labels)
+                            if name not in wide and not fits_half(stored, labels):
                                 wide.add(name)
         self.bins = {name: bins for name in sorted(wide) if (bins := finders[name].bins()) is not None}
 
     def notes(self) -> list[str]:
         """Return what a user should know of scores that 16 bits cannot hold, in a sentence each."""
         pixels = self._counts["pixels"] + self._counts["labelled_pixels"]
-        merged = {name: number for name, number in self._merged_pixels().items() if number > pixels / 1000}
-        rounded = [name for name in self.score_names if name in self.bins and "smiyc" in self.protocols]
-        return [
-            *(
-                f"{n} of {pixels} pixels of '{name}' were merged with others of nearly their score"
-                for name, n in merged.items()
-            ),
-            *(
-                f"the protocol smiyc rounds '{name}' to float16, as its benchmark does; the others do not"
-                for name in rounded
-            ),
+        notes = [
+            f"{number} of {pixels} pixels of '{name}' were merged with others of nearly their score"
+            for name, number in self._merged_pixels().items()
+            if number > pixels / 1000
         ]
+        rounded = ", ".join(f"'{name}'" for name in self.score_names if name in self.bins)
+        if rounded and "smiyc" in self.protocols:
+            notes.append(f"the protocol smiyc rounds {rounded} to float16, as its benchmark does; the others do not")
+        return notes
 
     def _merged_pixels(self) -> dict[str, int]:
         """Pixels that share a bin with another kind of pixels of another score, by score."""

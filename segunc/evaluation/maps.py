@@ -67,8 +67,7 @@ def evaluate_maps(
     evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, **given_of)
     inputs = _FrameInputs(reader, chosen, found)
     floats = inputs.possible_floats()
-    passes = 2 if floats else 1
-    total = passes * len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
+    total = (2 if floats else 1) * len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
     show, step = on_frame or (lambda done, total: None), itertools.count(1)
 
     def first_look() -> Iterator[LabelledFrame]:
