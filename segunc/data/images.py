@@ -15,7 +15,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import cv2
 import numpy as np
@@ -27,6 +27,7 @@ from segunc.core.files import require_file
 from segunc.core.progress import quiet_stderr
 
 Image = npt.NDArray[np.uint8]
+Scalar = TypeVar("Scalar", bound=np.generic)
 """RGB uint8 ``[H, W, 3]``."""
 
 # Inside JPEG scan data 0xFF is followed by 0x00 (stuffing), a restart marker or a fill byte; anything else is a marker.
@@ -267,6 +268,26 @@ def read_label_image(path: Path) -> npt.NDArray[np.uint8]:
     if decoded.max(initial=0) > 255:
         raise InputError(f"label {path} holds values up to {decoded.max()}", "class ids in 0..255", remedy)
     return decoded.astype(np.uint8)
+
+
+def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
+    """Return labels, a mask, a map ``[H, W]`` or a picture ``[H, W, 3]`` at another size, each pixel the one nearest to its middle.
+
+    Half a pixel is no detail: OpenCV takes the upper left pixel of each cell, or always the left one of two in the middle, and so
+    moves labels against their images. Where the middle lies between two pixels, even rows and columns take the first, odd ones
+    the second, so that nothing moves on average.
+    """
+    if values.shape[:2] == (height, width):
+        return values
+    rows, columns = (
+        ((2 * target + 1) * old - (target % 2 == 0)) // (2 * new)
+        for old, new, target in (
+            (values.shape[0], height, np.arange(height)),
+            (values.shape[1], width, np.arange(width)),
+        )
+    )
+    resized: npt.NDArray[Scalar] = values[rows[:, None], columns[None, :]]
+    return resized
 
 
 def difference_hash(image: Image) -> int:

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, default_collate
 
 from segunc.core.errors import InputError
 from segunc.data.entry import Sample
-from segunc.data.images import Image, load_image, read_label_image
+from segunc.data.images import Image, load_image, read_label_image, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap
 
 Labels = npt.NDArray[np.uint8]
@@ -87,7 +87,7 @@ class EvalTransform:
             target = (self.size[1], self.size[0])
             how = cv2.INTER_AREA if self.size[0] < image.shape[0] else cv2.INTER_LINEAR
             image = np.asarray(cv2.resize(image, target, interpolation=how), np.uint8)
-            label = np.asarray(cv2.resize(label, target, interpolation=cv2.INTER_NEAREST), np.uint8)
+            label = resize_nearest(label, *target)
         return to_tensors(image, label)
 
 
@@ -116,10 +116,14 @@ class TrainTransform:
         os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
         import albumentations as A
 
-        steps: list[Any] = [A.Resize(*size, interpolation=cv2.INTER_LINEAR)] if size is not None else []
+        class RandomScale(A.RandomScale):  # type: ignore[misc]
+            def apply_to_mask(self, mask: Labels, scale: float, **params: Any) -> Labels:
+                return resize_nearest(mask, int(mask.shape[1] * scale), int(mask.shape[0] * scale))
+
+        self.size, self._settings = size, (crop, size, scale, flip, colour, blur)
         around_1 = (1 - colour, 1 + colour)
-        steps += [
-            A.RandomScale((scale[0] - 1.0, scale[1] - 1.0), interpolation=cv2.INTER_LINEAR, p=1.0),
+        steps = [
+            RandomScale((scale[0] - 1.0, scale[1] - 1.0), interpolation=cv2.INTER_LINEAR, p=1.0),
             A.PadIfNeeded(*crop, border_mode=cv2.BORDER_CONSTANT, fill=0, fill_mask=IGNORE),
             A.RandomCrop(*crop),
             A.HorizontalFlip(p=flip),
@@ -128,7 +132,15 @@ class TrainTransform:
         ]
         self._compose = A.Compose(steps)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Workers that do not fork get the settings: a class that is made where its base is imported cannot be pickled.
+        return TrainTransform, self._settings
+
     def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
+        if self.size is not None:
+            target = (self.size[1], self.size[0])
+            image = np.asarray(cv2.resize(image, target, interpolation=cv2.INTER_LINEAR), np.uint8)
+            label = resize_nearest(label, *target)
         # Seeded from torch's generator of this worker, so that Lightning's seed decides every crop.
         seed = int(torch.randint(0, 2**31 - 1, ()).item())
         self._compose.set_random_seed(seed)

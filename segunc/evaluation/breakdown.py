@@ -21,7 +21,7 @@ MOST_GROUPS = 100
 
 class ByObject(ArrayPart):
     """The pooled numbers of the objects of each bin against all normal pixels, and the share of them that is found; see
-    :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, 65536]``: normal pixels, then those of ``object_counts``."""
+    :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, K]`` by key or bin: normal pixels, then those of ``object_counts``."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
     coarse = COARSE_KEYS
@@ -29,13 +29,15 @@ class ByObject(ArrayPart):
     def __init__(self, score: str, bins: ObjectBins) -> None:
         self.score, self.bins, self.section = score, bins, ("scores", score, bins.kind)
         self.names = tuple((name, number) for name in bins.names for number in OBJECT_NUMBERS)
+        self.rows = 1 + 2 * len(bins.names)
         self.point = frozenset(name for name in self.names if name[1] in ("objects", "pixels"))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         counts, objects = frame.anomaly_counts(self.score), frame.objects
         if counts is None or objects is None:
             return None
-        return np.concatenate([counts[:1], object_counts(frame.score(self.score), objects, self.bins)])
+        keys, size = frame.keys(self.score, objects.number > 0)
+        return np.concatenate([counts[:1], object_counts(keys, objects, self.bins, size)])
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         rows = object_numbers(counts[0], counts[1:])
@@ -53,7 +55,7 @@ class Grouped(Part[State]):
     def __init__(self, part: Part[State], group: str, members: Collection[str]) -> None:
         self.part, self.group, self.members = part, group, members
         self.section = (*part.section[:2], "groups", group, *part.section[2:])
-        self.names, self.point, self.batch = part.names, part.point, part.batch
+        self.names, self.point, self.batch, self.rows = part.names, part.point, part.batch, part.rows
         self.needs, self.lacks = part.needs, part.lacks
 
     def count(self, frame: LabelledFrame) -> State | None:

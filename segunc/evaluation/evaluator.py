@@ -10,6 +10,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, get_args
 
@@ -21,11 +22,12 @@ from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.evaluation.breakdown import ByObject, Grouped, group_frames
 from segunc.evaluation.flagged import SMALLEST_REGION, FalseAlarms, Hits, Threshold
-from segunc.evaluation.labelled_frame import CONFIDENCE, Array, LabelledFrame
-from segunc.evaluation.parts import PARTS, PROTOCOLS, AnomalyProtocol, Components, Forms, Part, Pooled
+from segunc.evaluation.labelled_frame import CONFIDENCE, Array, Form, LabelledFrame
+from segunc.evaluation.parts import PARTS, PROTOCOLS, AnomalyProtocol, Components, Forms, Part, Pooled, Selective
 from segunc.evaluation.resampling import NumberPath, Replicates, Resampling, resampled_units
+from segunc.metrics.bins import BinFinder, ScoreBins
 from segunc.metrics.components import TRACKS, Mode
-from segunc.metrics.counting import NO_ANOMALY, Counts
+from segunc.metrics.counting import NO_ANOMALY, Counts, fits_half
 from segunc.metrics.objects import ObjectBins
 
 State = TypeVar("State")
@@ -122,18 +124,18 @@ class Gatherer:
         self.resampling = resampling
         self.unit = unit or (lambda name: name)
         self.tallies = [Tally(part, resampling) for part in parts]
-        self.forms: dict[str, str] = {}
+        self.forms: dict[str, Form] = {}
         self.units: set[str] = set()
         self._replicates: Replicates | None = None
 
     def add(self, frame: LabelledFrame) -> None:
         """Count a frame; nothing of it where a part cannot count it or a map is stored in another form than before: InputError."""
-        counts = [tally.part.count(frame) for tally in self.tallies]
         forms = dict(self.forms)
         for name in frame.stored:
             form = frame.form(name)
             if forms.setdefault(name, form) != form:
                 raise InputError(f"the map '{name}' is stored as {form}", f"{forms[name]}, as in the frames before it")
+        counts = [tally.part.count(frame) for tally in self.tallies]
         unit = self.unit(frame.name)
         self.forms, self._replicates = forms, None
         self.units.add(unit)
@@ -186,7 +188,7 @@ class Evaluator(Gatherer):
 
     Every frame with an anomaly label must bring all the scores; ``classes`` are the label map (a mapping where the network has other
     classes) or the class names by train id, None where no class labels are evaluated, and ``protocols`` none where no anomaly labels
-    are. ``unit_codes`` as of :class:`LabelledFrame`; ``further`` parts count beside those of :data:`PARTS`. InputError: a name comes
+    are. ``unit_codes`` as of :class:`LabelledFrame`, and so ``bins``, set before the first frame (:meth:`find_bins`); ``further`` parts count beside those of :data:`PARTS`. InputError: a name comes
     twice, a protocol is unknown, or there is nothing to evaluate.
     """
 
@@ -212,7 +214,7 @@ class Evaluator(Gatherer):
             raise InputError(f"protocol '{unknown[0]}'", f"one of {', '.join(PROTOCOLS)}", "check the spelling")
         if not (self.score_names and protocols) and not self.classes:
             raise InputError("neither scores nor classes to evaluate", "at least one of them")
-        self.protocols, self.unit_codes = tuple(protocols), unit_codes
+        self.protocols, self.unit_codes, self.bins = tuple(protocols), unit_codes, dict[str, ScoreBins]()
         parts = [part for build in PARTS.values() for part in build(self.score_names, self.classes, self.protocols)]
         super().__init__([*parts, *further], resampling, unit)
         self._counts = Counter[str]()
@@ -231,7 +233,7 @@ class Evaluator(Gatherer):
         labels = labels if self.classes else None
         used = {name: stored[name] for name in (*self.score_names, CONFIDENCE) if name in stored}
         try:
-            given = (prediction, mean_probabilities, labels, anomaly, self.unit_codes, self.mapping)
+            given = (prediction, mean_probabilities, labels, anomaly, self.unit_codes, self.mapping, self.bins)
             maps = LabelledFrame(frame, used, *given)
             self.add(maps)
         except InputError as error:
@@ -248,6 +250,42 @@ class Evaluator(Gatherer):
         for key, number in added.items():
             self._counts[key] += number
         return True
+
+    def find_bins(self, frames: Iterable[LabelledFrame]) -> None:
+        """Make bins of the scores whose float maps 16 bits cannot hold; ``frames`` are all that follow, with maps of floats alone."""
+        rows = sum(tally.part.rows for tally in self.tallies)
+        finders: dict[str, BinFinder] = {}
+        wide: set[str] = set()
+        for frame in frames:
+            for name, stored in frame.stored.items():
+                with suppress(InputError):  # the frame is left out when it is counted
+                    for labels in (frame.anomaly, frame.wrong):
+                        if labels is not None:
+                            finders.setdefault(name, BinFinder(rows)).add(stored, labels)
+                            if name not in wide and not fits_half(stored, labels):
+                                wide.add(name)
+        self.bins = {name: bins for name in sorted(wide) if (bins := finders[name].bins()) is not None}
+
+    def notes(self) -> list[str]:
+        """Return what a user should know of scores that 16 bits cannot hold, in a sentence each."""
+        pixels = self._counts["pixels"] + self._counts["labelled_pixels"]
+        notes = [
+            f"{number} of {pixels} pixels of '{name}' were merged with others of nearly their score"
+            for name, number in self._merged_pixels().items()
+            if number > pixels / 1000
+        ]
+        rounded = ", ".join(f"'{name}'" for name in self.score_names if name in self.bins)
+        if rounded and "smiyc" in self.protocols:
+            notes.append(f"the protocol smiyc rounds {rounded} to float16, as its benchmark does; the others do not")
+        return notes
+
+    def _merged_pixels(self) -> dict[str, int]:
+        """Pixels that share a bin with another kind of pixels of another score, by score."""
+        found = Counter[str]()
+        for tally in self.tallies:
+            if isinstance(tally.part, Pooled | Selective) and tally.part.score in self.bins and tally.total is not None:
+                found[tally.part.score] += self.bins[tally.part.score].merged(tally.total)
+        return dict(+found)
 
     def leave_out(self, frame: str, reason: str) -> None:
         """Note a frame that cannot be counted, one that could not be read for instance."""
@@ -273,12 +311,14 @@ class Evaluator(Gatherer):
         result["counts"] = {"frames": scored + lost, "frames_scored": scored, "frames_left_out": lost}
         result["counts"] |= {key: self._counts[key] for key in _COUNTS}
         result["counts"]["resampled_units"] = len(self.units)
+        if merged := self._merged_pixels():
+            result["counts"]["merged_pixels"] = merged
         for tally in self.tallies:
             if isinstance(tally.part, Grouped):
                 normal, anomalous = (0, 0) if tally.total is None else tally.total.sum(1).tolist()
                 counted = {"anomaly_frames": tally.frames, "normal_pixels": normal, "anomaly_pixels": anomalous}
                 result["counts"].setdefault("groups", {})[tally.part.group] = counted
-        result["forms"] = {name: self.forms[name] for name in self.score_names if name in self.forms}
+        result["forms"] = {name: str(self.forms[name]) for name in self.score_names if name in self.forms}
         result["left_out"] = list(self._left_out)
         return result
 

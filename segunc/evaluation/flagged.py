@@ -16,10 +16,10 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.evaluation.compare import load_results
-from segunc.evaluation.labelled_frame import Array, LabelledFrame, decode_keys
+from segunc.evaluation.labelled_frame import Array, LabelledFrame
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Numbers
 from segunc.evaluation.resampling import NumberPath
-from segunc.metrics.counting import KEYS, NO_ANOMALY, Counts
+from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
 
 SMALLEST_REGION = 50
@@ -87,14 +87,15 @@ class _Flagged(ArrayPart):
     def __init__(self, score: str, threshold: Threshold) -> None:
         self.score, self.threshold, self.section = score, threshold, ("flagged", score)
 
-    def check_form(self, frame: LabelledFrame) -> str:
-        form, asked = frame.form(self.score), self.threshold.form
+    def flagged(self, frame: LabelledFrame) -> Array:
+        """Return which pixels of a frame are flagged, bool ``[H, W]``; InputError where the threshold is of maps of another form."""
+        form, asked = str(frame.form(self.score)), self.threshold.form
         if asked not in (None, form):
             given = (
                 f"the map '{self.score}' is stored as {form}, the threshold of {self.threshold.source} is of {asked}"
             )
             raise InputError(given, "one form for both", "evaluate maps of one tool, or give --flag SCORE=VALUE")
-        return form
+        return np.asarray(frame.values(self.score) >= np.float64(self.threshold.value))
 
 
 class FalseAlarms(_Flagged):
@@ -120,17 +121,11 @@ class FalseAlarms(_Flagged):
         if frame.labels is None or self.score not in frame.stored:
             return None
         known = frame.labels != IGNORE if frame.anomaly is None else (frame.labels != IGNORE) & (frame.anomaly != 1)
-        flagged = known & self._flagged(frame)
+        flagged = known & self.flagged(frame)
         by_class = [np.bincount(frame.labels[mask], minlength=len(self.classes)) for mask in (known, flagged)]
         *_, regions, _ = cv2.connectedComponentsWithStats(flagged.view(np.uint8), connectivity=8)
         large = int(np.count_nonzero(regions[1:, cv2.CC_STAT_AREA] >= self.smallest))
         return np.concatenate([*by_class, [1, large, large > 0]]).astype(np.int64)
-
-    def _flagged(self, frame: LabelledFrame) -> Array:
-        values: Array = frame.values(self.score)
-        if self.check_form(frame) == "float":
-            values = values.astype(np.float16)  # as their keys
-        return np.asarray(values >= np.float64(self.threshold.value))
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         known, flagged = counts[:-3].reshape(2, -1)
@@ -151,13 +146,10 @@ class Hits(_Flagged):
     needs, lacks, names = "anomaly", NO_ANOMALY_LABEL, (("precision",), ("recall",))
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        counts = frame.anomaly_counts(self.score)
-        if counts is None:
+        if frame.anomaly is None:
             return None
-        values = decode_keys(self.check_form(frame), np.arange(KEYS, dtype=np.uint16))
-        with np.errstate(invalid="ignore"):
-            flagged = values >= np.float64(self.threshold.value)  # False for keys that are NaN
-        return np.stack([counts[:, ~flagged].sum(1), counts[:, flagged].sum(1)], axis=1)
+        flagged = self.flagged(frame)
+        return np.stack([np.bincount(flagged[frame.anomaly == label], minlength=2) for label in (0, 1)])
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         (_, false), (missed, hit) = counts.tolist()

@@ -13,13 +13,16 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.labels import IGNORE
-from segunc.maps.encoding import decode_unit, keys_to_half
+from segunc.maps.encoding import decode_unit, keys_to_half, score_keys
 from segunc.maps.score_files import decode_stored
-from segunc.metrics.counting import Counts, check_anomaly_labels, count_scores
+from segunc.metrics.bins import ScoreBins
+from segunc.metrics.counting import KEYS, Counts, check_anomaly_labels, count_scores
 from segunc.metrics.objects import Objects
 from segunc.scores import stored_as_codes
 
 Array = npt.NDArray[Any]
+Form = str | ScoreBins
+"""How a map is stored: ``unit-code``, ``uint16``, ``uint8`` or ``float``, or the bins of floats that 16 bits cannot hold."""
 CONFIDENCE = "msp"  # the score whose complement is the confidence of the prediction: msp = 1 - max_c mean p_c
 
 
@@ -28,19 +31,21 @@ class LabelledFrame:
     """What is known of one frame; every array has the same ``[H, W]``. Counts are made once and kept.
 
     ``unit_codes`` are the scores whose uint16 maps hold this tool's codes, (code / 65535)^2; those of others are linear, 0..1 over the
-    range of their type. None for the scores of this tool. With a ``mapping`` prediction and probabilities are given in the network's
+    range of their type. None for the scores of this tool. Float maps are counted in the ``bins`` of their score, and without bins by
+    their float16, which must hold them exactly. With a ``mapping`` prediction and probabilities are given in the network's
     classes and held, beside class labels, in those of the labels. InputError: there is no label, sizes differ, or a label or the
     prediction holds what it may not hold.
     """
 
     name: str
-    stored: Mapping[str, Array]  # score -> map in its stored form: uint16 or uint8 codes, or floats (taken as float16)
+    stored: Mapping[str, Array]  # score -> map in its stored form: uint16 or uint8 codes, or floats
     prediction: Array | None = None  # class ids, uint8
     mean_probabilities: Array | None = None  # [C, H, W] float32, mean over the draws
     labels: Array | None = None  # train ids, uint8, 255 ignored
     anomaly: Array | None = None  # uint8, 0 normal, 1 anomaly, 255 ignored
     unit_codes: Collection[str] | None = None
     mapping: ClassMapping | None = None
+    bins: Mapping[str, ScoreBins] = field(default_factory=dict)
     anomaly_pixels: Counts = field(init=False)  # int64 [3] normal, anomalous and ignored; zeros without a label
     _counts: dict[tuple[str, str], Counts] = field(init=False, default_factory=dict, repr=False)
 
@@ -69,15 +74,17 @@ class LabelledFrame:
             raise InputError(f"there is no map '{name}'", "a map of every score that is evaluated")
         return self.stored[name]
 
-    def form(self, name: str) -> str:
-        """How a map is stored: ``unit-code``, ``uint16``, ``uint8`` or ``float``; keys of different forms cannot be compared."""
+    def form(self, name: str) -> Form:
+        """How a map is stored; keys of different forms cannot be compared."""
         stored = self.score(name)
         if np.issubdtype(stored.dtype, np.floating):
-            return "float"
+            return self.bins.get(name, "float")
         return "unit-code" if stored.dtype == np.uint16 and self._holds_codes(name) else str(stored.dtype)
 
-    def values(self, name: str) -> npt.NDArray[np.float32]:
-        """The map of a score in real units, float32 ``[H, W]``."""
+    def values(self, name: str) -> npt.NDArray[np.floating]:
+        """The map of a score in real units, ``[H, W]``: floats as they are stored, others as float32."""
+        if np.issubdtype(self.score(name).dtype, np.floating):
+            return self.score(name)
         return decode_stored(self.score(name), "unit-code" if self._holds_codes(name) else "linear")
 
     def _holds_codes(self, name: str) -> bool:
@@ -89,27 +96,53 @@ class LabelledFrame:
         return None if self.anomaly is None else Objects.of(self.anomaly)
 
     def anomaly_counts(self, name: str) -> Counts | None:
-        """Pixels by key of a score, int64 ``[2, 65536]``, row 1 anomalous; None without an anomaly label."""
-        return None if self.anomaly is None else self._count("anomaly", name, self.anomaly)
+        """Pixels by key or bin of a score, int64 ``[2, K]``, row 1 anomalous; None without an anomaly label."""
+        return None if self.anomaly is None else self._count("anomaly", name, self.anomaly, self.score(name))
+
+    def half_counts(self, name: str) -> Counts | None:
+        """As :meth:`anomaly_counts` by 16-bit key, floats being rounded to float16, as SegmentMeIfYouCan stores its scores."""
+        if self.anomaly is None or not isinstance(self.form(name), ScoreBins):
+            return self.anomaly_counts(name)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._count("float16", name, self.anomaly, self.score(name).astype(np.float16))
+
+    def keys(self, name: str, mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.integer], int]:
+        """The keys or bins of a score of the pixels of a mask, ``[n]``, and how many there are of either."""
+        form, stored = self.form(name), self.score(name)[mask]
+        return (form.keys(stored), len(form.edges)) if isinstance(form, ScoreBins) else (score_keys(stored), KEYS)
+
+    @cached_property
+    def wrong(self) -> npt.NDArray[np.uint8] | None:
+        """Whether the prediction of each pixel is wrong, uint8 ``[H, W]``, 255 unlabelled; None without class labels or prediction."""
+        if self.labels is None or self.prediction is None:
+            return None
+        return np.where(self.labels == IGNORE, np.uint8(IGNORE), self.labels != self.prediction).astype(np.uint8)
 
     def failure_counts(self, name: str) -> Counts | None:
-        """Labelled pixels by key of a score, int64 ``[2, 65536]``, row 1 wrongly predicted; None where one of the three lacks.
-        InputError: a float map of the confidence score leaves 0..1, so that its complement is no probability."""
-        if self.labels is None or self.prediction is None or name not in self.stored:
+        """Labelled pixels by key or bin of a score, int64 ``[2, K]``, row 1 wrongly predicted; None where one of the three lacks."""
+        if self.wrong is None or name not in self.stored:
             return None
-        ignored = self.labels == IGNORE
-        if name == CONFIDENCE and self.form(name) == "float":
-            values = self.stored[name][~ignored]
-            if values.size and not (values.min() >= 0 and values.max() <= 1):
-                raise InputError(f"the map '{name}' leaves 0..1", "1 - max probability", "repair the map")
-        wrong = (self.labels != self.prediction).astype(np.uint8)
-        wrong[ignored] = IGNORE
-        return self._count("failure", name, wrong)
+        return self._count("failure", name, self.wrong, self.stored[name])
 
-    def _count(self, what: str, name: str, rows: Array) -> Counts:
+    def confidence_counts(self) -> Counts | None:
+        """:meth:`failure_counts` of the confidence score; floats that 16 bits cannot hold are rounded to 1 / 65535 first, and so to
+        uint16 codes. InputError: a float map leaves 0..1, so that its complement is no probability."""
+        counts = self.failure_counts(CONFIDENCE)
+        if counts is None or self.wrong is None or str(self.form(CONFIDENCE)) != "float":
+            return counts
+        values = np.where(self.wrong == IGNORE, 0, self.stored[CONFIDENCE])
+        if values.size and not (values.min() >= 0 and values.max() <= 1):
+            raise InputError(f"the map '{CONFIDENCE}' leaves 0..1", "1 - max probability", "repair the map")
+        if self.form(CONFIDENCE) == "float":
+            return counts
+        return self._count("confidence", CONFIDENCE, self.wrong, np.rint(values * 65535).astype(np.uint16))
+
+    def _count(self, what: str, name: str, rows: Array, stored: Array) -> Counts:
         if (what, name) not in self._counts:
+            bins = self.form(name) if what in ("anomaly", "failure") else None
             try:
-                self._counts[what, name] = count_scores(self.score(name), rows)
+                counted = bins.count if isinstance(bins, ScoreBins) else count_scores
+                self._counts[what, name] = counted(stored, rows)
             except InputError as error:
                 raise InputError(f"the map '{name}': {error.given}", error.expected, error.remedy) from error
         return self._counts[what, name]
@@ -132,11 +165,13 @@ class LabelledFrame:
                 raise InputError(f"frame {self.name}: {what} is {given}", f"{expected}, the size of the label", remedy)
 
 
-def decode_keys(form: str, keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """The score values of keys of maps in a form (:meth:`LabelledFrame.form`), as maps are read and shown; floats are rounded to
-    float16."""
+def decode_keys(form: Form, keys: npt.NDArray[np.integer]) -> npt.NDArray[np.floating]:
+    """The score values of keys of maps in a form, as maps are read and shown; of bins their lowest values."""
+    if isinstance(form, ScoreBins):
+        return np.asarray(form.edges[keys])
+    codes = keys.astype(np.uint16)
     if form == "float":
-        return keys_to_half(keys).astype(np.float32)
+        return keys_to_half(codes).astype(np.float32)
     if form == "unit-code":
-        return decode_unit(keys)
+        return decode_unit(codes)
     return keys.astype(np.float32) / np.float32(np.iinfo(form).max)

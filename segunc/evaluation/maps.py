@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,13 +33,13 @@ def evaluate_maps(
     options: EvaluationOptions | None = None,
     on_frame: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Evaluate a folder of maps, in constant memory; frames that could not be counted stand in ``left_out`` with the reason.
+    """Evaluate a folder of maps, in bounded memory; frames that could not be counted stand in ``left_out`` with the reason.
 
     Args:
         maps: a folder of ``SCORE/FRAME.{png,npy,...}`` and ``prediction/FRAME.png``, with or without a manifest.
         anomaly_labels: anomaly masks; a folder, or frame name -> file where a data set names them its own way.
         labels: masks of class ids, likewise, whose values ``label_map`` explains.
-        on_frame: called after each frame with the number of frames done and their total.
+        on_frame: called after each frame with the number of frames done and their total; a frame that is read again counts again.
 
     InputError: there are no maps or no labels, a score is unknown, or the label map does not fit the maps' classes. PartialFailure:
     no label belongs to a frame, or not one frame could be counted.
@@ -64,10 +66,22 @@ def evaluate_maps(
     given_of: dict[str, Any] = {"time_of": lambda frame: reader.records.get(frame, {}).get("time"), "unit_codes": codes}
     evaluator = options.evaluator(chosen, classes, reader.frames, anomalies=marked, **given_of)
     inputs = _FrameInputs(reader, chosen, found)
-    total = len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
-    show = on_frame or (lambda done, total: None)
+    floats = inputs.possible_floats()
+    total = (2 if floats else 1) * len(reader.frames) + (len(anomaly_files) if options.tracks else 0)
+    show, step = on_frame or (lambda done, total: None), itertools.count(1)
+
+    def first_look() -> Iterator[LabelledFrame]:
+        for frame in reader.frames:
+            with suppress(InputError):  # said when the frame is counted
+                given = inputs.read(frame, floats)
+                given["stored"] = {name: values for name, values in given["stored"].items() if values.dtype.kind == "f"}
+                yield LabelledFrame(frame, **given, unit_codes=codes, mapping=evaluator.mapping)
+            show(next(step), total)
+
+    if floats:
+        evaluator.find_bins(first_look())
     counted = []
-    for done, frame in enumerate(reader.frames, start=1):
+    for frame in reader.frames:
         try:
             given = inputs.read(frame)
         except InputError as error:
@@ -75,7 +89,7 @@ def evaluate_maps(
         else:
             if evaluator.update(frame, **given) and given["anomaly"] is not None:
                 counted.append(frame)
-        show(done, total)
+        show(next(step), total)
     known = set(reader.frames)
     for failure in (reader.manifest or {}).get("failed", []):
         if failure["name"] not in known:
@@ -90,10 +104,10 @@ def evaluate_maps(
         result["unfinished"] = reader.unfinished
 
     def again() -> Iterable[LabelledFrame]:
-        for done, frame in enumerate(counted, start=len(reader.frames) + 1):
+        for frame in counted:
             given = inputs.read(frame)
             yield LabelledFrame(frame, given["stored"], anomaly=given["anomaly"], unit_codes=codes)
-            show(done, total)
+            show(next(step), total)
 
     return finish(evaluator, result, options, again)
 
@@ -110,8 +124,15 @@ class _FrameInputs:
     def _has_predictions(self) -> bool:
         return any(self.reader.has(frame, PREDICTION) for frame in self.reader.frames)
 
-    def read(self, frame: str) -> dict[str, Any]:
-        """The arguments of :meth:`Evaluator.update`; InputError where a file is missing or damaged, or no label is there."""
+    def possible_floats(self) -> frozenset[str]:
+        """The scores that another tool may have written in more than 16 bits: this one's maps never hold such."""
+        if self.reader.manifest is not None:
+            return frozenset()
+        return frozenset(name for name in {*self.scores, CONFIDENCE} if self.reader.may_hold_floats(name))
+
+    def read(self, frame: str, only: Collection[str] | None = None) -> dict[str, Any]:
+        """The arguments of :meth:`Evaluator.update`, with the maps of some scores alone where these are given; InputError where a file is
+        missing or damaged, or no label is there."""
         # What lies outside of the region was not predicted: its maps hold zeros, which are no scores.
         anomaly, labels, prediction = self.labels.anomaly(frame), self.labels.classes(frame), None
         needed = set(self.scores if anomaly is not None else ())
@@ -121,5 +142,6 @@ class _FrameInputs:
             needed.update(name for name in (*self.scores, CONFIDENCE) if self.reader.has(frame, name))
         elif anomaly is None:
             raise InputError(NO_LABEL)
+        needed &= needed if only is None else set(only)
         stored = {name: self.reader.read_stored(frame, name) for name in sorted(needed)}
         return {"stored": stored, "prediction": prediction, "labels": labels, "anomaly": anomaly}

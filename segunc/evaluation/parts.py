@@ -26,16 +26,17 @@ import numpy.typing as npt
 
 from segunc.core.registry import Registry
 from segunc.data.labels import IGNORE
-from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame, decode_keys
+from segunc.evaluation.labelled_frame import CONFIDENCE, Form, LabelledFrame, decode_keys
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics import calibration, components, counting, segmentation, selective, smiyc
+from segunc.metrics.bins import ScoreBins
 from segunc.metrics.counting import KEYS, Counts, detection_curve
 from segunc.metrics.objects import ObjectBins
 from segunc.metrics.smiyc import SmiycBins
 
 State = TypeVar("State")
 Numbers = dict[NumberPath, float | None]
-Forms = Mapping[str, str]  # score -> how its maps are stored (:meth:`LabelledFrame.form`)
+Forms = Mapping[str, Form]  # score -> how its maps are stored
 AnomalyProtocol = Literal["pooled", "per-image", "smiyc"]
 PROTOCOLS: tuple[AnomalyProtocol, ...] = get_args(AnomalyProtocol)
 
@@ -52,8 +53,10 @@ _DETECTION = (("auroc",), ("aupr",), ("fpr95",), ("best_f1",), ("threshold",))
 
 
 def coarse_keys(counts: Counts, bins: int) -> Counts:
-    """Counts by key ``[..., K]`` with neighbouring keys merged to ``[..., bins]``."""
-    return np.asarray(counts.reshape(*counts.shape[:-1], bins, counts.shape[-1] // bins).sum(-1), np.int64)
+    """Return counts by key or bin ``[..., K]`` with neighbouring ones merged to ``[..., bins]``."""
+    width = -(-counts.shape[-1] // bins)
+    padding = [(0, 0)] * (counts.ndim - 1) + [(0, bins * width - counts.shape[-1])]
+    return np.asarray(np.pad(counts, padding).reshape(*counts.shape[:-1], bins, width).sum(-1), np.int64)
 
 
 @cache
@@ -71,6 +74,7 @@ class Part(ABC, Generic[State]):
     lacks: str  # why all its numbers are None where :meth:`count` gave no counts of any frame
     undefined: ClassVar[str] = "its counts define no number"  # why a number is None where the counts define none
     point: frozenset[NumberPath] = frozenset()  # numbers without an interval, thresholds for instance
+    rows: int = 0  # of counts by key or bin, which bins are sized for
     batch: int = 1  # frames whose counts are kept before they are combined
 
     @abstractmethod
@@ -101,7 +105,7 @@ class Part(ABC, Generic[State]):
 class ArrayPart(Part[Counts]):
     """A part whose counts are one int64 array."""
 
-    coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key [2, 65536]; None: all as it is
+    coarse: ClassVar[int | None] = None  # bins that replicates keep of counts by key or bin [2, K]; None: all as it is
 
     def combine(self, counts: Sequence[Counts]) -> Counts:
         return np.asarray(sum(counts[1:], counts[0]), np.int64)
@@ -127,7 +131,7 @@ class Pooled(AnomalyPart[Counts], ArrayPart):
     """All pixels of the set in one pool; equal scores are one threshold. ``thresholds`` are the highest that reach a recall."""
 
     protocol, names, point = "pooled", (*_DETECTION, *_AT_RECALL), frozenset({("threshold",), *_AT_RECALL})
-    coarse = COARSE_KEYS
+    coarse, rows = COARSE_KEYS, 2
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.anomaly_counts(self.score)
@@ -138,7 +142,10 @@ class Pooled(AnomalyPart[Counts], ArrayPart):
         if best is None:
             return dict.fromkeys(self.names)
         keys = [best[1], *(curve.thresholds[np.argmax(curve.recall >= recall)] for recall in RECALLS)]
-        thresholds = decode_keys(forms[self.score], keys_of(counts.shape[-1])[np.array(keys, np.int64)]).tolist()
+        form, places = forms[self.score], np.array(keys, np.int64)
+        # Counts of a replicate have fewer bins than the score, but nobody asks for thresholds of a replicate.
+        known = places % len(form.edges) if isinstance(form, ScoreBins) else keys_of(counts.shape[-1])[places]
+        thresholds = decode_keys(form, known).tolist()
         areas = counting.auroc(curve), counting.average_precision(curve), counting.fpr_at_recall(curve)
         return dict(zip(self.names, (*areas, best[0], *thresholds), strict=True))
 
@@ -167,11 +174,11 @@ class Smiyc(AnomalyPart[SmiycBins]):
     batch = 128
 
     def count(self, frame: LabelledFrame) -> SmiycBins | None:
-        counts = frame.anomaly_counts(self.score)
+        counts = frame.half_counts(self.score)
         if counts is None:
             return None
         # The values are those of the score as the benchmark would read it, in float16.
-        values = decode_keys(frame.form(self.score), np.arange(KEYS, dtype=np.uint16)).astype(np.float16)
+        values = decode_keys(str(frame.form(self.score)), np.arange(KEYS)).astype(np.float16)
         return smiyc.smiyc_bins(counts, values)
 
     def combine(self, counts: Sequence[SmiycBins]) -> SmiycBins:
@@ -223,7 +230,7 @@ class ConfidenceCalibration(ArrayPart):
     coarse, undefined = COARSE_KEYS, ALL_IGNORED
 
     def count(self, frame: LabelledFrame) -> Counts | None:
-        return frame.failure_counts(CONFIDENCE)
+        return frame.confidence_counts()
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
         confidence = confidence_of_keys(forms[CONFIDENCE])[keys_of(counts.shape[-1])]
@@ -232,10 +239,11 @@ class ConfidenceCalibration(ArrayPart):
 
 
 @cache
-def confidence_of_keys(form: str) -> npt.NDArray[np.float32]:
-    """The confidence 1 - msp of each key, ``[65536]``; keys of floats outside 0..1 exist but never occur."""
+def confidence_of_keys(form: Form) -> npt.NDArray[np.floating]:
+    """Return the confidence 1 - msp of each key of :meth:`LabelledFrame.confidence_counts`, ``[65536]``; keys of floats outside 0..1
+    exist but never occur."""
     with np.errstate(invalid="ignore"):  # such keys may be signalling NaN
-        confidence: npt.NDArray[np.float32] = 1.0 - decode_keys(form, np.arange(KEYS, dtype=np.uint16))
+        confidence = 1.0 - decode_keys("uint16" if isinstance(form, ScoreBins) else form, np.arange(KEYS))
     return confidence.clip(0.0, 1.0)
 
 
@@ -275,7 +283,7 @@ class Selective(FailurePart):
     """Selective prediction and failure detection by a score."""
 
     names = tuple((name,) for name in selective.SELECTIVE_NUMBERS)
-    coarse = COARSE_KEYS
+    coarse, rows = COARSE_KEYS, 2
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.failure_counts(self.score)
@@ -288,7 +296,8 @@ class Selective(FailurePart):
 
 
 class Patches(FailurePart):
-    """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches."""
+    """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches. Scores with bins are counted less their mean
+    and in units of their spread, which float16 holds: (score - centre) / scale."""
 
     names = (("pavpu",), ("accurate_if_certain",), ("uncertain_if_inaccurate",), ("pavpu_threshold",))
     point = frozenset({("pavpu_threshold",)})
@@ -297,11 +306,15 @@ class Patches(FailurePart):
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.labels is None or frame.prediction is None or self.score not in frame.stored:
             return None
-        correct = frame.labels == frame.prediction
-        return selective.count_patches(frame.values(self.score), correct, frame.labels != IGNORE)
+        form, values = frame.form(self.score), frame.values(self.score)
+        if isinstance(form, ScoreBins):
+            values = (values.astype(np.float64) - form.centre) / form.scale
+        return selective.count_patches(values, frame.labels == frame.prediction, frame.labels != IGNORE)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        summary = selective.patch_summary(counts)
+        summary, form = selective.patch_summary(counts), forms[self.score]
+        if isinstance(form, ScoreBins) and summary["threshold"] is not None:
+            summary["threshold"] = form.centre + form.scale * summary["threshold"]
         return {name: summary[name[0].removeprefix("pavpu_")] for name in self.names}
 
     def why(self, counts: Counts, name: NumberPath) -> str:
@@ -328,7 +341,8 @@ class Components(ArrayPart):
         if frame.anomaly is None:
             return None
         # The benchmark stores scores as float16; floats that were wider are rounded as the pixel protocol rounds them.
-        scores = frame.values(self.score).astype(np.float16)
+        with np.errstate(over="ignore", invalid="ignore"):  # of ignored pixels
+            scores = frame.values(self.score).astype(np.float16)
         edges = None if self.bins is None else self.bins.pixels(scores.size)
         return components.component_counts(scores, frame.anomaly, self.threshold, self.track, self.mode, edges)
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
-from segunc.data.images import Image
+from segunc.data.images import Image, resize_nearest
 from segunc.gallery.colormap import DisplayRange, colourise
 from segunc.gallery.inputs import Label, ReviewLabels
 from segunc.maps.encoding import encode_jpeg
@@ -80,7 +80,7 @@ def condense(values: Values, longest: int) -> tuple[npt.NDArray[np.uint8], dict[
 def condense_label(label: Label, longest: int) -> Label:
     """Class ids or anomaly labels ``[H, W]`` at the size that :func:`condense` gives: the nearest ones."""
     height, width = _fitting(label.shape, longest)
-    return np.asarray(cv2.resize(label, (width, height), interpolation=cv2.INTER_NEAREST), np.uint8)
+    return resize_nearest(label, width, height)
 
 
 def write_data(path: Path, key: str, content: Any) -> None:

@@ -6,18 +6,17 @@ import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.data.images import MOST_PIXELS, Image
+from segunc.data.images import MOST_PIXELS, Image, resize_nearest
 from segunc.frames.sources import format_time
 from segunc.gallery.colormap import DisplayRange, colour_table, colourise, levels
 
-Scalar = TypeVar("Scalar", bound=np.generic)
 Colour = tuple[int, int, int]
 INK, FAINT_INK, PAPER = (236, 236, 240), (168, 168, 178), (22, 22, 26)  # RGB, on screens
 MINIMUM_TEXT = 12  # height of capital letters in pixels below which text is not drawn: smaller is not legible in a JPEG
@@ -185,16 +184,6 @@ def resize(picture: Image, width: int, height: int) -> Image:
         return picture
     how = cv2.INTER_AREA if width < picture.shape[1] else cv2.INTER_LINEAR
     return np.asarray(cv2.resize(picture, (width, height), interpolation=how), np.uint8)
-
-
-def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
-    """A map ``[H, W]`` or picture ``[H, W, 3]`` at another size, without values between its own."""
-    if values.shape[:2] == (height, width):
-        return values
-    rows = np.arange(height) * values.shape[0] // height
-    columns = np.arange(width) * values.shape[1] // width
-    resized: npt.NDArray[Scalar] = values[rows[:, None], columns[None, :]]
-    return resized
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,10 @@ class MapsReader:
         """Whether a frame has a map of a score (or ``prediction``)."""
         return self._file_of(name, score) is not None
 
+    def may_hold_floats(self, score: str) -> bool:
+        """Whether a map of a score is in a kind of file that can hold floats."""
+        return any((self._file_of(name, score) or ".png").lower()[-4:] != ".png" for name in self.frames)
+
     def form(self, score: str) -> Form:
         """How whole numbers of a score's maps become values: what the manifest, not the score's name, says, else ``linear``."""
         return "unit-code" if self._value(score) in (UNIT_VALUE, COMPACT_VALUES["unit16"]) else "linear"

@@ -54,9 +54,11 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes)
         stored = stored.squeeze(0 if stored.shape[0] == 1 else 2)
     if stored.ndim != 2:
         raise InputError(f"map {path} has the shape {stored.shape}", "one channel, [H, W]", "convert the map")
-    if stored.dtype.kind not in "biuf":
+    if stored.dtype.kind not in "biuf" or stored.dtype.itemsize > 8:
         raise InputError(f"map {path} is of type {stored.dtype}", "floats or whole numbers", "convert the map")
-    return stored
+    if stored.dtype.kind in "iu" and stored.size and max(int(stored.max()), -int(stored.min())) > 2**53:
+        raise InputError(f"map {path} holds whole numbers beyond 2^53", "such as float64 holds", "rescale the map")
+    return stored.astype(stored.dtype.newbyteorder("="), copy=False)
 
 
 def as_score(stored: Array) -> Array:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, inside, replacing, write_atomically, write_rows
-from segunc.data.images import read_image
+from segunc.data.images import read_image, resize_nearest
 from segunc.maps.encoding import CODE_MAX, Array, decode_unit, keys_to_half, score_keys
 from segunc.maps.manifest import Manifest, is_ours, read_manifest
 from segunc.maps.shards import MANIFEST_NAME, STATISTICS, all_shards, iterate_records
@@ -76,7 +76,7 @@ class Region:
             if abs(columns / rows / (width / height) - 1.0) > ASPECT_TOLERANCE:
                 given = f"a mask of {rows}x{columns} for a frame of {height}x{width}"
                 raise InputError(given, "one shape", "give another --mask")
-            found = np.asarray(cv2.resize(self.picture, (width, height), interpolation=cv2.INTER_NEAREST) > 0)
+            found = resize_nearest(self.kept, width, height)
             if not found.any():
                 raise InputError(f"a mask that leaves nothing of a frame of {height}x{width}", "a larger region", "")
             self._resized = {(height, width): found}  # of the last size only: sizes may be many

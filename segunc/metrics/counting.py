@@ -67,28 +67,27 @@ def mean_of_fractions(stored: int, number: int) -> float | None:
 
 
 def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Counts:
-    """The labelled pixels of a score map by 16-bit key (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``.
+    """Count the labelled pixels of a score map by 16-bit key (:func:`segunc.maps.encoding.score_keys`) and label, int64 ``[2, 65536]``.
 
     Order, the check for NaN and the union of -0.0 and +0.0 are rearrangements of 65,536 bins of raw bit patterns, several times
     faster than of millions of pixels.
 
     Args:
-        stored: uint16 or uint8 codes, or floats (taken as float16), any shape. Ignored scores may be anything.
+        stored: uint16 or uint8 codes, or floats that float16 holds exactly, any shape. Ignored scores may be anything.
         anomaly: uint8, the same shape; 0 normal, 1 anomaly, 255 ignored.
 
     Raises:
         InputError: shapes or types do not fit, a label has another value, or a counted score is no finite float16.
+            :class:`segunc.metrics.bins.ScoreBins` counts scores that are wider.
     """
-    if stored.shape != anomaly.shape:
-        raise InputError(f"scores of shape {stored.shape} and labels of shape {anomaly.shape}", "one label each")
-    check_anomaly_labels(anomaly)
+    check_scores_and_labels(stored, anomaly)
     if stored.dtype in (np.uint8, np.uint16):
         return _count_rows(anomaly, stored)[:2].copy()
     if not np.issubdtype(stored.dtype, np.floating):
         raise InputError(f"a score map of type {stored.dtype}", "uint8, uint16 or a floating type", "convert the map")
     with np.errstate(over="ignore", invalid="ignore"):
-        patterns = np.ascontiguousarray(stored, np.float16).view(np.uint16)
-    rows = _count_rows(anomaly, patterns)[:2]
+        halves = np.ascontiguousarray(stored, np.float16)
+    rows = _count_rows(anomaly, halves.view(np.uint16))[:2]
     half = KEYS // 2
     # Into the order of the values: negative ones from the largest magnitude, then positive ones.
     counts = np.concatenate((rows[:, : half - 1 : -1], rows[:, :half]), axis=1)
@@ -99,9 +98,27 @@ def count_scores(stored: npt.NDArray[Any], anomaly: npt.NDArray[np.uint8]) -> Co
             "finite values, within +-65504 for 16-bit keys",
             "mask such pixels as ignored in the labels or repair the map",
         )
+    if not fits_half(stored, anomaly):
+        given, remedy = "a score that float16 would round, so that ranks change", "round the scores to float16 yourself"
+        raise InputError(given, "float16 values", f"{remedy}, or evaluate the folder of maps")
     counts[:, half] += counts[:, half - 1]  # -0.0 is +0.0
     counts[:, half - 1] = 0
     return counts
+
+
+def fits_half(stored: npt.NDArray[np.floating], labels: npt.NDArray[np.uint8]) -> bool:
+    """Whether float16 holds every labelled score exactly, so that its 16-bit key has the rank of the score."""
+    if stored.dtype == np.float16:
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return not ((stored.astype(np.float16) != stored) & (labels != IGNORE)).any()
+
+
+def check_scores_and_labels(stored: npt.NDArray[Any], labels: npt.NDArray[np.uint8]) -> None:
+    """Raise InputError where scores and labels differ in shape, or labels are none (:func:`check_anomaly_labels`)."""
+    if stored.shape != labels.shape:
+        raise InputError(f"scores of shape {stored.shape} and labels of shape {labels.shape}", "one label each")
+    check_anomaly_labels(labels)
 
 
 def check_anomaly_labels(anomaly: npt.NDArray[np.uint8]) -> None:
@@ -168,10 +185,10 @@ class DetectionCurve:
 
 
 def detection_curve(counts: Counts) -> DetectionCurve:
-    """The curve of counts by key ``[2, 65536]``: one point for each key that occurs, from the highest (uint16) key down."""
+    """Return the curve of counts by key or bin ``[2, K]``: one point for each that occurs, from the highest down."""
     keys = np.flatnonzero(counts.any(axis=0))[::-1]
     normal, anomalous = counts[:, keys].cumsum(axis=1)
-    return DetectionCurve(keys.astype(np.uint16), anomalous, normal)
+    return DetectionCurve(keys, anomalous, normal)
 
 
 def auroc(curve: DetectionCurve) -> float | None:

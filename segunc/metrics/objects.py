@@ -13,15 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.maps.encoding import score_keys
-from segunc.metrics.counting import KEYS, Counts, auroc, average_precision, detection_curve, fpr_at_recall
+from segunc.metrics.counting import Counts, auroc, average_precision, detection_curve, fpr_at_recall
 
 KINDS = ("size", "distance")
 """What objects can be sorted by."""
@@ -95,22 +93,23 @@ class ObjectBins:
         return np.searchsorted(self.pixels(objects.number.size), objects.pixels, side="right")
 
 
-def object_counts(stored: npt.NDArray[Any], objects: Objects, bins: ObjectBins) -> Counts:
-    """The anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, 65536]``: rows 0 to B - 1 hold the pixels of
+def object_counts(keys: npt.NDArray[np.integer], objects: Objects, bins: ObjectBins, size: int) -> Counts:
+    """Count the anomalous pixels and the objects of one frame by bin and key, int64 ``[2 B, K]``: rows 0 to B - 1 hold the pixels of
     the objects of a bin, the others its objects, each at the key of its upper median. Counts of frames add.
 
     Args:
-        stored: the score map ``[H, W]`` in its stored form; see :func:`segunc.maps.encoding.score_keys`, which says what it refuses.
+        keys: whole numbers in 0..K - 1 that rise with the score, of the pixels of objects, ``[n]`` in the order of the frame.
         objects: of the same frame.
+        size: the number of keys K.
     """
     place, number = bins.place(objects), len(bins.names)
     inside = objects.number > 0
     owner = objects.number[inside] - 1
     # Sorted by object and, within one, by key.
-    owner, keys = np.divmod(np.sort(owner.astype(np.int64) * KEYS + score_keys(stored[inside])), KEYS)
+    owner, keys = np.divmod(np.sort(owner.astype(np.int64) * size + keys), size)
     medians = keys[objects.pixels.cumsum() - (objects.pixels + 1) // 2]
-    cells = np.concatenate([place[owner] * KEYS + keys, (number + place) * KEYS + medians])
-    return np.bincount(cells, minlength=2 * number * KEYS).reshape(2 * number, KEYS)
+    cells = np.concatenate([place[owner] * size + keys, (number + place) * size + medians])
+    return np.bincount(cells, minlength=2 * number * size).reshape(2 * number, size)
 
 
 def found_threshold(normal: npt.NDArray[np.int64]) -> int:

@@ -224,8 +224,10 @@ def count_patches(
     )
     kept = labelled > 0
     inaccurate = right[kept] <= ACCURACY_THRESHOLD * labelled[kept]
-    # By way of float32, as torch rounds float64 to float16.
-    return count_scores((total[kept] / labelled[kept]).astype(np.float32), inaccurate.astype(np.uint8))
+    with np.errstate(over="ignore"):
+        # By way of float32, as torch rounds float64 to float16.
+        mean = (total[kept] / labelled[kept]).astype(np.float32).astype(np.float16)
+    return count_scores(mean, inaccurate.astype(np.uint8))
 
 
 def _window_sums(values: Floats, window: int) -> Floats:

@@ -17,6 +17,7 @@ from segunc.evaluation.evaluator import Gatherer, Result
 from segunc.evaluation.labelled_frame import CONFIDENCE, decode_keys
 from segunc.evaluation.parts import ConfidenceCalibration, Patches, Pooled, Selective, Smiyc, confidence_of_keys
 from segunc.metrics import counting, selective
+from segunc.metrics.bins import ScoreBins
 from segunc.metrics.calibration import Reliability, bin_counts, reliability
 from segunc.metrics.counting import KEYS, DetectionCurve, Floats, detection_curve
 from segunc.metrics.selective import RiskCoverage, Sparsification
@@ -87,7 +88,8 @@ def _anomaly_figures(gatherer: Gatherer, points: Points) -> dict[str, Figure]:
         if protocol == "pooled":
             histograms = {}
             for score, _, _ in drawn:
-                values = decode_keys(gatherer.forms[score], np.arange(KEYS, dtype=np.uint16))
+                form = gatherer.forms[score]
+                values = form.middles if isinstance(form, ScoreBins) else decode_keys(form, np.arange(KEYS))
                 limits = (0.0, 1.0) if stored_as_codes(score) else None
                 histograms[score] = counting.score_histogram(pooled[score], values, limits)
             figures["score-histograms"] = histogram_figure(histograms)
@@ -118,6 +120,9 @@ def _class_figures(gatherer: Gatherer, result: Result, name: str, points: Points
         points |= {"risk-coverage": _points(lines), "sparsification": _points([line for line, _ in pairs])}
     sweeps = {score: selective.sweep(rows) for score, rows in gatherer.counts(Patches).items() if rows is not None}
     drawn = {score: numbers for score, numbers in sweeps.items() if numbers is not None}
+    for score, numbers in drawn.items():
+        if isinstance(form := gatherer.forms[score], ScoreBins):
+            numbers["thresholds"] = form.centre + form.scale * numbers["thresholds"]
     if drawn:
         figures["patches"] = patch_figure(drawn, places)
         points["patches"] = _points([Line(s, numbers["thresholds"], numbers["pavpu"]) for s, numbers in drawn.items()])

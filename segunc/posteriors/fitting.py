@@ -9,7 +9,6 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -19,7 +18,7 @@ from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
 from segunc.core.files import read_record, write_record
 from segunc.data.corruptions import Corruption
-from segunc.data.images import Image
+from segunc.data.images import Image, resize_nearest
 from segunc.networks.network import inference_size
 from segunc.sampling.frames import network_input
 from segunc.training.config import FinetuneConfig, FitConfig, now, save_config
@@ -176,8 +175,7 @@ def as_seen(
     """An image RGB uint8 ``[H, W, 3]`` and labels ``[H, W]`` as :func:`frames_as_seen` gives them."""
     override = None if data.size is None else (data.size[0], data.size[1])
     size = inference_size(model.network.description, (image.shape[0], image.shape[1]), override)
-    if labels.shape != size:
-        labels = np.asarray(cv2.resize(labels, (size[1], size[0]), interpolation=cv2.INTER_NEAREST), np.uint8)
+    labels = resize_nearest(labels, size[1], size[0])
     seen = network_input([image], size).to(next(model.network.parameters()).device)
     return seen.contiguous(memory_format=torch.channels_last), labels
 

@@ -55,7 +55,8 @@ def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) ->
     ]
     at = torch.cartesian_prod(*(share.clamp_max(1.0) for share in shares)).view(-1, 2)
     row, column = (
-        torch.arange(side) * n // covered for n, covered, side in zip(size, extent, labels.shape, strict=True)
+        (2 * torch.arange(side) + 1) * n // (2 * covered)
+        for n, covered, side in zip(size, extent, labels.shape, strict=True)
     )
     place = (row[:, None] * size[1] + column).clamp_max(size[0] * size[1] - 1)
     counts = torch.bincount((place * 256 + labels).flatten(), minlength=size[0] * size[1] * 256).view(-1, 256)[

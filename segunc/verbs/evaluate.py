@@ -130,7 +130,7 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
     if entry is not None:
         asked = {"split": options.split, **_chosen_frames(options)} if options.root else {}
         evaluation.result["run"] = {"dataset": entry.name, **asked}
-    return evaluation, []
+    return evaluation, [] if evaluation.evaluator is None else evaluation.evaluator.notes()
 
 
 def _from_verdicts(files: Sequence[Path], options: EvaluateOptions, wanted: EvaluationOptions) -> Found:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from segunc.core.errors import InputError
 from segunc.data.entry import Sample
-from segunc.data.images import read_image
+from segunc.data.images import read_image, resize_nearest
 from segunc.data.labels import IGNORE, label_map
-from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform, to_tensors
+from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform, Transform, to_tensors
 from tests.data.miniatures import write_frame
 
 RNG = np.random.default_rng(0)
@@ -128,3 +130,52 @@ def test_evaluation_changes_nothing_or_the_size_alone() -> None:
     small = EvalTransform((20, 30))(IMAGE, LABEL)["image"]
     pooled = torch.nn.functional.avg_pool2d(PLAIN[None], 2)[0]
     torch.testing.assert_close(small, pooled, atol=0.51 / 255, rtol=0)
+
+
+def scaled(side: int, target: int) -> Transform:
+    unchanged = {"flip": 0.0, "colour": 0.0, "blur": 0.0}
+    return TrainTransform((target, target), scale=((target + 0.5) / side,) * 2, **unchanged)
+
+
+TRANSFORMS = {
+    "evaluation": lambda side, target: EvalTransform((target, target)),
+    "training at a size": lambda side, target: TrainTransform(
+        (target, target), (target, target), (1.0, 1.0), flip=0.0, colour=0.0, blur=0.0
+    ),
+    "training at a scale": scaled,
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize(
+    ("side", "target"), [(96, 48), (96, 24), (96, 12), (96, 72), (96, 64), (96, 41), (97, 48), (96, 144), (96, 200)]
+)
+def test_labels_lie_on_their_images_at_every_size(name: str, side: int, target: int) -> None:
+    # In pixels of the target, by the centre of gravity of a bar at every place: against the true place, and against the image.
+    transform, factor = TRANSFORMS[name](side, target), target / side
+    width, shifts = max(6, round(3 / factor)), []
+    for start in range(4, side - width - 3):
+        bar = np.zeros((side, side), np.uint8)
+        bar[:, start : start + width] = 1
+        item = transform(np.repeat(bar[..., None] * np.uint8(255), 3, 2), bar)
+        row = [item["label"][target // 2].double(), item["image"][0, target // 2].double()]
+        label, image = ((part * (torch.arange(target) + 0.5)).sum() / part.sum() for part in row)
+        shifts.append((float(label) - (start + width / 2) * factor, float(label - image)))
+        turned = transform(np.repeat(bar.T[..., None] * np.uint8(255), 3, 2), bar.T)
+        assert torch.equal(turned["label"].T, item["label"])
+    np.testing.assert_allclose(np.mean(shifts, 0), 0, atol=0.1)
+    assert np.abs(shifts).max() <= 0.76
+
+
+@pytest.mark.parametrize("size", [(20, 8), (12, 24), (100, 64)])
+def test_the_nearest_pixel_is_that_of_pillow_where_one_is_nearest(size: tuple[int, int]) -> None:
+    expected = Image.fromarray(LABEL).resize(size, Image.Resampling.NEAREST)
+    np.testing.assert_array_equal(resize_nearest(LABEL, *size), expected)
+
+
+def test_training_transforms_travel_to_workers_that_do_not_fork() -> None:
+    transform = TrainTransform((24, 24), (30, 50), flip=1.0)
+    torch.manual_seed(0)
+    expected = transform(IMAGE, LABEL)
+    torch.manual_seed(0)
+    assert torch.equal(pickle.loads(pickle.dumps(transform))(IMAGE, LABEL)["label"], expected["label"])

@@ -9,7 +9,7 @@ from sklearn import metrics as sklearn_metrics
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import score_keys
-from segunc.metrics.counting import auroc, average_precision, count_scores, detection_curve, fpr_at_recall
+from segunc.metrics.counting import KEYS, auroc, average_precision, count_scores, detection_curve, fpr_at_recall
 from segunc.metrics.objects import KINDS, ObjectBins, Objects, found_threshold, object_counts, object_numbers
 
 EIGHT = np.ones((3, 3))
@@ -54,7 +54,9 @@ def by_hand(scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins) -> li
 
 def counted(scenes: list[tuple[np.ndarray, np.ndarray]], bins: ObjectBins) -> tuple[np.ndarray, np.ndarray]:
     normal = sum(count_scores(stored, anomaly)[0] for stored, anomaly in scenes)
-    return normal, sum(object_counts(stored, Objects.of(anomaly), bins) for stored, anomaly in scenes)
+    keys = [score_keys(stored[anomaly == 1]) for stored, anomaly in scenes]
+    objects = [Objects.of(anomaly) for _, anomaly in scenes]
+    return normal, sum(object_counts(*given, bins, KEYS) for given in zip(keys, objects, strict=True))
 
 
 @pytest.mark.parametrize("stored", ["float", "codes"])

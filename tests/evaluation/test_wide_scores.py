@@ -1,0 +1,174 @@
+"""Float scores of other tools, of any offset and scale: their numbers are scikit-learn's of the stored numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import metrics as sklearn_metrics
+
+from segunc.data.labels import LabelMap
+from segunc.evaluation.evaluator import EvaluationOptions
+from segunc.evaluation.flagged import Threshold
+from segunc.evaluation.maps import evaluate_maps
+from segunc.metrics.objects import ObjectBins
+from tests.evaluation.runs import CLASSES, make_run
+from tests.maps.foreign import write_map
+
+LABELS = LabelMap("city", CLASSES, ((0, 0, 0),) * 4, {i: i for i in range(4)} | {255: 255})
+RUN = make_run()
+Scores = dict[str, np.ndarray]
+Make = Callable[[np.ndarray], np.ndarray]
+FORMS: dict[str, tuple[str, Make]] = {
+    "an offset": (".npy", lambda s: np.float32(98) + np.float32(0.05) * s.astype(np.float32)),
+    "an offset, HDF5": (".hdf5", lambda s: np.float32(98) + np.float32(0.05) * s.astype(np.float32)),
+    "an offset, TIFF": (".tif", lambda s: np.float32(98) + np.float32(0.05) * s.astype(np.float32)),
+    "near one": (".npy", lambda s: (1 - 1e-6 * np.exp(-s)).astype(np.float32)),
+    "near one, float64": (".npy", lambda s: 1 - 1e-12 * np.exp(-s)),
+    "log-likelihoods": (".npy", lambda s: (-1500 + 3 * s).astype(np.float32)),
+    "beyond float16": (".npy", lambda s: (1e9 * s).astype(np.float32)),
+    "beyond float32": (".h5", lambda s: 1e200 * s),
+    "denormal": (".npy", lambda s: (1e-42 * s).astype(np.float32)),
+    "whole numbers": (".npy", lambda s: (2**25 + 1000 * s).astype(np.int32)),
+    "unsigned": (".h5", lambda s: (3e9 + 1000 * s).astype(np.uint32)),
+    "big-endian": (".npy", lambda s: (98 + 0.05 * s).astype(">f4")),
+    "both zeros": (
+        ".npy",
+        lambda s: np.where(abs(s) < 1, s * np.float32(0), np.float32(0.0501) * s).astype(np.float32),
+    ),
+    "many ties": (".npy", lambda s: (np.float32(0.1) * np.round(4 * s)).astype(np.float32)),
+}
+
+
+def make_scores(make: Make) -> Scores:
+    """Scores ``[H, W]`` by frame, higher on anomalies and on wrong predictions."""
+    random = np.random.default_rng(5)
+    return {
+        name: make(random.normal(size=frame.anomaly.shape) + (frame.anomaly == 1) + (frame.labels != frame.prediction))
+        for name, frame in RUN.items()
+    }
+
+
+def evaluate(folder: Path, scores: Scores, ending: str, **options: Any) -> dict[str, Any]:
+    for name, values in scores.items():
+        write_map(folder / "maps" / "other" / f"{name}{ending}", values)
+        write_map(folder / "maps" / "prediction" / f"{name}.png", RUN[name].prediction)
+        write_map(folder / "anomaly" / f"{name}.png", RUN[name].anomaly)
+        write_map(folder / "labels" / f"{name}.png", RUN[name].labels)
+    given = {"anomaly_labels": folder / "anomaly", "labels": folder / "labels", "label_map": LABELS}
+    return evaluate_maps(folder / "maps", options=EvaluationOptions(**options), **given).result
+
+
+def pixel_numbers(truth: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
+    false, true, _ = sklearn_metrics.roc_curve(truth, scores, drop_intermediate=False)
+    precision, recall, thresholds = sklearn_metrics.precision_recall_curve(truth, scores)
+    f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-30)
+    best = np.flatnonzero(f1[:-1] >= f1.max() * (1 - 1e-12))[-1]
+    return {
+        "auroc": sklearn_metrics.roc_auc_score(truth, scores),
+        "aupr": sklearn_metrics.average_precision_score(truth, scores),
+        "fpr95": false[np.argmax(true >= 0.95)],
+        "best_f1": f1[best],
+        "threshold": thresholds[best],
+    }
+
+
+def flat(scores: Scores, truth: Callable[[Any], np.ndarray], counted: Callable[[Any], np.ndarray]) -> tuple[Any, Any]:
+    """The truth and the scores of all counted pixels."""
+    parts = [(truth(frame)[counted(frame)], scores[name][counted(frame)]) for name, frame in RUN.items()]
+    return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts]).astype(np.float64)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_number_is_that_of_the_stored_scores(tmp_path: Path, name: str) -> None:
+    ending, make = FORMS[name]
+    scores = make_scores(make)
+    value = float(np.quantile(np.stack([*scores.values()]).astype(np.float64), 0.7))
+    result = evaluate(tmp_path, scores, ending, by=[ObjectBins.of("distance")], flag={"other": Threshold(value)})
+    assert result["left_out"] == []
+    assert "merged_pixels" not in result["counts"]
+    truth, values = flat(scores, lambda frame: frame.anomaly, lambda frame: frame.anomaly != 255)
+    expected, pooled = pixel_numbers(truth, values), result["scores"]["other"]["pooled"]
+    assert {key: pooled[key] for key in expected} == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    # Thresholds are scores as stored: applied to the maps they flag the same pixels.
+    assert pooled["threshold"] == expected["threshold"]
+    assert np.mean(values[truth == 1] >= pooled["thresholds"]["0.8"]) >= 0.8
+    assert np.mean(values[truth == 1] > pooled["thresholds"]["0.8"]) < 0.8
+    images = [pixel_numbers(f.anomaly[f.anomaly != 255], scores[n][f.anomaly != 255]) for n, f in RUN.items()]
+    for key, number in result["scores"]["other"]["per-image"].items():
+        assert number == pytest.approx(np.mean([image[key] for image in images]), abs=1e-9)
+    hits = result["flagged"]["other"]
+    assert hits["recall"] == pytest.approx(np.mean(values[truth == 1] >= value), abs=1e-12)
+    wrong, uncertain = flat(scores, lambda frame: frame.labels != frame.prediction, lambda frame: frame.labels != 255)
+    failure, selective = pixel_numbers(wrong, uncertain), result["selective"]["other"]
+    for key in ("auroc", "aupr", "fpr95"):
+        assert selective[f"failure_{key}"] == pytest.approx(failure[key], abs=1e-9)
+    rate = wrong.mean()
+    assert selective["augrc"] == pytest.approx((1 - failure["auroc"]) * (1 - rate) * rate + rate**2 / 2, abs=1e-9)
+    far = [key for key, row in result["scores"]["other"]["distance"].items() if row["objects"]]
+    assert all(0 < result["scores"]["other"]["distance"][key]["auroc"] < 1 for key in far)
+
+
+def test_a_rising_straight_line_changes_no_number_but_thresholds(tmp_path: Path) -> None:
+    numbers = []
+    for number, (offset, scale) in enumerate([(0.0, 1.0), (98.0, 0.05), (-1e6, 2.0)]):
+        scores = make_scores(lambda s, a=offset, b=scale: a + b * s)
+        options = {"by": [ObjectBins.of("size", ["20"])], "protocols": ("pooled",)}
+        result = evaluate(tmp_path / str(number), scores, ".npy", **options)
+        assert result["selective"]["other"].pop("pavpu_threshold") == pytest.approx(
+            np.mean([v[RUN[n].labels != 255].mean() for n, v in scores.items()]), rel=0.05
+        )
+        for key in ("threshold", "thresholds"):
+            del result["scores"]["other"]["pooled"][key]
+        numbers.append({"selective": result["selective"]["other"], **result["scores"]["other"]})
+    for other in numbers[1:]:
+        patches = {
+            key: other["selective"].pop(key) for key in ("pavpu", "accurate_if_certain", "uncertain_if_inaccurate")
+        }
+        expected = {key: numbers[0]["selective"][key] for key in patches}
+        assert patches == pytest.approx(
+            expected, abs=1e-2
+        )  # the uncertainties of patches are kept to 2^-11 of their spread
+        for section in other:
+            assert repr(other[section]) == repr({k: v for k, v in numbers[0][section].items() if k in other[section]})
+
+
+def test_float16_scores_keep_their_keys_and_wide_ones_do_not_pass_for_them(tmp_path: Path) -> None:
+    halves = make_scores(lambda s: s.astype(np.float16))
+    of_halves = evaluate(tmp_path / "a", halves, ".npy")
+    for number, dtype in enumerate((np.float32, np.float64)):
+        same = {name: values.astype(dtype) for name, values in halves.items()}
+        result = evaluate(tmp_path / str(number), same, ".npy")
+        assert (result["scores"], result["selective"]) == (of_halves["scores"], of_halves["selective"])
+    # One frame in more bits than the others decides for all.
+    mixed = {name: values if n else values + np.float32(1e-4) for n, (name, values) in enumerate(halves.items())}
+    truth, values = flat(mixed, lambda frame: frame.anomaly, lambda frame: frame.anomaly != 255)
+    pooled = evaluate(tmp_path / "mixed", mixed, ".npy")["scores"]["other"]["pooled"]
+    assert pooled["auroc"] == pytest.approx(sklearn_metrics.roc_auc_score(truth, values), abs=1e-12)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_frame_with_a_score_that_is_no_number_is_left_out(tmp_path: Path, bad: float) -> None:
+    scores = make_scores(lambda s: (98 + 0.05 * s).astype(np.float32))
+    scores["lund/frame_2"][RUN["lund/frame_2"].anomaly == 0] = bad
+    result = evaluate(tmp_path, scores, ".npy")
+    assert [(entry["frame"], "NaN or infinite" in entry["reason"]) for entry in result["left_out"]] == [
+        ("lund/frame_2", True)
+    ]
+
+
+def test_calibration_reads_confidences_of_any_precision(tmp_path: Path) -> None:
+    for name, frame in RUN.items():
+        msp = 1 - frame.probabilities.max(0)
+        write_map(tmp_path / "maps" / "msp" / f"{name}.npy", msp.astype(np.float32))
+    result = evaluate(tmp_path, {name: values for name, values in make_scores(lambda s: s).items()}, ".npy")
+    pairs = [
+        (f.probabilities.max(0)[f.labels != 255], (f.labels == f.prediction)[f.labels != 255]) for f in RUN.values()
+    ]
+    confidence, right = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    place = np.minimum((confidence * 15).astype(int), 14)
+    ece = sum(abs((right[place == b] - confidence[place == b]).sum()) for b in range(15)) / len(right)
+    assert result["calibration"]["ece"] == pytest.approx(ece, abs=1e-5)

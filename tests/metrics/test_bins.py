@@ -1,0 +1,97 @@
+"""Bins of wide scores: exact while every positive score is an edge, and within the mass of a bin where there are too many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn import metrics as sklearn_metrics
+
+from segunc.core.errors import InputError
+from segunc.metrics.bins import BinFinder, ScoreBins
+from segunc.metrics.counting import auroc, average_precision, best_f1, detection_curve, fpr_at_recall
+
+Frames = list[tuple[np.ndarray, np.ndarray]]
+
+
+def find(frames: Frames, most: int) -> ScoreBins:
+    finder = BinFinder(most=most)
+    for scores, labels in frames:
+        finder.add(scores, labels)
+    bins = finder.bins()
+    assert bins is not None
+    return bins
+
+
+def numbers(frames: Frames, most: int) -> tuple[list[float], list[float], int]:
+    """AUROC, AUPR and FPR95 by bins and by scikit-learn, and the merged pixels."""
+    bins = find(frames, most)
+    counts = sum(bins.count(scores, labels) for scores, labels in frames)
+    curve = detection_curve(counts)
+    scores, labels = (np.concatenate(part) for part in zip(*frames, strict=True))
+    false, true, _ = sklearn_metrics.roc_curve(labels, scores, drop_intermediate=False)
+    areas = sklearn_metrics.roc_auc_score(labels, scores), sklearn_metrics.average_precision_score(labels, scores)
+    expected = [*map(float, areas), float(false[np.argmax(true >= 0.95)])]
+    return [auroc(curve), average_precision(curve), fpr_at_recall(curve)], expected, bins.merged(counts)
+
+
+def scene(pixels: int, share: float, seed: int = 0, frames: int = 8) -> Frames:
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(frames):
+        labels = (random.random(pixels) < share).astype(np.uint8)
+        made.append((98 + 0.05 * (random.normal(size=pixels) + 1.5 * labels), labels))
+    return made
+
+
+@pytest.mark.parametrize("share", [1e-4, 0.02])
+def test_few_anomalies_are_exact(share: float) -> None:
+    found, expected, merged = numbers(scene(100_000, share), 1 << 16)
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert merged == 0
+
+
+def test_more_anomalies_than_edges_cost_the_mass_of_a_bin() -> None:
+    most = 4096
+    found, expected, merged = numbers(scene(100_000, 0.3), most)
+    np.testing.assert_allclose(found, expected, atol=4 / most)
+    assert found[0] == pytest.approx(expected[0], abs=1e-5)
+    assert merged > 100_000
+
+
+def test_frames_of_few_pixels_and_scores_of_many_are_not_passed_over() -> None:
+    random = np.random.default_rng(1)
+    frames = scene(50, 0.4, frames=3000)
+    for scores, labels in frames:
+        scores[random.random(50) < 0.4] = 98.0  # a tie of a third of the pixels must have an edge of its own
+        labels[:2] = 0, 1
+    found, expected, _ = numbers(frames, 1024)
+    np.testing.assert_allclose(found, expected, atol=4e-3)
+    assert 98.0 in find(frames, 1024).edges
+
+
+@settings(max_examples=50, deadline=None)
+@given(hnp.arrays(np.float32, (40,), elements=st.floats(-4, 4, width=32)), st.sampled_from([4, 64]))
+def test_a_threshold_flags_the_pixels_of_its_bin_and_of_higher_ones(scores: np.ndarray, most: int) -> None:
+    labels = (np.arange(40) % 3 == 0).astype(np.uint8)
+    bins = find([(scores, labels)], most)
+    keys = bins.keys(scores)
+    assert (np.diff(keys[np.argsort(scores, kind="stable")]) >= 0).all()
+    assert bins.edges[[0, -1]].tolist() == [scores.min(), scores.max()]
+    for key in np.unique(keys):
+        np.testing.assert_array_equal(scores >= bins.edges[key], keys >= key)
+    value = best_f1(detection_curve(bins.count(scores, labels)))
+    assert value is not None
+    assert sklearn_metrics.f1_score(labels, scores >= bins.edges[value[1]]) == pytest.approx(value[0])
+    assert (np.diff(bins.middles) >= 0).all()
+
+
+def test_zeros_of_both_signs_are_equal_and_ignored_scores_may_be_anything() -> None:
+    scores, labels = np.array([0.0, -0.0, np.nan, 0.1], np.float32), np.array([1, 0, 255, 0], np.uint8)
+    bins = find([(scores, labels)], 16)
+    assert bins.count(scores, labels)[:, bins.keys(np.float32(0))].tolist() == [1, 1]
+    with pytest.raises(InputError, match="NaN or infinite"):
+        bins.count(scores, np.zeros(4, np.uint8))
+    assert BinFinder().bins() is None
