@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from segunc import options
 from segunc.cli import run
 from segunc.cli.parser import Parser, add_options, parsed
-from segunc.core.errors import FormerNameWarning, InputError, PartialFailure, is_out_of_memory
+from segunc.core.errors import FormerNameWarning, InputError, NoteWarning, PartialFailure, is_out_of_memory
 
 VERBS = {
     "demo": (
@@ -159,8 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             shown = warnings.showwarning
 
             def show(message: Warning | str, category: type[Warning], *place: Any, **further: Any) -> None:
-                """A former name is worth a note, not a warning with its place in our code."""
-                if issubclass(category, FormerNameWarning):
+                """What is worth a note is no warning with its place in our code."""
+                if issubclass(category, FormerNameWarning | NoteWarning):
                     print(f"note: {message}")
                 else:
                     shown(message, category, *place, **further)

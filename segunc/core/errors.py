@@ -39,6 +39,10 @@ class PartialFailure(RuntimeError):
     """Work under way failed in places; everything that was finished is kept and named in the output."""
 
 
+class NoteWarning(UserWarning):
+    """What a user should know of an input that may not be what it seems; the command line shows it as a note."""
+
+
 class FormerNameWarning(FutureWarning):
     """A name that somebody or a file uses was replaced by another one, which it says; the command line shows it as a note."""
 

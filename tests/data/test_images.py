@@ -90,7 +90,7 @@ def test_files_that_are_no_labels_are_refused(tmp_path: Path) -> None:
 
     path = tmp_path / "a.png"
     refused("cannot be read")
-    no_labels = {"one channel": np.zeros((4, 4, 3), np.uint8), "up to 300": np.full((4, 4), 300, np.uint16)}
+    no_labels = {"in colour": np.full((4, 4, 3), (1, 2, 3), np.uint8), "up to 300": np.full((4, 4), 300, np.uint16)}
     for message, values in no_labels.items():
         cv2.imwrite(str(path), values)
         refused(message)
