@@ -42,6 +42,7 @@ _KINDS = {_PNG_SIGNATURE: PngImageFile, _JPEG_SIGNATURE: JpegImageFile, b"BM": B
 _PALETTE = 3
 """The colour type of a palette PNG (PNG specification, IHDR)."""
 _GREY = 0  # likewise
+_SUBFILE = 254  # tag of a TIFF whose lowest bit marks a smaller copy of another page
 _PNG_OVERHEAD = 1024  # bytes, with a palette of 256 colours
 MOST_PIXELS = 89_478_485
 """Of an image: Pillow's own bound (``Image.MAX_IMAGE_PIXELS``), from which on it warns of decompression bombs, a quarter of a GiB as 24-bit
@@ -135,11 +136,14 @@ def find_damage(data: bytes) -> str | None:
     try:
         # Not by PIL.Image.open, which refuses a large size without saying which.
         image = next((kind(file) for start, kind in _KINDS.items() if data.startswith(start)), None)
-        width, height = image.size if image else _tiff_size(file)
+        sizes = [image.size] * getattr(image, "n_frames", 1) if image else _tiff_sizes(file)
+        width, height = sizes[0]
     except Exception:  # what Pillow raises for damaged headers has no common type
         return "the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)"
     if not 0 < width * height <= MOST_PIXELS:
         return f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read"
+    if len(sizes) > 1:
+        return f"it holds {len(sizes)} pictures, of which one frame cannot be made; write each into a file of its own"
     if isinstance(image, PngImageFile):
         try:
             image.verify()
@@ -155,13 +159,19 @@ def find_damage(data: bytes) -> str | None:
     return None
 
 
-def _tiff_size(file: BinaryIO) -> tuple[int, int]:
-    """Of the first directory of a TIFF or BigTIFF; Pillow opens fewer kinds of pixels than OpenCV, but reads every directory."""
+def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
+    """(width, height) of each page of a TIFF or BigTIFF, without thumbnails; Pillow opens fewer kinds of pixels than OpenCV, but reads
+    the directories of all."""
     head = file.read(8)
     tags = ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
-    file.seek(tags.next)
-    tags.load(file)
-    return tags[IMAGEWIDTH], tags[IMAGELENGTH]
+    sizes, places = [], set[int]()
+    while tags.next and tags.next not in places:  # a damaged file may lead back
+        places.add(tags.next)
+        file.seek(tags.next)
+        tags.load(file)
+        if not sizes or not tags.get(_SUBFILE, 0) & 1:
+            sizes.append((tags[IMAGEWIDTH], tags[IMAGELENGTH]))
+    return sizes
 
 
 def png_head(path: Path) -> tuple[int, int] | None:
