@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from segunc.core.bounds import (
+    Bits,
     Count,
     NonNegativeFloat,
     NonNegativeInt,
@@ -161,11 +162,12 @@ def frame_groups(text: str) -> str | dict[str, str]:
     return named_pairs(text, "frame,group", "FRAME,GROUP") if text.endswith(".csv") else text
 
 
+BITS = "bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)"
 GROUPS = {
     "input": "source weights trust base config method model maps results input images image all_images frames every start end "
     "shard mask names metrics verdicts compare",
     "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
-    "the network and what it sees": "classes mean std arguments size smooth tile overlap",
+    "the network and what it sees": "classes mean std arguments size bits smooth tile overlap",
     "draws": "draws seed seeds alpha scheme scope redraw",
     "scores": "scores score overlay_score component_threshold nearest statistic label_score top apart keys baseline "
     "leaderboard track",
@@ -470,6 +472,7 @@ class PredictOptions(SamplingOptions):
     ray_address: str | None = option(
         "a running cluster: auto, or HOST:PORT (default: start one on this machine)", None, metavar="ADDRESS"
     )
+    bits: Bits | None = option(BITS, None, metavar="N")
     all_images: bool = option("take every image of a folder as a frame, those that look like labels, too", False)
     verify: bool = option(
         "read the maps of finished frames and make those again that are not what was written (default: compare their sizes)",
@@ -508,6 +511,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions, Lo
         None,
         metavar="NAME:N",
     )
+    bits: Bits | None = option(f"{BITS}; with --model", None, metavar="N")
     protocols: Sequence[Literal["pooled", "per-image", "smiyc"]] = listed(
         "how anomaly pixels are pooled: pooled, per-image, smiyc (default pooled,per-image)", ["pooled", "per-image"]
     )

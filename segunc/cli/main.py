@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from segunc import options
 from segunc.cli import run
 from segunc.cli.parser import Parser, add_options, parsed
-from segunc.core.errors import InputError, PartialFailure, is_out_of_memory
+from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
 
 VERBS = {
     "demo": (
@@ -152,8 +153,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     # albumentations would ask a server for news on import, and Lightning would advertise.
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     try:
-        asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
-        getattr(run, FUNCTIONS.get(arguments.verb, arguments.verb))(asked)
+        with warnings.catch_warnings():
+            shown = warnings.showwarning
+
+            def show(message: Warning | str, category: type[Warning], *place: Any, **further: Any) -> None:
+                """What is worth a note is no warning with its place in our code."""
+                if issubclass(category, NoteWarning):
+                    print(f"note: {message}")
+                else:
+                    shown(message, category, *place, **further)
+
+            warnings.showwarning = show
+            asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
+            getattr(run, FUNCTIONS.get(arguments.verb, arguments.verb))(asked)
         sys.stdout.flush()
     except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,6 +39,10 @@ class PartialFailure(RuntimeError):
     """Work under way failed in places; everything that was finished is kept and named in the output."""
 
 
+class NoteWarning(UserWarning):
+    """What a user should know of an input that may not be what it seems; the command line shows it as a note."""
+
+
 def one_line(error: Exception) -> str:
     """An error in one line; those that are not our own clear lines with their type, and cut where they ramble."""
     text = " ".join(str(error).split())

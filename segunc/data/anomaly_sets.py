@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from segunc.data.class_sets import CITYSCAPES_LISTING, TOY
-from segunc.data.entry import BINARY, ROAD_ANOMALY, AnomalyEncoding, DatasetEntry
+from segunc.data.entry import BINARY, ROAD_ANOMALY, WHITE_ANOMALIES, AnomalyEncoding, DatasetEntry
 from segunc.data.layout import Layout, Part, same_folders
 
 _TRACKS = (
@@ -113,6 +113,9 @@ def _test(images: str, labels: str) -> dict[str, tuple[Part, ...]]:
     return dict.fromkeys(("test", "all"), (Part(images, labels),))
 
 
+_BLACK, _WHITE = frozenset({0}), frozenset({255})
+
+
 def _own(labels: str) -> dict[str, tuple[Part, ...]]:
     splits = same_folders("{}/images", f"{{}}/{labels}", ("train", "val", "test"))
     return {"all": (Part("images", labels),), **splits}
@@ -201,13 +204,16 @@ ENTRIES = (
         layouts=(Layout(same_folders("leftImg8bit/{}", "gtAnomaly/{}", ("anomaly",)), "_leftImg8bit", "_anomaly"),),
         anomaly_masks=BINARY,
     ),
-    DatasetEntry(
-        name="folder",
-        source="your own files",
-        listing="the layout of this project",
-        layout="ROOT/images/NAME.* with ROOT/labels/NAME.png or ROOT/labels_masks/NAME.png, below ROOT/SPLIT unless "
-        "the split is `all`",
-        layouts=tuple(Layout(_own(labels)) for labels in ("labels_masks", "labels")),
-        anomaly_masks=BINARY,
+    *(
+        DatasetEntry(
+            name=name,
+            source="your own files",
+            listing="the layout of this project",
+            layout="ROOT/images/NAME.* with ROOT/labels/NAME.png or ROOT/labels_masks/NAME.png, below ROOT/SPLIT unless "
+            f"the split is `all`; masks hold {encoding}",
+            layouts=tuple(Layout(_own(labels)) for labels in ("labels_masks", "labels")),
+            anomaly_masks=encoding,
+        )
+        for name, encoding in (("folder", BINARY), (WHITE_ANOMALIES, AnomalyEncoding("white", _BLACK, _WHITE)))
     ),
 )

@@ -50,6 +50,8 @@ class ClassMapping(LabelMap):
             tuple(network),
             tuple(classes.index(pairs[name]) if name in pairs else len(kept) for name in network),
             tuple(name for name in labels.classes if name not in wanted),
+            colours=labels.colours,
+            train_ids=labels.train_ids,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map, recode
+from segunc.data.images import read_label_image
+from segunc.data.labels import IGNORE, LabelMap, compact_ranges, label_map, label_values, recode
 from segunc.data.layout import Layout
 
 
@@ -24,12 +26,18 @@ class AnomalyEncoding:
     normal: frozenset[int]
     anomaly: frozenset[int]
     ignored: frozenset[int] = frozenset()
+    labels: LabelMap | None = None  # where classes are the anomaly: the label map, whose colours the files may hold
 
     def __post_init__(self) -> None:
         every = [*self.normal, *self.anomaly, *self.ignored]
         if len(set(every)) != len(every) or not all(0 <= value <= 255 for value in every):
             given = f"anomaly encoding '{self.name}' with the values {sorted(every)}"
             raise InputError(given, "each value of 0..255 at most once")
+
+    def read(self, path: Path) -> npt.NDArray[np.uint8]:
+        """Return the mask of a file as :meth:`encode` does; InputError where it cannot be read or encoded."""
+        raw = self.labels.read_ids(path) if self.labels else read_label_image(path)
+        return self.encode(raw, f"anomaly label {path}")
 
     def encode(self, raw: npt.NDArray[np.integer], source: str = "anomaly label") -> npt.NDArray[np.uint8]:
         """uint8 ``[H, W]`` with 0 normal, 1 anomaly, 255 ignored of a raw mask ``[H, W]``; InputError, which names ``source``, for
@@ -45,6 +53,8 @@ class AnomalyEncoding:
 
 BINARY = AnomalyEncoding("binary", frozenset({0}), frozenset({1}), frozenset({IGNORE}))
 """0 normal, 1 anomaly, 255 ignored: Fishyscapes, SegmentMeIfYouCan and this project's own sets."""
+WHITE_ANOMALIES = "folder-255"
+"""The data set of one's own files whose masks are black and white."""
 ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 """Road Anomaly (Lis et al., ICCV 2019): 2 is the anomaly."""
 
@@ -56,7 +66,23 @@ def classes_as_anomalies(labels: LabelMap, names: Iterable[str]) -> AnomalyEncod
     anomaly = labels.raw_ids(names)
     ignored = frozenset(raw for raw, train in labels.raw_to_train.items() if train == IGNORE)
     normal = frozenset(labels.raw_to_train) - anomaly - ignored
-    return AnomalyEncoding(f"{labels.name}: {', '.join(names)}", normal, anomaly, ignored)
+    return AnomalyEncoding(f"{labels.name}: {', '.join(names)}", normal, anomaly, ignored, labels)
+
+
+def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
+    """Raise InputError where no mask of a set holds a value but 0 and 255, and the encoding ignores 255: many tools write 255 for the
+    anomaly, and then every anomaly would be left out. Files are read until one holds another value."""
+    seen: set[int] = set()
+    for file in files if IGNORE in encoding.ignored and 0 in encoding.normal else ():
+        with suppress(InputError):  # whoever reads its frame says what is wrong
+            seen |= label_values(file, encoding.labels)
+        if not seen <= {0, IGNORE}:
+            return
+    if seen == {0, IGNORE}:
+        given = f"no anomaly mask, the last is {file}, holds a value but 0 and 255, and 255 is ignored, so nothing is an anomaly"
+        raise InputError(
+            given, str(encoding), f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, else give no masks"
+        )
 
 
 @dataclass(frozen=True)

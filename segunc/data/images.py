@@ -10,32 +10,40 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import struct
-import zlib
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 from PIL import Image as PilImage
+from PIL import ImageOps
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, ImageFileDirectory_v2
+from PIL.WebPImagePlugin import WebPImageFile
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import require_file
 from segunc.core.progress import quiet_stderr
 
-Image = npt.NDArray[np.uint8]
 Scalar = TypeVar("Scalar", bound=np.generic)
+Image = npt.NDArray[np.uint8]
 """RGB uint8 ``[H, W, 3]``."""
+Labels = npt.NDArray[np.uint8]
+Colour = tuple[int, int, int]
 
-# Inside JPEG scan data 0xFF is followed by 0x00 (stuffing), a restart marker or a fill byte; anything else is a marker.
-_JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _PNG_SIGNATURE, _JPEG_SIGNATURE = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
+_KINDS = {_PNG_SIGNATURE: PngImageFile, _JPEG_SIGNATURE: JpegImageFile, b"BM": BmpImageFile, b"RIFF": WebPImageFile}
 _PALETTE = 3
 """The colour type of a palette PNG (PNG specification, IHDR)."""
 _GREY = 0  # likewise
+_SUBFILE = 254  # tag of a TIFF whose lowest bit marks a smaller copy of another page
 _PNG_OVERHEAD = 1024  # bytes, with a palette of 256 colours
 MOST_PIXELS = 89_478_485
 """Of an image: Pillow's own bound (``Image.MAX_IMAGE_PIXELS``), from which on it warns of decompression bombs, a quarter of a GiB as 24-bit
@@ -45,10 +53,35 @@ LABEL_VALUES, LABEL_EVENNESS = 64, 0.9
 photographs have noise, and of theirs fewer than half."""
 
 
-def read_image(path: Path) -> Image:
+@dataclass
+class PixelDepth:
+    """How the 16-bit pictures of one run become bytes, and how much of their range they use."""
+
+    bits: int | None = None  # that the camera delivers, 8..16; None keeps the high byte of 16
+    largest: int = 0  # value of the 16-bit pictures read so far
+
+    def to_bytes(self, pixels: npt.NDArray[np.integer]) -> Image | None:
+        """Return the ``bits`` of 16-bit pixels as uint8, None where all 16 count; ValueError for a value that has more bits."""
+        largest = int(pixels.max(initial=0))
+        self.largest = max(self.largest, largest)
+        if self.bits is None:
+            return None
+        if largest >= 1 << self.bits:
+            raise ValueError(f"it holds the value {largest}, which has more than {self.bits} bits; give more --bits")
+        return (pixels >> (self.bits - 8)).astype(np.uint8)
+
+    def warn(self, pictures: object) -> None:
+        """Warn of pictures none of which used more than 14 bits (:class:`NoteWarning`)."""
+        used = self.largest.bit_length()
+        if self.bits is None and 0 < used <= 14:
+            dark = f"they look {1 << 16 - used} times too dark to the network: give --bits {used} (data.bits to train)"
+            warnings.warn(f"the 16-bit pictures of {pictures} use {used} bits, so {dark}", NoteWarning, stacklevel=2)
+
+
+def read_image(path: Path, depth: PixelDepth | None = None) -> Image:
     """The image of a file as RGB uint8 ``[H, W, 3]``.
 
-    Grey images are repeated over the three channels, palettes are expanded, 16-bit values keep their high byte, an
+    Grey images are repeated over the three channels, palettes are expanded, 16-bit values become bytes by ``depth``, an
     alpha channel is dropped without blending, and an EXIF orientation is applied: the network sees the road upright
     and the maps have the size that a viewer shows.
 
@@ -57,7 +90,11 @@ def read_image(path: Path) -> Image:
         ValueError: the file is empty, truncated, too large, or no image that OpenCV can decode; the message says which.
     """
     require_file(path)
-    decoded = decode(path.read_bytes(), cv2.IMREAD_COLOR)
+    data = path.read_bytes()
+    decoded = decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
+    if decoded.dtype != np.uint8:
+        scaled = (depth or PixelDepth()).to_bytes(decoded) if decoded.dtype.itemsize == 2 else None
+        decoded = decode(data, cv2.IMREAD_COLOR) if scaled is None else scaled
     return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
 
 
@@ -75,10 +112,10 @@ def decode(data: bytes, how: int) -> npt.NDArray[Any]:
     return np.asarray(decoded)
 
 
-def load_image(path: Path) -> Image:
+def load_image(path: Path, depth: PixelDepth | None = None) -> Image:
     """As :func:`read_image`; InputError for a file that is missing, truncated, or not an image."""
     try:
-        return read_image(path)
+        return read_image(path, depth)
     except OSError as error:
         given = f"image {path} cannot be read ({error.strerror})"
         raise InputError(given, "an image file", "check the path") from error
@@ -96,103 +133,46 @@ def find_damage(data: bytes) -> str | None:
     """
     if not data:
         return "the file is empty"
-    damage: str | None = None
-    if data.startswith(_JPEG_SIGNATURE):
-        damage = None if _jpeg_is_whole(data) else "the JPEG is truncated (its end marker is missing)"
-    elif data.startswith(_PNG_SIGNATURE):
-        damage = _png_damage(data)
-    elif data.startswith((b"BM", b"RIFF")):
-        form, place, more = ("BMP", 2, 0) if data.startswith(b"BM") else ("WebP image", 4, 8)
-        declared = int.from_bytes(data[place : place + 4], "little") + more
-        if len(data) < declared:
-            damage = f"the {form} is truncated ({len(data)} of {declared} bytes)"
-    return damage or _size_damage(data)
-
-
-def _size_damage(data: bytes) -> str | None:
+    file = io.BytesIO(data)
     try:
-        width, height = _declared_size(data)
-    except (struct.error, LookupError, OverflowError):
+        # Not by PIL.Image.open, which refuses a large size without saying which.
+        image = next((kind(file) for start, kind in _KINDS.items() if data.startswith(start)), None)
+        sizes = [image.size] * getattr(image, "n_frames", 1) if image else _tiff_sizes(file)
+        width, height = sizes[0]
+    except Exception:  # what Pillow raises for damaged headers has no common type
         return "the file is no image that can be decoded (PNG, JPEG, BMP, TIFF or WebP)"
     if not 0 < width * height <= MOST_PIXELS:
         return f"the image claims {width} x {height} pixels; at most {MOST_PIXELS:,} are read"
+    if len(sizes) > 1:
+        return f"it holds {len(sizes)} pictures, of which one frame cannot be made; write each into a file of its own"
+    if isinstance(image, PngImageFile):
+        try:
+            image.verify()
+        except Exception as error:
+            return f"the PNG is truncated or damaged ({error})"
+    # A thumbnail has an end marker, too: the image's own comes behind its first scan, before which Pillow stops.
+    elif isinstance(image, JpegImageFile) and data.find(b"\xff\xd9", file.tell()) < 0:
+        return "the JPEG is truncated (its end marker is missing)"
+    elif image:
+        declared = int.from_bytes(data[4:8], "little") + 8 if data[:1] == b"R" else int.from_bytes(data[2:6], "little")
+        if isinstance(image, BmpImageFile | WebPImageFile) and len(data) < declared:
+            return f"the {image.format} is truncated ({len(data)} of {declared} bytes)"
     return None
 
 
-def _declared_size(data: bytes) -> tuple[int, int]:
-    """(width, height) in the header of an image file; an error of its many kinds where there is none."""
-    if data.startswith(_PNG_SIGNATURE) and data[12:16] == b"IHDR":
-        return struct.unpack_from(">II", data, 16)
-    if data.startswith(_JPEG_SIGNATURE):
-        frames = (
-            at for marker, at in _jpeg_segments(data) if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC)
-        )
-        height, width = struct.unpack_from(">HH", data, next(frames, len(data)) + 3)
-        return width, height
-    if data.startswith(b"BM"):
-        old = data[14] == 12  # bytes of the header of OS/2
-        width, height = struct.unpack_from("<HH" if old else "<ii", data, 18)
-        return width, abs(height)
-    if data[8:16] == b"WEBPVP8X":
-        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
-    if data[8:16] == b"WEBPVP8L":
-        bits = int.from_bytes(data[21:25], "little")
-        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    if data[8:16] == b"WEBPVP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
-        return width & 0x3FFF, height & 0x3FFF
-    return _tiff_size(data)
-
-
-def _tiff_size(data: bytes) -> tuple[int, int]:
-    """Of the first directory of a TIFF or BigTIFF (TIFF 6.0, section 2)."""
-    orders: dict[bytes, Literal["little", "big"]] = {b"II": "little", b"MM": "big"}
-    order = orders[data[:2]]
-    sign, big = "<" if order == "little" else ">", data[2:4].strip(b"\0") == b"+"
-    place, count, entry = ("Q", "Q", "HHQ8s") if big else ("I", "H", "HHI4s")
-    (start,) = struct.unpack_from(sign + place, data, 8 if big else 4)
-    (number,) = struct.unpack_from(sign + count, data, start)
-    first, step, found = start + struct.calcsize(sign + count), struct.calcsize(sign + entry), dict[int, int]()
-    for index in range(number):
-        tag, kind, _, value = struct.unpack_from(sign + entry, data, first + index * step)
-        if tag in (256, 257):  # ImageWidth and ImageLength, of 2, 4 or 8 bytes
-            found[tag] = int.from_bytes(value[: {3: 2, 4: 4, 16: 8}[kind]], order)
-    return found[256], found[257]
-
-
-def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Marker of each segment of the main image and where it begins, behind the marker, up to the end-of-image marker; thumbnails inside
-    EXIF are stepped over."""
-    position = 2
-    # Between segments as in scan data, the next marker is the next 0xFF with a meaning.
-    while match := _JPEG_MARKER.search(data, position):
-        marker, position = data[match.start() + 1], match.end()
-        yield marker, position
-        if marker == 0xD9 or (marker != 0x01 and position + 2 > len(data)):
-            return
-        if marker != 0x01:  # TEM stands alone
-            position += struct.unpack_from(">H", data, position)[0]
-
-
-def _jpeg_is_whole(data: bytes) -> bool:
-    return any(marker == 0xD9 for marker, _ in _jpeg_segments(data))
-
-
-def _png_damage(data: bytes) -> str | None:
-    position = len(_PNG_SIGNATURE)
-    while position + 12 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, position)
-        end = position + 8 + length
-        if end + 4 > len(data):
-            break
-        # Checksums of ancillary chunks (lower case) do not touch the picture; decoders ignore them too.
-        critical = kind[:1].isupper()
-        if critical and zlib.crc32(data[position + 4 : end]) != struct.unpack_from(">I", data, end)[0]:
-            return f"the PNG is damaged (checksum of its {kind.decode('latin-1')} chunk)"
-        if kind == b"IEND":
-            return None
-        position = end + 4
-    return "the PNG is truncated (its IEND chunk is missing)"
+def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
+    """(width, height) of each page of a TIFF or BigTIFF, without thumbnails; Pillow opens fewer kinds of pixels than OpenCV, but reads
+    the directories of all."""
+    head = file.read(8)
+    tags = ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
+    sizes, places = [], set[int]()
+    while tags.next and tags.next not in places:  # a damaged file may lead back
+        places.add(tags.next)
+        file.seek(tags.next)
+        tags.load(file)
+        if not sizes or not tags.get(_SUBFILE, 0) & 1:
+            sizes.append((tags[IMAGEWIDTH], tags[IMAGELENGTH]))
+    return sizes
 
 
 def png_head(path: Path) -> tuple[int, int] | None:
@@ -208,16 +188,17 @@ def png_head(path: Path) -> tuple[int, int] | None:
     return head[25], 8 * max(0, size - _PNG_OVERHEAD) // max(1, width * height)
 
 
-def can_be_label(path: Path) -> bool:
-    """Whether a file may hold label values, by its first bytes: a JPEG or a WebP cannot, nor a PNG of colours."""
+def label_rank(path: Path) -> int:
+    """How likely a file holds label values, by its first bytes: 0 for one channel or a palette, 1 for a PNG in colour, 2 for a JPEG or
+    a WebP, which cannot."""
     if found := png_head(path):
-        return found[0] in (_GREY, _PALETTE)
+        return int(found[0] not in (_GREY, _PALETTE))
     try:
         with path.open("rb") as file:
             head = file.read(12)
     except OSError:
-        return True  # whoever reads it says what is wrong
-    return not head.startswith(_JPEG_SIGNATURE) and head[8:] != b"WEBP"
+        return 0  # whoever reads it says what is wrong
+    return 2 if head.startswith(_JPEG_SIGNATURE) or head[8:] == b"WEBP" else 0
 
 
 def flat_values(path: Path) -> int:
@@ -235,39 +216,86 @@ def flat_values(path: Path) -> int:
     return 0
 
 
-def read_label_image(path: Path) -> npt.NDArray[np.uint8]:
-    """The raw label values of an image file as it stores them, uint8 ``[H, W]``; palette PNGs give their indices.
+def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, ids: Collection[int] = ()) -> Labels:
+    """Return the label ids of an image file, uint8 ``[H, W]``, upright as :func:`read_image` shows its frame.
 
-    Decoders change values without a word: OpenCV turns a palette into its colours, and the one bit of a black-and-white PNG into 0
-    and 255. InputError for a file that cannot be read, is damaged, is no single-channel image, or holds values above 255.
+    One channel holds ids, and so do three equal ones. Other colours are looked up in a label map, exactly.
+
+    Args:
+        colours: RGB colour -> id, -1 for a colour of several classes; None where colours mean nothing.
+        ids: the ids of the label map; they tell whether grey pixels in three channels are ids or colours.
+
+    Raises:
+        InputError: the file cannot be read, is damaged, lossy or translucent, or holds values outside 0..255 or unknown colours.
     """
     remedy = "write it again as a lossless single-channel PNG of label ids"
     try:
         require_file(path)
-        data = path.read_bytes()
-        if damage := find_damage(data):
-            raise ValueError(damage)
-        if data.startswith(_JPEG_SIGNATURE):
-            raise InputError(f"label {path} is a JPEG, whose values are not exact", "a PNG", remedy)
-        if data.startswith(_PNG_SIGNATURE):
-            depth, colour = data[24], data[25]
-            if colour == _PALETTE or depth == 1:
-                with PilImage.open(io.BytesIO(data), formats=("PNG",)) as image:
-                    return np.asarray(image).astype(np.uint8)
-            if depth < 8:
-                raise InputError(f"label {path} is a PNG of {depth} bits", "8 or 16 bits, or a palette", remedy)
-        decoded = decode(data, cv2.IMREAD_UNCHANGED)
-    except InputError:
-        raise
+        pixels = decode_labels(path.read_bytes())
     except Exception as error:  # Pillow's decoders have no common exception
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"label {path} cannot be read ({reason})", "a PNG", remedy) from error
-    if decoded.ndim != 2 or not np.issubdtype(decoded.dtype, np.integer):
-        given = f"label {path} is an image of shape {decoded.shape} and type {decoded.dtype}"
+    if not np.issubdtype(pixels.dtype, np.integer):
+        given = f"label {path} is an image of shape {pixels.shape} and type {pixels.dtype}"
         raise InputError(given, "one channel of ids", remedy)
-    if decoded.max(initial=0) > 255:
-        raise InputError(f"label {path} holds values up to {decoded.max()}", "class ids in 0..255", remedy)
-    return decoded.astype(np.uint8)
+    if pixels.ndim == 3:
+        values = set(np.unique(pixels[..., 0]).tolist())
+        equal = bool((pixels == pixels[..., :1]).all())
+        # A grey pixel is an id, or a grey of the palette; only a file in which both are possible and differ is left.
+        greys = {value: (colours or {}).get((value, value, value)) for value in values}
+        may_be_ids, may_be_colours = not ids or values <= set(ids), None not in greys.values()
+        if equal and may_be_ids and may_be_colours and any(value != number for value, number in greys.items()):
+            given = f"label {path} has three equal channels of {sorted(values)[:8]}, which are ids and colours of the label map"
+            raise InputError(given, "one channel of ids", remedy)
+        if not equal or (may_be_colours and not may_be_ids):
+            return _ids_of_colours(pixels, colours, path)
+        pixels = pixels[..., 0]
+    if pixels.min(initial=0) < 0 or pixels.max(initial=0) > 255:
+        given = f"label {path} holds values from {pixels.min()} up to {pixels.max()}"
+        raise InputError(given, "class ids in 0..255, where 255 is ignored", remedy)
+    return pixels.astype(np.uint8)
+
+
+def decode_labels(data: bytes) -> npt.NDArray[Any]:
+    """Return the stored values of an image file, ``[H, W]`` or RGB ``[H, W, 3]``, turned upright as its EXIF orientation says.
+
+    Decoders change values without a word: OpenCV turns a palette into its colours, and the one bit of a black-and-white image
+    into 0 and 255. Raises ValueError, or what Pillow raises, for a file that is damaged, lossy, translucent, or of 2 or 4 bits of grey.
+    """
+    if damage := find_damage(data):
+        raise ValueError(damage)
+    if data.startswith((_JPEG_SIGNATURE, b"RIFF")):
+        raise ValueError("a JPEG or WebP, whose values are not exact")
+    with PilImage.open(io.BytesIO(data), formats=("PNG", "BMP", "TIFF")) as image:
+        if data.startswith(_PNG_SIGNATURE) and image.mode == "L" and data[24] < 8:
+            raise ValueError(f"it is a PNG of {data[24]} bits, expected 8 or 16 bits, or a palette")
+        if image.mode in ("P", "1"):
+            return np.asarray(ImageOps.exif_transpose(image)).astype(np.uint8)
+        if image.has_transparency_data and image.convert("RGBA").getextrema()[3] != (255, 255):
+            raise ValueError("it is translucent")
+    pixels = decode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)  # applies the orientation and drops alpha
+    return pixels if pixels.ndim == 2 else pixels[..., ::-1]
+
+
+def _ids_of_colours(pixels: npt.NDArray[Any], colours: Mapping[Colour, int] | None, path: Path) -> Labels:
+    """Return the ids uint8 ``[H, W]`` of RGB pixels ``[H, W, 3]``; InputError for a colour that has none or several."""
+    if colours is None or pixels.dtype != np.uint8:
+        given = f"label {path} is a picture in colour, of shape {pixels.shape} and type {pixels.dtype}"
+        raise InputError(given, "one channel of ids, or 8-bit colours of a label map", "convert it to ids")
+    codes = pixels.astype(np.int64) @ (1 << np.array([16, 8, 0]))
+    present, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    present_colours = [(code >> 16, code >> 8 & 255, code & 255) for code in present.tolist()]
+    found = [colours.get(colour) for colour in present_colours]
+    if None in found:
+        unknown = sum(int(count) for count, number in zip(counts, found, strict=True) if number is None)
+        example = present_colours[found.index(None)]
+        given = f"{unknown} of {codes.size} pixels of label {path} have colours that the label map does not know, e.g. {example}"
+        remedy = "give the --label-map of these colours, or add a row with this colour and train_id 255 to it"
+        raise InputError(given, "the exact colours of its columns red, green, blue", remedy)
+    if -1 in found:
+        given = f"label {path} holds the colour {present_colours[found.index(-1)]}, which several classes of the label map have"
+        raise InputError(given, "a colour of its own for each class", "give labels of ids, or another label map")
+    return np.array(found, np.uint8)[inverse].reshape(codes.shape)
 
 
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import is_named_file
-from segunc.data.images import can_be_label, flat_values, png_head
+from segunc.data.images import flat_values, label_rank, png_head
 from segunc.data.labels import label_values
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -50,8 +51,16 @@ def list_images(folder: Path) -> list[Path]:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All image files below ``folder``, sorted by relative path; none where there is no such folder."""
-    return sorted(filter(is_image_file, folder.rglob("*")), key=lambda p: p.relative_to(folder).as_posix())
+    """All image files below ``folder``, sorted by relative path; none where there is no such folder. Hidden ones, whose name or folder
+    begins with a dot, are left out: a Mac lays a ``._NAME`` beside each file on a foreign disk."""
+    files = ((path.relative_to(folder), path) for path in folder.rglob("*") if is_image_file(path))
+    seen = [(name.as_posix(), path) for name, path in files if not is_hidden(name)]
+    return [path for _, path in sorted(seen)]
+
+
+def is_hidden(path: Path) -> bool:
+    """Whether a part of a relative path begins with a dot."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def is_image_file(path: Path) -> bool:
@@ -86,8 +95,9 @@ def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
 
 
 def possible_labels(folder: Path) -> list[Path]:
-    """The files of :func:`list_images` that may hold label values: photographs may lie beside their labels."""
-    return [path for path in list_images(folder) if can_be_label(path)]
+    """The files of :func:`list_images` that may hold label values, colours where nothing else: photographs may lie beside labels."""
+    ranks = {path: label_rank(path) for path in list_images(folder)}
+    return [path for path, rank in ranks.items() if rank == min(ranks.values()) < 2]
 
 
 def find_labels(
@@ -100,11 +110,11 @@ def find_labels(
     first of a data set's ``layouts`` names them that finds any, else by the usual endings. A frame that has none but a picture gets that,
     for whoever reads it to say what it is: a label that was damaged must not pass for one that nobody drew."""
     files = [path for path in list_images(folder) if not is_frame(path)]
-    possible = {path for path in files if can_be_label(path)}
+    ranks = {path: label_rank(path) for path in files}
     for layout in (*layouts, Layout({})):
         found: dict[str, Path] = {}
-        for fit in (True, False):
-            named = [p for p in files if (p in possible) is fit and p.stem.endswith(layout.label_ending)]
+        for rank in (0, 1, 2):
+            named = [p for p in files if ranks[p] == rank and p.stem.endswith(layout.label_ending)]
             found |= match_labels(folder, named, [name for name in frames if name not in found], layout.label_stem)
         if found:
             return found
@@ -123,30 +133,45 @@ def match_labels(
     by_path: dict[str, list[Path]] = defaultdict(list)
     by_stem: dict[str, list[Path]] = defaultdict(list)
     for path in files:
-        stem = label_stem(_name(folder, path))
+        stem = label_stem(frame_name(folder, path))
         by_path[stem].append(path)
         by_stem[_bare(stem)].append(path)
     labels: dict[str, Path] = {}
+    owners: dict[Path, str] = {}
     frames = list(frames)
+    # A label of exactly a frame's name is no other frame's.
+    named = {frame_name(folder, path) for paths in by_path.values() for path in paths} & {*map(composed, frames)}
     # Two frames of one name in different folders must not share the one label of that name.
-    bearers = Counter(_bare(frame_stem(frame)) for frame in frames)
+    bearers = Counter(_bare(frame_stem(composed(frame))) for frame in frames)
     for frame in frames:
-        stem = frame_stem(frame)
-        name = _bare(stem)
-        candidates = by_path.get(stem) or (by_stem.get(name, []) if bearers[name] == 1 else [])
-        candidates = [path for path in candidates if _name(folder, path) == frame] or candidates
+        stem = frame_stem(name := composed(frame))
+        candidates = by_path.get(stem) or (by_stem.get(_bare(stem), []) if bearers[_bare(stem)] == 1 else [])
+        candidates = [
+            path
+            for path in candidates
+            if (label := frame_name(folder, path)) == name or not (name in named or label in named)
+        ]
         if len(candidates) > 1:
             names = ", ".join(p.relative_to(folder).as_posix() for p in candidates[:3])
             given = f"frame {frame} has {len(candidates)} labels in {folder}: {names}"
             raise InputError(given, "one label for each frame", "remove or rename the others")
-        if candidates:
-            labels[frame] = candidates[0]
+        for path in candidates:
+            if path in owners:
+                given = f"label {path} fits the frames {owners[path]} and {frame}"
+                raise InputError(given, "one frame for each label", "give each label the whole name of its frame")
+            labels[frame], owners[path] = path, frame
     return labels
 
 
-def _name(folder: Path, path: Path) -> str:
-    """A frame's or label's name: the path relative to the folder, without suffix."""
-    return path.relative_to(folder).with_suffix("").as_posix()
+def composed(name: str) -> str:
+    """Return a name in the composed form of Unicode (NFC). A Mac writes an accent as a character of its own, other systems do not, and
+    both are one name to whoever reads it."""
+    return unicodedata.normalize("NFC", name)
+
+
+def frame_name(folder: Path, path: Path) -> str:
+    """A frame's or label's name: the path relative to the folder, without suffix, :func:`composed`."""
+    return composed(path.relative_to(folder).with_suffix("").as_posix())
 
 
 def _bare(name: str) -> str:
@@ -236,7 +261,7 @@ def _by_name(folder: Path, files: Iterable[Path]) -> dict[str, Path]:
     """The files by their frame names."""
     named: dict[str, Path] = {}
     for path in files:
-        other = named.setdefault(name := _name(folder, path), path)
+        other = named.setdefault(name := frame_name(folder, path), path)
         if other != path:
             given = f"{other} and {path} are both frame '{name}'"
             raise InputError(given, "one image for each name", "remove one")

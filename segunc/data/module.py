@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -13,10 +14,13 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from segunc.core.bounds import Bits, check_value
 from segunc.core.errors import InputError
 from segunc.data.datasets import HOLDOUT, dataset_entry
 from segunc.data.entry import Sample
-from segunc.data.labels import IGNORE, LabelMap
+from segunc.data.images import load_image
+from segunc.data.labels import IGNORE, LabelMap, check_label_files
+from segunc.data.layout import LOOKED_AT
 from segunc.data.samples import EvalTransform, SegmentationDataset, TrainTransform, collate
 
 
@@ -42,6 +46,7 @@ class SegmentationDataModule(L.LightningDataModule):
         sequence: regular expression whose first group (or whole match) in a frame's name is its sequence, ``^([^_]+)_`` for CamVid.
         held_out: the sequence that is ``val``. Without one, ``train`` is all training frames, :meth:`folds` holds out each sequence
             in turn, and ``val`` itself is an InputError, so that nothing is trained and selected on the same frames.
+        bits: that 16-bit images use, 8..16; None keeps their high byte (:class:`segunc.data.images.PixelDepth`).
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class SegmentationDataModule(L.LightningDataModule):
         validation: Literal["val", "leave-sequence-out"] = "val",
         sequence: str | None = None,
         held_out: str | None = None,
+        bits: int | None = None,
     ) -> None:
         super().__init__()
         for key, value, least in (
@@ -84,7 +90,8 @@ class SegmentationDataModule(L.LightningDataModule):
         names = anomaly_class.split(",") if isinstance(anomaly_class, str) else anomaly_class or []
         anomalies = [name.strip() for name in names if name.strip()]
         self.entry = dataset_entry(dataset, labels=labels, anomaly_classes=anomalies, holdout=holdout)
-        self.root = Path(root)
+        check_value("data.bits", bits, Bits | None, "repair the configuration")
+        self.root, self.bits = Path(root), bits
         self.crop, self.size = tuple(crop), None if size is None else tuple(size)
         self.batch_size, self.eval_batch_size, self.workers, self.seed = batch_size, eval_batch_size, workers, seed
         self.label_map: LabelMap = self.entry.label_map()
@@ -97,7 +104,16 @@ class SegmentationDataModule(L.LightningDataModule):
         key = f"{split}/{augment}"
         if key not in self._sets:
             transform = self._train_transform if augment else self._eval_transform
-            self._sets[key] = SegmentationDataset(self._samples(split), self.label_map, transform)
+            samples = self._samples(split)
+            labels = [sample.label for sample in samples if sample.label]
+            check_label_files(labels, self.label_map, training=split in ("train", "val"))
+            self._sets[key] = frames = SegmentationDataset(samples, self.label_map, transform, self.bits)
+            for sample in samples[:: -(-len(samples) // LOOKED_AT)]:
+                with suppress(InputError):  # whoever trains on it says what is wrong
+                    load_image(sample.image, frames.depth)
+                if not frames.depth.largest:
+                    break  # not of 16 bits
+            frames.depth.warn(f"split {split} in {self.root}")
         return self._sets[key]
 
     def _samples(self, split: str) -> list[Sample]:
@@ -147,9 +163,9 @@ class SegmentationDataModule(L.LightningDataModule):
         return folds
 
     def prepare_data(self) -> None:
-        """Nothing is downloaded; InputError before a trainer starts its work, where a split is missing or incomplete, or holds less
-        than a batch of training frames."""
-        frames, _ = (len(self._samples(split)) for split in ("train", "val"))
+        """Nothing is downloaded; InputError before a trainer starts its work, where a split is missing or incomplete, its labels hold
+        nothing to learn or to select on, or it holds less than a batch of training frames."""
+        frames, _ = len(self.dataset("train", augment=True)), self.dataset("val")
         if frames < self.batch_size:
             expected = f"at least a batch of {self.batch_size}"
             raise InputError(f"{frames} training frames", expected, "lower data.batch_size")

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, default_collate
 
 from segunc.core.errors import InputError
 from segunc.data.entry import Sample
-from segunc.data.images import Image, load_image, read_label_image, resize_nearest
+from segunc.data.images import Image, PixelDepth, load_image, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap
 
 Labels = npt.NDArray[np.uint8]
@@ -31,15 +31,19 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
         samples: the frames; at least one, each with a label.
         label_map: raw label ids -> train ids.
         transform: see :data:`Transform`.
+        bits: of 16-bit images, see :class:`segunc.data.images.PixelDepth`.
 
     Raises:
         InputError: on reading a frame whose image and label differ in size, or that cannot be read.
     """
 
-    def __init__(self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform, bits: int | None = None
+    ) -> None:
         if not samples:
             raise InputError("a data set without a frame", "at least one labelled image", "check its root and split")
         self.samples, self.label_map, self.transform = list(samples), label_map, transform
+        self.depth = PixelDepth(bits)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -47,15 +51,15 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
     def read(self, index: int) -> tuple[Image, Labels]:
         """Image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of one frame, untransformed."""
         sample = self.samples[index]
-        image = load_image(sample.image)
+        image = load_image(sample.image, self.depth)
         if sample.label is None:
             raise InputError(f"frame {sample.name} has no label", "a label file", "remove the frame from the split")
-        label = read_label_image(sample.label)
+        label = self.label_map.read(sample.label)
         if label.shape != image.shape[:2]:
             sizes = f"{label.shape[0]}x{label.shape[1]}, its image {image.shape[0]}x{image.shape[1]}"
             given = f"label {sample.label} is {sizes}"
             raise InputError(given, "one size for both", "pair the label with the right image")
-        return image, self.label_map.encode(label, str(sample.label))
+        return image, label
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {**self.transform(*self.read(index)), "name": self.samples[index].name}

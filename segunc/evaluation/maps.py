@@ -12,7 +12,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.data.class_mapping import ClassMapping
-from segunc.data.entry import BINARY, AnomalyEncoding
+from segunc.data.entry import BINARY, AnomalyEncoding, check_masks
 from segunc.data.labels import LabelMap
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
@@ -60,6 +60,7 @@ def evaluate_maps(
         check_classes(reader, classes)
     found = find_review_labels(reader, reader.frames, anomaly_labels, anomaly_encoding, labels, classes)
     anomaly_files, class_files = found.anomaly_files, found.class_files
+    check_masks(anomaly_files.values(), anomaly_encoding)
     chosen = choose_scores(reader, options.scores)
     codes = {name for name in reader.scores if reader.form(name) == "unit-code"}
     marked = None if anomaly_labels is None else anomaly_files

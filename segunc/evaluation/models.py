@@ -13,8 +13,9 @@ from segunc.core.errors import InputError
 from segunc.core.progress import count_frames
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.corruptions import Corruption
-from segunc.data.entry import DatasetEntry, Sample
-from segunc.data.images import load_image, read_label_image
+from segunc.data.entry import DatasetEntry, Sample, check_masks
+from segunc.data.images import PixelDepth, load_image
+from segunc.data.labels import check_label_files
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.maps.encoding import encode_score
@@ -33,6 +34,7 @@ def evaluate_model(
     *,
     size: tuple[int, int] | None = None,
     corruption: Corruption | None = None,
+    bits: int | None = None,
 ) -> Evaluation:
     """Predict and count frame by frame; nothing is kept but the counts.
 
@@ -40,7 +42,7 @@ def evaluate_model(
     scores of the labelled frames a second time: these lie in a temporary folder meanwhile, two bytes a pixel and score.
     The sampler is over the model's network and returns the scores of the options (None: those that need no further sums or
     statistics) and msp; ``size`` is the (height, width) that the network sees, None its inference size; every image goes through the
-    corruption at its own size. InputError: the data set's classes are not the network's and the options map none to them, or no frame
+    corruption at its own size, and its 16-bit values are of so many ``bits``. InputError: the data set's classes are not the network's and the options map none to them, or no frame
     could be scored.
     """
     anomalies = entry.anomaly_encoding if any(sample.anomaly for sample in samples) else None
@@ -52,20 +54,25 @@ def evaluate_model(
         given = f"data set {entry.name} has the classes {', '.join(classes.classes[:4])}, ..."
         remedy = "evaluate on the data set that the network was trained for, or give --map-classes"
         raise InputError(given, f"those of the network: {', '.join(own[:4])}, ...", remedy)
+    if classes is not None:
+        check_label_files([sample.label for sample in samples if sample.label is not None], classes)
+    if anomalies is not None:
+        check_masks([sample.anomaly for sample in samples if sample.anomaly is not None], anomalies)
     chosen = list(check_scores(options.scores or DEFAULT_SCORES))
     names = [sample.name for sample in samples]
     marked = None if anomalies is None else [sample.name for sample in samples if sample.anomaly is not None]
     evaluator = options.evaluator(chosen, classes, names, anomalies=marked)
     with tempfile.TemporaryDirectory(prefix="segunc-") as folder, count_frames() as show:
         kept: list[str] = []
+        depth = PixelDepth(bits)
         for done, sample in enumerate(samples, start=1):
             image = truth = labels = None
             try:
-                image = load_image(sample.image)
+                image = load_image(sample.image, depth)
                 if sample.anomaly is not None and anomalies is not None:
-                    truth = anomalies.encode(read_label_image(sample.anomaly), str(sample.anomaly))
+                    truth = anomalies.read(sample.anomaly)
                 if sample.label is not None and classes is not None:
-                    labels = classes.encode(read_label_image(sample.label), str(sample.label))
+                    labels = classes.read(sample.label)
                 image = image if corruption is None else corruption(image, sample.name)
                 result = sample_frames(sampler, [image], size=size, keep_probabilities=labels is not None)
                 stored = {n: encode_score(n, result.scores[n][0].cpu().numpy()) for n in {*chosen, "msp"}}
@@ -80,6 +87,7 @@ def evaluate_model(
                     np.savez(Path(folder, f"{len(kept)}.npz"), truth, **held)  # "anomaly" is a score's name
                     kept.append(sample.name)
             show(done, len(samples))
+        depth.warn(f"data set {entry.name}")
 
         def again() -> Iterable[LabelledFrame]:
             for index, name in enumerate(kept):

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from segunc.core.errors import InputError
 from segunc.core.files import require_file, safe_name
-from segunc.data.images import Image, read_image
+from segunc.data.images import Image, PixelDepth, read_image
 from segunc.data.layout import IMAGE_SUFFIXES, is_image_file, list_images, without_labels
 
 VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
@@ -187,8 +187,11 @@ class ImageSource(FrameSource):
                 given = f"{root / first} and {root / second} are both frame '{_stem(first)}'"
                 expected = "one image for each name (the suffix is not part of it)"
                 raise InputError(given, expected, "rename or remove one of them")
-        self._files = relative[:: selection.every]
+        self._files, self.depth = relative[:: selection.every], PixelDepth()
         self.length = self.length_hint = len(self._files)
+
+    def identity(self) -> dict[str, Any]:
+        return super().identity() | ({} if self.depth.bits is None else {"bits": self.depth.bits})
 
     def name_of(self, index: int) -> str | None:
         return _stem(self._files[index]) if index < len(self._files) else None
@@ -216,7 +219,7 @@ class ImageSource(FrameSource):
                     )
                 # Before reading: a file that is replaced meanwhile is read again by the next run.
                 stamp = stamp_of(file)
-                frame = Frame(name, index, read_image(file), stamp=stamp)
+                frame = Frame(name, index, read_image(file, self.depth), stamp=stamp)
             except (OSError, ValueError, MemoryError) as error:
                 why = f"not enough memory: {error}" if isinstance(error, MemoryError) else error
                 frame = Frame(name, index, None, f"{shown}: {getattr(error, 'strerror', None) or why}")

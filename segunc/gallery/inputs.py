@@ -15,10 +15,19 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.entry import AnomalyEncoding
-from segunc.data.images import Image, read_label_image
-from segunc.data.labels import IGNORE, LabelMap
-from segunc.data.layout import Layout, find_labels, list_images, possible_labels
-from segunc.frames.sources import VIDEO_SUFFIXES, Frame, FrameSource, Skip, open_source, recorded_images, stamp_of
+from segunc.data.images import Image
+from segunc.data.labels import IGNORE, LabelMap, check_label_files
+from segunc.data.layout import Layout, composed, find_labels, list_images, possible_labels
+from segunc.frames.sources import (
+    VIDEO_SUFFIXES,
+    Frame,
+    FrameSource,
+    ImageSource,
+    Skip,
+    open_source,
+    recorded_images,
+    stamp_of,
+)
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
@@ -118,6 +127,8 @@ def open_images(
             source: FrameSource | None = open_source(recorded) if same else None
         else:
             source = recorded_images(recorded, {name: reader.records[name].get("stamp") for name in names})
+            if isinstance(source, ImageSource) and isinstance(run.get("bits"), int):
+                source.depth.bits = run["bits"]
     except (InputError, OSError) as error:
         return None, f"The source images could not be opened, so only maps are shown: {error}; see --images."
     found = 0 if source is None else len(names) if source.length is None else source.length
@@ -143,12 +154,16 @@ def with_images(
     names: Sequence[str], source: FrameSource | JoinedSources | None
 ) -> Iterator[tuple[str, Image | None, str | None]]:
     """Each frame with its image, or with the reason why there is none, one image in memory at a time."""
-    waiting = dict.fromkeys(names)
+    waiting, names_of = dict.fromkeys(names), {composed(name): name for name in names}
+
+    def name_of(image: str) -> str | None:
+        return image if image in waiting else names_of.get(composed(image))
+
     if source is not None:
-        for frame in source.frames(lambda _, name: name not in waiting):
-            if frame.name in waiting:
-                del waiting[frame.name]
-                yield frame.name, frame.image, frame.error
+        for frame in source.frames(lambda _, name: name_of(name) not in waiting):
+            if (name := name_of(frame.name)) in waiting:
+                del waiting[name]
+                yield name, frame.image, frame.error
             if not waiting:
                 return
     for name in waiting:
@@ -189,11 +204,11 @@ class ReviewLabels:
 
     def anomaly(self, name: str) -> Label | None:
         """0 normal, 1 anomaly, 255 ignored, uint8 ``[H, W]``; None for a frame without a mask."""
-        return self._read(self.anomaly_files.get(name), self.anomaly_encoding, "anomaly label")
+        return self._read(self.anomaly_files.get(name), self.anomaly_encoding)
 
     def classes(self, name: str) -> Label | None:
         """Train ids, 255 ignored, uint8 ``[H, W]``; None for a frame without class labels."""
-        return self._read(self.class_files.get(name), self.label_map, "label")
+        return self._read(self.class_files.get(name), self.label_map)
 
     def gaps(self, frames: int) -> Iterator[str]:
         """What a user should know where only some of the frames, of this number, have labels."""
@@ -201,10 +216,10 @@ class ReviewLabels:
             if labelled and len(labelled) < frames:
                 yield f"{len(labelled)} of {frames} frames have {kind}; the others show none."
 
-    def _read(self, path: Path | None, meaning: AnomalyEncoding | LabelMap | None, kind: str) -> Label | None:
+    def _read(self, path: Path | None, meaning: AnomalyEncoding | LabelMap | None) -> Label | None:
         if path is None or meaning is None:
             return None
-        label = meaning.encode(read_label_image(path), f"{kind} {path}")
+        label = meaning.read(path)
         if self.region is None:
             return label
         return np.where(self.region.at(label.shape[0], label.shape[1]), label, np.uint8(IGNORE))
@@ -222,7 +237,8 @@ def label_files(given: Labels | None, reader: MapsReader, frames: Sequence[str])
     if given is None:
         return {}
     if isinstance(given, Mapping):
-        found = {name: given[name] for name in frames if name in given}
+        by_name = {composed(name): path for name, path in given.items()}
+        found = {name: by_name[composed(name)] for name in frames if composed(name) in by_name}
     else:
         stamps = {record["stamp"] for record in reader.records.values() if record.get("stamp")}
         layouts = given.layouts if isinstance(given, LabelFolder) else ()
@@ -255,7 +271,7 @@ def find_review_labels(
 ) -> ReviewLabels:
     """Find the labels of frames of maps, for whatever reads labels; of a data set's files it is enough that one kind fits.
 
-    InputError: class labels come without a map. PartialFailure: no label of those given belongs to a frame.
+    InputError: class labels come without a map, or not one was drawn with it. PartialFailure: no label of those given belongs to a frame.
     """
     if classes is not None and label_map is None:
         raise InputError("class labels are given without a label map", "the label map that explains their values")
@@ -266,6 +282,8 @@ def find_review_labels(
             where = "of the data set" if isinstance(given, Mapping) else f"in {given}"
             why = f"expected labels named like the frames, e.g. {frames[0]}; {_instead(given)}"
             raise PartialFailure(f"no label {where} belongs to a frame; {why}")
+    if label_map is not None:
+        check_label_files(found[1].values(), label_map)
     return ReviewLabels(found[0], found[1], anomaly_encoding, label_map, reader.region)
 
 

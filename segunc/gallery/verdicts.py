@@ -7,13 +7,14 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import parse_json, read_json, write_json
+from segunc.data.layout import composed
 from segunc.gallery.frame_files import write_data
 
 # As they stand in files -> in words.
@@ -72,7 +73,13 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
     there is not or a region that does not lie in its frame."""
     if path.suffix.lower() not in (".json", ".csv"):
         raise InputError(f"verdicts {path}", "a .json or .csv file exported by the review page", "export again")
-    rows, known, seen = _verdicts(path, _entries(path, run)), set(frames), set[Any]()
+    known, names_of, seen = set(frames), {composed(name): name for name in frames}, set[Any]()
+    rows = [
+        verdict
+        if verdict.frame in known
+        else replace(verdict, frame=names_of.get(composed(verdict.frame), verdict.frame))
+        for verdict in _verdicts(path, _entries(path, run))
+    ]
     for verdict in rows:
         on = f"on {'a region of ' if verdict.region else ''}frame '{verdict.frame}'"
         if verdict.frame not in known:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import inside, is_named_file
 from segunc.data.labels import LabelMap
+from segunc.data.layout import composed, frame_name, is_hidden
 from segunc.maps.encoding import class_ids, decode_compact
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
 from segunc.maps.manifest import COMPACT_VALUES, UNIT_VALUE, is_ours, read_manifest
@@ -142,7 +143,7 @@ class MapsReader:
         if file is None:
             known = ", ".join(self._files)
             raise InputError(f"frame {name} has no map '{score}' in {self.folder}", f"one of {known}", "check the name")
-        stored = read_score_file(inside(self.folder, file), self._bytes_of(name, score))
+        stored = read_score_file(inside(self.folder, file), self._bytes_of(name, score), ids=score == PREDICTION)
         if (value := self._value(score)) not in COMPACT_VALUES.values():
             return stored
         floats = value == COMPACT_VALUES["float16"]
@@ -233,14 +234,14 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _map_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and is_named_file(path):
+        if path.suffix.lower() in SUFFIXES and not is_hidden(path.relative_to(folder)) and is_named_file(path):
             yield path
 
 
 def _frames(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:
     frames: dict[str, Path] = {}
     for path in paths:
-        name = path.relative_to(folder).with_suffix("").as_posix()
+        name = frame_name(folder, path)
         if name in frames:
             raise InputError(f"{frames[name]} and {path} are both frame '{name}'", "one file", "remove one")
         frames[name] = path
@@ -249,7 +250,7 @@ def _frames(folder: Path, paths: Iterable[Path]) -> dict[str, Path]:
 
 def _marked(paths: Iterable[Path], ending: str) -> dict[str, Path]:
     """The ``.npy`` files whose stem has the ending, by their frames."""
-    return {p.stem.removesuffix(ending): p for p in paths if p.suffix == ".npy" and p.stem.endswith(ending)}
+    return {composed(p.stem).removesuffix(ending): p for p in paths if p.suffix == ".npy" and p.stem.endswith(ending)}
 
 
 def _all_colour(paths: list[Path]) -> bool:

@@ -16,7 +16,7 @@ from PIL import Image
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import read_array
 from segunc.core.progress import quiet_opencv
-from segunc.data.images import MOST_PIXELS, decode
+from segunc.data.images import MOST_PIXELS, decode, decode_labels
 from segunc.maps.encoding import Array, decode_unit
 
 _FILTERS = {1, 2, 3}
@@ -32,9 +32,10 @@ HDF5_KEY = "value"
 (``ChannelLoaderHDF5`` in ``road_anomaly_benchmark/datasets/dataset_io.py``)."""
 
 
-def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Array:
+def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes, *, ids: bool = False) -> Array:
     """A single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
 
+    With ``ids`` it holds class ids: those of a palette image are its indices, and three equal channels are one.
     A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value`` or as its only data
     set, in itself (links to other files are not followed) and uncompressed or deflated.
 
@@ -43,6 +44,8 @@ def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes)
     decode, kind = _READERS.get(path.suffix.lower(), (None, ""))
     if decode is None:
         raise InputError(f"map {path} is of an unknown kind", f"one of {', '.join(SUFFIXES)}", "convert the map")
+    if ids and decode is _read_image:
+        decode = _read_ids
     try:
         stored = decode(read(path))
     except InputError as error:
@@ -91,7 +94,12 @@ def is_colour_picture(path: Path) -> bool:
 
 def _read_image(data: bytes) -> Array:
     with quiet_opencv():  # the TIFF decoder complains
-        return decode(data, cv2.IMREAD_UNCHANGED)
+        return decode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)  # upright, as the frame is read
+
+
+def _read_ids(data: bytes) -> Array:
+    pixels = decode_labels(data)
+    return pixels[..., 0] if pixels.ndim == 3 and (pixels == pixels[..., :1]).all() else pixels
 
 
 def _read_npy(data: bytes) -> Array:

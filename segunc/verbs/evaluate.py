@@ -195,7 +195,8 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         sampler = make_sampler(model, options, check_scores((*scores, CONFIDENCE)))
         compilation = choose_compilation(options.compile, sampler, len(samples), inputs)
         sampler = sampler.with_execution(chunk=options.chunk, group=None, compiled=compilation.compiled)
-        evaluation = evaluate_model(sampler, model, entry, samples, wanted, size=options.size, corruption=corruption)
+        how = {"size": options.size, "corruption": corruption, "bits": options.bits}
+        evaluation = evaluate_model(sampler, model, entry, samples, wanted, **how)
     evaluation.result["run"] = {
         "dataset": entry.name,
         "split": options.split,
@@ -212,6 +213,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         "precision": sampler.precision,
         "compiled": sampler.compiled,
         "size": options.size,
+        **({} if options.bits is None else {"bits": options.bits}),
         **({} if corruption is None else {"corruption": str(corruption)}),
     }
     return evaluation, [*([compilation.reason] if compilation.said else []), *sampler.report.messages]

@@ -17,7 +17,16 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
-from segunc.frames.sources import Frame, FrameSource, Input, Selection, open_source, parse_time, plan_inputs
+from segunc.frames.sources import (
+    Frame,
+    FrameSource,
+    ImageSource,
+    Input,
+    Selection,
+    open_source,
+    parse_time,
+    plan_inputs,
+)
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.nearest import NearestPlaces, TrainingPlace
@@ -129,6 +138,7 @@ class Request:
     inputs: tuple[Input, ...]
     selection: Selection
     all_images: bool
+    bits: int | None
     shard: Shard
     scores: tuple[str, ...]
     region: Region | None
@@ -155,6 +165,11 @@ class Request:
             open_source(given.spec, out=given.out, selection=self.selection, all_images=self.all_images)
             for given in self.inputs
         )
+        for source in sources:
+            if isinstance(source, ImageSource):
+                source.depth.bits = self.bits
+            elif self.bits is not None:
+                raise InputError(f"--bits with the video {source.path}", "16-bit images", "leave it out")
         model = load_model(self.model)
         by_means = self.asked.tiling is not None or self.smooth is not None
         scores = check_scores([*self.scores, NEEDED]) if by_means else self.scores
@@ -189,6 +204,7 @@ def read_options(options: PredictOptions) -> Request:
         inputs=tuple(inputs),
         selection=selection,
         all_images=options.all_images,
+        bits=options.bits,
         shard=shard,
         scores=tuple(scores),
         region=region,
@@ -264,6 +280,8 @@ def _run(job: Job, on_input: OnInput | None) -> PredictResult:
         try:
             execution = execution_of(job, place)
             summary = predict_shard(job, place, job.request.shard, execution)
+            if isinstance(source := job.sources[place], ImageSource):
+                source.depth.warn(source.path)
             notes |= dict.fromkeys(execution.notes)
             result = _result(job, place, execution, summary)
             results.append(result)

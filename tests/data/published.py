@@ -168,6 +168,10 @@ FORMS: dict[str, Sequence[list[Frame]]] = {
         _masks("test", "jpg", "a", "b")[0],
         _frames("test/images/{}.webp", "test/labels/{}.png", ("a", BINARY), ("b", BINARY)),
     ],
+    "folder-255": [
+        _masks("test", "jpg", "a", values=(0, 255))[0],
+        _frames("test/images/{}.webp", "test/labels/{}.png", ("a", (0, 255))),
+    ],
 }
 """Every data set by name, in each of the forms that its entry reads."""
 

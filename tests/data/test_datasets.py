@@ -44,6 +44,7 @@ COUNTS: dict[str, dict[str, int]] = {
     "toy": {"train": 1, "val": 1, "test": 1, "anomaly": 1},
     "toy-anomaly": {"anomaly": 1},
     "folder": {"test": 2},
+    "folder-255": {"test": 1},
 }
 """Frames of each split that the miniatures have."""
 CLASSES = {
@@ -71,7 +72,7 @@ def test_every_entry_and_every_layout_has_a_miniature() -> None:
     for name, entry in DATASETS.items():
         assert len(entry.layouts) == len(FORMS[name])
         assert all(set(layout.splits) == set(entry.splits) for layout in entry.layouts)
-        assert "http" in entry.listing or name == "folder"
+        assert "http" in entry.listing or name.startswith("folder")
         assert (entry.labels is not None) == (name in CLASSES)
 
 
@@ -118,6 +119,7 @@ def check_labels(entry: DatasetEntry, sample: Sample, raw: npt.NDArray[np.uint8]
         ("bdd-anomaly-two-class", [0, 15, 16, 17, 18, 255], [0, 0, 1, 1, 0, 255]),
         ("muad", [0, 11, 12, 13, 15, 16, 18, 19, 20, 21, 255], [0, 0, 1, 0, 0, 1, 1, 1, 1, 255, 255]),
         ("folder", [0, 1, 255], [0, 1, 255]),
+        ("folder-255", [0, 255], [0, 1]),
     ],
 )
 def test_what_the_values_of_anomaly_labels_mean(name: str, raw: list[int], expected: list[int]) -> None:

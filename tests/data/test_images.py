@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image as PilImage
 
-from segunc.core.errors import InputError
-from segunc.data.images import decode, find_damage, flat_values, load_image, read_image, read_label_image
+from segunc.core.errors import InputError, NoteWarning
+from segunc.data.images import PixelDepth, decode, find_damage, flat_values, load_image, read_image, read_label_image
 from tests.frames.test_sources import encoded, picture
 
 
@@ -55,6 +55,39 @@ def test_grey_16_bit_and_alpha_become_rgb_uint8(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_image(tmp_path / f"{name}.png"), np.dstack([grey] * 3), strict=True)
 
 
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_bits_of_a_camera_fill_the_byte(tmp_path: Path, suffix: str, channels: int) -> None:
+    values = np.linspace(0, 4095, 48).astype(np.uint16).reshape(4, 4, 3)[..., :channels]
+    cv2.imwrite(str(path := tmp_path / f"a{suffix}"), values)
+    scaled = read_image(path, PixelDepth(12))
+    np.testing.assert_array_equal(scaled, np.broadcast_to(values[..., ::-1] // 16, (4, 4, 3)), strict=False)
+    with pytest.raises(InputError, match="which has more than 11 bits"):
+        load_image(path, PixelDepth(11))
+
+
+def test_dark_16_bit_pictures_are_named_by_what_all_of_them_hold(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    depth = PixelDepth()
+    for largest in (3000, 60000):
+        cv2.imwrite(str(tmp_path / f"{largest}.png"), np.full((4, 4), largest, np.uint16))
+    read_image(tmp_path / "3000.png", depth)
+    with pytest.warns(NoteWarning, match="pictures of a use 12 bits.* 16 times too dark.* --bits 12"):
+        depth.warn("a")
+    read_image(tmp_path / "60000.png", depth)
+    depth.warn("a")
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(("form", "more"), [("TIFF", {}), ("PNG", {}), ("WEBP", {"lossless": True})])
+def test_several_pictures_in_one_file_are_refused(tmp_path: Path, form: str, more: dict[str, object]) -> None:
+    first, second = (PilImage.fromarray(picture(8, 8)[:, ::step].copy()) for step in (1, -1))
+    first.save(tmp_path / "a.png", form, save_all=True, append_images=[second], **more)
+    with pytest.raises(InputError, match=r"a.png.*holds 2 pictures"):
+        load_image(tmp_path / "a.png")
+
+
 def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     upright = np.zeros((20, 40, 3), np.uint8)
     upright[:, :20] = 255
@@ -90,7 +123,7 @@ def test_files_that_are_no_labels_are_refused(tmp_path: Path) -> None:
 
     path = tmp_path / "a.png"
     refused("cannot be read")
-    no_labels = {"one channel": np.zeros((4, 4, 3), np.uint8), "up to 300": np.full((4, 4), 300, np.uint16)}
+    no_labels = {"in colour": np.full((4, 4, 3), (1, 2, 3), np.uint8), "up to 300": np.full((4, 4), 300, np.uint16)}
     for message, values in no_labels.items():
         cv2.imwrite(str(path), values)
         refused(message)

@@ -71,6 +71,27 @@ def test_two_labels_of_one_frame_are_an_error(tmp_path: Path) -> None:
     assert pairs(tmp_path, ["a"], ending="_mask") == {"a": "a_mask.png"}
 
 
+def test_a_label_that_fits_two_frames_is_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "s_label.png")
+    with pytest.raises(InputError, match=r"s_label.png fits the frames s and s_rgb"):
+        find_labels(tmp_path, ["s", "s_rgb"])
+    # A label with the whole name of a frame is no other frame's.
+    assert pairs(touch(tmp_path, "s.png"), ["s", "s_rgb"]) == {"s": "s.png", "s_rgb": "s_label.png"}
+
+
+def test_composed_and_decomposed_names_are_one(tmp_path: Path) -> None:
+    """A Mac writes e and its accent as two characters."""
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    assert pairs(touch(tmp_path, f"{decomposed}_mask.png"), [composed]) == {composed: f"{decomposed}_mask.png"}
+    with pytest.raises(InputError, match="has 2 labels"):
+        find_labels(touch(tmp_path, f"{composed}_mask.png"), [decomposed])
+
+
+def test_hidden_files_are_no_images(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png", "._a.png", ".thumbnails/b.png", "c/._d.png")
+    assert list_images(tmp_path) == [tmp_path / "a.png"]
+
+
 def test_images_are_listed_in_the_order_of_their_paths(tmp_path: Path) -> None:
     touch(tmp_path, "b.PNG", "a/z.jpg", "a.jpeg", "notes.txt", "c.tiff")
     found = [p.relative_to(tmp_path).as_posix() for p in list_images(tmp_path)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from segunc.core.errors import InputError
 from segunc.maps.encoding import decode_unit, encode_unit
@@ -180,3 +181,26 @@ def test_maps_are_read_without_torch() -> None:
     rooms = "store, reader, statistics, pipeline"
     code = f"import sys; from segunc.maps import {rooms}; sys.exit('torch' in sys.modules or 'filelock' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_predictions_in_a_palette_are_its_indices(tmp_path: Path) -> None:
+    ids = np.arange(12, dtype=np.uint8).reshape(3, 4) % 3
+    image = Image.fromarray(ids).convert("P")
+    image.putdata(ids.ravel().tolist())
+    image.putpalette([128, 64, 128, 244, 35, 232, 70, 70, 70])
+    written(tmp_path, "msp/x.npy", "prediction/x.png", values=ids)
+    image.save(tmp_path / "prediction/x.png")
+    np.testing.assert_array_equal(MapsReader(tmp_path).prediction("x"), ids)
+    image.convert("RGB").save(tmp_path / "prediction/x.png")
+    with pytest.raises(InputError, match=r"x.png has the shape \(3, 4, 3\)"):
+        MapsReader(tmp_path).prediction("x")
+
+
+def test_names_of_other_systems_are_one_frame_and_hidden_files_none(tmp_path: Path) -> None:
+    """A Mac decomposes accents and lays a hidden file beside each of its own on a foreign disk."""
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    written(tmp_path, f"a/{composed}.npy", f"b/{decomposed}.npy", f"a/._{composed}.npy", "a/.cache/x.npy")
+    reader = MapsReader(tmp_path)
+    assert (reader.frames, reader.has(composed, "b")) == ([composed], True)
+    with pytest.raises(InputError, match="both frame"):
+        MapsReader(written(tmp_path, f"a/{decomposed}.npy"))
