@@ -50,8 +50,14 @@ def list_images(folder: Path) -> list[Path]:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All image files below ``folder``, sorted by relative path; none where there is no such folder."""
-    return sorted(filter(is_image_file, folder.rglob("*")), key=lambda p: p.relative_to(folder).as_posix())
+    """All image files below ``folder`` but hidden ones, sorted by relative path; none where there is no such folder."""
+    found = (path for path in folder.rglob("*") if is_image_file(path) and not is_hidden(path, folder))
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def is_hidden(path: Path, folder: Path) -> bool:
+    """Whether a path below a folder is hidden: systems keep things of their own so, a Mac on a foreign disk ``._NAME`` of NAME."""
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def is_image_file(path: Path) -> bool:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, is_named_file
+from segunc.core.files import frame_order, inside, is_named_file
 from segunc.data.labels import LabelMap
 from segunc.maps.encoding import class_ids, decode_compact
 from segunc.maps.folder import OVERLAY, PREDICTION, read_map
@@ -91,7 +91,7 @@ class MapsReader:
             self.unfinished = f"{folder} has lost the lines of {lost} finished frames; {REPAIR}"
         self.scores = [score for score in self._files if score != PREDICTION]
         named = {name for files in self._files.values() for name in files}
-        self.frames = sorted(named) if self.manifest is None else list(self.records)
+        self.frames = sorted(named, key=frame_order) if self.manifest is None else list(self.records)
         if not self.frames:
             remedy = "let the prediction finish a frame first" if self.manifest else "check the path"
             aside = "".join(f"; {name}: {why}" for name, why in self.skipped.items())

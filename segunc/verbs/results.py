@@ -169,7 +169,12 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
     videos = {
-        folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate)
+        folder: write_video(
+            paths,
+            out / f"{folder.name}{video_suffix()}",
+            rate,
+            [written.times[path] for path in paths] if options.fps is None else (),
+        )
         for folder, paths in pictures.items()
         if rate is not None and paths
     }

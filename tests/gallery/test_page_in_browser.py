@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from segunc.frames.video_writing import find_encoder
 from segunc.gallery.description import run_id
 from segunc.gallery.page import write_review
 from segunc.gallery.verdicts import read_verdicts, write_verdicts
-from segunc.gallery.video import h264_encoder, write_video
+from segunc.gallery.video import write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from tests.gallery.browser import Visit
@@ -207,8 +208,8 @@ def test_timeline_plays_scrubs_and_jumps_to_peaks(tmp_path: Path, visit: Visit) 
 
 @pytest.mark.parametrize("suffix", [".webm", ".mp4"])
 def test_the_overlay_video_follows_the_timeline(tmp_path: Path, visit: Visit, suffix: str) -> None:
-    if suffix == ".mp4" and h264_encoder() is None:
-        pytest.skip("PyAV with an H.264 encoder is not installed (extra 'video')")
+    if find_encoder(suffix) is None:
+        pytest.skip("this PyAV has no H.264 encoder")
     maps = write_video_scene(tmp_path)
     pictures = [tmp_path / f"{index:06d}.jpg" for index in range(40)]
     for index, path in enumerate(pictures):
