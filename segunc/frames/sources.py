@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -181,10 +181,12 @@ class ImageSource(FrameSource):
         if selection.timed:
             raise InputError(f"a start or end in time for the images {path}", "a video", "leave both out")
         self.kind, self.path, self.selection, self._root = kind, path, selection, root
-        relative = sorted((file.relative_to(root).as_posix() for file in files), key=_place)
-        for first, second in pairwise(sorted(relative, key=_composed)):
-            if _composed(first) == _composed(second):
-                given = f"{root / first} and {root / second} are both frame '{_stem(first)}'"
+        relative = sorted((file.relative_to(root).as_posix() for file in files), key=_order)
+        named: dict[str, str] = {}
+        for file in relative:
+            # A letter with an accent may be written as one sign or as two.
+            if (first := named.setdefault(unicodedata.normalize("NFC", _stem(file)), file)) != file:
+                given = f"{root / first} and {root / file} are both frame '{_stem(first)}'"
                 expected = "one image for each name (the suffix is not part of it)"
                 raise InputError(given, expected, "rename or remove one of them")
         self._files = relative[:: selection.every]
@@ -194,7 +196,7 @@ class ImageSource(FrameSource):
         return _stem(self._files[index]) if index < len(self._files) else None
 
     def position(self, name: str) -> int | None:
-        place = bisect.bisect_left(self._files, frame_order(name), key=_place)
+        place = bisect.bisect_left(self._files, frame_order(name), key=_order)
         return place if self.name_of(place) == name else None
 
     def stamp(self, name: str) -> str | None:
@@ -233,13 +235,8 @@ def _stem(relative: str) -> str:
         return ascii(stem)[1:-1].replace(":", "\\x3a")
 
 
-def _place(relative: str) -> tuple[str, str]:
+def _order(relative: str) -> tuple[str, str]:
     return frame_order(_stem(relative))
-
-
-def _composed(relative: str) -> str:
-    """The name of a frame as it is read: a letter with its accent is one name, whether it is written as one sign or two."""
-    return unicodedata.normalize("NFC", _stem(relative))
 
 
 def stamp_of(file: Path) -> str:
@@ -346,11 +343,7 @@ def _matches(pattern: Path) -> list[Path]:
     asked = pattern.relative_to(root).parts
     hidden = any(part.startswith(".") for part in asked)
     found = root.glob(str(Path(*asked, "*") if asked[-1] == "**" else Path(*asked)))
-    return sorted((p for p in found if hidden or not is_hidden(p, root)), key=_path_order)
-
-
-def _path_order(path: Path) -> tuple[str, str]:
-    return frame_order(path.as_posix())
+    return sorted((p for p in found if hidden or not is_hidden(p, root)), key=lambda path: frame_order(str(path)))
 
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
@@ -405,7 +398,9 @@ def _expand(spec: str) -> list[str]:
     path = Path(spec).expanduser()
     found: list[Path] = []
     if path.is_dir() and not any(_is_image(file) and not is_hidden(file, path) for file in path.rglob("*")):
-        found = sorted((file for file in path.iterdir() if not is_hidden(file, path)), key=_path_order)
+        found = sorted(
+            (file for file in path.iterdir() if not is_hidden(file, path)), key=lambda path: frame_order(path.name)
+        )
     elif not path.exists() and glob.has_magic(str(path)):
         found = _matches(path.absolute())
     # Where there is no video either, opening the input says what is missing.

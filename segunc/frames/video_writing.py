@@ -53,7 +53,7 @@ def encode_video(path: Path, frames: Iterable[tuple[float, Image]], fps: float, 
     encoder = require_encoder(path)
     base = _TIME_BASES[path.suffix]
     # 1001: the denominator of the rates of television, 30000/1001 for instance.
-    rate = Fraction(fps).limit_denominator(1001)
+    rate = Fraction(fps).limit_denominator(1001) or Fraction(1, 1001)
     # The index in front, so that a browser can start before an MP4 is loaded.
     options = {"movflags": "+faststart"} if path.suffix == MP4 else {}
     with av.open(str(path), "w", format=path.suffix[1:], options=options) as container:

@@ -40,12 +40,8 @@ def write_video(pictures: Sequence[Path], out: Path, fps: float, times: Sequence
     """Write pictures as a video; the file appears when it is complete and has been read back.
 
     The first picture decides the size (even, as both codecs want it); pictures of another shape are fitted into it with dark margins.
-
-    Args:
-        pictures: in the order in which they are shown.
-        out: ends in ``.webm``, or in ``.mp4`` where there is an encoder (:func:`video_suffix`).
-        fps: frames a second as the source states them (29.97 stays 29.97).
-        times: seconds of each picture, so that a variable frame rate is kept; where one is unknown, all follow ``fps``.
+    ``out`` ends in ``.webm``, or in ``.mp4`` where there is an encoder (:func:`video_suffix`); ``times`` are the seconds of each picture,
+    so that a variable frame rate is kept. Where one is unknown, all follow ``fps``.
 
     InputError: no picture, another ending, no frame rate, no encoder; PartialFailure, without a file: the encoder failed, or a picture
     cannot be read.

@@ -446,7 +446,7 @@ def overlay_video(job: Job, place: int) -> Path | None:
     manifest = read_manifest(out) or {}
     if not job.request.overlay or source.kind != "video" or manifest.get("status") != "finished":
         return None
-    records = [record for record in iterate_records(out, all_shards(manifest)) if OVERLAY in record["files"]]
-    pictures = [inside(out, record["files"][OVERLAY]) for record in records]
+    records = iterate_records(out, all_shards(manifest))
+    shown = [(inside(out, record["files"][OVERLAY]), record.get("time")) for record in records]
     rate = (source.fps or 25.0) / source.selection.every
-    return write_video(pictures, out / f"{OVERLAY}.webm", rate, [record.get("time") for record in records])
+    return write_video([path for path, _ in shown], out / f"{OVERLAY}.webm", rate, [time for _, time in shown])
