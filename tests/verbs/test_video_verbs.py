@@ -83,11 +83,12 @@ def test_blocks_of_time_are_resampled(finetuned: Job, tmp_path: Path) -> None:
 def test_a_video_without_a_frame_count(finetuned: Job, tmp_path: Path) -> None:
     video, out = tmp_path / "live.webm", tmp_path / "maps"
     write_timed_video(video, (0.0, 0.1, 0.3, 0.4), options={"live": "1"})
-    words = "--size 64x96 --compile off"  # of an unknown length it would be compiled, for many seconds
+    words = "--size 64x96 --overlay --compile off"  # of an unknown length it would be compiled, for many seconds
     succeed("predict --model", finetuned.abnn, "--input", video, "--out", out, SMALL, words)
     assert names(out) == [f"{number:06d}" for number in range(4)]
     found = json.loads((out / "manifest.json").read_text())
     assert (found["source"]["frames"], found["finished"], found["status"]) == (None, 4, "finished")
+    assert [start for start, _ in shown_spans(out / "overlay.webm")] == [0.0, 0.1, 0.3, 0.4]
 
 
 @pytest.mark.parametrize("broken", [0, 1])
