@@ -70,8 +70,7 @@ def encode_video(path: Path, frames: Iterable[tuple[float, Image]], fps: float, 
             frame = frame.reformat(format="yuv420p", dst_colorspace="ITU709" if path.suffix == MP4 else "ITU601")
             pts = max(pts + 1, round(Fraction(time) / base))
             frame.pts, frame.time_base = pts, base
-            for packet in stream.encode(frame):
-                container.mux(packet)
+            container.mux(stream.encode(frame))
         for packet in stream.encode():
             if packet.pts == pts:
                 packet.duration = round(1 / rate / base)

@@ -218,10 +218,9 @@ class FrameLog:
             with open_new(partial) as file:
                 for line, record in iterate_lines(self.path, damaged.append):
                     place = place_of(record)
-                    as_before = (
-                        not forgotten and place == record.get("index") and (not self.count or place == self.next)
-                    )
-                    if place is None or place in self or (in_sequence and not as_before):
+                    unmoved = not forgotten and place == record.get("index")
+                    follows = not in_sequence or (unmoved and (not self.count or place == self.next))
+                    if place is None or place in self or not follows:
                         forgotten += 1
                         continue
                     if record.get("index") != place:

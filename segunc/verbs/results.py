@@ -168,13 +168,9 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             on_frame=show,
         )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
+    times = written.times if options.fps is None else {}
     videos = {
-        folder: write_video(
-            paths,
-            out / f"{folder.name}{video_suffix()}",
-            rate,
-            [written.times[path] for path in paths] if options.fps is None else (),
-        )
+        folder: write_video(paths, out / f"{folder.name}{video_suffix()}", rate, [times.get(path) for path in paths])
         for folder, paths in pictures.items()
         if rate is not None and paths
     }
