@@ -653,7 +653,7 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         "png and pdf are lossless, pdf is 300 dots an inch with text and legends as such (default png)", "png"
     )
     video: bool = option(
-        "also a video of the pictures: MP4 (H.264) where PyAV is installed (extra 'video'), else WebM (VP8)", False
+        "also a video of the pictures: MP4 (H.264) where PyAV has an encoder of it, else WebM (VP8)", False
     )
     fps: PositiveFloat | None = option("frames a second of the video (default: as recorded)", None, metavar="N")
 

@@ -19,9 +19,11 @@ from tools.default_install import NOT_STATED, Inside, Package, default_install, 
 
 NVIDIA = "LicenseRef-NVIDIA-Proprietary"
 LGPL = "LGPL-2.1-or-later"
+LGPL3 = "LGPL-3.0-or-later OR GPL-2.0-or-later"
+GPL = "GPL-2.0-or-later"
 GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"
 NOTICE = (
-    "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause BSL-1.0 CC0-1.0 FTL IJG ISC LicenseRef-BSD LicenseRef-HDF5 MIT MIT-CMU "
+    "0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause BSD-3-Clause-Clear BSL-1.0 CC0-1.0 FTL IJG ISC LicenseRef-BSD LicenseRef-HDF5 MIT MIT-CMU "
     "MIT-open-group OpenSSL PSF-2.0 Zlib libpng-2.0 libtiff"
 )
 PERMISSIVE = {"Apache-2.0 WITH LLVM-exception", *NOTICE.split()}
@@ -30,15 +32,19 @@ LIBRARIES = {
     name: licence
     for licence, names in {
         "0BSD": "liblzma",
-        "BSD-2-Clause": "libaec libaom libavif libopenjp2 libsz",
-        "BSD-3-Clause": "libopenblasp libscipy_openblas libscipy_openblas64 libsharpyuv libvpx libwebp libwebpdemux libwebpmux protoc protoc-3.21.12.0",
+        "Apache-2.0": "libopencore",
+        "BSD-2-Clause": "libaec libaom libavif libdav1d libopenjp2 libsz",
+        "BSD-3-Clause": "libopus libopenblasp libscipy_openblas libscipy_openblas64 libsharpyuv libvpx libwebp libwebpdemux libwebpmux protoc protoc-3.21.12.0",
+        "BSD-3-Clause-Clear": "libSvtAv1Enc",
         "BSD-3-Clause OR GPL-2.0-or-later": "libzstd",
         "FTL OR GPL-2.0-or-later": "libfreetype",
         GCC: "libgfortran libgomp",
         "IJG AND BSD-3-Clause AND Zlib": "libjpeg",
-        LGPL: "libavcodec libavformat libavutil libquadmath libswresample libswscale",
+        GPL: "libx264 libx265",
+        LGPL: "libasound libavcodec libavdevice libavfilter libavformat libavutil libgnutls libmp3lame libquadmath libswresample libswscale",
+        LGPL3: "libgmp libhogweed libnettle libunistring",
         "LicenseRef-HDF5": "libhdf5 libhdf5_hl",
-        "MIT": "libbrotlicommon libbrotlidec libdrm libharfbuzz liblcms2 libxcb",
+        "MIT": "libbrotlicommon libbrotlidec libdrm libharfbuzz liblcms2 libvpl libxcb",
         "MIT-open-group": "libXau",
         NVIDIA: "cuobjdump libcheckpoint libcudart libcupti libnvjpeg libnvperf_host libnvperf_target libpcsamplingutil nvdisasm ptxas ptxas-blackwell",
         "OpenSSL": "libcrypto libssl",
@@ -49,7 +55,7 @@ LIBRARIES = {
     for name in names.split()
 }
 """Licences of libraries and programs, which their files do not say: as the texts in the wheels or their authors state them."""
-_FFMPEG = "FFmpeg, built without what is under the GPL; a shared library that its user may replace"
+_FFMPEG = "FFmpeg and what it links; a shared library that its user may replace"
 NAMED = {
     (
         "tqdm",
@@ -58,7 +64,18 @@ NAMED = {
     ("cuda-toolkit", NOT_STATED): "a list of the nvidia packages, with no file of its own but metadata",
     ("autocommand", "LGPL-3.0-only"): "carried by setuptools, which torch requires; nothing here imports it",
     ("libquadmath", LGPL): "GCC's arithmetic for Fortran; a shared library that its user may replace",
-    **{(name, LGPL): _FFMPEG for name in ("libavcodec", "libavformat", "libavutil", "libswresample", "libswscale")},
+    **{
+        (name, LGPL): _FFMPEG
+        for name in (
+            *("libavcodec", "libavdevice", "libavfilter", "libavformat", "libavutil", "libswresample", "libswscale"),
+            *("libasound", "libgnutls", "libmp3lame"),
+        )
+    },
+    **{(name, LGPL3): _FFMPEG for name in ("libgmp", "libhogweed", "libnettle", "libunistring")},
+    **{
+        (name, GPL): "an encoder in the wheel of PyAV, which whoever passes on passes on under the GPL"
+        for name in ("libx264", "libx265")
+    },
 }
 """What has no permissive licence, or states none, by name and licence, and why it may stay. No name helps a package that is itself of the GPL's family."""
 BY_LICENCE = {

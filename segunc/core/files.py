@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import stat
+import unicodedata
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ LONGEST_PART = 255
 RECORD_FORMAT, _SEAL = 2, "record_sha256"
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|^[A-Za-z]:")
 """What is no part of a name: control characters, the separator and the drive letters of another system."""
+_NUMBER = re.compile(r"(?<![0-9]{9}\.)(?<![0-9])[0-9]+")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -43,6 +45,20 @@ def safe_name(name: Any, what: str, *, single: bool = False) -> str:
         return str(name)
     kind = "a name without slashes" if single else "a relative path without '..', backslashes and control characters"
     raise InputError(f"{what} is named {ascii(name)[:80]}", kind, "use no files of unknown origin, or make them again")
+
+
+def frame_order(name: str) -> tuple[str, str]:
+    """The key by which names of frames are sorted: numbers as numbers, so that ``frame_2`` stands before ``frame_10``.
+
+    Names whose numbers have leading zeros sort as texts do. Composed and decomposed letters are equal; of equal names,
+    such as ``1`` and ``01``, the text decides. Digits behind the point of a time in seconds since 1970 are a fraction.
+    """
+
+    def comparable(match: re.Match[str]) -> str:
+        digits = match[0].lstrip("0")
+        return f"{len(digits):03}{digits}"  # of two numbers the longer is the larger
+
+    return _NUMBER.sub(comparable, unicodedata.normalize("NFC", name)), name
 
 
 def inside(folder: Path, name: str) -> Path:

@@ -30,7 +30,6 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import require_file
-from segunc.core.progress import quiet_stderr
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Image = npt.NDArray[np.uint8]
@@ -326,13 +325,3 @@ def difference_hash(image: Image) -> int:
     Road Anomaly, each of another place, at least 17."""
     grey = cv2.resize(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), (9, 8), interpolation=cv2.INTER_AREA)
     return int.from_bytes(np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes(), "big")
-
-
-def open_webm(path: Path, frames_per_second: float, width: int, height: int) -> cv2.VideoWriter:
-    """A writer of BGR frames to a ``.webm`` (VP8): the one video format that OpenCV writes and every browser plays.
-
-    Width and height are even; 29.97 frames per second stay so. ``isOpened()`` is False where this OpenCV has no encoder.
-    """
-    code = cv2.VideoWriter.fourcc(*"VP80")
-    with quiet_stderr():  # OpenCV calls the VP80 tag "not supported" and then writes the video (WebM has no tags)
-        return cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, code, frames_per_second, (width, height))

@@ -51,16 +51,14 @@ def list_images(folder: Path) -> list[Path]:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All image files below ``folder``, sorted by relative path; none where there is no such folder. Hidden ones, whose name or folder
-    begins with a dot, are left out: a Mac lays a ``._NAME`` beside each file on a foreign disk."""
-    files = ((path.relative_to(folder), path) for path in folder.rglob("*") if is_image_file(path))
-    seen = [(name.as_posix(), path) for name, path in files if not is_hidden(name)]
-    return [path for _, path in sorted(seen)]
+    """All image files below ``folder`` but hidden ones, sorted by relative path; none where there is no such folder."""
+    found = (path for path in folder.rglob("*") if is_image_file(path) and not is_hidden(path, folder))
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def is_hidden(path: Path) -> bool:
-    """Whether a part of a relative path begins with a dot."""
-    return any(part.startswith(".") for part in path.parts)
+def is_hidden(path: Path, folder: Path) -> bool:
+    """Whether a path below a folder is hidden: systems keep things of their own so, a Mac on a foreign disk ``._NAME`` of NAME."""
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def is_image_file(path: Path) -> bool:

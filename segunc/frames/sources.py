@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
 from segunc.core.errors import InputError
-from segunc.core.files import require_file, safe_name
+from segunc.core.files import frame_order, require_file, safe_name
 from segunc.data.images import Image, PixelDepth, read_image
-from segunc.data.layout import IMAGE_SUFFIXES, is_image_file, list_images, without_labels
+from segunc.data.layout import IMAGE_SUFFIXES, composed, is_hidden, is_image_file, list_images, without_labels
 
 VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
 """File name endings that are read as video (any case)."""
@@ -33,7 +33,6 @@ STAMP_STRETCHES, STAMP_LENGTH = 4, 4096
 """How many stretches of an image file, of how many bytes, its stamp reads: few, for a resumed run reads them of every
 finished frame."""
 Kind = Literal["image", "folder", "glob", "video"]
-DecoderName = Literal["auto", "pyav", "opencv"]
 Skip = Callable[[int, str], bool]
 """Whether the frame of an index and name may be passed over without decoding it."""
 
@@ -172,8 +171,8 @@ class FrameSource(ABC):
 
 
 class ImageSource(FrameSource):
-    """Image files in the order of their names, each decoded when its turn comes; only relative paths are kept in
-    memory. InputError for two images of one name, or a selection by time."""
+    """Image files in the order of their names (:func:`segunc.core.files.frame_order`), each decoded when its turn comes; only
+    relative paths are kept in memory. InputError for two images of one name, or a selection by time."""
 
     def __init__(
         self, kind: Kind, path: Path, root: Path, files: list[Path], selection: Selection = ALL_FRAMES
@@ -181,10 +180,12 @@ class ImageSource(FrameSource):
         if selection.timed:
             raise InputError(f"a start or end in time for the images {path}", "a video", "leave both out")
         self.kind, self.path, self.selection, self._root = kind, path, selection, root
-        relative = sorted((file.relative_to(root).as_posix() for file in files), key=_stem)
-        for first, second in pairwise(relative):
-            if _stem(first) == _stem(second):
-                given = f"{root / first} and {root / second} are both frame '{_stem(first)}'"
+        relative = sorted((file.relative_to(root).as_posix() for file in files), key=_order)
+        named: dict[str, str] = {}
+        for file in relative:
+            # A letter with an accent may be written as one sign or as two.
+            if (first := named.setdefault(composed(_stem(file)), file)) != file:
+                given = f"{root / first} and {root / file} are both frame '{_stem(first)}'"
                 expected = "one image for each name (the suffix is not part of it)"
                 raise InputError(given, expected, "rename or remove one of them")
         self._files, self.depth = relative[:: selection.every], PixelDepth()
@@ -197,7 +198,7 @@ class ImageSource(FrameSource):
         return _stem(self._files[index]) if index < len(self._files) else None
 
     def position(self, name: str) -> int | None:
-        place = bisect.bisect_left(self._files, name, key=_stem)
+        place = bisect.bisect_left(self._files, frame_order(name), key=_order)
         return place if self.name_of(place) == name else None
 
     def stamp(self, name: str) -> str | None:
@@ -236,6 +237,10 @@ def _stem(relative: str) -> str:
         return ascii(stem)[1:-1].replace(":", "\\x3a")
 
 
+def _order(relative: str) -> tuple[str, str]:
+    return frame_order(_stem(relative))
+
+
 def stamp_of(file: Path) -> str:
     """The :func:`sampled_hash` of an image file that frames carry."""
     return sampled_hash(file, STAMP_STRETCHES, STAMP_LENGTH)
@@ -246,7 +251,6 @@ def open_source(
     *,
     out: Path | None = None,
     selection: Selection = ALL_FRAMES,
-    decoder: DecoderName = "auto",
     all_images: bool = True,
 ) -> FrameSource:
     """Open an image file, a folder (all images below it), a glob pattern (``**`` crosses folders) or a video.
@@ -258,7 +262,6 @@ def open_source(
         spec: the path or pattern.
         out: where maps will be written; refused below the input, where they would become frames of the next run.
         selection: which frames are taken.
-        decoder: of a video; ``auto`` is PyAV where it is installed, else OpenCV.
         all_images: take every image of a folder or pattern; else those that look like labels are left out, with a note
             (:func:`segunc.data.layout.without_labels`).
 
@@ -275,7 +278,7 @@ def open_source(
         if _is_video(path):
             from segunc.frames.video import VideoSource
 
-            return VideoSource(absolute, selection, decoder)
+            return VideoSource(absolute, selection)
         if _is_image(path):
             return ImageSource("image", absolute, absolute.parent, [absolute], selection)
         given = f"input {path} is neither an image nor a video by its name"
@@ -316,7 +319,7 @@ def _images_of(folder: Path) -> list[Path]:
     try:
         return list_images(folder.absolute())
     except InputError as error:
-        videos = sorted(file.name for file in folder.iterdir() if _is_video(file))
+        videos = sorted(file.name for file in folder.iterdir() if _is_video(file) and not is_hidden(file, folder))
         if not videos:
             raise
         given = f"folder {folder} holds no image but the video {videos[0]}"
@@ -342,7 +345,7 @@ def _matches(pattern: Path) -> list[Path]:
     asked = pattern.relative_to(root).parts
     hidden = any(part.startswith(".") for part in asked)
     found = root.glob(str(Path(*asked, "*") if asked[-1] == "**" else Path(*asked)))
-    return sorted(p for p in found if hidden or not any(part.startswith(".") for part in p.relative_to(root).parts))
+    return sorted((p for p in found if hidden or not is_hidden(p, root)), key=lambda path: frame_order(str(path)))
 
 
 def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
@@ -396,8 +399,10 @@ def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
 def _expand(spec: str) -> list[str]:
     path = Path(spec).expanduser()
     found: list[Path] = []
-    if path.is_dir() and not any(map(_is_image, path.rglob("*"))):
-        found = sorted(path.iterdir())
+    if path.is_dir() and not any(_is_image(file) and not is_hidden(file, path) for file in path.rglob("*")):
+        found = sorted(
+            (file for file in path.iterdir() if not is_hidden(file, path)), key=lambda path: frame_order(path.name)
+        )
     elif not path.exists() and glob.has_magic(str(path)):
         found = _matches(path.absolute())
     # Where there is no video either, opening the input says what is missing.

@@ -1,200 +1,85 @@
-"""Frames of a video file, decoded as a stream, one frame in memory at a time: by PyAV where it is installed, else OpenCV.
-
-Both stand on FFmpeg and give the same pictures, converted to RGB by the same routine; both pass over packets that cannot
-be decoded.
-"""
+"""Frames of a video file, decoded by FFmpeg through PyAV as a stream, one frame in memory at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from functools import partial
-from importlib.util import find_spec
+from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.progress import quiet_opencv
 from segunc.data.images import Image
-from segunc.frames.sources import (
-    ALL_FRAMES,
-    DecoderName,
-    Frame,
-    FrameSource,
-    Selection,
-    Skip,
-    format_time,
-    sampled_hash,
-)
+from segunc.frames.sources import ALL_FRAMES, Frame, FrameSource, Selection, Skip, format_time, sampled_hash
 
 if TYPE_CHECKING:
     import av
     from av.container import InputContainer
+    from av.video.stream import VideoStream
 
 MISSING_TOLERATED = 0.02
-"""Share of the container's duration that may be missing at the end: a duration is often that of the sound."""
+"""Share of the stated duration that may be missing at the end: a duration is often that of the sound."""
 HASH_STRETCHES, HASH_LENGTH = 32, 1 << 16
 """How many stretches of a video, of how many bytes, its hash reads."""
-_CAP_PROP_PTS = getattr(cv2, "CAP_PROP_PTS", -1)
-"""Not known to the oldest OpenCV that is supported, which answers 0."""
-Retrieve = Callable[[], Image | None]
-"""Converts the frame that was just decoded to RGB uint8 ``[H, W, 3]``; None where it cannot be."""
-
-
-class Decoder(ABC):
-    """Decodes one video file, each call of :meth:`frames` from its first frame; InputError where none can be decoded."""
-
-    name: str
-    fps: float | None = None  # mean frames a second, where the container states it
-    count: int | None = None  # of frames; from the duration where no number is stated, None where neither is
-    # Seconds of the first frame on the container's clock; some containers state their end on that clock as duration.
-    start = 0.0
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._inspect()
-
-    @abstractmethod
-    def frames(self) -> Iterator[tuple[float | None, Retrieve]]:
-        """Seconds since the first moment of the stream (None where the container states none) and the picture."""
-
-    @abstractmethod
-    def _inspect(self) -> None:
-        """Learn what the container says of its video, and that one frame can be decoded."""
-
-    def _unreadable(self) -> InputError:
-        remedy = "check that it plays, or convert it (for example to H.264 in .mp4)"
-        return InputError(
-            f"video {self.path} cannot be opened", "a complete video with a codec that FFmpeg decodes", remedy
-        )
-
-
-class OpenCVDecoder(Decoder):
-    """Through OpenCV's own FFmpeg."""
-
-    name = "opencv"
-
-    def frames(self) -> Iterator[tuple[float | None, Retrieve]]:
-        with self._opened() as capture:
-            while capture.grab():
-                yield _seconds(float(capture.get(cv2.CAP_PROP_POS_MSEC)) / 1000.0), partial(_retrieved, capture)
-
-    def _inspect(self) -> None:
-        with self._opened() as capture:
-            fps, count = (float(capture.get(what)) for what in (cv2.CAP_PROP_FPS, cv2.CAP_PROP_FRAME_COUNT))
-            if not capture.grab():
-                raise self._unreadable()
-            self.fps = fps if math.isfinite(fps) and fps > 0 else None
-            self.count = int(count) if math.isfinite(count) and count > 0 else None
-            self.start = _start(capture)
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[cv2.VideoCapture]:
-        # FFmpeg alone: other backends would take digits in the file's name for an image sequence.
-        with quiet_opencv():
-            capture = cv2.VideoCapture(str(self.path), cv2.CAP_FFMPEG)
-        if not capture.isOpened():
-            raise self._unreadable()
-        try:
-            yield capture
-        finally:
-            capture.release()
-
-
-class PyAVDecoder(Decoder):
-    """Through PyAV, whose FFmpeg knows more containers and codecs than OpenCV's."""
-
-    name = "pyav"
-
-    def frames(self) -> Iterator[tuple[float | None, Retrieve]]:
-        import av
-
-        with self._open() as container:
-            stream = container.streams.video[0]
-            stream.thread_type = "AUTO"
-            origin = stream.start_time or 0
-            packets = container.demux(stream)
-            while True:
-                try:
-                    packet = next(packets)
-                except (StopIteration, av.error.FFmpegError):  # the file may end inside a packet
-                    return
-                try:
-                    decoded = packet.decode()
-                except av.error.FFmpegError:
-                    continue
-                for frame in decoded:
-                    stamp = frame.pts if frame.pts is not None else frame.dts
-                    base = frame.time_base or stream.time_base
-                    time = None if stamp is None or base is None else float((stamp - origin) * base)
-                    yield _seconds(time), partial(_converted, frame)
-
-    def _inspect(self) -> None:
-        import av
-
-        with self._open() as container:
-            stream = container.streams.video[0]
-            self.fps = float(stream.average_rate or 0) or None
-            count = stream.frames
-            if count <= 0 and self.fps and container.duration:
-                count = int(container.duration / av.time_base * self.fps + 0.5)
-            self.count = count if count > 0 else None
-            self.start = float((stream.start_time or 0) * stream.time_base) if stream.time_base else 0.0
-        if next(self.frames(), None) is None:
-            raise self._unreadable()
-
-    def _open(self) -> InputContainer:
-        import av
-
-        av.logging.set_level(None)  # our one line says it
-        try:
-            container = av.open(str(self.path), metadata_errors="replace")
-        except (av.error.FFmpegError, OSError) as error:
-            raise self._unreadable() from error
-        if not container.streams.video:
-            container.close()
-            raise self._unreadable()
-        return container
-
-
-def open_decoder(path: Path, name: DecoderName = "auto") -> Decoder:
-    """The decoder of a video file; InputError where it cannot be opened, or PyAV was asked for and is not installed."""
-    installed = find_spec("av") is not None
-    if name == "pyav" and not installed:
-        raise InputError("the decoder PyAV is not installed", "the package av", "pip install 'segunc[video]'")
-    return PyAVDecoder(path) if installed and name != "opencv" else OpenCVDecoder(path)
+STEP_BACK, LONGEST_GAP = 0.1, 10
+"""Seconds by which stamps of one clock may jump back, and forward where a clock may start anew, as in FFmpeg's own programs."""
+USUAL_RATE = Fraction(25)
+"""Frames a second where the container states no rate."""
 
 
 class VideoSource(FrameSource):
-    """Frames of a video in the order of display, upright by the rotation that the container states.
+    """Frames of a video in the order of display, turned and mirrored as the container states.
 
-    Each frame has the time that the container states, so a variable frame rate is kept. The container's frame count
-    is only a hint. A stream that ends well before its duration (more than 2 % and more than three frames early) closes
-    with one frame that carries an error. Damage that the decoder conceals inside frames is not visible here.
+    The stream is the one marked as default, and of several the largest; cover pictures and previews never are. Pixels are
+    those that are stored: where they are not square, nothing is stretched. Frames are named by their number in the video,
+    whatever is selected. Those before the start of the selection are decoded too (not converted): no container states the
+    number of the frame at a moment.
 
-    Frames are named by their number in the video, whatever is selected. Those before the start of the selection are decoded
-    too (not converted): no container states the number of the frame at a moment.
+    Each frame has the time that the container states, so a variable frame rate is kept, and times increase: a clock that jumps
+    back, as in joined transport streams, goes on one frame after the last. A jump forward is kept as a pause of the camera, but
+    for one of more than 10 s in formats whose clock may start anew.
 
-    InputError where the video or its first frame cannot be decoded, or it ends before the selection starts.
+    A stream that ends well before its stated duration (more than 2 % and more than three frames early), or of which frames could
+    not be decoded, closes with one frame that carries an error. Damage that the decoder conceals inside frames is not visible here.
+
+    InputError where the video or its first frame cannot be decoded, or it ends before the selection starts; where only its
+    last frame tells the end, then.
     """
 
     kind = "video"
 
-    def __init__(self, path: Path, selection: Selection = ALL_FRAMES, decoder: DecoderName = "auto") -> None:
+    def __init__(self, path: Path, selection: Selection = ALL_FRAMES) -> None:
+        import av
+
         self.path, self.selection = path, selection
-        self._decoder = open_decoder(path, decoder)
-        self.fps, frames = self._decoder.fps, self._decoder.count
-        self._duration = frames / self.fps if frames is not None and self.fps is not None else None
-        if self._duration is not None and selection.start is not None and selection.start >= self._duration:
-            start, end = format_time(selection.start), format_time(self._duration)
-            given = f"a start at {start} of video {path}, which ends at {end}"
-            raise InputError(given, "a moment of the video", "give an earlier --start")
-        self.length_hint = None if frames is None else selection.expected(frames, self.fps)
+        with self._opened() as (container, stream, base):
+            self.fps = float(stream.average_rate or 0) or None
+            stated = None if stream.duration is None else stream.duration * base
+            if stated is None and container.duration is not None:
+                # Containers that know no duration of a stream state their end on the clock that the first frame stands on.
+                stated = Fraction(container.duration, av.time_base) - (stream.start_time or 0) * base
+            # A file that was cut without encoding it anew also counts frames that its edit list hides.
+            counts = [
+                stream.frames or math.inf,
+                int(float(stated) * self.fps + 0.5) if stated and self.fps else math.inf,
+            ]
+            # Where a clock may start anew, the end is an estimate.
+            self._end = None if stated is None or _may_restart(container) else float(stated)
+            first = next(_decoded(container, stream, set()), None)
+            if first is None:
+                raise self._unreadable()
+            # What earlier versions read otherwise: a run of theirs is not continued.
+            mirrored = np.linalg.det(_display_matrix(first)) < 0
+            self._unlike_before: dict[str, Any] = {"mirrored": True} if mirrored else {}
+            if stream != container.streams.video[0]:
+                self._unlike_before["stream"] = stream.index
+        if self._end is not None:
+            self._require_start(self._end)
+        if 0 < min(counts) < math.inf:
+            self.length_hint = selection.expected(int(min(counts)), self.fps)
 
     def name_of(self, index: int) -> str | None:
         return f"{index * self.selection.every:06d}"
@@ -204,29 +89,69 @@ class VideoSource(FrameSource):
         return None if rest else place
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
-        count, last = 0, 0.0
-        for number, (stated, retrieve) in enumerate(self._decoder.frames()):
-            count, index, name = number + 1, number // self.selection.every, f"{number:06d}"
-            last = stated if stated is not None else round(number / (self.fps or 25.0), 6)
-            if self.selection.is_past(last):
-                return
-            if not self.selection.takes(number, last) or (skip is not None and skip(index, name)):
-                continue
-            image = retrieve()
-            error = None if image is not None else f"{self.path}: frame {number} cannot be decoded"
-            yield Frame(name, index, image, error, time=last)
-        if self._duration is not None and self.fps is not None:
-            missing = self._duration - self._decoder.start - (last + 1.0 / self.fps)
-            if missing > max(3.5 / self.fps, MISSING_TOLERATED * self._duration):
-                reason = f"{self.path}: video ends at frame {count}, {format_time(missing)} before its stated end"
-                index = -(-count // self.selection.every)
-                yield Frame(f"{index * self.selection.every:06d}", index, None, reason)
+        count, last, lost = 0, Fraction(0), set[int | None]()
+        with self._opened() as (container, stream, base):
+            step = 1 / (stream.average_rate or USUAL_RATE)
+            for number, decoded in enumerate(_decoded(container, stream, lost)):
+                count, index, name = number + 1, number // self.selection.every, f"{number:06d}"
+                stamp = decoded.pts if decoded.pts is not None else decoded.dts
+                stated = None if stamp is None else (stamp - (stream.start_time or 0)) * base
+                # AVI states the order of decoding alone, and stamps may be missing.
+                behind = number and (stated is None or stated <= last)
+                last = last + step if behind else max(stated or Fraction(0), Fraction(0))
+                time = round(float(last), 6)
+                if self.selection.is_past(time):
+                    return
+                if self.selection.takes(number, time) and not (skip is not None and skip(index, name)):
+                    yield Frame(name, index, _upright(decoded), time=time)
+        end, reasons = float(last + step), list[str]()
+        if lost:
+            reasons.append(f"frames of the video that are damaged and cannot be decoded: {len(lost)}")
+        if self._end is not None and self._end - end > max(3.5 * step, MISSING_TOLERATED * self._end):
+            reasons.append(f"video ends at frame {count}, {format_time(self._end - end)} before its stated end")
+        if reasons:
+            index = -(-count // self.selection.every)
+            yield Frame(self.name_of(index) or "", index, None, f"{self.path}: {'; '.join(reasons)}")
+        else:
+            self._require_start(end)
 
-    def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "decoder": self._decoder.name}
+    def _require_start(self, end: float) -> None:
+        if self.selection.start is not None and self.selection.start >= end:
+            start = format_time(self.selection.start)
+            given = f"a start at {start} of video {self.path}, which ends at {format_time(end)}"
+            raise InputError(given, "a moment of the video", "give an earlier --start")
 
     def identity(self) -> dict[str, Any]:
-        return {**super().identity(), "input_hash": video_hash(self.path)}
+        return {**super().identity(), "input_hash": video_hash(self.path), **self._unlike_before}
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[InputContainer, VideoStream, Fraction]]:
+        """The file, its main stream and the seconds of one tick of the stream's clock."""
+        import av
+        from av.stream import Disposition
+
+        av.logging.set_level(None)  # our one line says it
+        try:
+            container = av.open(str(self.path), metadata_errors="replace")
+        except (av.error.FFmpegError, OSError) as error:
+            raise self._unreadable() from error
+        with container:
+            no_film = Disposition.attached_pic | Disposition.timed_thumbnails
+            films = [stream for stream in container.streams.video if not stream.disposition & no_film]
+            # A stream without a context is of a codec that nothing here decodes.
+            ranks = [
+                (bool(film.disposition & Disposition.default), film.width * film.height if film.codec_context else 0)
+                for film in films
+            ]
+            if not ranks or not max(ranks)[1]:
+                raise self._unreadable()
+            stream = films[ranks.index(max(ranks))]
+            yield container, stream, stream.time_base or Fraction(1, av.time_base)
+
+    def _unreadable(self) -> InputError:
+        remedy = "check that it plays, or convert it (for example to H.264 in .mp4)"
+        expected = "a complete video with a codec that FFmpeg decodes"
+        return InputError(f"video {self.path} cannot be opened", expected, remedy)
 
 
 def video_hash(path: Path) -> str:
@@ -234,29 +159,68 @@ def video_hash(path: Path) -> str:
     return sampled_hash(path, HASH_STRETCHES, HASH_LENGTH)
 
 
-def _seconds(time: float | None) -> float | None:
-    """To the microsecond, so that both decoders state the same number."""
-    return round(time, 6) if time is not None and math.isfinite(time) else None
+def _may_restart(container: InputContainer) -> bool:
+    """Whether the clock of a container's format may start anew within a file, as in transport streams."""
+    from av.format import Flags
+
+    return Flags.ts_discont in Flags(container.format.flags)
 
 
-def _start(capture: cv2.VideoCapture) -> float:
-    """Seconds of the frame just grabbed, the first, on the container's clock: OpenCV tells its moments from there only."""
-    stamps, moments = [], []
-    for _ in range(2):
-        stamps.append(float(capture.get(_CAP_PROP_PTS)))
-        moments.append(float(capture.get(cv2.CAP_PROP_POS_MSEC)))
-        if stamps[0] <= 0 or (len(stamps) < 2 and not capture.grab()):
-            return 0.0
-    ticks = stamps[1] - stamps[0]
-    return stamps[0] * (moments[1] - moments[0]) / ticks / 1000.0 if ticks > 0 else 0.0
+def _decoded(container: InputContainer, stream: VideoStream, lost: set[int | None]) -> Iterator[av.VideoFrame]:
+    """Yield every frame that can be decoded, in the order of display, and collect in ``lost`` the stamps of the others."""
+    import av
+
+    # Several threads lose frames that are whole, or conceal no damage, where a packet cannot be decoded.
+    stream.thread_type, stream.codec_context.thread_count = "NONE", 1
+    begun = False
+    for packet in _packets(container, stream):
+        frames: list[av.VideoFrame] = []
+        try:
+            frames = stream.decode(packet)
+        except av.error.FFmpegError:
+            # What stands before the first key frame, or is hidden by an edit list, was never meant to be shown.
+            if begun and packet is not None and not packet.is_discard:
+                lost.add(packet.pts if packet.pts is not None else packet.dts)
+        for frame in frames:
+            begun = True
+            lost.discard(frame.pts)  # a packet without a picture beside that of its moment
+            yield frame
 
 
-def _retrieved(capture: cv2.VideoCapture) -> Image | None:
-    whole, decoded = capture.retrieve()
-    return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8) if whole else None
+def _packets(container: InputContainer, stream: VideoStream) -> Iterator[av.Packet[VideoStream] | None]:
+    """Yield the packets in the order of decoding, by a clock that neither starts anew nor leaves a long gap, and then None, which
+    makes the decoder give what it still holds."""
+    import av
+
+    base = stream.time_base or Fraction(1, av.time_base)
+    step = round(1 / (stream.average_rate or USUAL_RATE) / base)
+    forward = LONGEST_GAP if _may_restart(container) else math.inf
+    packets, last, shift = container.demux(stream), None, 0
+    with contextlib.suppress(av.error.FFmpegError):  # the file may end inside a packet
+        for packet in packets:
+            if not packet.size:
+                continue
+            if packet.dts is not None:
+                if last is not None and not -STEP_BACK <= (packet.dts - last) * base <= forward:
+                    shift += last + step - packet.dts
+                last = packet.dts
+                packet.dts += shift
+                packet.pts = None if packet.pts is None else packet.pts + shift
+            yield packet
+    yield None
 
 
-def _converted(frame: av.VideoFrame) -> Image:
-    # OpenCV asks for bicubic as well; it turns by the container's matrix itself.
+def _display_matrix(frame: av.VideoFrame) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Where the stored axes point on the screen: rows are the stored x and y, columns the x and y of the screen."""
+    stated: Any = frame.side_data.get("DISPLAYMATRIX")
+    return np.eye(2) if stated is None else np.frombuffer(bytes(stated), np.int32).reshape(3, 3)[:2, :2].astype(float)
+
+
+def _upright(frame: av.VideoFrame) -> Image:
+    """The picture in the nearest of the eight orientations that axes can have."""
     picture = frame.reformat(format="rgb24", interpolation="BICUBIC").to_ndarray()
-    return np.ascontiguousarray(np.rot90(picture, frame.rotation // 90 % 4), np.uint8)
+    (a, b), (c, d) = _display_matrix(frame)
+    if abs(b) + abs(c) > abs(a) + abs(d):
+        picture, a, d = picture.swapaxes(0, 1), c, b
+    picture = picture[:, ::-1] if a < 0 else picture
+    return np.ascontiguousarray(picture[::-1] if d < 0 else picture, np.uint8)

@@ -20,6 +20,7 @@ from segunc.gallery.colormap import colour_table, page_ranges
 from segunc.gallery.description import describe_classes, describe_model, metrics_tables, run_id
 from segunc.gallery.overlay import score_unit
 from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
+from segunc.gallery.video import shown_spans
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
@@ -128,6 +129,7 @@ def write_review(
         notices.append(missing or said)
     if video := next((name for name in _VIDEOS if (maps / name).is_file()), None):
         shutil.copyfile(inside(maps, video), out / video)
+    spans = [] if video is None else shown_spans(out / video)
     about = describe_model(reader)
     carried = (
         "whole"
@@ -157,6 +159,8 @@ def write_review(
         "fps": fps or (reader.manifest or {}).get("source", {}).get("fps"),
         "moments": {"apart": apart, "same_look": SAME_LOOK},
         "video": video,
+        # From when to when it shows each frame of the page; unknown where it does not show every frame of the maps.
+        "spans": [spans[row.place] for row in rows] if len(spans) == len(reader.frames) else None,
         "total": len(reader.frames),
         "runs": list(reader.runs) if isinstance(reader, SeveralMaps) else [],
         "notices": notices,

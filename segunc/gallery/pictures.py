@@ -49,6 +49,7 @@ class WrittenPictures:
 
     pictures: dict[str, list[Path]]  # folder below the output -> its pictures in the order of the frames
     notes: list[str]  # lines for the user
+    times: dict[Path, float | None] = field(default_factory=dict)  # picture -> seconds of its frame in the video
     failed: dict[str, str] = field(default_factory=dict)  # frame -> why it has no picture
 
     @property
@@ -111,7 +112,7 @@ def write_pictures(
     if strange := sorted(set(marks) - set(scores)):
         raise InputError(f"a flag of '{strange[0]}'", f"one of {', '.join(scores)}", "draw that score too")
     legends = {score: Legend.of(reader.manifest, score, shown[score], marks.get(score)) for score in scores}
-    times = dict(zip(names, frame_times(reader, names), strict=True)) if captions else {}
+    times = dict(zip(names, frame_times(reader, names), strict=True))
     labels = find_review_labels(reader, names, anomaly_labels, anomaly_encoding)
     source, missing = open_images(reader, images, names)
     if source is None and not panel:
@@ -127,10 +128,15 @@ def write_pictures(
                 path = out / folder / f"{name}.{suffix}"
                 write_file(path, encode_picture(sheet, suffix))
                 written.pictures[folder].append(path)
+                written.times[path] = times[name]
         except InputError as problem:
             written.failed[name] = str(problem)
         if on_frame is not None:
             on_frame(done, len(names))
+    # Frames without an image were drawn last.
+    order = {f"{name}.{suffix}": place for place, name in enumerate(names)}
+    for folder, paths in written.pictures.items():
+        paths.sort(key=lambda path, below=out / folder: order[path.relative_to(below).as_posix()])  # type: ignore[misc]
     if source is not None and without:
         written.notes.append(f"{without} of {len(names)} frames have no image in {source.path}")
     return written

@@ -4,11 +4,3 @@ A frame's line in ``frames.jsonl`` is the commit; a run holds one byte a frame i
 manifest and a lock of its own; readers see their union in source order, with the bytes of a single run. A replaced input is noticed by a
 hash of samples of its bytes, not by its date, so that copies stay valid.
 """
-
-from __future__ import annotations
-
-import os
-
-# FFmpeg's own complaints (-8 is its level "quiet") would stand beside our one line on standard error. OpenCV reads this
-# when the first video of the process is opened or written, so it is set before anything here can do so.
-os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")

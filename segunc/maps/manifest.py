@@ -39,7 +39,7 @@ A reader that does not know them refuses the folder."""
 VALUES = (UNIT_VALUE, *COMPACT_VALUES.values())
 HALF_SIZE = "means of 2 x 2 of the frame's; bilinear in between"
 """What ``maps.SCORE.pixels`` says of them."""
-_PACKAGES = ("numpy", "opencv-python-headless", "torch", "torchvision", "segmentation-models-pytorch", "timm")
+_PACKAGES = ("numpy", "opencv-python-headless", "av", "torch", "torchvision", "segmentation-models-pytorch", "timm")
 
 Manifest = dict[str, Any]
 

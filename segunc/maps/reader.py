@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, is_named_file
+from segunc.core.files import frame_order, inside, is_named_file
 from segunc.data.labels import LabelMap
 from segunc.data.layout import composed, frame_name, is_hidden
 from segunc.maps.encoding import class_ids, decode_compact
@@ -92,7 +92,7 @@ class MapsReader:
             self.unfinished = f"{folder} has lost the lines of {lost} finished frames; {REPAIR}"
         self.scores = [score for score in self._files if score != PREDICTION]
         named = {name for files in self._files.values() for name in files}
-        self.frames = sorted(named) if self.manifest is None else list(self.records)
+        self.frames = sorted(named, key=frame_order) if self.manifest is None else list(self.records)
         if not self.frames:
             remedy = "let the prediction finish a frame first" if self.manifest else "check the path"
             aside = "".join(f"; {name}: {why}" for name, why in self.skipped.items())
@@ -234,7 +234,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _map_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and not is_hidden(path.relative_to(folder)) and is_named_file(path):
+        if path.suffix.lower() in SUFFIXES and not is_hidden(path, folder) and is_named_file(path):
             yield path
 
 

@@ -203,7 +203,7 @@ class FrameLog:
 
         Args:
             place_of: the place of a record in the source, None to forget it.
-            in_sequence: each frame depends on those before it, so what follows a gap is forgotten.
+            in_sequence: each frame depends on those before it, so what follows a gap or another order is forgotten.
         """
         if not self.path.exists():
             return 0
@@ -213,7 +213,8 @@ class FrameLog:
             with open_new(partial) as file:
                 for line, record in iterate_lines(self.path, damaged.append):
                     place = place_of(record)
-                    follows = not (in_sequence and self.count) or place == self.next
+                    unmoved = not forgotten and place == record.get("index")
+                    follows = not in_sequence or (unmoved and (not self.count or place == self.next))
                     if place is None or place in self or not follows:
                         forgotten += 1
                         continue

@@ -249,6 +249,9 @@ class MapsWriter:
             given = f"{self.out} holds maps of frame {name}, which {source.path} does not hold"
             remedy = "restore it (--all-images, where it looks like a label), give another --out, or --overwrite"
             raise InputError(given, "an input that still has every finished frame", remedy)
+        if not self.shard.owns(place, int(self.manifest["run"].get("group", 1))):
+            given = f"frame {name} of shard {self.shard} in {self.out} now stands in another shard"
+            raise InputError(given, "an input whose frames have the order that they had", "give another --out")
         return place if source.stamp(name) == record.get("stamp") else None
 
     def _start_lock(self) -> Lock:

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.data.images import open_webm
+from segunc.data.images import Image
+from segunc.frames.video_writing import encode_video
 from segunc.toyroads.anomalies import sample_anomaly
 from segunc.toyroads.canvas import CAR, PERSON, Thing
 from segunc.toyroads.scene import Scene, check_size, render_layout, render_scene, sample_layout
@@ -149,17 +150,14 @@ def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
 
 def _write_video(folder: Path, config: ToyConfig) -> None:
     folder.mkdir(parents=True)
-    path, (height, width) = folder / "crossing.webm", config.size
-    writer = open_webm(path, FRAMES_PER_SECOND, width, height)
-    if not writer.isOpened():
-        raise PartialFailure(f"{path}: this build of OpenCV cannot write VP8 video; set video_frames to 0")
-    try:
+
+    def pictures() -> Iterator[tuple[float, Image]]:
         scenes = video_frames((config.seed, VIDEO_SPLIT), config.size, config.video_frames, FRAMES_PER_SECOND)
         for i, scene in enumerate(scenes):
-            writer.write(np.ascontiguousarray(scene.image[..., ::-1]))
             _write_png(folder / "crossing_anomaly" / f"{i:06d}.png", scene.anomaly)
-    finally:
-        writer.release()
+            yield i / FRAMES_PER_SECOND, scene.image
+
+    encode_video(folder / "crossing.webm", pictures(), FRAMES_PER_SECOND, config.size)
 
 
 def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float) -> Iterator[Scene]:

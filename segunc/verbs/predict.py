@@ -31,7 +31,7 @@ from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.nearest import NearestPlaces, TrainingPlace
 from segunc.maps.pipeline import DrawOverlay, FindNearest, Summary, run_pipeline
-from segunc.maps.shards import Shard, parse_shard
+from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
 from segunc.options import PredictOptions, SamplingOptions, several
@@ -456,11 +456,14 @@ def nearest_finder(job: Job) -> FindNearest:
 
 
 def overlay_video(job: Job, place: int) -> Path | None:
-    """Write ``overlay.webm`` of the overlays of a finished video, at the rate of the frames that were taken."""
+    """Write ``overlay.webm`` of the overlays of a finished video, each at its time."""
     from segunc.gallery.video import write_video
 
     out, source = job.request.inputs[place].out, job.sources[place]
-    if not job.request.overlay or source.kind != "video" or (read_manifest(out) or {}).get("status") != "finished":
+    manifest = read_manifest(out) or {}
+    if not job.request.overlay or source.kind != "video" or manifest.get("status") != "finished":
         return None
-    pictures = [inside(out, f"{OVERLAY}/{path.name}") for path in sorted((out / OVERLAY).glob("*.jpg"))]
-    return write_video(pictures, out / f"{OVERLAY}.webm", (source.fps or 25.0) / source.selection.every)
+    records = iterate_records(out, all_shards(manifest))
+    shown = [(inside(out, record["files"][OVERLAY]), record.get("time")) for record in records]
+    rate = (source.fps or 25.0) / source.selection.every
+    return write_video([path for path, _ in shown], out / f"{OVERLAY}.webm", rate, [time for _, time in shown])

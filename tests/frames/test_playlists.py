@@ -7,11 +7,11 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import cv2
+import av
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.frames.sources import DecoderName, open_source
+from segunc.frames.sources import open_source
 
 LISTS = {
     "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\n{scheme}://127.0.0.1:{port}/a.ts\n#EXT-X-ENDLIST\n",
@@ -39,23 +39,17 @@ def callers(server: socket.socket) -> int:
     return number
 
 
-@pytest.mark.parametrize("decoder", ["opencv", "pyav"])
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("scheme", ["http", "tcp"])
-def test_no_connection_is_opened(
-    server: socket.socket, tmp_path: Path, decoder: DecoderName, kind: str, scheme: str
-) -> None:
-    if decoder == "pyav":
-        pytest.importorskip("av")
+def test_no_connection_is_opened(server: socket.socket, tmp_path: Path, kind: str, scheme: str) -> None:
     path = tmp_path / "drive.mp4"
     path.write_text(LISTS[kind].format(scheme=scheme, port=server.getsockname()[1]), encoding="utf-8")
     with contextlib.suppress(InputError):
-        assert all(frame.image is None for frame in open_source(path, decoder=decoder))
+        assert all(frame.image is None for frame in open_source(path))
     assert callers(server) == 0
 
 
 def test_a_caller_would_be_counted(server: socket.socket) -> None:
-    cv2.VideoCapture(
-        f"http://127.0.0.1:{server.getsockname()[1]}/a.mp4", cv2.CAP_FFMPEG, [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, 200]
-    )
+    with contextlib.suppress(av.error.FFmpegError):
+        av.open(f"http://127.0.0.1:{server.getsockname()[1]}/a.mp4", timeout=0.2)
     assert callers(server) > 0

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image as PilImage
 
 from segunc.core.errors import InputError
+from segunc.core.files import frame_order
 from segunc.data.images import flat_values
 from segunc.frames.sources import Selection, format_time, open_source, parse_time, plan_inputs
 from tests.maps.fakes import write_pictures
@@ -94,6 +95,30 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
         open_source(tmp_path)
 
 
+def test_two_spellings_of_one_letter_are_one_name(tmp_path: Path) -> None:
+    for name in ("caf\u00e9", "cafe\u0301"):
+        cv2.imwrite(str(tmp_path / f"{name}.png"), picture())
+    with pytest.raises(InputError, match="both frame"):
+        open_source(tmp_path)
+
+
+def test_hidden_files_are_no_frames(tmp_path: Path) -> None:
+    names = write_pictures(tmp_path / ".stick" / "in", 4)  # what lies above the input may be hidden
+    for name in names:
+        path = tmp_path / ".stick/in" / f"{name}.png"
+        path.with_name(f"._{path.name}").write_bytes(bytes.fromhex("0005160700020000") + bytes(200))
+    (tmp_path / ".stick/in/.trash").mkdir()
+    cv2.imwrite(str(tmp_path / ".stick/in/.trash/old.png"), picture())
+    for spec in ("", "/**/*.png"):
+        assert [(frame.name, frame.error) for frame in open_source(f"{tmp_path}/.stick/in{spec}")] == [
+            (name, None) for name in names
+        ]
+    touch(tmp_path / "films/drive.mp4", tmp_path / "films/._drive.mp4", tmp_path / "films/._a.png")
+    assert [each.spec for each in plan_inputs([str(tmp_path / "films")], tmp_path)] == [
+        str(tmp_path / "films/drive.mp4")
+    ]
+
+
 def test_output_inside_the_input_is_refused(tmp_path: Path) -> None:
     write_pictures(tmp_path, 2)
     with pytest.raises(InputError, match="lies inside the input"):
@@ -120,6 +145,33 @@ def test_every_nth_image_is_taken_in_name_order(tmp_path: Path) -> None:
     assert [source.position(name) for name in (names[3], names[4], "zebra")] == [1, None, None]
     with pytest.raises(InputError, match="a start or end in time for the images"):
         open_source(tmp_path, selection=Selection(start=1.0))
+
+
+@pytest.mark.parametrize("spec", ["", "/*.png"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["frame_1", "frame_2", "frame_9", "frame_10", "frame_11", "frame_100"],
+        ["run2_7", "run2_12", "run10_3"],
+        ["007", "7", "8", "08b", "10"],  # of one number the text decides
+        ["1403636579.12", "1403636579.363", "1403636579.4", "1403636580.1"],  # seconds with fractions
+        [f"{number:020d}" for number in (9, 10, 10**19)],
+        ["f_1", "e\u0301_2", "\u00e9_10"],  # the same letter as two signs and as one
+    ],
+)
+def test_numbers_in_names_are_in_their_order(tmp_path: Path, names: list[str], spec: str) -> None:
+    for name in reversed(names):
+        cv2.imwrite(str(tmp_path / f"{name}.png"), picture())
+    source = open_source(f"{tmp_path}{spec}")
+    assert [frame.name for frame in source] == names
+    assert [source.position(name) for name in names] == list(range(len(names)))
+    assert [frame.name for frame in open_source(f"{tmp_path}{spec}", selection=Selection(2))] == names[::2]
+
+
+@given(st.lists(st.text("ab-._/", max_size=3), min_size=3, max_size=3), st.lists(st.integers(0, 10**4), min_size=2))
+def test_padded_names_sort_as_texts(parts: list[str], numbers: list[int]) -> None:
+    names = [f"{parts[0]}{number:05d}{parts[1 + number % 2]}" for number in numbers]
+    assert sorted(names, key=frame_order) == sorted(names)
 
 
 def test_names_sort_before_suffixes(tmp_path: Path) -> None:

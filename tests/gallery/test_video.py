@@ -5,13 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-import cv2
+import av
 import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, PartialFailure
+from segunc.frames import video_writing
+from segunc.frames.video_writing import find_encoder
 from segunc.gallery import video as video_module
-from segunc.gallery.video import count_frames, frame_rate, video_suffix, write_video
+from segunc.gallery.video import frame_rate, shown_spans, video_suffix, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import manifest
@@ -27,16 +29,36 @@ def pictures(folder: Path, count: int, size: tuple[int, int] = (61, 81)) -> list
     return paths
 
 
+def decoded(path: Path) -> tuple[list[float], list[np.ndarray]]:
+    """Times and pictures, RGB by BT.601 or as the file says."""
+    with av.open(str(path)) as container:
+        frames = [(frame.time, frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+    return [time for time, _ in frames], [picture for _, picture in frames]
+
+
 def test_video_has_all_frames_even_sides_and_the_rate(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = write_video(pictures(tmp_path / "overlay", 20), tmp_path / "overlay.webm", 29.97)
-    capture = cv2.VideoCapture(str(out))
-    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(29.97, abs=0.01)
-    assert (capture.get(cv2.CAP_PROP_FRAME_WIDTH), capture.get(cv2.CAP_PROP_FRAME_HEIGHT)) == (80, 60)
-    levels = [frame.mean() for whole, frame in iter(capture.read, (False, None))]
-    assert len(levels) == 20
-    np.testing.assert_allclose(levels, 10 + 8 * np.arange(20), atol=8)
+    times, found = decoded(out)
+    assert times == pytest.approx([index / 29.97 for index in range(20)], abs=0.0006)
+    assert {picture.shape for picture in found} == {(60, 80, 3)}
+    np.testing.assert_allclose([picture.mean() for picture in found], 10 + 8 * np.arange(20), atol=4)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["overlay", "overlay.webm"]
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("suffix", [".webm", ".mp4"])
+def test_a_variable_rate_keeps_its_times(tmp_path: Path, suffix: str) -> None:
+    if find_encoder(suffix) is None:
+        pytest.skip("this PyAV has no H.264 encoder")
+    times = [3.0, 3.04, 3.5, 3.5, 4.2]  # of a range of a video; two frames of one moment
+    paths = pictures(tmp_path / "overlay", 5)
+    out = write_video(paths, tmp_path / f"overlay{suffix}", 4.0, times)
+    assert decoded(out)[0] == pytest.approx([0.0, 0.04, 0.5, 0.5, 1.2], abs=0.0011)
+    starts, ends = zip(*shown_spans(out), strict=True)
+    assert starts == pytest.approx([0.0, 0.04, 0.5, 0.5, 1.2], abs=0.0011)
+    assert ends == pytest.approx([0.04, 0.5, 0.5, 1.2, 1.45], abs=0.0011)
+    out = write_video(paths, out, 4.0, [*times[:4], None])
+    assert decoded(out)[0] == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0], abs=0.0011)
 
 
 def test_wide_pictures_are_scaled_and_other_shapes_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +66,7 @@ def test_wide_pictures_are_scaled_and_other_shapes_fitted(tmp_path: Path, monkey
     paths = pictures(tmp_path, 2, (100, 400))
     tall = tmp_path / "tall.jpg"
     tall.write_bytes(encode_jpeg(np.full((400, 100, 3), 250, np.uint8)))
-    out = write_video([*paths, tall], tmp_path / "overlay.webm", 10)
-    capture = cv2.VideoCapture(str(out))
-    frames = [capture.read()[1] for _ in range(3)]
+    _, frames = decoded(write_video([*paths, tall], tmp_path / "overlay.webm", 10))
     assert frames[0].shape == (50, 200, 3)
     assert frames[2][25, 100].min() > 200  # the tall picture in the middle
     assert frames[2][25, 5].max() < 60  # a dark margin beside it
@@ -59,7 +79,7 @@ def test_unfinished_video_leaves_no_file_and_keeps_the_old_one(tmp_path: Path, m
     paths[2].write_bytes(paths[2].read_bytes()[:-30])
     with pytest.raises(PartialFailure, match=r"000002\.jpg cannot be read"):
         write_video(paths, out, 25)
-    monkeypatch.setattr(video_module, "count_frames", lambda path: 1)
+    monkeypatch.setattr(video_module, "shown_spans", lambda path: [(0.0, 0.04)])
     with pytest.raises(PartialFailure, match="1 of 2 frames"):
         write_video(paths[:2], out, 25)
     assert out.read_bytes() == b"old"
@@ -71,54 +91,43 @@ def test_bad_input(tmp_path: Path, name: str, fps: float, count: int) -> None:
     with pytest.raises(InputError):
         write_video(pictures(tmp_path / "overlay", count), tmp_path / name, fps)
     (tmp_path / name).write_bytes(b"no video")
-    assert count_frames(tmp_path / name) == 0
+    assert shown_spans(tmp_path / name) == []
 
 
-def h264(monkeypatch: pytest.MonkeyPatch, encoder: str | None = None) -> None:
-    """Ask for one encoder, or skip where there is none."""
-    found = video_module.h264_encoder()
-    if found is None:
-        pytest.skip("PyAV with an H.264 encoder is not installed (extra 'video')")
-    if encoder is not None:
-        import av
-
-        if encoder not in av.codecs_available:
-            pytest.skip(f"this PyAV has no {encoder}")
-        monkeypatch.setattr(video_module, "h264_encoder", lambda: encoder)
-
-
-@pytest.mark.parametrize("encoder", ["libx264", "libopenh264"])
-def test_mp4_has_all_frames_times_and_colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: str) -> None:
-    h264(monkeypatch, encoder)
-    import av
-
+@pytest.mark.parametrize("encoder", ["libvpx", "libx264", "libopenh264"])
+def test_a_video_has_all_frames_times_and_colours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: str
+) -> None:
+    if encoder not in av.codecs_available:
+        pytest.skip(f"this PyAV has no {encoder}")
+    monkeypatch.setattr(video_writing, "find_encoder", lambda suffix: encoder)
+    suffix, name, matrix = (".webm", "vp8", "ITU601") if encoder == "libvpx" else (".mp4", "h264", "ITU709")
     colours = [(240, 249, 33), (13, 8, 135), (204, 71, 120), (22, 22, 26), (236, 236, 240)]
     paths = pictures(tmp_path / "overlay", len(colours))
     for path, colour in zip(paths, colours, strict=True):
         path.write_bytes(encode_jpeg(np.full((61, 81, 3), colour, np.uint8)))
-    out = write_video(paths, tmp_path / "overlay.mp4", 30000 / 1001)
+    out = write_video(paths, tmp_path / f"overlay{suffix}", 30000 / 1001)
     with av.open(str(out)) as container:
         stream = container.streams.video[0]
-        assert (stream.codec_context.name, stream.average_rate) == ("h264", Fraction(30000, 1001))
-        assert (stream.width, stream.height, stream.frames) == (80, 60, 5)
-        assert (stream.codec_context.colorspace, stream.codec_context.color_range) == (1, 1)
+        assert (stream.codec_context.name, stream.width, stream.height) == (name, 80, 60)
+        if suffix == ".mp4":
+            assert (stream.frames, stream.average_rate) == (5, Fraction(30000, 1001))
+            assert (stream.codec_context.colorspace, stream.codec_context.color_range) == (1, 1)
         frames = list(container.decode(video=0))
     assert [round(frame.time * 30000 / 1001) for frame in frames] == list(range(5))
     for frame, colour in zip(frames, colours, strict=True):
-        shown = frame.reformat(format="rgb24", src_colorspace="ITU709").to_ndarray()
+        shown = frame.reformat(format="rgb24", src_colorspace=matrix).to_ndarray()
         assert np.abs(shown.astype(int) - colour).max() <= 8
     # The index stands before the frames, so that a browser may begin at once.
     data = out.read_bytes()
-    assert data.index(b"moov") < data.index(b"mdat")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["overlay", "overlay.mp4"]
+    assert suffix == ".webm" or data.index(b"moov") < data.index(b"mdat")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["overlay", f"overlay{suffix}"]
 
 
 def test_without_an_encoder_videos_are_webm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    h264(monkeypatch)
-    assert video_suffix() == ".mp4"
-    monkeypatch.setattr(video_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(av, "codecs_available", {"libvpx"})
     assert video_suffix() == ".webm"
-    with pytest.raises(InputError, match=r"without an H\.264 encoder; .*pip install 'segunc\[video\]', or \.webm"):
+    with pytest.raises(InputError, match=r"overlay\.mp4 without an encoder; .*ending in \.webm"):
         write_video(pictures(tmp_path / "overlay", 1), tmp_path / "overlay.mp4", 25)
 
 

@@ -13,6 +13,7 @@ import pytest
 from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.maps.pipeline import run_pipeline
+from segunc.maps.shards import Shard
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures, write_video
 
@@ -79,3 +80,30 @@ def test_a_run_that_cannot_go_on_leaves_the_folder_as_it_was(pictures: Path, tmp
         finish(fewer, out, 1)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     assert finish(pictures, out, 1).finished == 7
+
+
+def test_a_run_in_the_order_of_texts_goes_on_in_that_of_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, out = tmp_path / "given", tmp_path / "out"
+    write_pictures(given, 24)
+    for path in sorted(given.rglob("*.png")):
+        path.rename(given / f"frame_{int(path.stem[-3:]) + 1}.png")
+    finish(given, tmp_path / "unbroken", 1)
+
+    def part(shard: Shard, out: Path) -> MapsWriter:
+        source = open_source(given)
+        writer = MapsWriter(out, manifest(), shard=shard, source=source)
+        run_pipeline(source, process, writer)
+        return writer
+
+    with monkeypatch.context() as patch:  # as earlier versions sorted
+        patch.setattr("segunc.frames.sources.frame_order", lambda name: (name, ""))
+        part(Shard(1, 2), tmp_path / "shards")
+        finish(given, out, 1)
+    log = out / "frames.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:9]))
+    finish(given, out, 1)
+    assert folder_bytes(out) == folder_bytes(tmp_path / "unbroken")
+    with pytest.raises(InputError, match="now stands in another shard"):
+        part(Shard(1, 2), tmp_path / "shards")

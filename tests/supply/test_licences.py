@@ -84,7 +84,7 @@ def test_every_licence_named_here_is_an_spdx_expression() -> None:
 
 def test_what_is_only_in_an_extra_is_left_out() -> None:
     assert {"torch", "setuptools", "tqdm"} < set(default_install())
-    assert not {"av", "ray", "pytest", "wandb", "hypothesis"} & set(default_install())
+    assert not {"ray", "pytest", "wandb", "hypothesis"} & set(default_install())
 
 
 @listed

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.gallery.video import count_frames, video_suffix
+from segunc.gallery.video import shown_spans, video_suffix
 from segunc.maps.reader import MapsReader
 from tests.conftest import Job
 from tests.maps.fakes import write_timed_video
@@ -83,11 +83,12 @@ def test_blocks_of_time_are_resampled(finetuned: Job, tmp_path: Path) -> None:
 def test_a_video_without_a_frame_count(finetuned: Job, tmp_path: Path) -> None:
     video, out = tmp_path / "live.webm", tmp_path / "maps"
     write_timed_video(video, (0.0, 0.1, 0.3, 0.4), options={"live": "1"})
-    words = "--size 64x96 --compile off"  # of an unknown length it would be compiled, for many seconds
+    words = "--size 64x96 --overlay --compile off"  # of an unknown length it would be compiled, for many seconds
     succeed("predict --model", finetuned.abnn, "--input", video, "--out", out, SMALL, words)
     assert names(out) == [f"{number:06d}" for number in range(4)]
     found = json.loads((out / "manifest.json").read_text())
     assert (found["source"]["frames"], found["finished"], found["status"]) == (None, 4, "finished")
+    assert [start for start, _ in shown_spans(out / "overlay.webm")] == [0.0, 0.1, 0.3, 0.4]
 
 
 @pytest.mark.parametrize("broken", [0, 1])
@@ -135,7 +136,7 @@ def test_panels_their_video_and_one_frame_for_print(finetuned: Job, tmp_path: Pa
     assert f"4 pictures in {out / 'panel'}" in done.stdout
     video = out / f"panel{video_suffix()}"
     assert f"video: {video}" in done.stdout
-    assert count_frames(video) == 4
+    assert [round(start, 2) for start, _ in shown_spans(video)] == [0.0, 0.24, 0.48, 0.72]
     assert sorted(path.name for path in (out / "panel").iterdir()) == [f"{n:06d}.png" for n in (0, 3, 6, 9)]
     succeed(*command, "--frames 000003 --format pdf --score entropy,epistemic")
     made = sorted(path.relative_to(out).as_posix() for path in out.rglob("*.pdf"))

@@ -34,7 +34,7 @@ from segunc.data.labels import label_map, read_label_map
 from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.resampling import load_replicates
 from segunc.exchange.leaderboard import TRACKS
-from segunc.frames.sources import DecoderName, open_source
+from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
 from segunc.gallery.description import run_id
 from segunc.gallery.verdicts import kept_verdicts, page_of
@@ -200,8 +200,8 @@ def write_clip(name: str, path: Path) -> None:
         write_video(path, 4, size=SIZE)
 
 
-def read_video(decoder: DecoderName, root: Path, file: Path) -> Any:
-    frames = [(frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file, decoder=decoder)]
+def read_video(root: Path, file: Path) -> Any:
+    frames = [(frame.name, frame.time, frame.error, frame.image) for frame in VideoSource(file)]
     if frames and frames[-1][2] is not None:
         raise InputError(str(frames[-1][2]))
     return frames
@@ -524,15 +524,8 @@ READERS: dict[str, Reader] = {
         read_label,
         14,
     ),
-    "videos, OpenCV": Reader(
-        lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip),
-        partial(read_video, "opencv"),
-        4,
-    ),
-    "videos, PyAV": Reader(
-        lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip),
-        partial(read_video, "pyav"),
-        4,
+    "videos": Reader(
+        lambda world, folder: in_folders(folder, ["a.webm", "b.avi", "c.mp4", "timed.mkv"], write_clip), read_video, 4
     ),
     "maps of others": Reader(foreign_maps, read_maps, 24),
     "maps": Reader(our_maps("*/*/*.png", "*/*/*.npy"), read_maps, 14, exact=True),

@@ -5,7 +5,6 @@
   const count = frames.names.length;
   const scores = Object.keys(page.scores);
   const indices = new Map(frames.names.map((name, index) => [name, index]));
-  const places = new Map(frames.places.map((place, index) => [place, index]));
   const lowered = frames.names.map((name) => name.toLowerCase());
   const contents = frames.kinds.map((kind) => new Set(kind));
   const MODELS = page.compared ? ["first", "second", "difference"] : ["first"];
@@ -134,7 +133,6 @@
     time: (index) => frames.times?.[index] ?? null,
     objects: (index) => frames.objects[index],
     problems: (index) => frames.problems[index] ?? [],
-    atPlace: (place) => places.get(place) ?? null,
     index: (name) => indices.get(name) ?? null,
     hasMoments: Boolean(frames.times) || frames.looks.some(Boolean),
     shares: Object.keys(page.objects.shares),

@@ -189,8 +189,7 @@
     const target = Math.min(table.count - 1, Math.max(0, index));
     if (state.get().view === "video") {
       state.set({ frame: table.name(target) });
-      // The overlay video has one picture for each frame of the maps, evenly spaced whatever the source's time stamps.
-      if (video?.duration > 0) video.currentTime = (table.place(target) + 0.5) * video.duration / page.total;
+      if (video?.duration > 0 && page.spans) video.currentTime = (page.spans[target][0] + page.spans[target][1]) / 2;
     } else segunc.frame.go(target);
   }
 
@@ -264,9 +263,9 @@
     if (!page.video) return;
     video = element("video", { controls: true, preload: "metadata", playsinline: true, "aria-label": "Overlay video of all frames" });
     video.addEventListener("timeupdate", () => {
-      if (video.seeking || !(video.duration > 0)) return;
-      const index = table.atPlace(Math.min(page.total - 1, Math.floor(video.currentTime * page.total / video.duration)));
-      if (index !== null) state.set({ frame: table.name(index) });
+      if (video.seeking || !page.spans) return;
+      const index = page.spans.findIndex(([start, end]) => start <= video.currentTime && video.currentTime < end);
+      if (index >= 0) state.set({ frame: table.name(index) });
     });
     const open = element("button", { type: "button", id: "open-frame", onclick: () => segunc.frame.go(at()) }, "Look at this frame");
     view.append(element("h2", {}, "Overlay video"), video, open);
