@@ -248,7 +248,7 @@ class AffineLayout:
                 state.scale, state.shift = site.scale, site.shift
             for dropped, layer in zip(self._dropout if folded.dropout else (), folded.dropout, strict=True):
                 # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.prefix).
-                dropped.p, dropped.seeds, dropped.active = layer.p, layer.seeds, layer.p > 0
+                dropped.p, dropped.seeds, dropped.active, dropped.calls = layer.p, layer.seeds, layer.p > 0, 0
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)

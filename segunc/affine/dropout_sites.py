@@ -1,7 +1,7 @@
 """The network's own dropout layers as places where draws differ, by the class swap of :mod:`segunc.affine.convert`.
 
 A converted layer gains a second path, taken while masks are active: it multiplies its input by masks made of seeds alone, one for
-each draw and the same for all frames of one size. It holds no random state, and running statistics of other layers stay untouched.
+each draw and each call of the layer within a forward pass, and the same for all frames of one size. It holds no random state, and running statistics of other layers stay untouched.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from segunc.affine.noise import mix_seed
 from segunc.affine.sites import DRAWS, ORIGIN, rows_of_a_draw, with_mixin
 from segunc.core.device import to_device
 from segunc.core.errors import InputError
@@ -32,6 +33,7 @@ class DropoutState:
     p: float = 0.0
     seeds: Sequence[int | None] = ()
     active: bool = False
+    calls: int = 0  # of the layer since the masks became active
 
 
 class DropoutSite:
@@ -45,7 +47,10 @@ class DropoutSite:
             return cast(Tensor, super().forward(x))  # type: ignore[misc]
         each = rows_of_a_draw(x, len(state.seeds), "dropout layer's input")
         shape = (x.shape[1], *[1] * (x.ndim - 2)) if isinstance(self, CHANNEL_KINDS) else tuple(x.shape[1:])
-        mask = to_device(torch.stack([_mask(seed, state.p, shape) for seed in state.seeds]), x.device)
+        # A layer that a network calls several times drops anew each time.
+        call, state.calls = state.calls, state.calls + 1
+        seeds = [seed if seed is None or call == 0 else mix_seed(seed, call) for seed in state.seeds]
+        mask = to_device(torch.stack([_mask(seed, state.p, shape) for seed in seeds]), x.device)
         # Marked by hand: nothing that the engine follows went into it, and it is what makes draws differ.
         setattr(mask, ORIGIN, DRAWS)
         # In float32: 1 / (1 - p) rounded to bfloat16 would scale every kept element by the same error.

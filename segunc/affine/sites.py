@@ -7,6 +7,7 @@ path always normalises with running statistics where the layer has them, whateve
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -37,6 +38,7 @@ class SiteState:
     scale: Tensor | None = None
     shift: Tensor | None = None
     reached: bool = False  # whether a drawn forward ever came through here
+    trained: bool = False  # whether the last drawn forward needs gradients of its draws
 
 
 _CLASSES: dict[tuple[type, type], type] = {}
@@ -70,13 +72,29 @@ class StochasticSite:
 
     segunc_site: SiteState
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         state = self.segunc_site
         if state.scale is None:
-            return cast(Tensor, super().forward(x))  # type: ignore[misc]
-        if not state.reached:
-            state.reached = True
+            if state.trained and torch._C._current_graph_task_id() != -1:  # backward is running, and recomputes
+                raise self._without_gradient("is called again in backward, when its draw is gone")
+            return cast(Tensor, super().forward(*args, **kwargs))  # type: ignore[misc]
+        x, *others = (*args, *kwargs.values())
+        if any(other is not None for other in others):
+            given = f"a normalisation layer of type {type(self).__name__} that is called with further arguments"
+            raise InputError(given, "its input alone", "leave them out, or keep the layer from conversion")
+        state.reached = True
+        state.trained = state.scale.requires_grad
+        if state.trained and not torch.is_grad_enabled():
+            raise self._without_gradient("is trained but runs where gradients are off")
         return drawn_forward(cast(nn.Module, self), state, x)
+
+    def _without_gradient(self, reason: str) -> InputError:
+        """Gradient checkpointing would give the affine parameters gradients of 0, or of another draw."""
+        return InputError(
+            f"a normalisation layer of type {type(self).__name__} that {reason}",
+            "a network that keeps its activations for backward",
+            "switch gradient checkpointing (set_grad_checkpointing(False)) and torch.no_grad inside the network off",
+        )
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, stochastic"  # type: ignore[misc]
@@ -155,6 +173,10 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
         return None, f"{type(layer).__name__} has no known per-channel affine" if named_so and own else ""
     if getattr(layer, "weight", None) is None:
         return None, "it has no affine parameters"
+    if "forward" in vars(layer):
+        return None, "its forward was replaced on the object"
+    if "weight" not in layer._parameters and "weight" not in layer._buffers:
+        return None, "its weight is computed from other parameters (weight_norm, spectral_norm)"
     if nn.parameter.is_lazy(module.weight):
         given = f"{type(layer).__name__} has not seen its first input"
         raise InputError(given, "initialised parameters", "run one batch first")
@@ -167,7 +189,8 @@ def classify(layer: nn.Module) -> tuple[Kind | None, str]:
     probe = _probe_input(layer, kind)
     if kind == "layer" and len(module.normalized_shape) == 1 and _accepts_channels_first(layer):
         kind, probe = "layer-2d", _probe_input(layer, "layer-2d")
-    if not _same_as_original(layer, kind, probe):
+    known = type(layer).forward in _TORCH_FORWARDS
+    if not _same_as_original(layer, kind, probe) or not (known or _same_at_any_scale(layer, kind, probe)):
         return None, f"the forward of {type(layer).__name__} is not that of a {kind} normalisation"
     return kind, ""
 
@@ -222,7 +245,7 @@ def _accepts_channels_first(layer: nn.Module) -> bool:
 
 
 def _same_as_original(layer: nn.Module, kind: Kind, probe: Tensor) -> bool:
-    """Whether the drawn path with the layer's own affine reproduces its forward on a random input."""
+    """Whether the drawn path with the layer's own affine reproduces its forward on an input, channel by channel."""
     training = layer.training
     layer.eval()
     try:
@@ -230,10 +253,53 @@ def _same_as_original(layer: nn.Module, kind: Kind, probe: Tensor) -> bool:
             expected = layer(probe)
             scale, shift = fold(*own_affine(layer), *statistics(layer, kind))
             actual = drawn_forward(layer, SiteState(kind, scale[None], shift[None]), probe)
+            if actual.shape != expected.shape:
+                return False
+            # Large means over tiny variances cancel: the scale of the terms, not of the result, bounds the rounding. A
+            # channel is bounded by its own terms, so that one that is huge hides nothing in the others.
+            channels_first = kind not in ("layer", "rms")
+            normalised = _normalise(layer, kind, probe)
+            terms = (normalised * _rows(scale[None], probe, 1, channels_first, layer)).abs()
+            terms = terms + _rows(shift[None], probe, 1, channels_first, layer).abs()
     except (RuntimeError, ValueError, AssertionError, AttributeError):
         return False
     finally:
         layer.train(training)
-    # Large means over tiny variances cancel: the scale of the terms, not of the result, bounds the rounding.
-    size = max(float(expected.abs().max()), float(shift.abs().max()), 1e-6)
-    return actual.shape == expected.shape and float((actual - expected).abs().max()) <= 1e-4 * size
+    tolerance = max(1e-4, 8 * torch.finfo(probe.dtype).eps)
+    return bool(((actual - expected).abs() <= tolerance * terms + torch.finfo(probe.dtype).tiny).all())
+
+
+def _same_at_any_scale(layer: nn.Module, kind: Kind, probe: Tensor) -> bool:
+    """Whether :func:`_same_as_original` holds for copies of the layer with random parameters and statistics of several
+    magnitudes and both signs. A layer with an activation or a clamp inside fails, even if its own parameters hide that:
+    a gamma of 0, a dead channel, values that stay below the clamp."""
+    generator = torch.Generator().manual_seed(1)
+    signs = (probe.abs() + 0.1).copysign(probe)
+    try:
+        twin = copy.deepcopy(layer)
+        for magnitude in (m for m in _MAGNITUDES if 100 * m**2 < torch.finfo(probe.dtype).max):
+            for name in ("weight", "bias", "running_mean", "running_var"):
+                values = getattr(twin, name, None)
+                if isinstance(values, Tensor):
+                    random = torch.randn(values.shape, generator=generator).to(values) * magnitude
+                    values.detach().copy_(random.square() + magnitude**2 if name == "running_var" else random)
+            if not _same_as_original(twin, kind, signs * magnitude):
+                return False
+    except RuntimeError:  # of a layer that cannot be copied
+        return False
+    return True
+
+
+_MAGNITUDES = (0.01, 1.0, 30.0, 1000.0, 1e6)
+"""Of inputs, parameters and outputs: before and behind the limits of clamps that occur (1, 6, 20, 100, 65504)."""
+_TORCH_FORWARDS = frozenset(
+    cls.forward
+    for cls in (
+        _BatchNorm,
+        nn.SyncBatchNorm,
+        _InstanceNorm,
+        nn.GroupNorm,
+        nn.LayerNorm,
+        getattr(nn, "RMSNorm", nn.LayerNorm),
+    )
+)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -23,7 +24,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Prior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.networks.files import POSTERIOR, save_network
 from segunc.posteriors.fitting import are_finite, finetuning
 from segunc.posteriors.methods import Method
@@ -358,13 +359,22 @@ def reestimate(
         batches: tens of images ``[N, 3, H, W]``.
         seed: of the draws.
     """
-    base, twin = AffineLayout(network), copy.deepcopy(network)
-    drawn, moments = AffineLayout(twin), dict[Any, Tensor]()
+    try:
+        base, twin = AffineLayout(network), copy.deepcopy(network)
+    except RuntimeError as error:
+        given = f"a network that cannot be copied ({one_line(error)})"
+        remedy = "call torch.nn.utils.remove_weight_norm, or take torch.nn.utils.parametrizations.weight_norm"
+        raise InputError(given, "parameters that are no results of hooks", remedy) from error
+    drawn, moments, values = AffineLayout(twin), dict[Any, Tensor](), Counter[Any]()
 
     def look(layer: nn.Module, given: tuple[Tensor]) -> None:
         x = given[0].transpose(0, 1).flatten(1).double()
         found = torch.stack([x.mean(1), x.square().mean(1)])
         moments[layer] = moments[layer] + found if layer in moments else found
+        values[layer] += x.shape[1]
+        # One value for each channel, of a batch of one behind a pooling to 1 x 1, has no variance to normalise with. Its
+        # mean and its square count as any others', but the layer itself normalises with its running statistics.
+        layer.train(x.shape[1] > 1)
 
     for name, chosen in zip(drawn.names, in_scope(posterior.scope, drawn.names), strict=True):
         layer = cast(Any, twin.get_submodule(name))
@@ -377,6 +387,9 @@ def reestimate(
         drawn.store(draw.weight[0], draw.bias[0])
         twin(images)
     for layer, sums in moments.items():
+        if values[layer] < 2:
+            given = f"one frame for the statistics of a {type(layer).__name__} behind a pooling to 1 x 1"
+            raise InputError(given, "at least two frames", "give more frames, or --abnn.statistics frozen")
         mean, square = sums / count
         layer.running_mean.copy_(mean)
         layer.running_var.copy_(square - mean.square())

@@ -1,14 +1,15 @@
 """The last upsampling of a network: watched, left out of the pass, and done by the tail.
 
-The first pass of a frame size is watched. If its last interpolation is bilinear and made the logits, bit for bit but
-for a crop, later passes end before it. This covers smp and torchvision heads and any other network that ends so,
-without knowing them; a network that ends otherwise hands full-resolution logits to the tail.
+The first pass of a frame size is watched. If its last interpolation is bilinear and returns the very tensor that the
+network returns, but for a crop and its type, later passes end before it. This covers smp and torchvision heads and any
+other network that ends so, without knowing them; a network that ends otherwise hands full-resolution logits to the tail.
+That the numbers are equal on one frame would not do: a clamp or a mask behind the upsampling may change none of them.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,38 +76,95 @@ class EndReachedError(Exception):
     """Ends a forward pass; its one argument is the low-resolution logits."""
 
 
+READS = {"__bool__", "__iter__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "equal", "nonzero"}
+"""Functions that give a network's Python code the values of a tensor, or a shape that depends on them."""
+_CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "contiguous", "clone"}
+_ON_INPUT = "segunc_on_input"
+
+
 class InterpolationWatch(TorchFunctionMode):
-    """Counts the interpolations of a pass, remembers the last, and raises :class:`EndReachedError` for ``stop_at``."""
+    """Counts the interpolations of a pass, follows the output of the last, and raises :class:`EndReachedError` for ``stop_at``.
+
+    Attributes:
+        reads: whether the network's Python code read values that depend on its input, so that another frame or another
+            draw may take another branch.
+    """
 
     def __init__(self, stop_at: int | None = None) -> None:
         super().__init__()
         self._stop_at, self._calls = stop_at, 0
         self._last: tuple[Tensor, Upsampling | None] | None = None
+        self._ends: list[
+            Tensor
+        ] = []  # the output of the last interpolation, its crops and casts; empty once it was changed
+        self.reads = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is not F.interpolate:
-            return func(*args, **(kwargs or {}))
-        self._calls += 1
-        given = dict(zip(("input", "size", "scale_factor", "mode", "align_corners"), args, strict=False))
-        given |= kwargs or {}
-        if self._calls == self._stop_at:
-            raise EndReachedError(given["input"])
-        output = func(*args, **(kwargs or {}))
-        self._last = given["input"], _upsampling(given, output)
+        kwargs = kwargs or {}
+        if func is F.interpolate:
+            self._calls += 1
+            if self._calls == self._stop_at:
+                raise EndReachedError(args[0] if args else kwargs["input"])
+        output = func(*args, **kwargs)
+        if self._stop_at is None:
+            self._follow(func, args, kwargs, output)
         return output
+
+    def _follow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        given, name = list(tensors_in((*args, *kwargs.values()))), func.__name__
+        if any(hasattr(tensor, _ON_INPUT) for tensor in given):
+            selects = name == "__getitem__" and any(t.dtype == torch.bool for t in tensors_in([args[1]]))
+            self.reads |= name in READS or selects
+            for tensor in tensors_in([output]):
+                on_input(tensor)
+        if func is F.interpolate:
+            call = dict(zip(("input", "size", "scale_factor", "mode", "align_corners"), args, strict=False)) | kwargs
+            self._last, self._ends = (call["input"], _upsampling(call, output)), [output]
+        elif any(tensor is end for tensor in given for end in self._ends):
+            made = list(tensors_in([output]))
+            if len(made) == 1 and (
+                (name == "__getitem__" and _is_upper_left_part(made[0], args[0]))
+                or (name in _CASTS and made[0].is_floating_point() and made[0].shape == args[0].shape)
+            ):
+                self._ends += made
+            elif made or output is None:  # what returns neither looked at a shape or a type
+                self._ends = []
 
     def ending(self, logits: Tensor) -> Ending | None:
         """The ending of the watched pass if its last interpolation made ``logits``, but for a crop and the type."""
         low, upsampling = self._last or (None, None)
-        if low is None or upsampling is None or low.shape[:2] != logits.shape[:2]:
+        if low is None or upsampling is None or self.reads or not any(logits is end for end in self._ends):
             return None
         found = replace(upsampling, kept=(logits.shape[-2], logits.shape[-1]))
-        if found.kept[0] > found.full[0] or found.kept[1] > found.full[1]:
-            return None
-        # The very same operation on the same numbers: equality is exact, and a network that goes on computing fails it.
-        return Ending(found, self._calls) if torch.equal(found.apply(low).to(logits.dtype), logits) else None
+        # The very same operation on the same numbers: this finds what changed them unseen (scripted code).
+        equal = low.shape[:2] == logits.shape[:2] and torch.equal(found.apply(low).to(logits.dtype), logits)
+        return Ending(found, self._calls) if equal else None
+
+
+def on_input(tensor: Tensor) -> Tensor:
+    """The tensor itself, marked as one whose values depend on a network's input."""
+    setattr(tensor, _ON_INPUT, True)
+    return tensor
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among some values and in lists, tuples and dictionaries of them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+        elif isinstance(value, dict):
+            yield from tensors_in(value.values())
+
+
+def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
+    """Whether a view ``[N, C, h, w]`` begins where ``whole`` does and leaves out nothing but lower rows and right columns."""
+    storages = (tensor.untyped_storage()._cdata for tensor in (part, whole))
+    same = len(set(storages)) == 1 and part.storage_offset() == whole.storage_offset()
+    return same and part.stride() == whole.stride() and part.shape[:2] == whole.shape[:2]
 
 
 def _upsampling(given: dict[str, Any], output: Tensor) -> Upsampling | None:

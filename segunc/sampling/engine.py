@@ -33,7 +33,7 @@ from segunc.core.device import Precision
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.compilation import CompiledPasses
-from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch, Upsampling
+from segunc.sampling.ending import Ending, EndReachedError, InterpolationWatch, Upsampling, on_input
 from segunc.sampling.prefix import Prefix, SharePrefix, mark
 
 T = TypeVar("T")
@@ -69,6 +69,7 @@ class Engine:
         self._autocast = False
         self._run: nn.Module = network
         self._endings: dict[tuple[int, ...], Ending | None] = {}
+        self.branching: set[tuple[int, ...]] = set()  # shapes of images whose values the network's Python code reads
         if precision == "bfloat16":
             try:
                 self._run = bfloat16_copy(network, copies)
@@ -114,6 +115,14 @@ class Engine:
                 self._use_autocast(error)
                 logits = self._forward(images, draws, watch := InterpolationWatch(), prefix)
             self._endings[key] = watch.ending(logits)
+            if watch.reads:
+                self.branching.add(key)
+                message = (
+                    "the network's code reads values of its input, so that it may take another branch for another draw; "
+                    "draws run one at a time, and nothing is shared"
+                )
+                if draws is not None and message not in self.messages:
+                    self.messages.append(message)
         return self._endings[key]
 
     def logits(
@@ -150,6 +159,8 @@ class Engine:
             batch = mark(batch.detach(), FRAMES)  # a view of one frame would lose its memory format
         elif count > 1:
             batch = torch.cat([batch] * count)
+        if watch is not None:
+            on_input(batch)
         with ExitStack() as stack:
             stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast))
             if draws is not None:
@@ -215,11 +226,19 @@ class SelfCheck:
     # and use it after (Swin's windows, DPT), can share in no others.
     shared_one: float
     reached: list[bool]  # for each site whether a drawn forward came through it
+    repeated: float = (
+        0.0  # the same for two passes of one frame and draw, in which random numbers of the network differ
+    )
 
 
 def is_rounding(difference: float) -> bool:
     """Whether a difference of the :class:`SelfCheck` is one of rounding alone."""
     return difference <= TOLERANCE
+
+
+def largest_difference(logits: Tensor, expected: Tensor) -> float:
+    """The largest difference of logits, infinite where one is NaN."""
+    return float((logits - expected).abs().max().nan_to_num(nan=torch.inf))
 
 
 def check(network: nn.Module, images: Tensor, draws: AffineDraws) -> SelfCheck:
@@ -273,7 +292,7 @@ def check_common(networks: Sequence[nn.Module], own: Collection[str], images: Te
         with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):
             prefix = Prefix()
             shared = torch.cat([engine.logits(frames, None, None, prefix)[0] for engine in engines])
-            return float((shared - alone).abs().max() / alone.abs().max().clamp_min(1e-12))
+            return largest_difference(shared, alone) / max(float(alone.abs().max()), 1e-12)
         return float("inf")
 
     return _on_two_frames(images, difference)
@@ -301,9 +320,12 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     size = max(max(float(s.abs().max()) for s in single), 1e-12)
 
     def difference(found: list[Tensor], expected: list[Tensor]) -> float:
-        return max(float((f - e).abs().max()) for f, e in zip(found, expected, strict=True)) / size
+        return max(largest_difference(f, e) for f, e in zip(found, expected, strict=True)) / size
 
     batched = shared_one = shared = float("inf")  # differences that are not known stay infinite
+    repeated = difference([run(plain, 0, 1)], single[:1])
+    if not is_rounding(repeated):
+        return SelfCheck(batched, shared, shared_one, engine.layout.reached(), repeated)
     with _Tolerating(InputError, RuntimeError):
         batched = difference([run(plain, 1, last)], [torch.cat(single[1:])])
     with _Tolerating(InputError, RuntimeError, TypeError, ValueError, LookupError):

@@ -17,7 +17,7 @@ code) is found by the self-check, which compares with the plain computation.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from segunc.affine.sites import DRAWS, FRAMES, ORIGIN
+from segunc.sampling.ending import tensors_in
 
 _CALL = "segunc_call"
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
@@ -67,7 +68,7 @@ class SharePrefix(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        marked = [t for t in _tensors((*args, *kwargs.values())) if hasattr(t, ORIGIN)]
+        marked = [t for t in tensors_in((*args, *kwargs.values())) if hasattr(t, ORIGIN)]
         if not marked:
             return func(*args, **kwargs)
         shared = [t for t in marked if getattr(t, ORIGIN) == FRAMES]
@@ -80,7 +81,7 @@ class SharePrefix(TorchFunctionMode):
             if func in _JOINS and self._draws > 1:
                 args = (self._as_many_rows(args[0]), *args[1:])
             output = func(*args, **kwargs)
-            for tensor in _tensors([output]):
+            for tensor in tensors_in([output]):
                 mark(tensor, DRAWS)
             return output
         # Only operations on frames are counted: how many there are on draws may depend on their number.
@@ -89,7 +90,7 @@ class SharePrefix(TorchFunctionMode):
         if self._replay:
             return self._prefix.results[number]
         output = func(*args, **kwargs)
-        for tensor in _tensors([output]):
+        for tensor in tensors_in([output]):
             mark(tensor, FRAMES)
             setattr(tensor, _CALL, (number, weakref.ref(output) if isinstance(output, Tensor) else output))
         self._seen[number] = _placeholder(output)
@@ -118,19 +119,13 @@ class SharePrefix(TorchFunctionMode):
         return [torch.cat([t] * self._draws) if t.shape[0] * self._draws == rows else t for t in joined]
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
-
-
 def _placeholder(output: Any) -> Any:
-    """The same value with tensors that have a shape but no memory."""
+    """The same value with tensors that have a shape but no memory. They hold NaN, which the self-check finds in the logits of
+    a network that uses one after all."""
     if isinstance(output, Tensor):
-        return mark(torch.empty((), dtype=output.dtype, device=output.device).expand(output.shape), FRAMES)
-    if isinstance(output, list | tuple) and any(True for _ in _tensors(output)):
+        number = torch.nan if output.is_floating_point() or output.is_complex() else 0
+        return mark(torch.full((), number, dtype=output.dtype, device=output.device).expand(output.shape), FRAMES)
+    if isinstance(output, list | tuple) and any(True for _ in tensors_in(output)):
         held = [_placeholder(value) for value in output]
         # torch.return_types take one sequence, named tuples take their fields.
         return output._make(held) if hasattr(output, "_make") else type(output)(held)

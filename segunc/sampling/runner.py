@@ -15,7 +15,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource
 from segunc.core.device import full_float32
 from segunc.sampling.ending import Upsampling
-from segunc.sampling.engine import Engine, check, is_rounding, require_finite
+from segunc.sampling.engine import Engine, check, is_rounding, largest_difference, require_finite
 from segunc.sampling.prefix import Prefix
 
 
@@ -35,6 +35,8 @@ class BranchRunner:
         self.folded: FoldedDraws | None = None  # the draws; None before :meth:`draw`, and for a branch without noise
         self.base: FoldedDraws | None = None  # the network's own affine as one draw, likewise
         self._drawn: tuple[NoiseSource, str | None] | None = None
+        # For each shape of images that was checked, whether its draws have to run one at a time with nothing shared.
+        self.alone: dict[tuple[int, ...], bool] = {}
 
     def draw(self, noise: NoiseSource, scope: str | None, images: Tensor | None = None) -> None:
         """Make the draws of the whole's noise, unless they are there. ``scope`` is narrower than the posterior's own,
@@ -100,8 +102,11 @@ class Pass:
     def __init__(self, runner: BranchRunner, images: Tensor, chunk: int, common: Prefix | None = None) -> None:
         self.runner, self.engine = runner, runner.engine
         self.images = runner.branch.transform.apply(images)
-        self.prefix = Prefix() if runner.folded is not None and self.engine.shares(chunk) else common
         self.ending = self.engine.ending(self.images, runner.base, common)
+        shape = tuple(self.images.shape)
+        self.alone = runner.alone.get(shape, False) or shape in self.engine.branching
+        shared = runner.folded is not None and not self.alone and self.engine.shares(chunk)
+        self.prefix = Prefix() if shared else common
 
     def base_logits(self) -> tuple[Tensor, Upsampling]:
         """Logits ``[n, C, h, w]`` of the network's own affine, and their upsampling to the transformed frames."""
@@ -111,7 +116,33 @@ class Pass:
     def logits(self, first: int, last: int, compiled: bool = False) -> tuple[Tensor, Upsampling]:
         """The same for the branch's draws first..last-1, ``[(last - first) * n, C, h, w]``, draw-major."""
         assert self.runner.folded is not None
-        return self.engine.logits(self.images, self.runner.folded.part(first, last), self.ending, self.prefix, compiled)
+        draws, shape = self.runner.folded.part(first, last), tuple(self.images.shape)
+        logits, upsampling = self.engine.logits(self.images, draws, self.ending, self.prefix, compiled)
+        if shape in self.runner.alone or (len(draws) == 1 and self.prefix is None):
+            return logits, upsampling
+        difference = self._difference(logits, draws)
+        self.runner.alone[shape] = not is_rounding(difference)
+        if is_rounding(difference):
+            return logits, upsampling
+        self.alone, self.prefix = True, None
+        size = f"{self.images.shape[-1]} x {self.images.shape[-2]}"
+        self.engine.messages.append(
+            f"self-check failed for frames of {size}: a draw in a batch differs from the same alone by {difference:.1e} of "
+            "the largest logit; draws of frames of this size run one at a time"
+        )
+        parts = [self.logits(draw, draw + 1)[0] for draw in range(first, last)]
+        return torch.cat(parts), upsampling
+
+    def _difference(self, logits: Tensor, draws: FoldedDraws) -> float:
+        """How far the last of some draws lies from the same draw in a pass of its own that shares nothing, relative to the
+        largest logit. Networks that cut large frames into tiles, or order a batch by its size, keep the order of the draws
+        at the small size of the first self-check only. In float32, because bfloat16 rounds as coarsely as draws may differ."""
+        engine, ending = self.engine, self.ending
+        if engine.dtype != torch.float32:
+            engine, ending = Engine(engine.network, "float32"), None
+            logits, _ = engine.logits(self.images, draws, ending, None if self.prefix is None else Prefix())
+        expected, _ = engine.logits(self.images, draws.part(len(draws) - 1, len(draws)), ending)
+        return largest_difference(logits[-len(expected) :], expected) / max(float(expected.abs().max()), 1e-12)
 
 
 @torch.no_grad()

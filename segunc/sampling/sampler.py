@@ -22,6 +22,7 @@ from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.posterior import Deterministic
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory
+from segunc.networks.values import check_images, check_logits
 from segunc.sampling.density import FeatureDensity, beside, fit_remedy
 from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
 from segunc.sampling.frames import Prediction, calibrate, finish_frame
@@ -210,9 +211,10 @@ class Sampler:
             seed: of other draws for these frames alone; None for the sampler's own.
 
         Raises:
-            NotFiniteError: the network returns NaN or infinite logits.
-            InputError: it returns no dense logits.
+            NotFiniteError: the images hold, or the network returns, NaN or infinite values.
+            InputError: it returns no dense logits, or images of another type or range than it takes.
         """
+        check_images(images, self.network)
         images = to_device(images, self.device).contiguous(memory_format=torch.channels_last)
         self._prepare(images, self.noise if seed is None else replace(self.noise, seed=seed))
         density, needs = self.density, FEATURES & self._needs
@@ -225,8 +227,10 @@ class Sampler:
         common: dict[InputTransform, Prefix] = defaultdict(Prefix)  # of these frames, and gone with them
         found = self._pass(plain, images, common)
         base, upsampling = found.base_logits()
-        self.report.upsampled = found.ending is not None
         require_finite(base)
+        if self.report.upsampled is None and (note := check_logits(self.network, base, images)):
+            self.report.messages.append(note)
+        self.report.upsampled = found.ending is not None
         fitted = (self.temperature, self.max_logit_statistics, getattr(self.network, "logarithms", False))
         ready = [base_maps(self._of_base, z, upsampling, self._backend, *fitted) for z in base]
         # Volumes at full resolution, which only a score of both draws and base network needs.
@@ -355,7 +359,7 @@ class Sampler:
                 logits, upsampling = current.base_logits()
             else:
                 one_by_one = current.prefix is not None and not runner.engine.shares(2)
-                together = 1 if one_by_one else min(chunk, len(runner.draws))
+                together = 1 if one_by_one or current.alone else min(chunk, len(runner.draws))
                 wanted = left[index][:together]
                 done = len(runner.draws) - len(left[index])
                 whole = compiled and len(wanted) == together
@@ -388,12 +392,17 @@ class Sampler:
         report.batched &= is_rounding(found.batched)
         report.shared &= is_rounding(found.shared)
         report.unreached += unreached
-        if not is_rounding(found.batched):
+        if not is_rounding(found.repeated):
+            report.messages.append(
+                f"two passes of the same frame and draw differ by {found.repeated:.1e} of the largest logit: the network draws "
+                "random numbers itself, which no seed decides here; switch its noise or its dropout off in eval mode"
+            )
+        elif not is_rounding(found.batched):
             report.messages.append(
                 "self-check failed: two draws as a batch differ from the same two one by one by "
                 f"{found.batched:.1e} of the largest logit; draws run one at a time"
             )
-        if not is_rounding(found.shared):
+        if is_rounding(found.repeated) and not is_rounding(found.shared):
             report.messages.append(
                 "what is common to all draws can be shared on this network by one draw at a time only"
                 if is_rounding(found.shared_one)

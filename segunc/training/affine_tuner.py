@@ -15,6 +15,7 @@ from segunc.affine.draws import AffineDraws, AffineLayout, FoldedDraws, in_scope
 from segunc.affine.noise import TrainingNoise, mix_seed
 from segunc.affine.posterior import P, Trainable
 from segunc.core.errors import InputError
+from segunc.networks.values import check_images, check_logits
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.losses import (
     OptimizerName,
@@ -42,7 +43,8 @@ class AffineTuner(nn.Module, Generic[P]):
         class_weights: C weights of the classes in the cross-entropy; None for 1.
 
     Raises:
-        InputError: a scope without a site, or another number of class weights than classes.
+        InputError: a scope without a site, or another number of class weights than classes; in training, images that the network
+            does not take, labels that are no classes, or a network that returns probabilities.
         PartialFailure: in training, when the loss becomes NaN or infinite.
     """
 
@@ -72,6 +74,7 @@ class AffineTuner(nn.Module, Generic[P]):
         self.draws_per_image: int = getattr(config, "draws_per_image", 1)
         weights = torch.ones(num_classes) if class_weights is None else torch.tensor(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
+        self._checked = False  # what goes in and comes out, with the first batch
 
     @property
     def layout(self) -> AffineLayout:
@@ -114,11 +117,16 @@ class AffineTuner(nn.Module, Generic[P]):
             labels: ``[N, H, W]`` int64 class ids, 255 ignored.
             step, process: optimiser steps before this one, and the number of the process in a distributed run.
         """
+        if not self._checked:
+            check_images(images, self.network)
         if self.draws_per_image > 1:
             images, labels = (t.repeat_interleave(self.draws_per_image, 0) for t in (images, labels))
         images = images.contiguous(memory_format=torch.channels_last)
         with self.layout.active(self.folded_draws(len(images), step, process)):
             logits: Tensor = self.network(images)
+        if not self._checked:
+            check_logits(self.network, logits.detach(), images)
+            self._checked = True
         member = self.member(step)
         loss = segmentation_loss(logits, labels, self.trained.class_weights(self.class_weights, member), self.dice)
         added = self.trained.regulariser(self.layout, member)

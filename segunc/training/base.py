@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -18,6 +19,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.affine.draws import in_encoder
@@ -33,6 +35,7 @@ from segunc.training.config import OptimisationConfig, TrainConfig, environment,
 from segunc.training.loggers import check_classes, instance, run_loggers, several
 from segunc.training.losses import (
     balanced_weights,
+    check_labels,
     diverged,
     make_optimizer,
     make_schedule,
@@ -204,6 +207,7 @@ class SegmentationTask(L.LightningModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         logits = self(batch["image"])
+        check_labels(batch["label"], logits.shape[1])
         self.val_confusion.update(logits.argmax(1), batch["label"])
         self.log("val/loss", self._loss(logits, batch), sync_dist=True, batch_size=len(batch["image"]))
 
@@ -272,6 +276,31 @@ class DecoderTask(SegmentationTask):
         checkpoint["state_dict"] = {name: value for name, value in state.items() if not in_encoder(name)}
 
 
+@torch.no_grad()
+def check_batch_size(network: nn.Module, crop: tuple[int, int], batch_size: int) -> None:
+    """InputError for batches of one crop where a BatchNorm layer gets one value for each channel, as behind a pooling to 1 x 1: in
+    training such a layer normalises with the variance of its batch, and one value has none."""
+    if batch_size > 1:
+        return
+    alone, training = list[str](), network.training
+
+    def look(name: str, module: nn.Module, inputs: tuple[Tensor]) -> None:
+        if inputs[0].numel() == inputs[0].shape[1]:
+            alone.append(name)
+
+    with ExitStack() as hooks:
+        hooks.callback(network.train, training)
+        for name, module in network.eval().named_modules():
+            if isinstance(module, _BatchNorm):
+                hooks.callback(module.register_forward_pre_hook(partial(look, name)).remove)
+        network(torch.zeros(1, 3, *crop, device=next(network.parameters()).device))
+    if alone:
+        given = (
+            f"data.batch_size {batch_size} for a network whose layer {alone[0]} normalises one value for each channel"
+        )
+        raise InputError(given, "at least 2", "give --data.batch_size 2 or more")
+
+
 def train_network(
     config: TrainConfig, out: Path, *, device: str = "auto"
 ) -> tuple[SegmentationNetwork, dict[str, Any]]:
@@ -321,6 +350,7 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
         network.description = replace(description, provenance={"weights": Path(start_from).name, "trained": False})
         save_network(network, out)
         return network.eval(), {"epochs": 0}
+    check_batch_size(network, data.crop, data.batch_size)
     data.prepare_data()
     power = config.optimisation.class_weight_power
     weights = balanced_weights(data.class_frequencies(), power) if power else None

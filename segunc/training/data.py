@@ -16,6 +16,7 @@ from segunc.affine.noise import mix_seed
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.data.samples import collate
+from segunc.training.losses import check_labels
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
@@ -67,7 +68,8 @@ class OwnData:
         counts = torch.zeros(num_classes, dtype=torch.float64)
         for batch in self.train:
             labels = unpack_batch(batch)[1]
-            counts += torch.bincount(labels[labels != IGNORE].flatten().cpu(), minlength=num_classes)[:num_classes]
+            check_labels(labels, num_classes)
+            counts += torch.bincount(labels[labels != IGNORE].flatten().cpu(), minlength=num_classes)
         if not counts.any():
             raise InputError("the training labels hold only ignored pixels", f"ids other than {IGNORE}", "check them")
         return [float(share) for share in counts / counts.sum()]

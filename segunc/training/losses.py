@@ -26,6 +26,17 @@ def dice_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return 1.0 - dice[present].mean() if bool(present.any()) else probabilities.sum() * 0.0
 
 
+def check_labels(labels: Tensor, classes: int) -> None:
+    """InputError for labels that are neither a class id below ``classes`` nor 255. On a GPU, cross-entropy would end the whole
+    process with a device-side assertion."""
+    wrong = (labels != IGNORE) & ((labels < 0) | (labels >= classes))
+    if bool(wrong.any()):
+        frame = int(wrong.flatten(1).any(1).nonzero()[0])
+        value = int(labels[wrong][0])
+        given = f"label {value} in frame {frame} of a batch, for a network of {classes} classes"
+        raise InputError(given, f"0 to {classes - 1}, or {IGNORE} for what is ignored", "map the labels to train ids")
+
+
 def segmentation_loss(
     logits: Tensor, labels: Tensor, weights: Tensor | None = None, dice: float = 0.0, label_smoothing: float = 0.0
 ) -> Tensor:
@@ -36,7 +47,11 @@ def segmentation_loss(
         labels: ``[N, H, W]`` int64, 255 ignored.
         weights: ``[C]`` of the classes in the cross-entropy; None for 1.
         label_smoothing: 0..1, of the cross-entropy.
+
+    Raises:
+        InputError: a label that is no class id and not 255.
     """
+    check_labels(labels, logits.shape[1])
     logits = logits.float()
     if not bool((labels != IGNORE).any()):
         return logits.sum() * 0.0

@@ -18,6 +18,7 @@ from segunc.data.samples import Labels, SegmentationDataset
 from segunc.sampling.sampler import Sampler
 from segunc.training.config import SelectConfig
 from segunc.training.data import spaced
+from segunc.training.losses import check_labels
 from segunc.training.progress import follow
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def validation_nll(sampler: Sampler, data: Frames, frames: Sequence[int]) -> flo
         label = item["label"].to(sampler.device)
         result = sampler(item["image"][None], keep_probabilities=True)
         assert result.probabilities is not None
+        check_labels(label[None], result.probabilities.shape[1])
         valid = label != IGNORE
         chosen = result.probabilities[0].gather(0, label.masked_fill(~valid, 0)[None])[0][valid]
         # The smallest positive float32 bounds the loss of a pixel at 87 nats instead of infinity.

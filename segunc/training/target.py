@@ -14,6 +14,7 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.training.chains import LogDensity
 from segunc.training.data import Batch
+from segunc.training.losses import check_labels
 
 
 class LogPosterior:
@@ -64,6 +65,7 @@ class LogPosterior:
         with self.layout.active(AffineDraws(gamma[None], beta[None])):
             logits: Tensor = self.network(images)
         labels = labels.to(logits.device, torch.long)
+        check_labels(labels, logits.shape[1])
         losses = F.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="none")
         return -losses.sum(dtype=torch.float64)
 

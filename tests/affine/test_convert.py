@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from segunc.affine.convert import convert, is_converted, revert
+from segunc.affine.draws import AffineLayout
 from segunc.affine.sites import StochasticSite
 from segunc.core.errors import InputError
+from segunc.posteriors.abnn import ABNN
 from segunc.verbs.doctor import IDENTITY_BOUND, conversion_differences
 from tests.affine.networks import LAYERS, Pixelwise, SequenceFirst, randomise, small_network
 from tools.identity_table import Plain, TorchvisionDeepLab, build, cells, measure
@@ -88,9 +92,38 @@ class ScaleNorm(nn.Module):
         return self.scale * x / x.square().mean(1, keepdim=True).sqrt()
 
 
+class Followed(nn.BatchNorm2d):
+    """A BatchNorm with another function before and behind it, of which its own parameters show nothing."""
+
+    def __init__(self, before: Any = None, behind: Any = None, **state: float) -> None:
+        super().__init__(8)
+        self.before, self.behind = before or nn.Identity(), behind or nn.Identity()
+        for name, value in state.items():
+            getattr(self, name).data[:] = value
+        self.running_mean[3], self.running_var[3] = -200.0, 1e-12  # type: ignore[index]
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return self.behind(super().forward(self.before(input)))
+
+
+def replaced() -> nn.Module:
+    layer = nn.BatchNorm2d(8)
+    layer.forward = lambda x: nn.BatchNorm2d.forward(layer, x).relu()  # type: ignore[method-assign]
+    return layer
+
+
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
+        (Followed(behind=nn.ReLU()), "forward of Followed"),
+        (Followed(behind=nn.ReLU(), weight=0.0), "forward of Followed"),
+        (Followed(behind=nn.ReLU(), bias=1e5), "forward of Followed"),
+        (Followed(behind=nn.Hardtanh(-100.0, 100.0)), "forward of Followed"),
+        (Followed(behind=nn.Hardtanh(-65504.0, 65504.0)), "forward of Followed"),
+        (Followed(before=nn.Hardtanh(-6.0, 6.0)), "forward of Followed"),
+        (Followed(behind=nn.Softshrink(0.1)), "forward of Followed"),
+        (replaced(), "replaced"),
+        (parametrizations.weight_norm(nn.LayerNorm(8), dim=None), "weight is computed"),
         (nn.BatchNorm2d(8, affine=False), "no affine"),
         (ScaleNorm(), "ScaleNorm has no known"),
         (Doubled(8), "forward of Doubled"),
@@ -119,6 +152,25 @@ def test_what_cannot_be_converted_is_refused_and_nothing_changes(layers: list[nn
     with pytest.raises(InputError, match=said):
         convert(network)
     assert not is_converted(network)
+
+
+def test_a_subclass_that_only_passes_its_input_on_is_drawn() -> None:
+    report = convert(nn.Sequential(Followed(), nn.BatchNorm2d(8)))
+    assert [site.name for site in report.sites] == ["0", "1"]
+
+
+def test_a_layer_may_be_called_by_keyword_but_not_with_more_than_its_input() -> None:
+    network = randomise(nn.Sequential(nn.BatchNorm2d(8)).eval())
+    norm, x = network[0], torch.randn(2, 8, 3, 5)
+    expected = norm(x)
+    convert(network)
+    torch.testing.assert_close(norm(input=x), expected)
+    layout = AffineLayout(network)
+    with layout.active(ABNN.around(layout, 0.0).affine(layout, [0], 0)):
+        torch.testing.assert_close(norm(input=x), expected)
+        torch.testing.assert_close(norm(x, None), expected)
+        with pytest.raises(InputError, match="further arguments"):
+            norm(x, x)
 
 
 def test_converting_twice_is_an_error() -> None:

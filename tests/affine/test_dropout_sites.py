@@ -65,6 +65,15 @@ def test_two_layers_have_masks_of_their_own() -> None:
     assert bool(((two > 0) <= (one > 0)).all())
 
 
+def test_one_layer_in_two_places_drops_anew_and_the_same_in_each_pass() -> None:
+    layer = nn.Dropout(0.5)
+    first, again = (drawn(network(layer, layer), [0, 1]) for _ in range(2))
+    # Two independent masks keep a quarter; one mask twice would keep a half.
+    assert 0.15 < float((first > 0).float().mean()) < 0.35
+    assert torch.equal(first, again)
+    assert torch.equal(first[1], drawn(network(layer, layer), [1])[0])
+
+
 def test_only_dropout_is_active_and_only_while_it_is_drawn() -> None:
     made = network(nn.Dropout(0.5))
     norm = made[0]

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise, mix_seed
+from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network
-from segunc.posteriors.abnn import ABNN, AbnnConfig, with_own_statistics
+from segunc.posteriors.abnn import ABNN, AbnnConfig, ABNNTuner, reestimate, with_own_statistics
 from segunc.posteriors.abnn_task import ABNNTask
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import select, validation_nll
@@ -139,3 +141,57 @@ def test_members_that_differ_in_the_decoder_alone_share_the_encoder() -> None:
 )
 def test_trained_members_keep_the_statistics_that_they_were_trained_with(settings: dict[str, Any], again: bool) -> None:
     assert AbnnConfig(**settings).reestimates == again
+
+
+class Pooled(torch.nn.Module):
+    """A BatchNorm behind a pooling to 1 x 1, as in an ASPP."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, 2, 1)
+        self.pool = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.stem(images)
+        return features + self.pool(features)
+
+
+@pytest.mark.parametrize("sizes", [[4, 4, 1], [1, 1, 1]])
+def test_statistics_of_batches_of_one_are_those_of_all_frames(sizes: list[int]) -> None:
+    torch.manual_seed(0)
+    network, batches = Pooled().eval(), [torch.rand(n, 3, 8, 8) for n in sizes]
+    pooled = [network.stem(images).mean((2, 3)) for images in batches]
+    mean = torch.stack([values.mean(0) for values in pooled]).mean(0)
+    square = torch.stack([values.square().mean(0) for values in pooled]).mean(0)
+    convert(network)
+    posterior = ABNN.around(AffineLayout(network), 0.0)
+    rescale, reshift = reestimate(network, posterior, 0, batches)
+    deviation = (square - mean.square() + 1e-5).sqrt()
+    torch.testing.assert_close(rescale, (1 + 1e-5) ** 0.5 / deviation, rtol=1e-3, atol=0)
+    torch.testing.assert_close(reshift, -mean / deviation, rtol=1e-3, atol=1e-5)
+    with pytest.raises(InputError, match="two frames"):
+        reestimate(network, posterior, 0, [torch.rand(1, 3, 8, 8)])
+
+
+class Checkpointed(torch.nn.Sequential):
+    """Layers whose activations are computed again in backward."""
+
+    reentrant: bool | None = None
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.reentrant is None:
+            return super().forward(images)
+        return checkpoint(super().forward, images, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing_is_refused_because_the_draw_is_gone_in_backward(reentrant: bool) -> None:
+    layers = Checkpointed(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 1))
+    tuner = ABNNTuner(layers.eval(), 4, members=1)
+    images, labels = torch.rand(2, 3, 8, 8, requires_grad=True), torch.zeros(2, 8, 8, dtype=torch.long)
+    layers.reentrant = reentrant
+    with pytest.raises(InputError, match="checkpointing"):
+        tuner.loss(images, labels, 0).backward()
+    layers.reentrant = None
+    tuner.loss(images, labels, 0).backward()
+    assert all(float(p.grad.abs().max()) > 0 for p in tuner.parameters() if p.requires_grad and p.grad is not None)

@@ -75,6 +75,9 @@ FIRST_USE: dict[Place, str] = {
     ("posteriors/abnn.py", "ABNN.affine"): "the draws go to the device",
     ("posteriors/mc_dropout.py", "ChannelDropout.affine"): "the draws go to the device",
     ("sampling/engine.py", "_check"): "the self-check compares logits",
+    ("sampling/engine.py", "largest_difference"): "likewise, once for each size of frames",
+    ("sampling/runner.py", "Pass._difference"): "likewise",
+    ("networks/values.py", "softmax_output"): "whether the network ends in a softmax, with the first frame",
     ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
     ("sampling/engine.py", "own_tensors"): "likewise: which buffers are the same",
     (
@@ -84,6 +87,9 @@ FIRST_USE: dict[Place, str] = {
 }
 """Where it may wait once a run, or once for each size of frames."""
 TRAINING: dict[Place, str] = {
+    ("training/losses.py", "check_labels"): "a label that is no class would end the process",
+    ("networks/values.py", "check_images"): "the range of the images, with the first batch",
+    ("networks/values.py", "softmax_output"): "whether the network ends in a softmax, with the first batch",
     ("training/losses.py", "segmentation_loss"): "a batch without a labelled pixel has no mean",
     ("training/losses.py", "dice_loss"): "classes that are present",
     ("training/affine_tuner.py", "AffineTuner.terms"): "a loss that is not finite ends the training before it harms",

@@ -21,6 +21,13 @@ def test_cross_entropy_with_weights_and_ignored_pixels() -> None:
     assert float(weighted) == pytest.approx((first + 3 * second) / 4)
 
 
+@pytest.mark.parametrize("value", [-1, 3, 254, -100])
+def test_a_label_that_is_no_class_is_named(value: int) -> None:
+    labels = torch.tensor([[[0, 2]], [[value, 255]]])
+    with pytest.raises(InputError, match=f"label {value} in frame 1 .* 3 classes"):
+        segmentation_loss(torch.randn(2, 3, 1, 2), labels)
+
+
 def test_all_ignored_is_zero_with_a_gradient() -> None:
     logits = torch.randn(1, 3, 2, 2, requires_grad=True)
     loss = segmentation_loss(logits, torch.full((1, 2, 2), 255), dice=1.0)
