@@ -98,6 +98,12 @@ SOURCES: Registry[Source] = Registry(
 )
 
 
+def probe_frames(network: SegmentationNetwork) -> Tensor:
+    """Two frames ``[2, 3, H, W]`` of noise in 0..1 at the network's inference size."""
+    size = network.description.inference_size or PROBE
+    return torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
+
+
 @torch.inference_mode()
 def check_network(network: SegmentationNetwork) -> None:
     """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
@@ -106,8 +112,8 @@ def check_network(network: SegmentationNetwork) -> None:
         InputError: it fails on two frames of its inference size, returns something else or not finite, or what it says of
             one frame depends on the other.
     """
-    size = network.description.inference_size or PROBE
-    frames = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
+    frames = probe_frames(network)
+    size = tuple(frames.shape[-2:])
     network.eval()
     try:
         both = network(frames)
