@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 from torch import nn
 
 from segunc.core.registry import Registry
 from segunc.networks.description import SMP, NetworkDescription
-from segunc.networks.dropping import cut_last_layer
+from segunc.networks.dropping import cut_last_layer, with_all_outputs
 from segunc.networks.network import SegmentationNetwork
 
 Build = Callable[[NetworkDescription], tuple[nn.Module, int]]
@@ -35,14 +34,8 @@ def build_network(description: NetworkDescription) -> SegmentationNetwork:
     Raises:
         InputError: an unknown kind, or a description that its kind cannot build.
     """
-    whole = description
-    if dropped := description.dropped_outputs:
-        outputs = dict(zip(description.kept_outputs, description.classes, strict=True)) | dict.fromkeys(
-            dropped, "dropped"
-        )
-        names = tuple(outputs[number] for number in sorted(outputs))
-        whole = replace(description, classes=names, palette=(), dropped_outputs=(), last_layer="")
-    body, stride = KINDS[description.kind](whole)
+    dropped = description.dropped_outputs
+    body, stride = KINDS[description.kind](with_all_outputs(description) if dropped else description)
     if description.last_layer:
         cut_last_layer(body, description)
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))

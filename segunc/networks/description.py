@@ -72,10 +72,8 @@ class NetworkDescription:
         ):
             expected = f"a (height, width) of 1 to {LARGEST_SIDE}"
             raise InputError(f"inference size {self.inference_size}", expected, "repair it")
-        outputs = range(len(self.classes) + len(self.dropped_outputs))
-        if not set(self.dropped_outputs) <= set(outputs) or len(set(self.dropped_outputs)) < len(self.dropped_outputs):
-            expected = f"different numbers below {len(outputs)}"
-            raise InputError(f"dropped outputs {self.dropped_outputs}", expected, "repair them")
+        if len(self.kept_outputs) != len(self.classes):
+            raise InputError(f"dropped outputs {self.dropped_outputs}", "different ones that exist", "repair them")
         if self.divisor is not None and not 1 <= self.divisor <= LARGEST_SIDE:
             raise InputError(f"divisor {self.divisor}", f"1 to {LARGEST_SIDE}", "repair it")
 

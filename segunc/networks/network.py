@@ -67,16 +67,16 @@ class SegmentationNetwork(nn.Module):
                 "[N, C, H, W] of the size of its input",
                 "interpolate them inside the network",
             )
-        kept = None if self.description.last_layer else self.description.kept_outputs
-        expected = self.description.num_classes if kept is None else len(kept) + len(self.description.dropped_outputs)
+        dropped = () if self.description.last_layer else self.description.dropped_outputs
+        expected = self.description.num_classes + len(dropped)
         if logits.shape[1] != expected:
             raise InputError(
                 f"a network with {logits.shape[1]} output channels",
                 f"{expected}, one for each class",
                 "name the class of each, or leave out those that are none (segunc import --drop-classes)",
             )
-        if self.description.dropped_outputs and kept is not None:
-            logits = logits[:, kept]
+        if dropped:
+            logits = logits[:, self.description.kept_outputs]
         return logits[..., :height, :width]
 
 

@@ -24,37 +24,27 @@ def takes(network: SegmentationNetwork, size: tuple[int, int]) -> bool:
 
 
 def find_divisor(network: SegmentationNetwork) -> int | None:
-    """Return what height and width must be divisible by; None where no number of :data:`DIVISORS` is enough.
+    """Return what height and width must be divisible by, whatever the network's stride; None where none of :data:`DIVISORS` is enough.
 
-    Tried are frames of about 128 to 320 pixels whose sides are odd multiples of the divisor, as a network that needs more than it
-    fails there. The network's own stride is not used.
+    Tried are frames of about 128 to 320 pixels whose sides are odd multiples of the divisor: a network that needs more fails there.
     """
-    stride, network.stride = network.stride, 1
-    try:
-        for divisor in DIVISORS:
-            times = -(-128 // divisor) | 1
-            sizes = [(divisor * times, divisor * (times + 2)), (divisor * (times + 2), divisor * times)]
-            if all(takes(network, size) for size in sizes):
-                return divisor
-    finally:
-        network.stride = stride
+    bare = SegmentationNetwork(network.body, network.description, stride=1).eval()
+    for divisor in DIVISORS:
+        times = -(-128 // divisor) | 1
+        sides = divisor * times, divisor * (times + 2)
+        if takes(bare, sides) and takes(bare, sides[::-1]):
+            return divisor
     return None
 
 
 def settle_stride(network: SegmentationNetwork, scales: Iterable[float]) -> None:
-    """Make a network pad frames at ``scales`` to what it takes, where nobody has said yet what that is: networks of kind ``python``
-    whose folder records no divisor.
-
-    Raises:
-        InputError: the network takes frames of its own size alone.
-    """
-    description = network.description
-    if description.kind != "python" or description.divisor is not None or network.stride > 1:
+    """Make a network pad frames at ``scales`` to what it takes, if its folder does not say what that is: one of kind ``python`` that
+    an earlier version imported, or that takes frames of one size alone, for which this raises InputError."""
+    height, width = network.description.inference_size or (129, 193)  # a network for frames of any size takes odd ones
+    if network.description.kind != "python" or network.description.divisor is not None or network.stride > 1:
         return
-    height, width = description.inference_size or (129, 193)  # a network for frames of any size takes odd ones
-    if all(takes(network, (round(height * scale), round(width * scale))) for scale in scales):
-        return
-    if (divisor := find_divisor(network)) is None:
-        given = f"a network that takes no frames of another size than {height} x {width}"
-        raise InputError(given, "one that does, for test-time augmentation at several scales", "--tta.scales [1.0]")
-    network.stride = divisor
+    if not all(takes(network, (round(height * scale), round(width * scale))) for scale in scales):
+        if (divisor := find_divisor(network)) is None:
+            given = f"a network that takes no frames of another size than {height} x {width}"
+            raise InputError(given, "one that does, for test-time augmentation at several scales", "--tta.scales [1.0]")
+        network.stride = divisor

@@ -28,19 +28,11 @@ def check_finite(state: Mapping[str, Tensor], source: str) -> None:
             )
 
 
-_FOREIGN_FILES = {
-    b"version https://git-lfs": ("is a pointer of Git LFS, not the weights", "git lfs pull"),
-    b"<": ("is a web page, not the weights", "download the file itself"),
-    b"\x89HDF": ("is an HDF5 file, of Keras for instance", "convert it to a state_dict of PyTorch"),
-}
-"""First bytes of what people take for a checkpoint: what it is, and what to do."""
-
-
 def read_checkpoint(path: Path) -> Any:
     """Return what a ``.safetensors`` file or a PyTorch checkpoint holds, without executing anything (``weights_only``).
 
     Raises:
-        InputError: the file is missing, damaged, of another kind, or holds more than plain data.
+        InputError: the file is missing, damaged, or holds more than plain data.
     """
     if not path.is_file():
         raise InputError(
@@ -53,11 +45,6 @@ def read_checkpoint(path: Path) -> Any:
             warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
-        with path.open("rb") as file:
-            beginning = file.read(32)
-        for bytes_, (what, remedy) in _FOREIGN_FILES.items():
-            if beginning.startswith(bytes_):
-                raise InputError(f"checkpoint {path} {what}", "a file of tensors", remedy) from error
         if "TorchScript" in str(error):
             remedy = "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
             raise InputError(f"checkpoint {path} is a TorchScript program", "a file of tensors", remedy) from error
@@ -67,9 +54,8 @@ def read_checkpoint(path: Path) -> Any:
                 f"checkpoint {path} is damaged or holds more than tensors{f' ({named[0]})' if named else ''}, which could "
                 "execute code",
                 "a file of tensors only",
-                "if you trust it, save its weights alone where its code is installed: checkpoint = torch.load(FILE, "
-                "weights_only=False); torch.save(checkpoint.state_dict(), NEW), or checkpoint['state_dict'] where it is a "
-                "dictionary",
+                "if you trust it, save its state_dict alone, where its code is installed: "
+                "torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)",
             ) from error
         raise InputError(
             f"checkpoint {path} is damaged ({one_line(error)})", "a whole file of tensors", "copy or save it again"
@@ -181,41 +167,40 @@ def match_names(
 ) -> Match:
     """Return the part of a foreign state dict that fits ``own``, in the names of ``own``.
 
-    Training frameworks put ``module.``, ``model.`` or more before every name, wrappers do the same to the names of ``own``, compiled and
-    parallel modules add parts in between, and timm's encoders join the first parts of a name by an underscore. Names as they are come
-    first; other spellings only where these do not fit and keep all names apart. Names and shapes alone decide, never the order. What lies
-    outside the prefix (a criterion's class weights, the decoder of a whole network whose encoder is wanted) is left out.
-
-    Args:
-        key: where in the file the weights are, if it holds several that fit.
+    Training frameworks put a prefix before every name, wrappers do the same to the names of ``own``, compiled and parallel modules
+    add parts in between, and timm's encoders join the first parts of a name by an underscore. Names as they are come first; other
+    spellings only where these do not fit and keep all names apart. Names and shapes decide, never the order.
 
     Raises:
-        InputError: several sets of weights fit, and differ; or nothing lies under ``key``.
+        InputError: several sets of weights fit and differ, and ``key`` chooses none; or nothing lies under ``key``.
     """
     if key and not any(name.startswith(f"{key}.") for name in state):
         groups = ", ".join(dict.fromkeys(name.partition(".")[0] for name in state))
         raise InputError(
             f"{source} holds no weights under '{key}'", f"a key of the file ({groups})", "--weights-key KEY"
         )
-    wanted = sum(not name.endswith(COUNTER) for name in own)
+    optional = {name for name in own if name.endswith(COUNTER)}
     best, most = Match({}, dict(state), fit=f"no name fits under any prefix (e.g. {next(iter(state), 'none')})"), (0, 0)
     for clean, flat in ((str, str), (_unwrapped, str), (_unwrapped, flat_name)):
         whole = []
         for match in _matches(state, own, clean, flat):
             if key is not None and not f"{match.prefix}.".startswith(f"{key}."):
                 continue
-            fitting = [n for n, t in match.found.items() if t.shape == own[n].shape and not n.endswith(COUNTER)]
-            if len(fitting) == wanted:
+            fitting = [name for name, tensor in match.found.items() if tensor.shape == own[name].shape]
+            if optional.union(fitting) == own.keys():
                 whole.append(match)
             if (len(fitting), len(match.found)) > most:
                 best, most = match, (len(fitting), len(match.found))
         whole = [match for match in whole if match.prefix == key] or whole
-        different = [match for match in whole[1:] if not _same(match.found, whole[0].found)]
-        if different:
-            names = ", ".join(f"'{match.prefix}'" for match in (whole[0], *different))
-            given = f"{source} holds {len(different) + 1} different sets of weights that fit the network: {names}"
-            prefix = whole[0].prefix or different[0].prefix
-            raise InputError(given, "one of them", f"choose one, e.g. --weights-key {prefix}")
+        # A set that is there twice, under two keys, is no question.
+        if any(
+            not torch.equal(match.found[n], whole[0].found[n]) for match in whole[1:] for n in own if n not in optional
+        ):
+            names = ", ".join(f"'{match.prefix}'" for match in whole)
+            given = f"{source} holds {len(whole)} sets of weights that fit the network: {names}"
+            raise InputError(
+                given, "one of them", f"choose one, e.g. --weights-key {whole[0].prefix or whole[1].prefix}"
+            )
         if whole:
             return whole[0]
     return best
@@ -248,10 +233,6 @@ def _matches(
                 )
                 others = {name: tensor for name, tensor in renamed.items() if name not in own}
                 yield Match(found, others, prefix, put, fit)
-
-
-def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    return all(torch.equal(one[name], other[name]) for name in one.keys() & other.keys() if not name.endswith(COUNTER))
 
 
 def flat_name(name: str) -> str:
@@ -289,21 +270,15 @@ def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, ke
     match = match_names(state, module.state_dict(), source, key)
     inside, left = unknown_parts(match, module.state_dict())
     load_state(module, match.found | inside, source, match.fit)
-    for name in state:
-        if match.prefix and not f"{_unwrapped(name)}.".startswith(f"{_unwrapped(match.prefix)}."):
-            part = name.partition(".")[0]
-            left[part if part != match.prefix.partition(".")[0] else ".".join(name.split(".")[:2])] += 1
-    notes = []
-    if left:
-        parts = ", ".join(f"{part} ({number})" for part, number in list(left.items())[:5])
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        where = f" under '{match.prefix}'" if match.prefix else ""
-        notes.append(f"{source}: took the weights{where}; left out {sum(left.values())} tensors: {parts}{more}")
-    types = {t.dtype for t in match.found.values() if t.is_floating_point() and t.dtype.itemsize < 4}
-    if types:
-        names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in types))
-        notes.append(f"{source}: the weights are {names} and were widened to the network's type")
-    return notes
+    if match.prefix:
+        outside = [name for name in state if not _unwrapped(name).startswith(f"{_unwrapped(match.prefix)}.")]
+        left.update(".".join(name.split(".")[:2]) for name in outside)
+    if not left:
+        return []
+    parts = ", ".join(f"{part} ({number})" for part, number in left.most_common(5))
+    more = f" and {len(left) - 5} more parts" if len(left) > 5 else ""
+    where = f" under '{match.prefix}'" if match.prefix else ""
+    return [f"{source}: took the weights{where}; left out {sum(left.values())} tensors: {parts}{more}"]
 
 
 def load_weights(module: nn.Module, path: Path) -> list[str]:

@@ -75,7 +75,7 @@ def imported(folder: Path, drop: str = "void", classes: str = NAMES, **arguments
     [
         ({}, "head"),
         ({"head": "transposed"}, "head"),
-        ({"head": "linear"}, "head"),
+        ({"head": "linear"}, ""),
         ({"after": "norm"}, ""),  # what follows the layer needs all of its outputs
         ({"after": "mixed"}, ""),
     ],
