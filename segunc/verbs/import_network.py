@@ -34,7 +34,7 @@ def import_network(options: ImportOptions) -> ImportResult:
 
     Raises:
         InputError: an unknown source, weights that do not fit, classes or a normalisation that nobody says, a network that is
-            not a function of each frame alone, or a model folder that exists.
+            not a function of each frame alone, or returns probabilities, or a model folder that exists.
 
     >>> source, out = "torchvision:lraspp_mobilenet_v3_large", folder / "imported"
     >>> result = import_network(ImportOptions(source=source, weights=weights, classes="cityscapes", size=(64, 128), out=out))
@@ -57,7 +57,7 @@ def import_network(options: ImportOptions) -> ImportResult:
     description = replace(
         drop_classes(found.description, dropped) if dropped else found.description,
         provenance={"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
-        | _file(options.weights),
+        | ({} if options.weights is None else {"weights": Path(options.weights).name}),
     )
     network = build_network(description)
     weights = found.state if state is None else state
@@ -68,7 +68,8 @@ def import_network(options: ImportOptions) -> ImportResult:
     if network.stride == 1:
         network.description = replace(description, divisor=find_divisor(network))
         network.stride = network.description.divisor or 1
-    check_network(network)
+    if note := check_network(network):
+        notes.append(note)
     if dropped:
         network = find_last_layer(network, probe_frames(network))
         left = f"left out {len(network.description.dropped_outputs)} outputs of the network"
@@ -92,7 +93,3 @@ def _classes(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, int, int], ..
         return tuple(name.strip() for name in text.split(",")), ()
     found = label_map(text)
     return found.classes, found.palette
-
-
-def _file(weights: object) -> dict[str, str]:
-    return {} if weights is None else {"weights": Path(str(weights)).name}
