@@ -164,10 +164,10 @@ def frame_groups(text: str) -> str | dict[str, str]:
 
 BITS = "bits that 16-bit images use, of 12 for instance the highest value is 4095 (default 16)"
 GROUPS = {
-    "input": "source weights trust base config method model maps results input images image all_images frames every start end "
+    "input": "source weights weights_key trust base config method model maps results input images image all_images frames every start end "
     "shard mask names metrics verdicts compare",
     "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
-    "the network and what it sees": "classes mean std arguments size bits smooth tile overlap",
+    "the network and what it sees": "classes drop_classes mean std arguments size bits smooth tile overlap",
     "draws": "draws seed seeds alpha scheme scope redraw",
     "scores": "scores score overlay_score component_threshold nearest statistic label_score top apart keys baseline "
     "leaderboard track",
@@ -346,11 +346,23 @@ class ImportOptions(Options):
     )
     out: PathLike = option("the model folder", metavar="DIR")
     weights: PathLike | None = option("a file with the state dict, where the source holds none", None, metavar="FILE")
+    weights_key: str | None = option(
+        "where in the file the weights are, if several sets of it fit the network: a key or the beginning of the names, such as "
+        "state_dict_ema",
+        None,
+        metavar="KEY",
+    )
     classes: str | None = option(
         "a label map (cityscapes, ...), a CSV of one, or the names of the classes in the order of the logits",
         None,
         flags=("--classes", "--label-map"),
         metavar="NAME|CSV|A,B,...",
+    )
+    drop_classes: str | None = option(
+        "outputs of the network that are no class of it, such as void: names of --classes, or numbers from 0 of outputs "
+        "that --classes does not name",
+        None,
+        metavar="A,B,...",
     )
     mean: tuple[float, float, float] | None = option(
         "mean of the input normalisation, of images in 0..1", None, metavar="R,G,B", type=colour_triple

@@ -11,7 +11,7 @@ from torch import nn
 
 from segunc.core.errors import InputError, one_line
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
-from segunc.networks.weights import COUNTER, flat_name, load_state, match_names, read_state
+from segunc.networks.weights import load_state, match_names, read_state, unknown_parts
 
 Triple = tuple[float, float, float]
 
@@ -32,17 +32,9 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
         encoder.load_state_dict(_downloaded(name, weights).state_dict())
         return []
     own = encoder.state_dict()
-    found, others, fit = match_names(read_state(Path(weights)), own)
-    # A deeper encoder's file has more blocks in the stages of this one; a classifier is a part that this one has not at all.
-    wrapper = "model." if all(key.startswith("model.") for key in own) else ""
-    left = set()
-    for key, tensor in others.items():
-        part = key.removeprefix(wrapper).partition(".")[0]
-        if not any(flat_name(mine).startswith(flat_name(f"{wrapper}{part}.")) for mine in own):
-            left.add(part)
-        elif not key.endswith(COUNTER):
-            found[key] = tensor
-    load_state(encoder, found, weights, fit)
+    match = match_names(read_state(Path(weights)), own, weights)
+    inside, left = unknown_parts(match, own)
+    load_state(encoder, match.found | inside, weights, match.fit)
     notes = [f"{weights}: left out {', '.join(sorted(left))}, which the encoder {name} has not"] if left else []
     if name.startswith("timm-") and timm.is_model(name[5:]) and type(encoder) is not type(_built(f"tu-{name[5:]}")):
         notes.append(

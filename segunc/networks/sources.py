@@ -17,7 +17,9 @@ from torch import Tensor
 from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
 from segunc.networks.description import NetworkDescription
+from segunc.networks.dropping import with_all_outputs
 from segunc.networks.network import SegmentationNetwork
+from segunc.networks.values import check_logits
 
 PROBE = (128, 192)
 """(height, width) of the probe where no inference size is known; strides of 64 divide it."""
@@ -98,16 +100,25 @@ SOURCES: Registry[Source] = Registry(
 )
 
 
+def probe_frames(network: SegmentationNetwork) -> Tensor:
+    """Two frames ``[2, 3, H, W]`` of noise in 0..1 at the network's inference size."""
+    size = network.description.inference_size or PROBE
+    return torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
+
+
 @torch.inference_mode()
-def check_network(network: SegmentationNetwork) -> None:
+def check_network(network: SegmentationNetwork) -> str:
     """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
+
+    Returns:
+        A note on log-probabilities, else "".
 
     Raises:
         InputError: it fails on two frames of its inference size, returns something else or not finite, or what it says of
-            one frame depends on the other.
+            one frame depends on the other, or are probabilities.
     """
-    size = network.description.inference_size or PROBE
-    frames = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
+    frames = probe_frames(network)
+    size = tuple(frames.shape[-2:])
     network.eval()
     try:
         both = network(frames)
@@ -129,3 +140,6 @@ def check_network(network: SegmentationNetwork) -> None:
             "a network that treats every frame alone",
             "put it into eval mode inside its factory, or remove what mixes the batch",
         )
+    # Probabilities sum to 1 over all outputs, those that are dropped included.
+    whole = SegmentationNetwork(network.body, with_all_outputs(network.description), network.stride)
+    return check_logits(whole, whole(frames), frames)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +30,11 @@ def check_finite(state: Mapping[str, Tensor], source: str) -> None:
 
 
 def read_checkpoint(path: Path) -> Any:
-    """What a ``.safetensors`` file or a PyTorch checkpoint holds (``weights_only``: nothing is executed); InputError where it is missing,
-    damaged, or holds more than plain data."""
+    """Return what a ``.safetensors`` file or a PyTorch checkpoint holds, without executing anything (``weights_only``).
+
+    Raises:
+        InputError: the file is missing, damaged, or holds more than plain data.
+    """
     if not path.is_file():
         raise InputError(
             f"checkpoint {path} does not exist", "a .safetensors, .pt, .pth or .ckpt file", "check the path"
@@ -44,34 +49,55 @@ def read_checkpoint(path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
             return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise InputError(
-            f"checkpoint {path} is damaged or holds more than tensors, which could execute code",
-            "a file of tensors only",
-            "save its state_dict again, as .safetensors for instance",
-        ) from error
     except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
+        if "TorchScript" in str(error):
+            remedy = "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
+            raise InputError(f"checkpoint {path} is a TorchScript program", "a file of tensors", remedy) from error
+        if isinstance(error, pickle.UnpicklingError):
+            named = sorted(set(re.findall(r"GLOBAL ([\w.]+)", str(error))))
+            raise InputError(
+                f"checkpoint {path} is damaged or holds more than tensors{f' ({named[0]})' if named else ''}, which could "
+                "execute code",
+                "a file of tensors only",
+                "if you trust it, save its state_dict alone, where its code is installed: "
+                "torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)",
+            ) from error
         raise InputError(
             f"checkpoint {path} is damaged ({one_line(error)})", "a whole file of tensors", "copy or save it again"
         ) from error
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """The state dict in what :func:`read_checkpoint` reads; InputError where it is none of tensors."""
+    """Return all tensors of a file under dotted names: ``{"net": {"conv.weight": t}}`` gives ``net.conv.weight``.
+
+    Raises:
+        InputError: see :func:`read_checkpoint`, or no tensor in it.
+    """
     content = read_checkpoint(path)
-    for key in ("state_dict", "model_state_dict", "model"):
-        if isinstance(content, dict) and isinstance(content.get(key), dict):
-            content = content[key]
-    if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+    state: dict[str, Tensor] = {}
+    _flatten(content, "", state, set())
+    if not state:
+        keys = f" (it has the keys {', '.join(map(str, list(content)[:5]))})" if isinstance(content, dict) else ""
         raise InputError(
-            f"checkpoint {path} holds no state dict", "names with tensors", "save the state_dict of the network"
+            f"checkpoint {path} holds no state dict{keys}", "names with tensors", "save the state_dict of the network"
         )
-    for name, tensor in content.items():  # a view may show one number as any number of numbers
+    for name, tensor in state.items():  # a view may show one number as any number of numbers
         dense = tensor.layout is torch.strided and tensor.device.type == "cpu"
         if not dense or tensor.nbytes > tensor.untyped_storage().nbytes():
             given = f"checkpoint {path}: {name} claims {tuple(tensor.shape)} numbers that the file does not hold"
             raise InputError(given, "dense tensors", "save the state_dict of the network")
-    return content
+    return state
+
+
+def _flatten(content: Any, name: str, state: dict[str, Tensor], seen: set[int]) -> None:
+    """Add the tensors in nested dictionaries and lists; what stands at several places of a file (or in itself) counts once."""
+    if isinstance(content, Tensor):
+        state[name] = content
+    elif isinstance(content, dict | list | tuple) and id(content) not in seen and len(seen) < 100_000:
+        seen.add(id(content))
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, value in items:
+            _flatten(value, f"{name}.{key}" if name else str(key), state, seen)
 
 
 def read_tensors(path: Path, what: str, remedy: str) -> dict[str, Tensor]:
@@ -92,7 +118,7 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str, fit:
         fit: how the names were matched, likewise.
 
     Raises:
-        InputError: another architecture (names or shapes differ), or NaN weights.
+        InputError: another architecture (names or shapes differ), quantised or sparse weights, or NaN weights.
     """
     own = module.state_dict()
     optional = {name for name in own if name.endswith(COUNTER)}
@@ -103,17 +129,37 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str, fit:
         shapes = [f"{name}: {tuple(state[name].shape)} instead of {tuple(own[name].shape)}" for name in differing]
         parts = (("of another shape", shapes), ("missing", missing), ("unknown", unknown))
         detail = [f"{len(names)} {what} (e.g. {', '.join(names[:3])})" for what, names in parts if names]
-        alike = all(state[name].shape[1:] == own[name].shape[1:] for name in differing)
-        outputs = {(state[name].shape[:1].numel(), own[name].shape[:1].numel()) for name in differing}
-        if alike and len(outputs) == 1 and not missing:
-            detail.append("it has {} outputs instead of {}: other classes".format(*outputs.pop()))
+        alike = all(state[name].ndim == own[name].ndim for name in differing)
+        sides = {pair for name in differing for pair in zip(state[name].shape, own[name].shape, strict=False)}
+        changes = {(theirs, ours) for theirs, ours in sides if theirs != ours}
+        remedy = "check the configuration"
+        if alike and len(changes) == 1 and not missing:
+            theirs, ours = changes.pop()
+            detail.append(f"it has {theirs} outputs instead of {ours}: other classes")
+            remedy = f"name the {theirs} classes of the weights"
         raise InputError(
             f"weights in {source} do not fit the network: {', '.join(filter(None, [*detail, fit]))}",
             "weights of the same architecture, encoder, options and number of classes",
-            "check the configuration",
+            remedy,
         )
+    for name, tensor in state.items():
+        # load_state_dict would convert whole numbers, which are weights only together with their scale, without a word.
+        if tensor.layout != torch.strided or not (name in optional or _converts(tensor.dtype, own[name].dtype)):
+            what = tensor.dtype if tensor.layout == torch.strided else tensor.layout
+            raise InputError(
+                f"{source}: {name} is of type {what}, in the network of type {own[name].dtype}",
+                "plain weights in floating point, neither quantised nor sparse",
+                "take the checkpoint from before quantisation or pruning",
+            )
     check_finite(state, source)
     module.load_state_dict({**{name: own[name] for name in optional}, **state})
+
+
+def _converts(theirs: torch.dtype, ours: torch.dtype) -> bool:
+    """Whether numbers of one type are the same weights in the other, up to rounding; float8 needs a scale of its own."""
+    if ours.is_floating_point:
+        return theirs in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    return theirs == ours or not (theirs.is_floating_point or theirs.is_complex or ours.is_complex)
 
 
 class Match(NamedTuple):
@@ -121,49 +167,130 @@ class Match(NamedTuple):
 
     found: dict[str, Tensor]  # the tensors that the module has
     others: dict[str, Tensor]  # further ones under the same prefix, renamed
+    prefix: str = ""  # before the names in the file, which the module's have not
+    put: str = ""  # before the module's names, which those in the file have not
     fit: str = ""  # what was done to the names, in words
 
 
-def match_names(state: Mapping[str, Tensor], own: Iterable[str]) -> Match:
-    """A foreign state dict in the names of ``own``, by the one change of prefixes after which most names agree.
+def match_names(
+    state: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str = "the file", key: str | None = None
+) -> Match:
+    """Return the part of a foreign state dict that fits ``own``, in the names of ``own``.
 
-    Training frameworks put ``module.``, ``model.`` or more before every name, wrappers do the same to the names of ``own``, and
-    timm's encoders join the first parts of a name by an underscore. Names alone decide, never the order of the tensors. What
-    lies outside the prefix (a criterion's class weights, the decoder of a whole network whose encoder is wanted) is left out.
+    Training frameworks put a prefix before every name, wrappers do the same to the names of ``own``, compiled and parallel modules
+    add parts in between, and timm's encoders join the first parts of a name by an underscore. Names as they are come first; other
+    spellings only where these do not fit and keep all names apart. Names and shapes decide, never the order.
+
+    Raises:
+        InputError: several sets of weights fit and differ, and ``key`` chooses none; or nothing lies under ``key``.
     """
-    targets = {flat_name(name): name for name in own}
-    best = Match({}, dict(state), "no name fits under any prefix")
-    for taken in _prefixes(state, 2):
-        inside = {name.removeprefix(taken): tensor for name, tensor in state.items() if name.startswith(taken)}
-        for put in _prefixes(targets.values(), 1):
-            renamed = {targets.get(flat_name(put + name), put + name): tensor for name, tensor in inside.items()}
-            found = {name: tensor for name, tensor in renamed.items() if flat_name(name) in targets}
-            if len(found) > len(best.found):
-                others = {name: tensor for name, tensor in renamed.items() if name not in found}
-                change = " and ".join([f"without '{taken}'"] * bool(taken) + [f"with '{put}' before them"] * bool(put))
-                fit = f"most names fit {change or 'as they are'}, {len(found)} of the network's {len(targets)}"
-                best = Match(found, others, fit)
+    if key and not any(name.startswith(f"{key}.") for name in state):
+        groups = ", ".join(dict.fromkeys(name.partition(".")[0] for name in state))
+        raise InputError(
+            f"{source} holds no weights under '{key}'", f"a key of the file ({groups})", "--weights-key KEY"
+        )
+    optional = {name for name in own if name.endswith(COUNTER)}
+    best, most = Match({}, dict(state), fit=f"no name fits under any prefix (e.g. {next(iter(state), 'none')})"), (0, 0)
+    for clean, flat in ((str, str), (_unwrapped, str), (_unwrapped, flat_name)):
+        whole = []
+        for match in _matches(state, own, clean, flat):
+            if key is not None and not f"{match.prefix}.".startswith(f"{key}."):
+                continue
+            fitting = [name for name, tensor in match.found.items() if tensor.shape == own[name].shape]
+            if optional.union(fitting) == own.keys():
+                whole.append(match)
+            if (len(fitting), len(match.found)) > most:
+                best, most = match, (len(fitting), len(match.found))
+        whole = [match for match in whole if match.prefix == key] or whole
+        # A set that is there twice, under two keys, is no question.
+        if any(
+            not torch.equal(match.found[n], whole[0].found[n]) for match in whole[1:] for n in own if n not in optional
+        ):
+            names = ", ".join(f"'{match.prefix}'" for match in whole)
+            given = f"{source} holds {len(whole)} sets of weights that fit the network: {names}"
+            raise InputError(
+                given, "one of them", f"choose one, e.g. --weights-key {whole[0].prefix or whole[1].prefix}"
+            )
+        if whole:
+            return whole[0]
     return best
+
+
+def _matches(
+    state: Mapping[str, Tensor], own: Mapping[str, Tensor], clean: Callable[[str], str], flat: Callable[[str], str]
+) -> Iterator[Match]:
+    """All ways to take names under one prefix of ``state``, and to put a prefix that all names of ``own`` share before them."""
+    targets = {flat(clean(name)): name for name in own}
+    cleaned = {clean(name): tensor for name, tensor in state.items()}
+    if len(targets) < len(own) or len(cleaned) < len(state):
+        return
+    inside: dict[str, dict[str, Tensor]] = {"": cleaned}
+    for name, tensor in cleaned.items():
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            inside.setdefault(".".join(parts[:depth]), {})[".".join(parts[depth:])] = tensor
+    parts = clean(next(iter(own))).split(".")
+    puts = ("".join(f"{part}." for part in parts[:depth]) for depth in range(len(parts)))
+    shared = [put for put in puts if all(clean(name).startswith(put) for name in own)]
+    for prefix in sorted(inside, key=lambda prefix: (prefix.count("."), prefix)):
+        for put in shared:
+            renamed = {targets.get(flat(put + name), put + name): tensor for name, tensor in inside[prefix].items()}
+            found = {name: tensor for name, tensor in renamed.items() if name in own}
+            if found and len(renamed) == len(inside[prefix]):
+                change = [f"without '{prefix}.'"] * bool(prefix) + [f"with '{put}' before them"] * bool(put)
+                fit = (
+                    f"most names fit {' and '.join(change) or 'as they are'}, {len(found)} of the network's {len(own)}"
+                )
+                others = {name: tensor for name, tensor in renamed.items() if name not in own}
+                yield Match(found, others, prefix, put, fit)
 
 
 def flat_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _prefixes(names: Iterable[str], depth: int) -> list[str]:
-    """The beginnings of dotted names, of up to ``depth`` parts, the shortest first."""
-    parts = [name.split(".") for name in names]
-    found = {"".join(f"{part}." for part in name[:n]) for name in parts for n in range(min(depth + 1, len(name)))}
-    return sorted(found, key=lambda prefix: (prefix.count("."), prefix))
+def _unwrapped(name: str) -> str:
+    """A name without the parts that torch.compile and DataParallel put into it."""
+    return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
 
 
-def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """:func:`load_state` of names with other prefixes."""
-    found, others, fit = match_names(state, module.state_dict())
-    kept = {name: tensor for name, tensor in others.items() if not name.endswith(COUNTER)}
-    load_state(module, found | kept, source, fit)
+def unknown_parts(match: Match, own: Iterable[str]) -> tuple[dict[str, Tensor], Counter[str]]:
+    """Sort what a file holds beside the network's tensors, under the same prefix.
+
+    Returns:
+        Those inside parts that the network has, which make it another network (a deeper one, say); and the numbers of tensors in
+        the parts that it has not, such as an auxiliary head or a classifier, by the name of the part.
+    """
+    wrapper = match.put or ("model." if all(name.startswith("model.") for name in own) else "")
+    names = [flat_name(name) for name in own]
+    inside, left = dict[str, Tensor](), Counter[str]()
+    for name, tensor in match.others.items():
+        part = name.removeprefix(wrapper).partition(".")[0]
+        if name.endswith(COUNTER):
+            continue
+        if part.isdigit() or any(mine.startswith(flat_name(f"{wrapper}{part}.")) for mine in names):
+            inside[name] = tensor
+        else:
+            left[part] += 1
+    return inside, left
 
 
-def load_weights(module: nn.Module, path: Path) -> None:
-    """Load the state dict of a file into a module, whatever prefix its names have; see :func:`load_state`."""
-    load_foreign(module, read_state(path), str(path))
+def load_foreign(module: nn.Module, state: Mapping[str, Tensor], source: str, key: str | None = None) -> list[str]:
+    """:func:`load_state` of names that :func:`match_names` finds; returns what a user should know, a line each."""
+    match = match_names(state, module.state_dict(), source, key)
+    inside, left = unknown_parts(match, module.state_dict())
+    load_state(module, match.found | inside, source, match.fit)
+    if match.prefix:
+        outside = [name for name in state if not _unwrapped(name).startswith(f"{_unwrapped(match.prefix)}.")]
+        left.update(".".join(name.split(".")[:2]) for name in outside)
+    if not left:
+        return []
+    parts = ", ".join(f"{part} ({number})" for part, number in left.most_common(5))
+    more = f" and {len(left) - 5} more parts" if len(left) > 5 else ""
+    where = f" under '{match.prefix}'" if match.prefix else ""
+    return [f"{source}: took the weights{where}; left out {sum(left.values())} tensors: {parts}{more}"]
+
+
+def load_weights(module: nn.Module, path: Path) -> list[str]:
+    """Load the weights of a file into a module, whatever prefix their names have; see :func:`load_foreign`."""
+    return load_foreign(module, read_state(path), str(path))

@@ -335,7 +335,8 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
     )
     network, start_from, of_encoder = build_network(description), config.network.weights, config.network.encoder_weights
     if start_from:
-        load_weights(network.body, Path(start_from))
+        for note in load_weights(network.body, Path(start_from)):
+            say(f"note: {note}")
         if of_encoder:
             say(f"note: network.encoder_weights {of_encoder} not read: {start_from} holds the encoder")
     elif of_encoder:

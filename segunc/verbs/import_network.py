@@ -9,8 +9,10 @@ from segunc.affine.convert import convert
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, save_network
+from segunc.networks.dropping import drop_classes, find_last_layer
 from segunc.networks.files import DESCRIPTION
-from segunc.networks.sources import SOURCES, Wishes, check_network
+from segunc.networks.sizes import find_divisor
+from segunc.networks.sources import SOURCES, Wishes, check_network, probe_frames
 from segunc.networks.weights import load_foreign, read_state
 from segunc.options import ImportOptions
 
@@ -32,7 +34,7 @@ def import_network(options: ImportOptions) -> ImportResult:
 
     Raises:
         InputError: an unknown source, weights that do not fit, classes or a normalisation that nobody says, a network that is
-            not a function of each frame alone, or a model folder that exists.
+            not a function of each frame alone, or returns probabilities, or a model folder that exists.
 
     >>> source, out = "torchvision:lraspp_mobilenet_v3_large", folder / "imported"
     >>> result = import_network(ImportOptions(source=source, weights=weights, classes="cityscapes", size=(64, 128), out=out))
@@ -51,28 +53,38 @@ def import_network(options: ImportOptions) -> ImportResult:
         name,
         Wishes(classes, palette, options.mean, options.std, options.size, options.arguments, state, options.trust),
     )
+    dropped = options.drop_classes.split(",") if options.drop_classes is not None else []
     description = replace(
-        found.description,
+        drop_classes(found.description, dropped) if dropped else found.description,
         provenance={"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
-        | _file(options.weights),
+        | ({} if options.weights is None else {"weights": Path(options.weights).name}),
     )
     weights = found.state if state is None else state
     if weights is None:
         raise InputError(f"{options.source} without weights", "a file with a state dict", "--weights FILE")
     network = build_network(description, weights)
-    load_foreign(network.body, weights, str(options.weights or options.source))
-    check_network(network)
+    notes = load_foreign(network.body, weights, str(options.weights or options.source), options.weights_key)
+    network.eval()
+    if network.stride == 1:
+        network.description = replace(description, divisor=find_divisor(network))
+        network.stride = network.description.divisor or 1
+    if note := check_network(network):
+        notes.append(note)
+    if dropped:
+        network = find_last_layer(network, probe_frames(network))
+        left = f"left out {len(network.description.dropped_outputs)} outputs of the network"
+        where = network.description.last_layer
+        notes.append(f"{left}, {f'from its layer {where}' if where else 'from its logits, which takes more time'}")
     save_network(network, out)
-    notes: tuple[str, ...] = ()
     if description.inference_size is None:
         side = found.shorter_side
         says = f"resizes the shorter side of frames to {side}" if side else "names no size"
-        notes = (f"the source {says}: frames keep their own size here; --size HxW sets one",)
+        notes.append(f"the source {says}: frames keep their own size here; --size HxW sets one")
     try:
         sites = str(convert(network))
     except InputError as error:
         sites = str(error)
-    return ImportResult(out, description, sites, notes)
+    return ImportResult(out, network.description, sites, tuple(notes))
 
 
 def _classes(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, int, int], ...]]:
@@ -81,7 +93,3 @@ def _classes(text: str) -> tuple[tuple[str, ...], tuple[tuple[int, int, int], ..
         return tuple(name.strip() for name in text.split(",")), ()
     found = label_map(text)
     return found.classes, found.palette
-
-
-def _file(weights: object) -> dict[str, str]:
-    return {} if weights is None else {"weights": Path(str(weights)).name}

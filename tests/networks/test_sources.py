@@ -271,6 +271,9 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
         ({"trust": True, "result": "[images]"}, "returns list"),
         ({"trust": True, "result": "self.layers(images) * float('nan')"}, "not finite"),
         ({"trust": True, "result": "self.layers(images) - self.layers(images).mean(0)"}, "depend on the other frames"),
+        ({"trust": True, "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
+        # Without a channel they sum to 1 no longer.
+        ({"trust": True, "drop_classes": "car", "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
         ({"trust": True, "result": "torch.ops.their.kernel(images)"}, "fails on two frames.*kernel"),
         ({"trust": True, "before": "raise OSError('no\\nlicence')"}, "raises OSError: no licence"),
         ({"trust": True, "before": "return 3"}, "makes int"),
@@ -481,3 +484,9 @@ def test_the_command_line_says_what_it_took(theirs: Path, capsys: pytest.Capture
     with pytest.raises(SystemExit, match="2"):
         main(["import", PYTHON, "--mean", "x", "--out", "other"])
     assert "'x' is not R,G,B" in capsys.readouterr().err
+
+
+def test_logarithms_of_probabilities_are_told(theirs: Path) -> None:
+    write_module(theirs, "self.layers(images).log_softmax(1)")
+    options = ImportOptions(source=PYTHON, classes=CLASSES, size=SIZE, trust=True, out=theirs / "imported", **NORMAL)
+    assert any("log-softmax" in note for note in import_network(options).notes)
