@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import sys
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TextIO, Union, get_args, get_origin, get_type_hints
 
+from segunc.core.terminal import say, visible
 from segunc.options import GROUPS
 
 
@@ -18,8 +20,11 @@ class Parser(argparse.ArgumentParser):
         # Abbreviated options would change their meaning when an option is added, and would swallow configuration keys.
         super().__init__(**settings, allow_abbrev=False)
 
+    def _print_message(self, message: str, file: TextIO | None = None) -> None:
+        say(message, stream=file or sys.stderr, end="")
+
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: error: {visible(message)}; see {self.prog} --help\n")
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from PIL import Image as PilImage
 
 from segunc.core.errors import InputError
-from segunc.core.files import require_file
+from segunc.core.files import open_file, read_bytes
 from segunc.core.progress import quiet_stderr
 
 Image = npt.NDArray[np.uint8]
@@ -55,8 +55,7 @@ def read_image(path: Path) -> Image:
         OSError: the file cannot be read.
         ValueError: the file is empty, truncated, too large, or no image that OpenCV can decode; the message says which.
     """
-    require_file(path)
-    decoded = decode(path.read_bytes(), cv2.IMREAD_COLOR)
+    decoded = decode(read_bytes(path), cv2.IMREAD_COLOR)
     return np.ascontiguousarray(cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB), np.uint8)
 
 
@@ -197,7 +196,7 @@ def _png_damage(data: bytes) -> str | None:
 def png_head(path: Path) -> tuple[int, int] | None:
     """Colour type of a PNG, and its bits a pixel as stored, without what its header takes; None for another file. Reads no pixel."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head, size = file.read(26), os.fstat(file.fileno()).st_size
     except OSError:
         return None
@@ -212,7 +211,7 @@ def can_be_label(path: Path) -> bool:
     if found := png_head(path):
         return found[0] in (_GREY, _PALETTE)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(12)
     except OSError:
         return True  # whoever reads it says what is wrong
@@ -223,7 +222,7 @@ def flat_values(path: Path) -> int:
     """How many values an image holds in at most 64 of its rows, where they are those of labels: few, in large areas of one value, and
     not, as those of a faint and smooth picture, in steps of 1. Else, or where it cannot be read, 0."""
     with contextlib.suppress(OSError, ValueError):
-        decoded = decode(path.read_bytes(), cv2.IMREAD_UNCHANGED)
+        decoded = decode(read_bytes(path), cv2.IMREAD_UNCHANGED)
         rows = decoded[:: -(-decoded.shape[0] // 64)].astype(np.int64)
         if rows.ndim == 3:
             rows = rows @ (1 << 15 * np.arange(rows.shape[2]))  # one number a colour
@@ -242,8 +241,7 @@ def read_label_image(path: Path) -> npt.NDArray[np.uint8]:
     """
     remedy = "write it again as a lossless single-channel PNG of label ids"
     try:
-        require_file(path)
-        data = path.read_bytes()
+        data = read_bytes(path)
         if damage := find_damage(data):
             raise ValueError(damage)
         if data.startswith(_JPEG_SIGNATURE):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import csv_text, parse_json
+from segunc.core.files import csv_text, parse_json, read_bytes
 from segunc.evaluation.compare import NULL, Cell, EvaluationResult, format_cell, format_number, markdown_table
 from segunc.evaluation.resampling import NumberPath
 from segunc.scores import present_name
@@ -67,7 +67,7 @@ def load_board(path: Path, track: Track) -> list[BoardRow]:
     :attr:`Track.fields`, all fractions of 1. A value that is no fraction counts as missing; another form is an InputError.
     """
     try:
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_bytes(path))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror})", "a leaderboard.json", "check the path") from error
     except ValueError as error:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from segunc.core.errors import InputError
-from segunc.core.files import require_file, safe_name
+from segunc.core.files import open_file, safe_name
 from segunc.data.images import Image, read_image
 from segunc.data.layout import IMAGE_SUFFIXES, is_image_file, list_images, without_labels
 
@@ -46,8 +46,7 @@ def sampled_hash(path: Path, stretches: int, length: int) -> str:
     and misses every stretch is not seen; in compressed files an edit changes nearly all that follows it.
     """
     digest = hashlib.blake2b(digest_size=16)
-    require_file(path)
-    with path.open("rb", buffering=0) as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         digest.update(size.to_bytes(8, "little"))
         for stretch in range(stretches):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import read_array
+from segunc.core.files import open_file, read_array
 from segunc.core.progress import quiet_opencv
 from segunc.data.images import MOST_PIXELS, decode
 from segunc.maps.encoding import Array, decode_unit
@@ -81,7 +81,7 @@ def is_colour_picture(path: Path) -> bool:
     if path.suffix.lower() not in IMAGE_SUFFIXES:
         return False
     try:
-        with Image.open(path) as image:
+        with open_file(path) as file, Image.open(file) as image:
             return image.mode == "P" or len(image.getbands()) > 1
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return False

@@ -20,7 +20,7 @@ from typing import Any
 from torch import nn
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import read_json, write_json
+from segunc.core.files import read_bytes, read_json, user_folder, write_json
 from segunc.networks.description import NetworkDescription
 from segunc.networks.sources import Found, Wishes
 
@@ -58,8 +58,11 @@ def read(name: str, wishes: Wishes) -> Found:
     digest = source_sha256(name)
     if not wishes.trust:
         raise InputError(f"python:{name} runs code of yours", "your agreement, once", "--trust")
-    _place().parent.mkdir(parents=True, exist_ok=True)
-    write_json(_place(), {**_trusted(), name: digest})
+    if (place := _place()) is None:
+        given = "this user has no home folder, so trust cannot be noted"
+        raise InputError(given, "XDG_CONFIG_HOME in the environment", "set it to a folder of yours")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_json(place, {**_trusted(), name: digest})
     arguments = dict(wishes.arguments)
     stride = int(arguments.pop("stride", 1))
     options = {"arguments": arguments, "stride": stride, "source_sha256": digest}
@@ -112,7 +115,7 @@ def source_sha256(name: str) -> str:
         raise InputError(
             f"no source of the module {module}", "a module where Python looks for it", "add its folder to PYTHONPATH"
         )
-    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(Path(spec.origin))).hexdigest()
 
 
 @contextlib.contextmanager
@@ -128,14 +131,15 @@ def _working_folder() -> Iterator[None]:
         sys.path.reverse()
 
 
-def _place() -> Path:
-    """The user's note of what they trust."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "segunc" / "trusted.json"
+def _place() -> Path | None:
+    """The user's note of what they trust; None where the user has no home."""
+    folder = user_folder("XDG_CONFIG_HOME", ".config")
+    return folder and folder / "trusted.json"
 
 
 def _trusted() -> dict[str, Any]:
     place = _place()
-    return read_json(place, "the note of trusted factories") if place.is_file() else {}
+    return read_json(place, "the note of trusted factories") if place is not None and place.is_file() else {}
 
 
 def _environment() -> set[str]:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
+from segunc.core.files import open_file, require_file
 
 COUNTER = "num_batches_tracked"
 
@@ -35,10 +36,11 @@ def read_checkpoint(path: Path) -> Any:
         )
     try:
         if path.suffix == ".safetensors":
+            require_file(path)
             return load_file(path)
-        with warnings.catch_warnings():
+        with open_file(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(
             f"checkpoint {path} is damaged or holds more than tensors, which could execute code",
@@ -67,6 +69,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 def read_tensors(path: Path, what: str, remedy: str) -> dict[str, Tensor]:
     """The tensors of a ``.safetensors`` file; InputError, which says ``what`` they are, where it is missing or damaged."""
     try:
+        require_file(path)
         return load_file(path)
     except Exception as error:  # an unknown type raises another error than a damaged header
         raise InputError(f"{path} cannot be read ({one_line(error)})", what, remedy) from error

@@ -26,6 +26,7 @@ from segunc.core.bounds import (
     check_value,
 )
 from segunc.core.errors import InputError
+from segunc.core.files import read_text
 from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
@@ -228,9 +229,13 @@ def parse_config(
 
     from segunc.data.module import SegmentationDataModule
 
-    if config is not None and not config.is_file():
-        raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
-    text = "" if config is None else config.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = "" if config is None else read_text(config)
+    except OSError as error:
+        given = f"configuration {config} cannot be read ({error.strerror})"
+        raise InputError(given, "a YAML file", "see configs/ for examples") from error
+    except ValueError as error:
+        raise InputError(f"configuration {config} is no text: {error}", "a YAML file in UTF-8") from error
     if config is not None and not text.strip():
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")

@@ -32,7 +32,6 @@ from segunc.core.files import (
         b"",
         b"{",
         b"\xff",
-        b"\xef\xbb\xbf{}",
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b"[NaN]",
