@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from segunc import options
 from segunc.cli import run
+from segunc.cli.checks import check_asked
 from segunc.cli.parser import Parser, add_options, parsed
 from segunc.core.errors import FormerNameWarning, InputError, PartialFailure, is_out_of_memory
 from segunc.core.terminal import say
@@ -168,6 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = show
             warnings.simplefilter("default", FormerNameWarning)
             asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
+            check_asked(asked)
             getattr(run, FUNCTIONS.get(arguments.verb, arguments.verb))(asked)
         sys.stdout.flush()
     except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go

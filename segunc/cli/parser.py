@@ -54,7 +54,7 @@ def command_line(options: Any, *, but: str) -> str:
     for field in _fields(type(options)):
         value = getattr(options, field.name)
         if field.name != but and value != _default(field):
-            words += _flags(field)[:1] if value is True else [*_flags(field)[:1], str(value)]
+            words += flags_of(field)[:1] if value is True else [*flags_of(field)[:1], str(value)]
     for key, value in getattr(options, "settings", {}).items():
         words += [f"--{key}", value]
     return " ".join(words)
@@ -66,7 +66,8 @@ def _fields(options: type) -> list[dataclasses.Field[Any]]:
     return sorted(known, key=lambda field: field.name not in own)
 
 
-def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Return the names of an option on the command line."""
     flags: tuple[str, ...] = field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",))
     return flags
 
@@ -77,7 +78,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _argument(field: dataclasses.Field[Any], kind: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Names and settings of an option for argparse's ``add_argument``."""
-    flags, settings, default = _flags(field), dict(field.metadata), _default(field)
+    flags, settings, default = flags_of(field), dict(field.metadata), _default(field)
     settings.pop("flags", None)
     if get_origin(kind) in (Union, UnionType):  # of `X | None` the X
         kind = get_args(kind)[0]

@@ -105,8 +105,21 @@ def read_rows(path: Path) -> list[list[str]]:
     csv.field_size_limit(2**24)  # a region's mask in a file of verdicts is longer than the usual limit
     try:
         return [row for row in csv.reader(io.StringIO(read_text(path), newline=""), strict=True) if row]
-    except csv.Error as error:
-        raise ValueError(str(error)) from error
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"it is no CSV file: {error}") from error
+
+
+@contextlib.contextmanager
+def reading(subject: str, expected: str, remedy: str = "write it again") -> Iterator[None]:
+    """Turn OSError and ValueError of whatever reads a file into InputError, which begins with the ``subject``, what the file is and its path."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{subject} cannot be read ({error.strerror})", expected, "check the path") from error
+    except ValueError as error:
+        raise InputError(f"{subject} cannot be read ({error})", expected, remedy) from error
 
 
 def user_folder(variable: str, usual: str) -> Path | None:
@@ -263,14 +276,19 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """A JSON object from a file; InputError, which says ``what`` it should hold, where it is missing or no such object."""
+def load_json(path: Path, what: str) -> Any:
+    """Return what a file of JSON says; InputError, which says ``what`` it should hold, where it is missing or no JSON."""
+    with reading(str(path), what):
+        data = read_bytes(path)
     try:
-        content = parse_json(read_bytes(path))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})", what, "check the path") from error
+        return parse_json(data)
     except ValueError as error:
         raise InputError(f"{path} is not valid JSON ({error})", what, "write it again") from error
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """A JSON object from a file; InputError as of :func:`load_json`, and where it is no object."""
+    content = load_json(path, what)
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}", what, "write it again")
     return content

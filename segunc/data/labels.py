@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_rows
+from segunc.core.files import read_rows, reading
 from segunc.data.images import read_label_image
 
 IGNORE = 255
@@ -102,13 +102,8 @@ def compact_ranges(values: Iterable[int]) -> str:
 
 def read_label_map(path: Path, name: str | None = None) -> LabelMap:
     """Read a label map from a CSV file with the columns ``id,name,train_id,red,green,blue``."""
-    try:
+    with reading(f"label map {path}", "a CSV file in UTF-8", "save it so"):
         header, *cells = read_rows(path) or [[]]
-    except OSError as error:
-        given = f"label map {path} cannot be read ({error.strerror})"
-        raise InputError(given, "a CSV file", "check the path") from error
-    except ValueError as error:
-        raise InputError(f"label map {path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
     if tuple(header) != COLUMNS:
         given = f"label map {path} has the columns {','.join(header)}"
         raise InputError(given, ",".join(COLUMNS), "repair its first line")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import parse_json, read_bytes, read_json, read_rows, write_json
+from segunc.core.files import parse_json, read_bytes, read_json, read_rows, reading, write_json
 from segunc.core.terminal import visible
 from segunc.gallery.frame_files import write_data
 
@@ -109,15 +109,11 @@ def _entries(path: Path, run: str) -> list[Any]:
             raise InputError(given, f'"{FORMAT}", version {FORMAT_VERSION} or 1', "export the verdicts again")
         entries, runs = content.get("verdicts"), {str(content.get("run"))}
     else:
-        try:
+        with reading(str(path), "a CSV file in UTF-8", "save it so"):
             header, *rows = read_rows(path) or [[]]
-            # Before what would be a formula the page writes an apostrophe.
-            plain = ([cell[1:] if _QUOTED.match(cell) else cell for cell in row] for row in rows)
-            entries = [dict(zip(header, row, strict=False)) for row in plain]
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror})", "a CSV file", "check the path") from error
-        except ValueError as error:
-            raise InputError(f"{path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
+        # Before what would be a formula the page writes an apostrophe.
+        plain = ([cell[1:] if _QUOTED.match(cell) else cell for cell in row] for row in rows)
+        entries = [dict(zip(header, row, strict=False)) for row in plain]
         runs = {str(row.get("run")) for row in entries}
         entries = [row | {"region": _region_of_row(path, row) if row.get("box") else None} for row in entries]
     for other in sorted(runs - {run}):

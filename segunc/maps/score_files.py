@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import open_file, read_array
+from segunc.core.files import open_file, read_array, read_bytes
 from segunc.core.progress import quiet_opencv
 from segunc.data.images import MOST_PIXELS, decode
 from segunc.maps.encoding import Array, decode_unit
@@ -32,7 +32,7 @@ HDF5_KEY = "value"
 (``ChannelLoaderHDF5`` in ``road_anomaly_benchmark/datasets/dataset_io.py``)."""
 
 
-def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Array:
+def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes) -> Array:
     """A single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
 
     A leading or trailing axis of length 1 is dropped. An HDF5 file holds its map under ``value`` or as its only data

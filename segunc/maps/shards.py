@@ -20,7 +20,17 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, open_file, open_new, partial_of, read_json, replacing, safe_name, write_json
+from segunc.core.files import (
+    inside,
+    open_file,
+    open_new,
+    partial_of,
+    read_json,
+    reading,
+    replacing,
+    safe_name,
+    write_json,
+)
 from segunc.maps.sums import REPAIR, DamageError, open_line, seal, seal_line, unseal
 from segunc.scores import former_names
 
@@ -132,10 +142,8 @@ def iterate_lines(path: Path, on_damage: Callable[[DamageError], None] | None = 
     is told of them, so are damaged ones."""
     if not path.exists():
         return
-    try:
+    with reading(str(path), "lines of finished frames"):
         file = open_file(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})", "lines of finished frames", REPAIR) from error
     with file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):

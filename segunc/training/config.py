@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from segunc.core.bounds import (
     check_value,
 )
 from segunc.core.errors import InputError
-from segunc.core.files import read_text
+from segunc.core.files import read_text, reading
 from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
@@ -229,13 +229,8 @@ def parse_config(
 
     from segunc.data.module import SegmentationDataModule
 
-    try:
+    with reading(f"configuration {config}", "a YAML file in UTF-8", "see configs/ for examples"):
         text = "" if config is None else read_text(config)
-    except OSError as error:
-        given = f"configuration {config} cannot be read ({error.strerror})"
-        raise InputError(given, "a YAML file", "see configs/ for examples") from error
-    except ValueError as error:
-        raise InputError(f"configuration {config} is no text: {error}", "a YAML file in UTF-8") from error
     if config is not None and not text.strip():
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")
@@ -244,6 +239,11 @@ def parse_config(
     named = any(word.startswith("--data") for word in overrides) or re.search(r"\bdata[\"']?\s*:", text) is not None
     names = {f.name for f in fields(kind)}
     sections = _sections(kind, settings, selects=selects)
+    if bare := _bare_section(text, ("data", "trainer", *(section.section for section in sections.values()))):
+        given = (
+            f"configuration {config}: {bare} is a single value"  # of a text the parser would read the file of that name
+        )
+        raise InputError(given, f"keys below {bare}", "see configs/ for examples")
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--config", action="config")
     if "seed" in names:
@@ -283,6 +283,19 @@ def parse_config(
         given = f"configuration{f' {config}' if config else ''}: {said}"
         verb = "train" if kind is TrainConfig else "finetune"
         raise InputError(given, "", f"see `segunc {verb} --help` and configs/ for the keys") from error
+
+
+def _bare_section(text: str, names: Sequence[str]) -> str:
+    """Return the name of a section that holds no keys but a number, a text or a list; empty where none does, or the text is no YAML."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):
+        return ""
+    pairs = root.value if isinstance(root, yaml.MappingNode) else ()
+    bare = (
+        key.value for key, value in pairs if not (isinstance(value, yaml.MappingNode) or value.tag.endswith(":null"))
+    )
+    return next((name for name in bare if name in names), "")
 
 
 def _claimed(text: str) -> str:
