@@ -65,9 +65,6 @@ def check_asked(options: Any) -> None:
 def check_path(flag: str, path: Path, *, folder: bool) -> None:
     """Raise InputError where nothing is at a path, or a file in the place of a folder."""
     if not os.path.exists(path):
-        missing = (
-            "does not exist" if folder or path.suffix in ("", ".yaml", ".yml") else "cannot be read: it does not exist"
-        )
-        raise InputError(f"{flag} {path} {missing}", "a folder" if folder else "a file", "check the path")
+        raise InputError(f"{flag} {path} does not exist", "a folder" if folder else "a file", "check the path")
     if folder and not path.is_dir():
         raise InputError(f"{flag} {path} is no folder", "a folder", "check the path")

@@ -35,6 +35,7 @@ from segunc.core.files import (
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b"[NaN]",
+        b'["\\uD800"]',
         b"-Infinity",
         b"1" * 5000,
         b"\0",

@@ -33,7 +33,7 @@ from segunc.maps.statistics import (
     write_moments,
 )
 from segunc.maps.store import Maps, MapsWriter
-from tests.maps.fakes import SCORES, edit_log, manifest, process, write_pictures, write_timed_video
+from tests.maps.fakes import SCORES, edit_log, edit_manifest, manifest, process, write_pictures, write_timed_video
 
 
 def predict(given: Path, out: Path, **settings: Any) -> Path:
@@ -232,6 +232,15 @@ def test_a_video_of_any_length_costs_a_few_comparisons_a_frame() -> None:
     chosen = separated_peaks(values, Neighbours(times, [0] * frames, 1.0), frames)
     assert len(chosen) == frames
     assert Counted.operations < 3 * frames * math.log2(frames)
+
+
+@pytest.mark.parametrize("palette", [[[0, 0, 256]] * 3, [[0, 0]] * 3, "red", [[0.5, 0, 0]] * 3, [None], [[True, 0, 0]]])
+def test_a_palette_of_no_colours_is_refused(tmp_path: Path, palette: object) -> None:
+    write_pictures(tmp_path / "in", 1)
+    maps = predict(tmp_path / "in", tmp_path / "maps")
+    edit_manifest(maps, lambda content: content["classes"].update(palette=palette))
+    with pytest.raises(InputError, match=r"manifest\.json holds names or colours"):
+        MapsReader(maps)
 
 
 def test_moments_of_several_folders_are_one_ranking(tmp_path: Path) -> None:
