@@ -5,7 +5,6 @@ The types say the bounds of numbers, and the dataclasses check themselves. Nothi
 
 from __future__ import annotations
 
-import csv
 import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from segunc.core.bounds import (
     check_value,
 )
 from segunc.core.errors import InputError
-from segunc.core.files import check_place
+from segunc.core.files import check_place, read_rows
 
 Value = TypeVar("Value")
 PathLike = str | Path
@@ -139,13 +138,11 @@ def named_pairs(text: str, columns: str, form: str) -> dict[str, str]:
     parts: str | list[list[str]] = text
     if text.endswith(".csv"):
         try:
-            with open(text, newline="", encoding="utf-8") as file:
-                header, *rows = [*csv.reader(file)] or [[]]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            header, *parts = read_rows(Path(text)) or [[]]
+        except (OSError, ValueError) as error:
             raise ArgumentTypeError(f"{text} cannot be read as CSV ({error})") from None
         if ",".join(header) != columns:
             raise ArgumentTypeError(f"the first line of {text} is '{','.join(header)[:80]}'; expected {columns}")
-        parts = [row for row in rows if row]
     pairs = by_name(parts, name, form)
     if not pairs:
         raise ArgumentTypeError(f"'{text}' names nothing; expected {form}")

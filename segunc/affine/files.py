@@ -11,7 +11,7 @@ from torch import Tensor
 
 from segunc.affine.convert import ConversionReport
 from segunc.affine.draws import AffineLayout
-from segunc.core.files import link_or_copy, read_json, write_atomically, write_record
+from segunc.core.files import link_or_copy, read_bytes, read_json, write_atomically, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS
 from segunc.networks.weights import check_finite
 
@@ -67,4 +67,4 @@ def save_posterior(
 
 
 def file_sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(path)).hexdigest()

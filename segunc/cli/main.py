@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 
 from segunc import options
 from segunc.cli import run
+from segunc.cli.checks import check_asked
 from segunc.cli.parser import Parser, add_options, parsed
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
+from segunc.core.terminal import say
 
 VERBS = {
     "demo": (
@@ -108,7 +110,7 @@ class ConfigurationHelp(argparse.Action):
         from segunc.verbs.training import keys_help
 
         parser.print_help()
-        print(f"\n{keys_help(getattr(namespace, 'method', None))}")
+        say(f"\n{keys_help(getattr(namespace, 'method', None))}")
         parser.exit()
 
 
@@ -142,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.version:
         from importlib.metadata import version
 
-        print(f"segunc {version('segunc')}")
+        say(f"segunc {version('segunc')}")
         return 0
     if arguments.verb is None:
         parser.error(f"no verb is given; choose one of {', '.join(VERBS)}")
@@ -154,17 +156,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     try:
         with warnings.catch_warnings():
-            shown = warnings.showwarning
 
-            def show(message: Warning | str, category: type[Warning], *place: Any, **further: Any) -> None:
+            def show(message: Warning | str, category: type[Warning], *place: Any, **_: Any) -> None:
                 """What is worth a note is no warning with its place in our code."""
                 if issubclass(category, NoteWarning):
-                    print(f"note: {message}")
+                    say(f"note: {message}")
                 else:
-                    shown(message, category, *place, **further)
+                    say(warnings.formatwarning(message, category, *place[:2]), stream=sys.stderr, end="")
 
             warnings.showwarning = show
             asked = parsed(options_of(arguments.verb), arguments, **({"settings": rest} if training else {}))
+            check_asked(asked)
             getattr(run, FUNCTIONS.get(arguments.verb, arguments.verb))(asked)
         sys.stdout.flush()
     except BrokenPipeError:  # as `| head` leaves it; what Python would still write has nowhere to go
@@ -175,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PartialFailure as error:
         return _fail(arguments, error, 1)
     except KeyboardInterrupt:
-        print(f"segunc {arguments.verb}: interrupted; {_kept(arguments.verb)}", file=sys.stderr)
+        say(f"segunc {arguments.verb}: interrupted; {_kept(arguments.verb)}", stream=sys.stderr)
         return INTERRUPTED
     except OSError as error:
         if not error.strerror or is_out_of_memory(error):
@@ -201,11 +203,11 @@ def _fail(arguments: argparse.Namespace, error: Exception, code: int, text: str 
     if arguments.debug:
         import traceback
 
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)), stream=sys.stderr, end="")
     line = " ".join((text or str(error)).split())
     if text and len(line) > LONGEST_MESSAGE:
         line = f"{line[:LONGEST_MESSAGE]}..."
-    print(f"segunc {arguments.verb}: {line}{hint}", file=sys.stderr)
+    say(f"segunc {arguments.verb}: {line}{hint}", stream=sys.stderr)
     return code
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import sys
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TextIO, Union, get_args, get_origin, get_type_hints
 
+from segunc.core.terminal import say, visible
 from segunc.options import GROUPS
 
 
@@ -18,8 +20,11 @@ class Parser(argparse.ArgumentParser):
         # Abbreviated options would change their meaning when an option is added, and would swallow configuration keys.
         super().__init__(**settings, allow_abbrev=False)
 
+    def _print_message(self, message: str, file: TextIO | None = None) -> None:
+        say(message, stream=file or sys.stderr, end="")
+
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: error: {visible(message)}; see {self.prog} --help\n")
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
@@ -49,7 +54,7 @@ def command_line(options: Any, *, but: str) -> str:
     for field in _fields(type(options)):
         value = getattr(options, field.name)
         if field.name != but and value != _default(field):
-            words += _flags(field)[:1] if value is True else [*_flags(field)[:1], str(value)]
+            words += flags_of(field)[:1] if value is True else [*flags_of(field)[:1], str(value)]
     for key, value in getattr(options, "settings", {}).items():
         words += [f"--{key}", value]
     return " ".join(words)
@@ -61,7 +66,8 @@ def _fields(options: type) -> list[dataclasses.Field[Any]]:
     return sorted(known, key=lambda field: field.name not in own)
 
 
-def _flags(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+def flags_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Return the names of an option on the command line."""
     flags: tuple[str, ...] = field.metadata.get("flags", (f"--{field.name.replace('_', '-')}",))
     return flags
 
@@ -72,7 +78,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _argument(field: dataclasses.Field[Any], kind: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Names and settings of an option for argparse's ``add_argument``."""
-    flags, settings, default = _flags(field), dict(field.metadata), _default(field)
+    flags, settings, default = flags_of(field), dict(field.metadata), _default(field)
     settings.pop("flags", None)
     if get_origin(kind) in (Union, UnionType):  # of `X | None` the X
         kind = get_args(kind)[0]

@@ -11,6 +11,7 @@ import segunc
 from segunc import options as opts
 from segunc.cli.parser import command_line
 from segunc.core.errors import PartialFailure
+from segunc.core.terminal import say, visible
 
 if TYPE_CHECKING:
     from segunc.verbs.predict import InputResult
@@ -22,78 +23,77 @@ def demo(options: opts.DemoOptions) -> None:
 
     def step(title: str, verb: str, asked: Any) -> None:
         words = command_line(asked, but="device")
-        print(f"\n== {title} ({time.monotonic() - start:.0f} s)\n$ segunc {verb} {words}", flush=True)
+        say(f"\n== {title} ({time.monotonic() - start:.0f} s)\n$ segunc {verb} {words}", flush=True)
         globals()[verb](asked)
 
-    print(f"== toy road scenes in {Path(options.out) / 'data'}", flush=True)
-    done = segunc.demo(options, step, say=lambda text: print(text, flush=True))
-    print(f"\n== done in {done.seconds:.0f} s")
-    print("anomaly AUROC, pooled: " + ", ".join(f"{name} {value:.3f}" for name, value in done.auroc.items()))
-    print(f"overlay video: {done.video}")
-    print(f"open {done.page} in a browser")
+    say(f"== toy road scenes in {Path(options.out) / 'data'}", flush=True)
+    done = segunc.demo(options, step, say=lambda text: say(text, flush=True))
+    say(f"\n== done in {done.seconds:.0f} s")
+    say("anomaly AUROC, pooled: " + ", ".join(f"{name} {value:.3f}" for name, value in done.auroc.items()))
+    say(f"overlay video: {done.video}")
+    say(f"open {done.page} in a browser")
 
 
 def import_network(options: opts.ImportOptions) -> None:
     result = segunc.import_network(options)
     description = result.description
     _notes(result.notes)
-    print(
+    say(
         f"{description.kind}:{description.architecture}, {description.num_classes} classes: {', '.join(description.classes)}"
     )
-    print(
-        f"input: mean {description.mean}, std {description.std}, size {description.inference_size or 'of each frame'}"
-    )
-    print(result.sites)
-    print(f"wrote {result.out}")
+    say(f"input: mean {description.mean}, std {description.std}, size {description.inference_size or 'of each frame'}")
+    say(result.sites)
+    say(f"wrote {result.out}")
 
 
 def train(options: opts.TrainOptions) -> None:
     from segunc.training.progress import is_first_process
 
-    def say(network: TrainedNetwork) -> None:
+    def tell(network: TrainedNetwork) -> None:
         measured = network.measured
         if not is_first_process():
             return
         if measured["epochs"] == 0:
-            print(f"took over the weights into {network.path}")
+            say(f"took over the weights into {network.path}")
             return
         miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
         trained = f"trained {measured['epochs']} epochs ({measured['steps']} steps) in {measured['seconds']:.0f} s"
-        print(f"{trained}: validation mIoU {miou}; wrote {network.path}")
+        say(f"{trained}: validation mIoU {miou}; wrote {network.path}")
 
-    out = segunc.train(options, say).out
+    out = segunc.train(options, tell).out
     if options.seeds is not None and is_first_process():
-        print(f"{len(options.seeds)} networks in {out}; as one model: segunc finetune --method ensemble --base {out}")
+        say(f"{len(options.seeds)} networks in {out}; as one model: segunc finetune --method ensemble --base {out}")
 
 
 def finetune(options: opts.FinetuneOptions) -> None:
-    from segunc.training.progress import is_first_process, say
+    from segunc.training.progress import is_first_process
+    from segunc.training.progress import say as say_first
 
-    measured = segunc.finetune(options, say).measured
+    measured = segunc.finetune(options, say_first).measured
     if measured and is_first_process():
         selected = [key.removesuffix("_nll") for key in measured if key.endswith("_nll")]
         parts = [f", of which the selection of {name} {measured[f'{name}_seconds']:.0f} s" for name in selected]
-        print(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
+        say(f"fine-tuning took {measured['seconds']:.0f} s{''.join(parts)}")
 
 
 def predict(options: opts.PredictOptions) -> None:
     local = options.engine == "local"
 
-    def say(done: InputResult) -> None:
+    def tell(done: InputResult) -> None:
         shard = f" (shard {done.shard})" if done.shard else ""
         rate = f" ({done.frames / done.seconds if done.seconds > 0 else 0.0:.2f} frames/s)" if local else ""
-        print(
+        say(
             f"{done.frames + done.skipped} frames in {done.out}{shard}: {done.frames} in {done.seconds:.1f} s{rate}, "
             f"{done.skipped} were finished before; {done.how}"
         )
         if done.video is not None:
-            print(f"overlay video: {done.video}")
+            say(f"overlay video: {done.video}")
 
-    result = segunc.predict(options, say, lambda note: _notes([note]))
+    result = segunc.predict(options, tell, lambda note: _notes([note]))
     _notes(result.notes)
     if not local:
         for one in result.inputs:
-            say(one)
+            tell(one)
     _raise(result.failure)
 
 
@@ -102,24 +102,24 @@ def evaluate(options: opts.EvaluateOptions) -> None:
 
     result = segunc.evaluate(options)
     _notes(result.notes)
-    print(format_metrics(result.numbers))
-    print(f"wrote {result.path}")
+    say(format_metrics(result.numbers))
+    say(f"wrote {result.path}")
     if options.plots:
-        print(f"wrote {len(result.figures)} files of figures to {options.plots}")
+        say(f"wrote {len(result.figures)} files of figures to {options.plots}")
     if "unfinished" in result.numbers:
-        print(f"note: {result.numbers['unfinished']}")
+        say(f"note: {result.numbers['unfinished']}")
     _raise(result.failure)
 
 
 def review(options: opts.ReviewOptions) -> None:
     result = segunc.review(options)
     if result.verdicts:
-        print(result.verdicts)
+        say(result.verdicts)
     if result.path is not None:
-        print(f"wrote {result.path}; the page shows these verdicts")
+        say(f"wrote {result.path}; the page shows these verdicts")
     _notes(result.notes)
     if result.page is not None:
-        print(f"open {result.page} in a browser")
+        say(f"open {result.page} in a browser")
     _raise(result.failure)
 
 
@@ -134,14 +134,14 @@ def summary(options: opts.SummaryOptions) -> None:
         (f"worst moments by {result.statistic}{apart}", result.moments),
         (f"frames to label first by {result.label_statistic}{bald}{apart}", result.label),
     ):
-        print(title)
+        say(title)
         for rank, moment in enumerate(moments, start=1):
             root = Path(options.maps)
             folder = "" if moment.folder == root else f"{moment.folder.relative_to(root)}/"
             at = "" if moment.time is None else f"{format_time(moment.time)}  "
-            print(f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}")
+            say(f"{rank:4d}  {at}{moment.value:<12.6g}{folder}{moment.name}")
     if result.path is not None:
-        print(f"wrote {options.out}")
+        say(f"wrote {options.out}")
     _raise(result.failure)
 
 
@@ -149,9 +149,9 @@ def overlay(options: opts.OverlayOptions) -> None:
     result = segunc.overlay(options)
     _notes(result.notes)
     for folder, pictures in result.pictures.items():
-        print(f"{len(pictures)} pictures in {folder}")
+        say(f"{len(pictures)} pictures in {folder}")
         if folder in result.videos:
-            print(f"video: {result.videos[folder]}")
+            say(f"video: {result.videos[folder]}")
     _raise(result.failure)
 
 
@@ -159,29 +159,29 @@ def export(options: opts.ExportOptions) -> None:
     result = segunc.export(options)
     _notes(result.notes)
     what = f" of '{options.score}'" if options.score else ""
-    print(f"{result.written} of {result.total} frames{what} in {result.folder}")
+    say(f"{result.written} of {result.total} frames{what} in {result.folder}")
     _raise(result.failure)
 
 
 def compare(options: opts.CompareOptions) -> None:
     result = segunc.compare(options)
-    print(result.text)
+    say(result.text)
     for path in result.paths:
-        print(f"wrote {path}")
+        say(f"wrote {path}")
 
 
 def doctor(options: opts.DoctorOptions) -> None:
     result = segunc.doctor(options)
-    print("\n".join(result.about))
+    say("\n".join(result.about))
     for finding in result.findings:
-        print(f"{finding.status:>4}  {finding.check}: {finding.text}")
+        say(f"{finding.status:>4}  {finding.check}: {finding.text}")
     _raise(result.failure)
-    print(result.verdict)
+    say(result.verdict)
 
 
 def _notes(notes: Sequence[str]) -> None:
     for note in notes:
-        print(f"note: {note}", flush=True)
+        say(f"note: {visible(note)}", flush=True)
 
 
 def _raise(failure: str) -> None:

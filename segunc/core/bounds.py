@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
@@ -57,6 +58,12 @@ class Settings:
         hints = get_type_hints(type(self), include_extras=True)
         for field in fields(self):
             check_value(field.name, getattr(self, field.name), hints[field.name])
+
+
+def check_device_name(text: str) -> None:
+    """Raise InputError for anything but ``auto``, ``cpu`` or ``cuda[:N]``; whether the device is there is known later."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,6})?", text, re.ASCII):
+        raise InputError(f"--device {text}", "auto, cpu, cuda or cuda:N", "check the spelling")
 
 
 def check_value(name: str, value: Any, hint: Any, remedy: str = "repair the configuration") -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from segunc.core.bounds import Threads, check_value
+from segunc.core.bounds import Threads, check_device_name, check_value
 from segunc.core.errors import InputError
 
 Precision = Literal["float32", "bfloat16"]
@@ -19,11 +19,10 @@ Precision = Literal["float32", "bfloat16"]
 
 def resolve_device(text: str) -> torch.device:
     """The device of ``auto``, ``cpu`` or ``cuda[:N]``; InputError for another form, or a CUDA device that is not there."""
+    check_device_name(text)
     if text == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, colon, index = text.partition(":")
-    if kind not in ("cpu", "cuda") or (colon and not index.isdigit()) or (kind == "cpu" and colon):
-        raise InputError(f"--device {text}", "auto, cpu, cuda or cuda:N", "check the spelling")
+    kind, _, index = text.partition(":")
     if kind == "cuda" and int(index or 0) >= (count := torch.cuda.device_count()):
         raise InputError(f"--device {text}", f"one of the {count} CUDA devices here", "use --device cpu")
     return torch.device(text)

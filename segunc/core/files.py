@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import errno
@@ -69,16 +70,86 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
+def open_file(path: Path) -> BinaryIO:
+    """Open a file that comes from outside, to read its bytes. Every reader of the package goes through this function.
+
+    Raises OSError where the path is missing, a broken link, a folder, or a pipe or device, whose reader may wait for ever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer opens at once
+    try:
+        if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
+            code, reason = (errno.EISDIR, "it is a folder") if stat.S_ISDIR(mode) else (errno.EINVAL, "it is no file")
+            raise OSError(code, reason, str(path))
+        os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 def require_file(path: Path) -> None:
-    """OSError where a path is no file to read: it is missing, a link that leads nowhere, or a pipe, whose reader would wait for ever."""
-    if not path.is_file():
-        path.stat()
-        raise OSError(errno.EINVAL, "it is no file")
+    """Raise OSError as :func:`open_file` does, before a library opens the path itself."""
+    open_file(path).close()
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a file; raises OSError as :func:`open_file` does."""
+    with open_file(path) as file:
+        return file.read()
+
+
+def decode_text(data: bytes) -> str:
+    """Return the text of bytes in UTF-8, without the byte order mark that Excel writes in front of it.
+
+    Raises ValueError for bytes of another encoding.
+    """
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("it is in UTF-16 or UTF-32; save it in UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not in UTF-8 ({error.reason} at byte {error.start}); save it in UTF-8") from error
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file; raises OSError as :func:`open_file` and ValueError as :func:`decode_text` do."""
+    return decode_text(read_bytes(path))
+
+
+def read_rows(path: Path) -> list[list[str]]:
+    """Return the rows of a CSV file that are not empty, the header first; raises OSError, and ValueError for what is no CSV."""
+    csv.field_size_limit(2**24)  # a region's mask in a file of verdicts is longer than the usual limit
+    try:
+        return [row for row in csv.reader(io.StringIO(read_text(path), newline=""), strict=True) if row]
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"it is no CSV file: {error}") from error
+
+
+@contextlib.contextmanager
+def reading(subject: str, expected: str, remedy: str = "write it again") -> Iterator[None]:
+    """Turn OSError and ValueError of whatever reads a file into InputError, which begins with the ``subject``, what the file is and its path."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"{subject} cannot be read ({error.strerror})", expected, "check the path") from error
+    except ValueError as error:
+        raise InputError(f"{subject} cannot be read ({error})", expected, remedy) from error
+
+
+def user_folder(variable: str, usual: str) -> Path | None:
+    """Return the folder of segunc below the folder that an environment variable names, else below the user's home; None where neither is
+    known, as in a container whose user has no home."""
+    try:
+        return Path(os.environ.get(variable) or Path.home() / usual) / "segunc"
+    except RuntimeError:
+        return None
 
 
 def is_named_file(path: Path) -> bool:
-    """Whether a path is a file, or a link that leads nowhere: whoever reads that says so, while to pass it over would be silent."""
-    return path.is_file() or (path.is_symlink() and not path.exists())
+    """Return True for all but folders: reading a broken link or a pipe raises an error, while to pass it over would be silent."""
+    return not path.is_dir()
 
 
 def open_new(path: Path) -> BinaryIO:
@@ -203,25 +274,37 @@ def _bytes(count: int) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What JSON in UTF-8 says; ValueError for anything else: also for NaN, which JSON does not know, and where it is nested too deeply."""
+    """What JSON in UTF-8 says; ValueError for anything else: also for NaN, which JSON does not know, for half of a surrogate pair, which no
+    file in UTF-8 can hold, and where it is nested too deeply."""
 
     def refuse(constant: str) -> NoReturn:
         raise ValueError(f"it holds {constant}")
 
+    text = text if isinstance(text, str) else decode_text(text)
     try:
-        return json.loads(text if isinstance(text, str) else text.decode(), parse_constant=refuse)
+        content = json.loads(text, parse_constant=refuse)
+        if "\\ud" in text.lower():  # an escape that may stand alone
+            json.dumps(content, ensure_ascii=False).encode()
+        return content
+    except UnicodeEncodeError as error:
+        raise ValueError("it holds half of a surrogate pair") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """A JSON object from a file; InputError, which says ``what`` it should hold, where it is missing or no such object."""
+def load_json(path: Path, what: str) -> Any:
+    """Return what a file of JSON says; InputError, which says ``what`` it should hold, where it is missing or no JSON."""
+    with reading(str(path), what):
+        data = read_bytes(path)
     try:
-        content = parse_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})", what, "check the path") from error
+        return parse_json(data)
     except ValueError as error:
         raise InputError(f"{path} is not valid JSON ({error})", what, "write it again") from error
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """A JSON object from a file; InputError as of :func:`load_json`, and where it is no object."""
+    content = load_json(path, what)
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}", what, "write it again")
     return content

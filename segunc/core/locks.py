@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from segunc.core.errors import InputError
+from segunc.core.files import read_text
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -46,7 +47,7 @@ class Lock:
         except Timeout as error:
             who = ""
             with contextlib.suppress(OSError, ValueError):
-                process, host = path.read_text(encoding="utf-8").split()[:2]
+                process, host = read_text(path).split()[:2]
                 who = f" (process {int(process)} on {host})"
             remedy = f"wait, or give another --out; if that run is gone, remove {path}"
             raise HeldError(f"{what} is being written by another run{who}", "one run at a time", remedy) from error

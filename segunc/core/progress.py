@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self, TextIO
 
+from segunc.core.terminal import say, visible
+
 PLAIN_INTERVAL = 5.0
 """Seconds between two plain lines."""
 
@@ -52,7 +54,7 @@ class ConsoleProgress:
         """A line of its own, above the bar."""
         if self._bar is not None:
             self._bar.clear()
-        print(f"{self._label}: {line}" if self._label else line, file=self._stream, flush=True)
+        say(f"{self._label}: {line}" if self._label else line, stream=self._stream, flush=True)
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +69,7 @@ class ConsoleProgress:
 
         if self._bar is None:
             # `initial` keeps frames of an earlier run out of the rate.
-            given = {"total": progress.total, "initial": progress.skipped, "desc": self._label or None}
+            given = {"total": progress.total, "initial": progress.skipped, "desc": visible(self._label) or None}
             self._bar = tqdm(unit="frame", file=self._stream, dynamic_ncols=True, **given)
         self._bar.update(progress.skipped + progress.finished + progress.failed - self._bar.n)
         if progress.failed:

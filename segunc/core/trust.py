@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_json, write_json
+from segunc.core.files import read_bytes, read_json, user_folder, write_json
 
 TRUST = "SEGUNC_TRUST"
 CODE = (*all_suffixes(), ".so", ".pyd", ".dll", ".dylib", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
@@ -72,14 +72,16 @@ def find_code(name: str) -> Code:
     folder = roots[0] if single else roots[0].parent
     installed = single and folder in {Path(place).resolve() for place in sysconfig.get_paths().values()}
     bound = {source.name: source} if installed else _code_files(name, roots, folder)
-    hashes = ((relative, hashlib.sha256(path.read_bytes()).hexdigest()) for relative, path in sorted(bound.items()))
+    hashes = ((relative, hashlib.sha256(read_bytes(path)).hexdigest()) for relative, path in sorted(bound.items()))
     text = "".join(f"{digest} {relative}\n" for relative, digest in hashes)
     return Code(name, str(folder), hashlib.sha256(text.encode()).hexdigest(), len(bound), source, single)
 
 
 def agree(code: Code) -> None:
     """Note that the user agrees to run this code on this machine."""
-    path = _note()
+    if (path := _note()) is None:
+        given = "this user has no home folder, so trust cannot be noted"
+        raise InputError(given, "XDG_CONFIG_HOME in the environment", "set it to a folder of yours")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {**_agreements(), code.name: code.note})
 
@@ -141,10 +143,11 @@ def _code_files(name: str, roots: Sequence[Path], folder: Path) -> dict[str, Pat
     return files
 
 
-def _note() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "segunc" / "trusted.json"
+def _note() -> Path | None:
+    folder = user_folder("XDG_CONFIG_HOME", ".config")
+    return folder and folder / "trusted.json"
 
 
 def _agreements() -> dict[str, Any]:
     path = _note()
-    return read_json(path, "the note of what you trust") if path.is_file() else {}
+    return read_json(path, "the note of what you trust") if path is not None and path.is_file() else {}

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.core.files import read_bytes
 from segunc.data.corruptions import fractal, random_of, recompressed
 from segunc.data.images import Image, find_damage
 from segunc.data.labels import IGNORE
@@ -177,7 +178,7 @@ def read_cut_out(path: Path) -> CutOut:
     """A cut-out object of an image file with an alpha channel; InputError for one that cannot be read, or whose alpha cuts nothing out."""
     remedy = "save the object alone as a PNG with a transparent background"
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise InputError(f"object {path} cannot be read ({error.strerror})", "a PNG with alpha", remedy) from error
     damage = find_damage(data)

@@ -29,7 +29,7 @@ from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, ImageFileDirectory_v2
 from PIL.WebPImagePlugin import WebPImageFile
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import require_file
+from segunc.core.files import open_file, read_bytes
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Image = npt.NDArray[np.uint8]
@@ -88,8 +88,7 @@ def read_image(path: Path, depth: PixelDepth | None = None) -> Image:
         OSError: the file cannot be read.
         ValueError: the file is empty, truncated, too large, or no image that OpenCV can decode; the message says which.
     """
-    require_file(path)
-    data = path.read_bytes()
+    data = read_bytes(path)
     decoded = decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if decoded.dtype != np.uint8:
         scaled = (depth or PixelDepth()).to_bytes(decoded) if decoded.dtype.itemsize == 2 else None
@@ -177,7 +176,7 @@ def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
 def png_head(path: Path) -> tuple[int, int] | None:
     """Colour type of a PNG, and its bits a pixel as stored, without what its header takes; None for another file. Reads no pixel."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head, size = file.read(26), os.fstat(file.fileno()).st_size
     except OSError:
         return None
@@ -193,7 +192,7 @@ def label_rank(path: Path) -> int:
     if found := png_head(path):
         return int(found[0] not in (_GREY, _PALETTE))
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(12)
     except OSError:
         return 0  # whoever reads it says what is wrong
@@ -204,7 +203,7 @@ def flat_values(path: Path) -> int:
     """How many values an image holds in at most 64 of its rows, where they are those of labels: few, in large areas of one value, and
     not, as those of a faint and smooth picture, in steps of 1. Else, or where it cannot be read, 0."""
     with contextlib.suppress(OSError, ValueError):
-        decoded = decode(path.read_bytes(), cv2.IMREAD_UNCHANGED)
+        decoded = decode(read_bytes(path), cv2.IMREAD_UNCHANGED)
         rows = decoded[:: -(-decoded.shape[0] // 64)].astype(np.int64)
         if rows.ndim == 3:
             rows = rows @ (1 << 15 * np.arange(rows.shape[2]))  # one number a colour
@@ -229,8 +228,7 @@ def read_label_image(path: Path, colours: Mapping[Colour, int] | None = None, id
     """
     remedy = "write it again as a lossless single-channel PNG of label ids"
     try:
-        require_file(path)
-        pixels = decode_labels(path.read_bytes())
+        pixels = decode_labels(read_bytes(path))
     except Exception as error:  # Pillow's decoders have no common exception
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"label {path} cannot be read ({reason})", "a PNG", remedy) from error

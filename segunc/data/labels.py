@@ -6,7 +6,6 @@ Raw ids may share a train id; the first row of a train id names and colours the 
 
 from __future__ import annotations
 
-import csv
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import read_rows, reading
 from segunc.data.images import Colour, read_label_image
 
 IGNORE = 255
@@ -118,24 +118,18 @@ def compact_ranges(values: Iterable[int]) -> str:
 
 def read_label_map(path: Path, name: str | None = None) -> LabelMap:
     """Read a label map from a CSV file with the columns ``id,name,train_id,red,green,blue``."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            rows, header = list(reader), tuple(reader.fieldnames or ())
-    except OSError as error:
-        given = f"label map {path} cannot be read ({error.strerror})"
-        raise InputError(given, "a CSV file", "check the path") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"label map {path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
-    if header != COLUMNS:
+    with reading(f"label map {path}", "a CSV file in UTF-8", "save it so"):
+        header, *cells = read_rows(path) or [[]]
+    if tuple(header) != COLUMNS:
         given = f"label map {path} has the columns {','.join(header)}"
         raise InputError(given, ",".join(COLUMNS), "repair its first line")
     try:
+        rows = [dict(zip(header, row, strict=False)) for row in cells]
         parsed = [
             (int(r["id"]), r["name"], int(r["train_id"]), (int(r["red"]), int(r["green"]), int(r["blue"])))
             for r in rows
         ]
-    except (TypeError, ValueError) as error:
+    except (KeyError, ValueError) as error:
         expected = "whole numbers in every column but the name"
         raise InputError(f"label map {path}: {error}", expected, "repair the row") from error
     for raw, label, train, colour in parsed:

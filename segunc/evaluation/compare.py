@@ -12,6 +12,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, read_json
+from segunc.core.terminal import visible
 from segunc.evaluation.resampling import (
     Chance,
     NumberPath,
@@ -374,7 +375,7 @@ def format_cell(cell: Cell) -> str:
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """Rows with a header as a Markdown table whose columns also stand below each other in a terminal."""
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    escaped = [[visible(cell).replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(3, *(len(row[i]) for row in escaped)) for i in range(len(escaped[0]))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     aligned = [[row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])] for row in escaped]

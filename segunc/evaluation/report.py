@@ -8,6 +8,7 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
+from segunc.core.terminal import visible
 from segunc.evaluation.compare import first_of
 from segunc.metrics.objects import NO_OBJECT
 
@@ -283,6 +284,7 @@ def _number(value: float | None, form: str = ".4f") -> str:
 
 def _table(rows: Sequence[Sequence[str]], rule_before_last: int = 0) -> str:
     """Rows with a header, the first column to the left where it holds names, numbers to the right."""
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     rule = "  " + "-" * (len(lines[0]) - 2)

@@ -45,7 +45,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_arrays, write_atomically
+from segunc.core.files import read_arrays, read_bytes, write_atomically
 
 LEVEL = 0.95
 MOST_UNDEFINED = 0.05  # share of replicates without a number (no anomaly was drawn, say) that leaves an interval
@@ -311,7 +311,7 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
 def load_replicates(path: Path) -> Replicates:
     """Read what :func:`save_replicates` wrote; InputError where a file cannot be read or holds something else."""
     try:
-        arrays = read_arrays(path.read_bytes(), MOST_BYTES)
+        arrays = read_arrays(read_bytes(path), MOST_BYTES)
         paths, values, seed, clusters = (arrays[name] for name in ("paths", "values", "seed", "clusters"))
     except (OSError, ValueError, KeyError) as error:
         given = f"{path} holds no replicates ({f'it lacks {error}' if isinstance(error, KeyError) else error})"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import csv_text, parse_json
+from segunc.core.files import csv_text, load_json
 from segunc.evaluation.compare import NULL, Cell, EvaluationResult, format_cell, format_number, markdown_table
 from segunc.evaluation.resampling import NumberPath
 
@@ -65,12 +65,7 @@ def load_board(path: Path, track: Track) -> list[BoardRow]:
     The file is an object of tables (``anomaly_track``, ...), or one table alone: a list of rows with ``method`` and
     :attr:`Track.fields`, all fractions of 1. A value that is no fraction counts as missing; another form is an InputError.
     """
-    try:
-        content = parse_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror})", "a leaderboard.json", "check the path") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON ({error})", "a leaderboard.json", "fetch it again") from error
+    content = load_json(path, "a leaderboard.json")
     rows = content.get(track.table) if isinstance(content, dict) else content
     if not isinstance(rows, list) or not rows:
         raise InputError(f"{path} has no table '{track.table}'", "a leaderboard.json of SegmentMeIfYouCan")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from segunc.core.errors import InputError
-from segunc.core.files import frame_order, require_file, safe_name
+from segunc.core.files import frame_order, open_file, safe_name
 from segunc.data.images import Image, PixelDepth, read_image
 from segunc.data.layout import IMAGE_SUFFIXES, composed, is_hidden, is_image_file, list_images, without_labels
 
@@ -45,8 +45,7 @@ def sampled_hash(path: Path, stretches: int, length: int) -> str:
     and misses every stretch is not seen; in compressed files an edit changes nearly all that follows it.
     """
     digest = hashlib.blake2b(digest_size=16)
-    require_file(path)
-    with path.open("rb", buffering=0) as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         digest.update(size.to_bytes(8, "little"))
         for stretch in range(stretches):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
+from math import isfinite
+from operator import index
 from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import parse_json, read_json, write_json
+from segunc.core.files import parse_json, read_bytes, read_json, read_rows, reading, write_json
+from segunc.core.terminal import visible
 from segunc.data.layout import composed
 from segunc.gallery.frame_files import write_data
 
@@ -115,18 +116,11 @@ def _entries(path: Path, run: str) -> list[Any]:
             raise InputError(given, f'"{FORMAT}", version {FORMAT_VERSION}', "export the verdicts again")
         entries, runs = content.get("verdicts"), {str(content.get("run"))}
     else:
-        try:
-            # Notes may hold line breaks, which are theirs; a mask may be longer than a field usually is.
-            csv.field_size_limit(2**24)
-            read = csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
-            # Before what would be a formula the page writes an apostrophe.
-            entries = [
-                {k: v[1:] if isinstance(v, str) and _QUOTED.match(v) else v for k, v in row.items()} for row in read
-            ]
-        except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror})", "a CSV file", "check the path") from error
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"{path} is no CSV file ({error})", "a CSV file in UTF-8", "save it so") from error
+        with reading(str(path), "a CSV file in UTF-8", "save it so"):
+            header, *rows = read_rows(path) or [[]]
+        # Before what would be a formula the page writes an apostrophe.
+        plain = ([cell[1:] if _QUOTED.match(cell) else cell for cell in row] for row in rows)
+        entries = [dict(zip(header, row, strict=False)) for row in plain]
         runs = {str(row.get("run")) for row in entries}
         entries = [row | {"region": _region_of_row(path, row) if row.get("box") else None} for row in entries]
     for other in sorted(runs - {run}):
@@ -166,7 +160,7 @@ def _verdicts(path: Path, entries: Sequence[Any]) -> list[Verdict]:
 def _region(path: Path, number: int, given: Any) -> Region:
     """A region that lies in its frame: a box inside, and runs of pixels one after the other."""
     try:
-        lists = {name: tuple(int(value) for value in given[name]) for name in _LISTS}
+        lists = {name: tuple(map(index, given[name])) for name in _LISTS}
         region = Region(
             **lists,  # type: ignore[arg-type]
             area=int(given["area"]),
@@ -176,6 +170,11 @@ def _region(path: Path, number: int, given: Any) -> Region:
         )
         left, top, width, height = region.box
         rows, columns = region.size
+        numbers = (value for value in (region.threshold, region.value) if value is not None)
+        if not isinstance(region.score, str | None) or not all(
+            type(n) in (int, float) and isfinite(n) for n in numbers
+        ):
+            raise ValueError("no text or number")
     except (TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:
         problem = f"{path}, verdict {number}, has a damaged region"
         raise InputError(problem, "box, area, size and mask in whole numbers", "export again") from error
@@ -214,7 +213,7 @@ def page_of(out: Path) -> dict[str, Any] | None:
 def _object(path: Path) -> dict[str, Any]:
     """The JSON object of a file; empty where there is none."""
     try:
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_bytes(path))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -250,7 +249,10 @@ def summary_table(verdicts: Sequence[Verdict], frames: int) -> str:
         rows = [(words, counts[key], noted[key], regions[key]) for key, words in VERDICTS.items()]
         rows.append(("note alone", len(alone), noted[""], 0))
         rows.append(("not reviewed", frames - sum(counts.values()) - len(alone), 0, 0))
-        lines += [f"| {reviewer or 'verdict'} | frames | share | with a note | regions |", "|---|---:|---:|---:|---:|"]
+        lines += [
+            f"| {visible(reviewer or 'verdict')} | frames | share | with a note | regions |",
+            "|---|---:|---:|---:|---:|",
+        ]
         lines += [
             f"| {words} | {count} | {count / frames:.1%} | {notes} | {pieces} |" for words, count, notes, pieces in rows
         ]
@@ -267,9 +269,10 @@ def agreement_table(verdicts: Sequence[Verdict]) -> str:
     opinions, lines = by_reviewer(verdicts), []
     for first, second in combinations(opinions, 2):
         one, other = opinions[first], opinions[second]
+        first, second = visible(first or "no name"), visible(second or "no name")
         both = [frame for frame in one if frame in other]
         if not both:
-            lines.append(f"{first or 'no name'} and {second or 'no name'} judged no frame in common.\n")
+            lines.append(f"{first} and {second} judged no frame in common.\n")
             continue
         agreed = sum(one[frame] == other[frame] for frame in both) / len(both)
         ours, theirs = Counter(one[frame] for frame in both), Counter(other[frame] for frame in both)
@@ -277,7 +280,7 @@ def agreement_table(verdicts: Sequence[Verdict]) -> str:
         kappa = "–" if chance == 1 else f"{(agreed - chance) / (1 - chance):.2f}"
         kinds = [kind for kind in VERDICTS if ours[kind] or theirs[kind]]
         lines.append(f"{len(both)} frames judged by both: {agreed:.1%} agree, Cohen's kappa {kappa}\n")
-        lines.append(f"| {first or 'no name'} \\ {second or 'no name'} | {' | '.join(VERDICTS[k] for k in kinds)} |")
+        lines.append(f"| {first} \\ {second} | {' | '.join(VERDICTS[k] for k in kinds)} |")
         lines.append("|---" + "|---:" * len(kinds) + "|")
         pairs = Counter((one[frame], other[frame]) for frame in both)
         lines += [f"| {VERDICTS[a]} | {' | '.join(str(pairs[a, b]) for b in kinds)} |" for a in kinds]

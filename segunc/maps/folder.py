@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.core.files import PARTIAL_SUFFIX, expected_space, inside, write_file
+from segunc.core.files import PARTIAL_SUFFIX, expected_space, inside, read_bytes, write_file
 from segunc.core.locks import START_SECONDS
 from segunc.frames.sources import FrameSource
 from segunc.maps.manifest import Manifest
@@ -36,7 +36,7 @@ def write_map(out: Path, file: str, data: bytes) -> Sum:
 
 def read_map(path: Path, known: Sum | None = None) -> bytes:
     """The bytes of a file that :func:`write_map` (or another tool) wrote; DamageError where they are not those of a known sum."""
-    data = path.read_bytes() if known is None or path.is_file() else None
+    data = read_bytes(path) if known is None or path.is_file() else None
     if data is None or (known is not None and file_sum(data) != known):
         what = "is missing" if data is None else "was changed since it was written"
         raise DamageError(what, "the file that its frame's line tells of", REPAIR)
@@ -49,7 +49,7 @@ def damaged_file(out: Path, record: Record, *, verify: bool) -> str | None:
     for score, file in record["files"].items():
         path, known = inside(out, file), record["sums"][score]
         size = path.stat().st_size if path.is_file() else -1
-        if size != known[0] or (verify and file_sum(path.read_bytes()) != known):
+        if size != known[0] or (verify and file_sum(read_bytes(path)) != known):
             return str(file)
     return None
 

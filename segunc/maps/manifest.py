@@ -17,7 +17,7 @@ from typing import Any
 
 import segunc
 from segunc.core.errors import InputError
-from segunc.core.files import inside, parse_json, safe_name
+from segunc.core.files import inside, parse_json, read_bytes, safe_name
 from segunc.maps.shards import MANIFEST_NAME, Shard, all_shards, check_state, find_log, joined_state
 from segunc.maps.sums import unseal
 from segunc.scores import SCORES
@@ -136,11 +136,13 @@ def read_manifest(folder: Path) -> Manifest | None:
     score or a form of values that nothing here knows."""
     path = inside(folder, MANIFEST_NAME)
     try:
-        text = path.read_bytes()
+        text = read_bytes(path)
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
         raise InputError(f"{folder} is a file", "a folder", "check the path") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})", "a manifest written by segunc", "") from error
     try:
         manifest = parse_json(text)
     except ValueError as error:
@@ -156,6 +158,11 @@ def read_manifest(folder: Path) -> Manifest | None:
         if not isinstance(manifest.get(part, {}), dict):
             given = f"{path} holds {part} of type {type(manifest[part]).__name__}"
             raise InputError(given, "an object", "predict into a new folder")
+    names, palette = (manifest.get("classes", {}).get(key, []) for key in ("names", "palette"))
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names) and len(names) <= 255
+    if not texts or not isinstance(palette, list) or not all(map(_is_colour, palette)):
+        given = f"{path} holds names or colours of classes that are none"
+        raise InputError(given, "texts, and colours as [red, green, blue] in 0..255", "predict into a new folder")
     for name, described in manifest.get("maps", {}).items():
         safe_name(name, f"{path}: a map", single=True)
         if not isinstance(described, dict):
@@ -173,6 +180,10 @@ def read_manifest(folder: Path) -> Manifest | None:
     return manifest | joined_state(folder, manifest) if "shards" in manifest else manifest
 
 
+def _is_colour(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(type(v) is int and 0 <= v <= 255 for v in value)
+
+
 def is_ours(folder: Path) -> bool:
     """Whether a folder's ``manifest.json`` is to be read as this tool's; False where there is none, or another tool's.
     Only a JSON object of another format beside no lines of frames is another tool's: a damaged manifest of ours must
@@ -181,7 +192,7 @@ def is_ours(folder: Path) -> bool:
     if not path.exists() or find_log(folder):
         return path.exists()
     try:
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_bytes(path))
     except (OSError, ValueError):
         return True
     return not isinstance(content, dict) or content.get("format") == FORMAT

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import safe_name
+from segunc.core.files import parse_json, read_bytes, safe_name
 from segunc.maps.sums import REPAIR, DamageError
 
 NEAREST = "nearest"
@@ -71,12 +71,12 @@ class NearestPlaces:
         return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
     @classmethod
-    def read(cls, path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Self:
+    def read(cls, path: Path, read: Callable[[Path], bytes] = read_bytes) -> Self:
         """What :meth:`encode` made, ``read`` gives its bytes; InputError where it is missing, too large or holds anything else."""
         try:
             if path.stat().st_size > MOST_BYTES:
                 raise ValueError(f"it has more than {MOST_BYTES} bytes")
-            return cls._of(json.loads(read(path)), path)
+            return cls._of(parse_json(read(path)), path)
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error.strerror})", "a file", REPAIR) from error
         except DamageError as error:

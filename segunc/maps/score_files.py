@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import read_array
+from segunc.core.files import open_file, read_array, read_bytes
 from segunc.core.progress import quiet_opencv
 from segunc.data.images import MOST_PIXELS, decode, decode_labels
 from segunc.maps.encoding import Array, decode_unit
@@ -32,7 +32,7 @@ HDF5_KEY = "value"
 (``ChannelLoaderHDF5`` in ``road_anomaly_benchmark/datasets/dataset_io.py``)."""
 
 
-def read_score_file(path: Path, read: Callable[[Path], bytes] = Path.read_bytes, *, ids: bool = False) -> Array:
+def read_score_file(path: Path, read: Callable[[Path], bytes] = read_bytes, *, ids: bool = False) -> Array:
     """A single-channel map ``[H, W]`` in the type it is stored in; its ending tells the kind, ``read`` gives its bytes.
 
     With ``ids`` it holds class ids: those of a palette image are its indices, and three equal channels are one.
@@ -86,7 +86,7 @@ def is_colour_picture(path: Path) -> bool:
     if path.suffix.lower() not in IMAGE_SUFFIXES:
         return False
     try:
-        with Image.open(path) as image:
+        with open_file(path) as file, Image.open(file) as image:
             return image.mode == "P" or len(image.getbands()) > 1
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return False

@@ -20,7 +20,17 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, open_new, partial_of, read_json, replacing, safe_name, write_json
+from segunc.core.files import (
+    inside,
+    open_file,
+    open_new,
+    partial_of,
+    read_json,
+    reading,
+    replacing,
+    safe_name,
+    write_json,
+)
 from segunc.maps.sums import REPAIR, DamageError, open_line, seal, seal_line, unseal
 
 MANIFEST_NAME, FRAMES_NAME, LOCK_STEM = "manifest.json", "frames.jsonl", ".lock"
@@ -127,7 +137,9 @@ def iterate_lines(path: Path, on_damage: Callable[[DamageError], None] | None = 
     is told of them, so are damaged ones."""
     if not path.exists():
         return
-    with path.open("rb") as file:
+    with reading(str(path), "lines of finished frames"):
+        file = open_file(path)
+    with file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
@@ -250,7 +262,7 @@ class FrameLog:
                 end += len(line)
                 places.append(record["index"])
                 starts.append(end)
-            with self.path.open("rb") as old, replacing(self.path) as new:
+            with open_file(self.path) as old, replacing(self.path) as new:
                 for number in np.argsort(np.array(places), kind="stable"):
                     old.seek(starts[number])
                     new.write(old.read(starts[number + 1] - starts[number]))
@@ -289,7 +301,7 @@ class FrameRecords(Mapping[str, Record]):
     def __getitem__(self, name: str) -> Record:
         if self._last is None or self._last[0] != name:
             line = self._lines[name]
-            with self._paths[self._file[line]].open("rb") as file:
+            with open_file(self._paths[self._file[line]]) as file:
                 file.seek(self._start[line])
                 record = parse_record(file.read(self._length[line]), f"{file.name}, frame {name}")
             self._last = name, record

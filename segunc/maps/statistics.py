@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import heapq
 import io
 import math
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import csv_text, inside, replacing, write_atomically, write_rows
+from segunc.core.files import csv_text, inside, reading, replacing, write_atomically, write_rows
 from segunc.data.images import read_image, resize_nearest
 from segunc.maps.encoding import CODE_MAX, Array, decode_unit, keys_to_half, score_keys
 from segunc.maps.manifest import Manifest, is_ours, read_manifest
@@ -50,12 +51,8 @@ class Region:
     def __init__(self, path: Path) -> None:
         if path.suffix.lower() != ".png":
             raise InputError(f"mask {path}", "a PNG, whose black is exactly 0", "convert it")
-        try:
+        with reading(f"mask {path}", "a PNG"):
             picture = read_image(path)
-        except OSError as error:
-            raise InputError(f"mask {path} cannot be read ({error.strerror})", "a PNG", "check the path") from error
-        except ValueError as error:
-            raise InputError(f"mask {path} cannot be read ({error})", "a PNG", "write it again") from error
         self.kept: Mask = picture.max(axis=2) > 0
         if not self.kept.any():
             raise InputError(f"mask {path} is black all over", "white where pixels count", "invert it")
@@ -181,14 +178,6 @@ class Neighbours:
     looks: Sequence[int]
     apart: float
 
-    def near(self, one: int, other: int) -> bool:
-        """Whether the frames at two places are of one moment."""
-        between = abs(self.times[one] - self.times[other])
-        if not math.isnan(between):
-            return between < self.apart
-        a, b = self.looks[one], self.looks[other]
-        return a != 0 and b != 0 and (a ^ b).bit_count() <= SAME_LOOK
-
 
 def recorded_look(record: Mapping[str, Any]) -> int:
     """The hash of a frame's picture in its line of ``frames.jsonl``; 0 where it has none."""
@@ -222,16 +211,35 @@ def worst_moments(
     return heapq.nsmallest(count, moments, key=lambda moment: -moment.value)
 
 
-def separated_peaks(values: Sequence[float], near: Callable[[int, int], bool], count: int) -> list[int]:
-    """Places of the highest values, highest first, none ``near`` a higher one that was taken. Of equal values the earlier comes first; a
+def separated_peaks(values: Sequence[float], frames: Neighbours, count: int) -> list[int]:
+    """Places of the highest values, highest first, none near a higher one that was taken. Of equal values the earlier comes first; a
     value of NaN is left out."""
     chosen: list[int] = []
+    times: list[
+        float
+    ] = []  # of the chosen, in order, so that a new one is compared with the two beside it and not with all
+    looks, looks_without_time = array("Q"), array("Q")
     for place in sorted((p for p in range(len(values)) if not math.isnan(values[p])), key=lambda p: -values[p]):
         if len(chosen) == count:
             break
-        if not any(near(place, other) for other in chosen):
-            chosen.append(place)
+        time, look = frames.times[place], frames.looks[place]
+        timed = not math.isnan(time)
+        after = bisect.bisect_left(times, time) if timed else 0
+        near = timed and any(abs(time - other) < frames.apart for other in times[max(0, after - 1) : after + 1])
+        if near or _looks_like_any(look, looks_without_time if timed else looks):
+            continue
+        chosen.append(place)
+        if timed:
+            times.insert(after, time)
+        for known in (looks,) if timed else (looks, looks_without_time):
+            known.extend([look] if look else [])
     return chosen
+
+
+def _looks_like_any(look: int, others: array[int]) -> bool:
+    if not (look and others):
+        return False
+    return bool((np.bitwise_count(np.frombuffer(others, np.uint64) ^ np.uint64(look)) <= SAME_LOOK).any())
 
 
 def write_moments(path: Path, lists: dict[str, tuple[str, list[Moment]]]) -> None:
@@ -247,11 +255,14 @@ def _worst_of_folder(
     folder: Path, score: str, statistic: str, count: int, apart: float, fps: float | None
 ) -> list[Moment]:
     manifest = read_manifest(folder)
-    shards = all_shards(manifest)
     values, times, looks = array("d"), array("d"), array("Q")
+    names: list[str] = []
+    known_times: list[float | None] = []
     inner, start = "", 0.0
-    for record in iterate_records(folder, shards):
+    for record in iterate_records(folder, all_shards(manifest)):
         values.append(record.get(statistic, {}).get(score, math.nan))
+        names.append(record["name"])
+        known_times.append(record.get("time", record.get("index", len(known_times)) / fps if fps else None))
         time = record.get("time", math.nan)
         if fps is not None and math.isnan(time):
             if (of := record["name"].rpartition("/")[0]) != inner:
@@ -263,11 +274,7 @@ def _worst_of_folder(
         known = ", ".join(name for name in (manifest or {}).get("maps", {}) if name != "prediction")
         given = f"the frames of {folder} have no {statistic} of '{score}'"
         raise InputError(given, f"a score of {known}", "choose another one")
-    chosen = separated_peaks(values, Neighbours(times, looks, apart).near, count)
-    moments = dict.fromkeys(chosen, Moment(folder, "", None, 0.0))
-    # A second pass for the names: those of all frames would take more memory than the numbers.
-    for place, record in enumerate(iterate_records(folder, shards)):
-        if place in moments:
-            known_time = record.get("time", record.get("index", place) / fps if fps else None)
-            moments[place] = Moment(folder, record["name"], known_time, values[place], bool(looks[place]))
-    return list(moments.values())
+    return [
+        Moment(folder, names[place], known_times[place], values[place], bool(looks[place]))
+        for place in separated_peaks(values, Neighbours(times, looks, apart), count)
+    ]

@@ -122,6 +122,8 @@ class NetworkDescription:
                     raise TypeError(f"{key}: {content[key]!r}")
             content["classes"] = tuple(str(name) for name in _sequence(content["classes"]))
             content["palette"] = tuple((int(r), int(g), int(b)) for r, g, b in content.get("palette", ()))
+            if not all(0 <= channel <= 255 for colour in content["palette"] for channel in colour):
+                raise ValueError("a colour of the palette is not in 0..255")
             if content.get("inference_size") is not None:
                 height, width = content["inference_size"]
                 content["inference_size"] = (int(height), int(width))

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from segunc.core.errors import InputError, one_line
+from segunc.core.files import read_bytes
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.networks.description import NetworkDescription
 from segunc.networks.sources import Found, Wishes
@@ -30,7 +31,7 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     if "code_sha256" in options:
         digest, recorded = code.sha256, options["code_sha256"]
     else:  # A folder of an earlier version records the hash of the factory's file alone.
-        digest, recorded = hashlib.sha256(code.source.read_bytes()).hexdigest(), options.get("source_sha256")
+        digest, recorded = hashlib.sha256(read_bytes(code.source)).hexdigest(), options.get("source_sha256")
     if digest != recorded:
         raise InputError(
             f"the code of {name} in {code.folder} has changed since the network was imported ({digest[:12]} now, "

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
+from segunc.core.files import open_file, require_file
 
 COUNTER = "num_batches_tracked"
 
@@ -41,14 +42,16 @@ def read_checkpoint(path: Path) -> Any:
         )
     try:
         if path.suffix == ".safetensors":
+            require_file(path)
             return load_file(path)
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                if any(member.compress_type for member in archive.infolist()):
-                    raise ValueError("it is compressed, and may be of any size")
-        with warnings.catch_warnings():
+        with open_file(path) as file, warnings.catch_warnings():
+            if zipfile.is_zipfile(file):
+                with zipfile.ZipFile(file) as archive:
+                    if any(member.compress_type for member in archive.infolist()):
+                        raise ValueError("it is compressed, and may be of any size")
+            file.seek(0)
             warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # what a damaged file makes torch raise depends on where it is damaged
         if "TorchScript" in str(error):
             remedy = "torch.save(torch.jit.load(FILE).state_dict(), NEW)"
@@ -103,6 +106,7 @@ def _flatten(content: Any, name: str, state: dict[str, Tensor], seen: set[int]) 
 def read_tensors(path: Path, what: str, remedy: str) -> dict[str, Tensor]:
     """The tensors of a ``.safetensors`` file; InputError, which says ``what`` they are, where it is missing or damaged."""
     try:
+        require_file(path)
         return load_file(path)
     except Exception as error:  # an unknown type raises another error than a damaged header
         raise InputError(f"{path} cannot be read ({one_line(error)})", what, remedy) from error

@@ -38,7 +38,7 @@ from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
-from segunc.core.files import write_atomically
+from segunc.core.files import require_file, write_atomically
 from segunc.data.labels import IGNORE
 from segunc.posteriors.abnn import Point
 from segunc.posteriors.fitting import finetuning
@@ -311,6 +311,7 @@ def _restore(fisher: FisherSum, path: Path) -> int:
     """The number of batches that a killed run had summed; 0 where there was none."""
     if not path.exists():
         return 0
+    require_file(path)
     held = load_file(path)
     fisher.total.copy_(held["total"])
     done, fisher.pixels, fisher.gradients = (int(v) for v in held["counts"])

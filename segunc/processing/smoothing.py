@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, read_arrays, write_file
+from segunc.core.files import inside, read_arrays, read_bytes, write_file
 from segunc.frames.sources import Frame
 from segunc.maps.folder import SMOOTHING_FOLDER, SMOOTHING_STATE
 from segunc.processing.means import FrameMeans
@@ -85,7 +85,7 @@ class Smoother:
         if not older:
             return 0
         try:
-            data = older[-1].read_bytes()
+            data = read_bytes(older[-1])
             saved = read_arrays(data, len(data))  # which were not compressed
             place, time = int(older[-1].stem), None if np.isnan(saved["time"]) else float(saved["time"])
             probabilities, aleatoric = (torch.from_numpy(saved[name]) for name in ("probabilities", "aleatoric"))

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from segunc.core.files import own_folder
+from segunc.core.files import own_folder, user_folder
 from segunc.sampling.ending import Upsampling
 from segunc.sampling.logit_sums import LogitSums
 from segunc.uncertainty import per_ln
@@ -99,15 +99,15 @@ def native_tail() -> NativeTail:
     try:
         version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
         key = hashlib.sha256("\0".join([SOURCE.read_text("utf-8"), version, *FLAGS, _cpu()]).encode()).hexdigest()[:16]
-        kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "segunc"
-        if own_folder(kept) and os.access(kept, os.W_OK):
+        kept = user_folder("XDG_CACHE_HOME", ".cache")
+        if kept is not None and own_folder(kept) and os.access(kept, os.W_OK):
             path = kept / f"tail-{key}.so"
             if not _is_own(path):
                 _build(compiler, path)
             return NativeTail(_load(path))
         with tempfile.TemporaryDirectory(prefix="segunc-") as folder:  # for this process alone
             _build(compiler, Path(folder) / "tail.so")
-            why = f"{kept} is not this user's own alone (0700): the compiled tail is built anew in every run"
+            why = f"{kept or 'a missing home'} is not this user's own alone (0700): the compiled tail is built anew in every run"
             return NativeTail(_load(Path(folder) / "tail.so"), why)
     except (OSError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", None) or str(error)

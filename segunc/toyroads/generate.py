@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.files import read_json
 from segunc.data.images import Image
 from segunc.frames.video_writing import encode_video
 from segunc.toyroads.anomalies import sample_anomaly
@@ -114,14 +115,10 @@ def _is_finished(root: Path, description: dict[str, Any]) -> bool:
     if not marker.is_file():
         expected = "a new or empty folder, or a finished set of toy scenes"
         raise InputError(f"folder {root} holds other files (no toy.json)", expected, "choose another folder")
-    try:
-        found = json.loads(marker.read_text(encoding="utf-8"))
-    except ValueError as error:
-        expected = "the file of a finished set"
-        raise InputError(f"{marker} is not JSON ({error})", expected, "remove the folder") from error
+    found = read_json(marker, "the file of a finished set")
     if found == description:
         return True
-    if not isinstance(found, dict) or not isinstance(found.get("config"), dict):
+    if not isinstance(found.get("config"), dict):
         what = "its toy.json is not from this tool"
     elif found.get("version") != VERSION:
         what = f"version {found.get('version')}, this is version {VERSION}"

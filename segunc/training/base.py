@@ -23,6 +23,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.affine.draws import in_encoder
+from segunc.core import terminal
 from segunc.core.device import choose_precision, flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import replacing, write_json
@@ -155,7 +156,7 @@ class LineProgress(Callback):
         values = " ".join(f"{k} {float(v):.4f}" for k, v in trainer.callback_metrics.items())
         where = f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}/{int(total)}"
         line = f"{self.label}: {where}, {rate:.2f} steps/s, {left:.0f} s left, {values}"
-        print(line, file=sys.stderr, flush=True)
+        terminal.say(line, stream=sys.stderr, flush=True)
 
 
 class SegmentationTask(L.LightningModule):

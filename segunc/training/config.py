@@ -26,6 +26,7 @@ from segunc.core.bounds import (
     check_value,
 )
 from segunc.core.errors import InputError
+from segunc.core.files import read_text, reading
 from segunc.data.corruptions import Corruption
 from segunc.training.data import OwnData
 from segunc.training.losses import Schedule
@@ -231,9 +232,8 @@ def parse_config(
     from segunc.data.module import SegmentationDataModule
     from segunc.training.loggers import services
 
-    if config is not None and not config.is_file():
-        raise InputError(f"configuration {config} does not exist", "a YAML file", "see configs/ for examples")
-    text = "" if config is None else config.read_text(encoding="utf-8", errors="replace")
+    with reading(f"configuration {config}", "a YAML file in UTF-8", "see configs/ for examples"):
+        text = "" if config is None else read_text(config)
     if config is not None and not text.strip():
         given = f"configuration {config} is empty"
         raise InputError(given, "at least `data` with its dataset and root", "see configs/")
@@ -253,7 +253,7 @@ def parse_config(
             raise InputError(f"it has {claimed}", "the configuration of a run")
         value = get_loader("yaml")(content)
         if isinstance(value, dict):
-            for key in [key for key in ("config", *whole) if isinstance(value.get(key), str)]:
+            for key in [key for key in ("config", "trainer", *whole) if not isinstance(value.get(key), dict | None)]:
                 raise InputError(f"{key} '{value[key]}'", "keys and values in this file", "write them out")
         return _renamed(value, CLASS_PATH, HIDDEN)
 

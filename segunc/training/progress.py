@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tqdm import tqdm
 
+from segunc.core import terminal
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import read_json, write_json
 from segunc.networks.weights import read_checkpoint
@@ -53,7 +54,7 @@ def is_first_process() -> bool:
 def say(text: str) -> None:
     """Print a line, from the first process alone."""
     if is_first_process():
-        print(text, flush=True)
+        terminal.say(text, flush=True)
 
 
 class StepProgress:
@@ -67,13 +68,17 @@ class StepProgress:
         self.label, self.total, self.done, self.every = label, total, done, every
         self._start = self._last = time.monotonic()
         self._first = done
-        self._bar = tqdm(total=total, initial=done, desc=label) if interactive() and is_first_process() else None
+        self._bar = (
+            tqdm(total=total, initial=done, desc=terminal.visible(label))
+            if interactive() and is_first_process()
+            else None
+        )
 
     def step(self, text: str = "") -> bool:
         """Count a step, with a few words on the work's state; True where it is time to save what was done."""
         self.done += 1
         if self._bar is not None:
-            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.set_postfix_str(terminal.visible(text), refresh=False)
             self._bar.update()
         now = time.monotonic()
         if now - self._last < self.every:
@@ -83,7 +88,7 @@ class StepProgress:
             rate = (self.done - self._first) / (now - self._start)
             left = (self.total - self.done) / rate
             line = f"{self.label}: step {self.done}/{self.total}, {rate:.2f} steps/s, {left:.0f} s left"
-            print(f"{line}, {text}" if text else line, file=sys.stderr, flush=True)
+            terminal.say(f"{line}, {text}" if text else line, stream=sys.stderr, flush=True)
         return True
 
     def close(self) -> None:
@@ -95,13 +100,13 @@ class StepProgress:
 def follow(items: Sequence[T], label: str) -> Iterator[T]:
     """The items one by one, with a bar on a terminal or a line on standard error now and then."""
     if interactive():
-        yield from tqdm(items, desc=label, unit="frame")
+        yield from tqdm(items, desc=terminal.visible(label), unit="frame")
         return
     last = time.monotonic()
     for done, item in enumerate(items):
         if time.monotonic() - last >= INTERVAL:
             last = time.monotonic()
-            print(f"{label}: {done}/{len(items)} frames", file=sys.stderr, flush=True)
+            terminal.say(f"{label}: {done}/{len(items)} frames", stream=sys.stderr, flush=True)
         yield item
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import segunc
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
+from segunc.core.files import read_json
 from segunc.options import DemoOptions
 
 SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")
@@ -84,7 +84,7 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
     labels = data / "video" / "crossing_anomaly"
     shown = opts.ReviewOptions(out / "video", anomaly_labels=labels, out=out / "review-video", device=device)
     step("a page of the video", "review", shown)
-    scores = json.loads((out / "anomaly.json").read_text(encoding="utf-8"))["scores"]
+    scores = read_json(out / "anomaly.json", "a result of evaluate")["scores"]
     auroc = {name: scores[name]["pooled"]["auroc"] for name in SHOWN}
     if any(value is None for value in auroc.values()):
         raise PartialFailure(f"the demo has no anomaly score: {auroc}")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from segunc.core.device import flushed_denormals, threads
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import count_frames
@@ -170,6 +169,7 @@ def _chosen_frames(options: EvaluateOptions) -> dict[str, Any]:
 
 
 def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | None, wanted: EvaluationOptions) -> Found:
+    from segunc.core.device import flushed_denormals, threads
     from segunc.evaluation.models import evaluate_model
     from segunc.posteriors.files import default_scores, load_model
     from segunc.scores import check_scores

@@ -103,6 +103,7 @@ def test_ctrl_c_is_one_line_and_130(
 
     example = VERBS[verb][1].splitlines()[0].split()
     monkeypatch.setattr(run, FUNCTIONS.get(verb, verb), interrupted)
+    monkeypatch.setattr("segunc.cli.main.check_asked", lambda options: None)  # the paths of the example are not here
     assert main(example[1:]) == 130
     error = capsys.readouterr().err
     goes_on = "goes on from there" if verb in ("demo", "train", "finetune", "predict") else "begins again"
@@ -215,6 +216,7 @@ def test_what_no_verb_can_use_is_one_line(
 
 def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
     """As ``| head -1``: 128 + 13, as shells say it of what SIGPIPE ends, and nothing on standard error."""
+    (tmp_path / "a.json").touch()
     reading, writing = os.pipe()
     os.close(reading)
     code = "import sys, segunc.cli.run as run; from segunc.cli.main import entry; run.compare = lambda options: print('x' * 99); entry()"
@@ -249,6 +251,7 @@ def test_what_the_system_refuses_is_said_in_its_words(
         raise error
 
     monkeypatch.setattr(run, verb, fail)
+    monkeypatch.setattr("segunc.cli.main.check_asked", lambda options: None)
     words = {"summary": ["--maps", "maps"], "predict": ["--model", "m", "--input", "in", "--out", "out"]}[verb]
     assert main([verb, *words]) == 1
     assert capsys.readouterr().err == f"segunc {verb}: {said} (--debug shows where)\n"

@@ -51,6 +51,17 @@ def test_json_and_csv_say_the_same(tmp_path: Path) -> None:
     assert from_json == [Verdict("a", "missed", "", ENTRY["time"]), Verdict("b,c", "", 'two\r\nlines, "quoted"', "t")]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"value": [1]}, {"threshold": "high"}, {"score": ["entropy"]}, {"mask": [1.5, 2]}, {"box": ["1", 0, 2, 2]}],
+)
+def test_a_region_of_other_types_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="damaged region"):
+        read_verdicts(
+            write(tmp_path, version=2, verdicts=[ENTRY | {"reviewer": "", "region": REGION | change}]), RUN, FRAMES
+        )
+
+
 def test_the_apostrophe_before_what_would_be_a_formula_is_taken_away(tmp_path: Path) -> None:
     notes = {"'=1+1": "=1+1", "''=1": "'=1", "'it": "'it", "'": "'", "it's": "it's", "'-x": "-x", "=1": "=1"}
     for written, read in notes.items():

@@ -33,7 +33,7 @@ from segunc.maps.statistics import (
     write_moments,
 )
 from segunc.maps.store import Maps, MapsWriter
-from tests.maps.fakes import SCORES, edit_log, manifest, process, write_pictures, write_timed_video
+from tests.maps.fakes import SCORES, edit_log, edit_manifest, manifest, process, write_pictures, write_timed_video
 
 
 def predict(given: Path, out: Path, **settings: Any) -> Path:
@@ -180,23 +180,67 @@ def test_shards_make_one_table_when_the_last_has_finished(tmp_path: Path) -> Non
     assert [m.name for m in moments] == [m.name for m in worst_moments([tmp_path / "whole"], "entropy", count=3)]
 
 
+TIMES = st.one_of(st.sampled_from([0.0, 0.5, 1.0, 2.5, 3.0, 7.0]), st.just(math.nan))
+LOOKS = st.one_of(st.just(0), st.integers(1, 2**64 - 1), st.integers(0, 2**12 - 1))
+
+
 @given(
-    st.lists(st.one_of(st.floats(-5, 5), st.just(math.nan)), max_size=30),
-    st.integers(1, 6),
-    st.sampled_from([0.0, 1.0, 2.5, 100.0]),
+    st.lists(st.tuples(st.one_of(st.floats(-5, 5), st.just(math.nan)), TIMES, LOOKS), max_size=30),
+    st.integers(1, 8),
+    st.sampled_from([0.0, 0.5, 1.0, 2.5, 100.0]),
 )
-def test_peaks_are_the_highest_that_are_far_enough_apart(values: list[float], count: int, apart: float) -> None:
-    times = [0.5 * place for place in range(len(values))]
-    chosen = separated_peaks(values, Neighbours(times, [0] * len(times), apart).near, count)
-    picked = [values[place] for place in chosen]
-    assert picked == sorted(picked, reverse=True)
-    assert len(set(chosen)) == len(chosen) <= count
-    for place in chosen:
-        assert all(place == other or abs(times[place] - times[other]) >= apart for other in chosen)
-    for place, value in enumerate(values):
-        if place not in chosen and not math.isnan(value):
-            near = any(abs(times[place] - times[other]) < apart and values[other] >= value for other in chosen)
-            assert near or (len(chosen) == count and min(picked) >= value)
+def test_peaks_are_those_of_the_plain_comparison_of_all_with_all(
+    frames: list[tuple[float, float, int]], count: int, apart: float
+) -> None:
+    values, times, looks = ([frame[part] for frame in frames] for part in range(3))
+
+    def near(one: int, other: int) -> bool:
+        between = abs(times[one] - times[other])
+        if math.isnan(between):
+            bits = zip(f"{looks[one]:064b}", f"{looks[other]:064b}", strict=True)
+            return bool(looks[one] and looks[other]) and sum(a != b for a, b in bits) <= 10
+        return between < apart
+
+    plain: list[int] = []
+    numbers = [place for place in range(len(frames)) if not math.isnan(values[place])]
+    for place in sorted(numbers, key=lambda place: -values[place]):
+        if not any(near(place, other) for other in plain):
+            plain.append(place)
+    assert separated_peaks(values, Neighbours(times, looks, apart), count) == plain[:count]
+
+
+class Counted(float):
+    """A time that counts how often times are compared or subtracted."""
+
+    operations = 0
+
+    def __lt__(self, other: float) -> bool:
+        Counted.operations += 1
+        return float(self) < float(other)
+
+    def __sub__(self, other: float) -> float:
+        Counted.operations += 1
+        return float(self) - float(other)
+
+
+def test_a_video_of_any_length_costs_a_few_comparisons_a_frame() -> None:
+    """Where every frame is a moment of its own, comparing all with all takes n^2 / 2 = 8 million."""
+    frames = 4000
+    times = [Counted(place) for place in range(frames)]
+    values = np.random.default_rng(0).permutation(frames).tolist()
+    Counted.operations = 0
+    chosen = separated_peaks(values, Neighbours(times, [0] * frames, 1.0), frames)
+    assert len(chosen) == frames
+    assert Counted.operations < 3 * frames * math.log2(frames)
+
+
+@pytest.mark.parametrize("palette", [[[0, 0, 256]] * 3, [[0, 0]] * 3, "red", [[0.5, 0, 0]] * 3, [None], [[True, 0, 0]]])
+def test_a_palette_of_no_colours_is_refused(tmp_path: Path, palette: object) -> None:
+    write_pictures(tmp_path / "in", 1)
+    maps = predict(tmp_path / "in", tmp_path / "maps")
+    edit_manifest(maps, lambda content: content["classes"].update(palette=palette))
+    with pytest.raises(InputError, match=r"manifest\.json holds names or colours"):
+        MapsReader(maps)
 
 
 def test_moments_of_several_folders_are_one_ranking(tmp_path: Path) -> None:

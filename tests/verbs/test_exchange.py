@@ -71,7 +71,7 @@ def test_compare_writes_both_csv_tables(tmp_path: Path) -> None:
         ("export --maps MAPS --score entropy --to fishyscapes --images x --out OUT", "expected --to rerun"),
         ("export --maps MAPS --to rerun --anomaly-only --out OUT", "--anomaly-only with --to rerun"),
         ("compare", "required: JSON"),
-        ("compare nowhere.json", "nowhere.json cannot be read"),
+        ("compare nowhere.json", "nowhere.json does not exist"),
         ("compare FILE --out table.txt", ".md or .csv"),
         ("compare FILE --leaderboard FILE", "has no table 'anomaly_track'"),
     ],

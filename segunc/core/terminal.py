@@ -1,0 +1,32 @@
+"""The one place that prints: texts that come from files reach a terminal as characters that can be seen, never as commands to it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TextIO
+
+_COMMANDS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters (C0, DEL, C1), line separators, and marks that change the direction in which a text is read."""
+_OF_LAYOUT = re.compile(rf"(?![\n\t]){_COMMANDS.pattern}")
+
+
+def visible(text: object, *, layout: bool = False) -> str:
+    """Return a text with an escape such as ``\\x1b`` in the place of each character that a terminal would obey instead of show.
+
+    Args:
+        layout: keep line breaks and tabs, of a text whose lines are made here. A name or a cell of a table holds none of its own.
+    """
+    pattern = _OF_LAYOUT if layout else _COMMANDS
+    return pattern.sub(lambda match: match[0].encode("unicode_escape").decode(), str(text))
+
+
+def say(text: object = "", *, stream: TextIO | None = None, end: str = "\n", flush: bool = False) -> None:
+    """Print a text, line breaks and tabs included, to a stream or to standard output.
+
+    Control characters are shown (:func:`visible`), and so is what the stream's encoding does not know: ``\\u2192`` for an arrow in ASCII.
+    """
+    stream = sys.stdout if stream is None else stream
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    shown = visible(text, layout=True).encode(encoding, "backslashreplace").decode(encoding)
+    print(shown, file=stream, end=end, flush=flush)

@@ -1,0 +1,204 @@
+"""One function opens files that come from outside, and one prints: everything else is in a list that says why."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import segunc
+from segunc.core.errors import InputError
+from segunc.core.files import open_file, read_bytes, read_json, read_record, read_rows, read_text
+from segunc.data.cut_paste import read_cut_out
+from segunc.data.images import read_image, read_label_image
+from segunc.data.labels import read_label_map
+from segunc.evaluation.compare import load_results
+from segunc.evaluation.resampling import load_replicates
+from segunc.exchange.leaderboard import TRACKS, load_board
+from segunc.frames.sources import sampled_hash
+from segunc.gallery.verdicts import read_verdicts
+from segunc.maps.manifest import read_manifest
+from segunc.maps.nearest import NearestPlaces
+from segunc.maps.score_files import read_score_file
+from segunc.maps.shards import Shard, iterate_records
+from segunc.networks.weights import read_checkpoint, read_tensors
+from segunc.options import class_pairs
+from segunc.training.config import TrainConfig, parse_config
+
+PACKAGE = Path(segunc.__file__).parent
+OPENERS = ("open", "read_bytes", "read_text", "load_file", "safe_open", "imread", "VideoCapture", "File")
+LOADERS = ("np.load", "torch.load", "json.load", "yaml.safe_load")
+FROM_BYTES = "the library gets bytes, or a file that open_file opened"
+CHECKED = "require_file looks at the path before the library opens it"
+OWN = "a file of the package, or one that the same run has just written"
+ALLOWED = {
+    "cli/main.py os.open": "the null device",
+    "core/progress.py os.open": "the null device",
+    "core/files.py os.open": "this is the door",
+    "core/files.py path.open": "writes",
+    "core/files.py np.load": FROM_BYTES,
+    "data/images.py PilImage.open": FROM_BYTES,
+    "evaluation/models.py np.load": OWN,
+    "exchange/export.py h5py.File": FROM_BYTES,
+    "frames/video.py av.open": "sampled_hash has opened the file before, by open_file",
+    "gallery/page.py asset.read_bytes": OWN,
+    "gallery/page.py (assets / 'index.html').read_text": OWN,
+    "frames/video_writing.py av.open": "writes",
+    "gallery/video.py av.open": OWN,
+    "maps/score_files.py Image.open": FROM_BYTES,
+    "maps/score_files.py h5py.File": FROM_BYTES,
+    "maps/shards.py self.path.open": "appends",
+    "maps/store.py self._log.open": "appends",
+    "networks/weights.py load_file": CHECKED,
+    "networks/weights.py torch.load": FROM_BYTES,
+    "posteriors/laplace.py load_file": CHECKED,
+    "sampling/tail_native.py Path('/proc/cpuinfo').read_text": "the kernel's",
+    "sampling/tail_native.py SOURCE.read_text": OWN,
+    "verbs/cluster.py local.read_options(options).open": "no file",
+    "verbs/cluster.py local.read_options(replace(options, device=here)).open": "no file",
+    "verbs/predict.py read_options(options).open": "no file",
+}
+
+
+def calls() -> set[str]:
+    """``file function`` of every call in the package, and of methods of paths that are handed on."""
+    return {
+        f"{path.relative_to(PACKAGE).as_posix()} {ast.unparse(node.func if isinstance(node, ast.Call) else node)}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) or (isinstance(node, ast.Attribute) and node.attr in ("read_bytes", "read_text"))
+    }
+
+
+def opens(call: str) -> bool:
+    function = call.partition(" ")[2]
+    # read_bytes(path) and read_text(path), without a dot, are the door's own.
+    last = function.rpartition(".")[2]
+    return function in LOADERS or (last in OPENERS and function not in ("read_bytes", "read_text"))
+
+
+def test_every_opening_of_a_file_goes_through_the_door_or_has_a_reason() -> None:
+    assert {call for call in calls() if opens(call)} == ALLOWED.keys()
+
+
+def test_one_function_prints() -> None:
+    printing = {
+        call for call in calls() if call.endswith((" print", "stdout.write", "stderr.write", "print_exception"))
+    }
+    assert printing == {"core/terminal.py print"}
+
+
+def cuts(path: Path) -> Any:
+    (path.parent / "manifest.json").unlink(missing_ok=True)
+    os.link(path, path.parent / "frames.jsonl")
+    return list(iterate_records(path.parent, [Shard()]))
+
+
+READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "bytes": ("x", read_bytes),
+    "text": ("x", read_text),
+    "network.json": ("network.json", lambda path: read_json(path, "a network")),
+    "posterior.json": ("posterior.json", lambda path: read_record(path, "a posterior")),
+    "manifest": ("manifest.json", lambda path: read_manifest(path.parent)),
+    "log": ("log", cuts),
+    "tensors": ("x.safetensors", lambda path: read_tensors(path, "tensors", "")),
+    "safetensors": ("x.safetensors", read_checkpoint),
+    "checkpoint": ("x.ckpt", read_checkpoint),
+    "result": ("metrics.json", lambda path: load_results([path])),
+    "replicates": ("x.npz", load_replicates),
+    "leaderboard": ("board.json", lambda path: load_board(path, TRACKS["anomaly"])),
+    "verdicts in JSON": ("verdicts.json", lambda path: read_verdicts(path, "run", [])),
+    "verdicts in CSV": ("verdicts.csv", lambda path: read_verdicts(path, "run", [])),
+    "label map": ("map.csv", read_label_map),
+    "configuration": ("train.yaml", lambda path: parse_config(TrainConfig, path, [])),
+    "nearest": ("n.json", NearestPlaces.read),
+    "cut-out": ("x.png", read_cut_out),
+    "image": ("x.png", read_image),
+    "label": ("x.png", read_label_image),
+    "video": ("x.mp4", lambda path: sampled_hash(path, 2, 10)),
+    "npy": ("x.npy", read_score_file),
+    "tif": ("x.tif", read_score_file),
+    "hdf5": ("x.hdf5", read_score_file),
+}
+
+
+@pytest.fixture
+def deadline() -> Iterator[None]:
+    """Whoever waits for the other end of a pipe is interrupted."""
+
+    import segunc.data.module  # noqa: F401 - whose import may take longer than the deadline
+
+    def end(*_: object) -> None:
+        pytest.fail("it waits for ever")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.usefixtures("deadline")
+def test_a_pipe_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    name, read = READERS[kind]
+    os.mkfifo(tmp_path / name)
+    with pytest.raises((InputError, OSError)):
+        read(tmp_path / name)
+
+
+def test_a_file_is_read_as_it_is_and_a_folder_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\0text")
+    with open_file(tmp_path / "a") as file:
+        assert file.read() == b"\0text"
+        assert os.get_blocking(file.fileno())
+    with pytest.raises(OSError, match="no file"):
+        read_bytes(Path("/dev/null"))
+    with pytest.raises(IsADirectoryError):
+        read_bytes(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / "b")
+
+
+TABLES = "id,name,train_id,red,green,blue\n0,road,0,1,2,3\n", "network,dataset\nroad,street\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_excels_byte_order_mark_changes_nothing_and_utf_16_is_refused(tmp_path: Path, encoding: str) -> None:
+    files = {"map.csv": TABLES[0], "pairs.csv": TABLES[1], "v.csv": "run,frame,verdict,note,time\nr,a,missed,,t\n"}
+    files |= {"x.json": '{"a": 1}', "train.yaml": "data:\n  dataset: toy\n  root: nowhere\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text.encode(encoding))
+    read: list[tuple[Callable[[], Any], Any]] = [
+        (lambda: read_label_map(tmp_path / "map.csv").classes, ("road",)),
+        (lambda: class_pairs(str(tmp_path / "pairs.csv")), {"road": "street"}),
+        (lambda: [v.verdict for v in read_verdicts(tmp_path / "v.csv", "r", ["a"])], ["missed"]),
+        (lambda: read_json(tmp_path / "x.json", "an object"), {"a": 1}),
+        (lambda: parse_config(TrainConfig, tmp_path / "train.yaml", []).data["dataset"], "toy"),
+        (lambda: read_rows(tmp_path / "pairs.csv")[0], ["network", "dataset"]),
+    ]
+    for reader, expected in read:
+        if encoding != "utf-16":
+            assert reader() == expected
+        else:
+            with pytest.raises(Exception, match=r"UTF-16"):
+                reader()
+
+
+def test_a_user_without_a_home_can_start(tmp_path: Path) -> None:
+    """As a container with a number for a user: neither HOME nor an entry in the list of users."""
+    code = (
+        "import pathlib, os; os.environ.pop('HOME', None); os.environ.pop('XDG_CONFIG_HOME', None)\n"
+        "def home(*_): raise RuntimeError('Could not determine home directory.')\n"
+        "pathlib.Path.home = home\n"
+        "from segunc.core.files import user_folder; print(user_folder('XDG_CONFIG_HOME', '.config'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"
