@@ -166,8 +166,7 @@ GROUPS = {
     "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
     "the network and what it sees": "classes drop_classes mean std arguments size bits smooth tile overlap",
     "draws": "draws seed seeds alpha scheme scope redraw",
-    "scores": "scores score overlay_score component_threshold nearest statistic label_score top apart keys baseline "
-    "leaderboard track",
+    "scores": "scores score overlay_score component_threshold nearest statistic label_score top apart keys baseline",
     "what is measured": "protocols components component_mode by sizes groups flag flag_region replicates resample",
     "speed": "device precision compile chunk frames_at_once threads engine workers shards ray_address",
     "output": "out to compact exact panel overlay ranges format theme no_caption video fps anomaly_only limit plots logger verify repair overwrite",
@@ -693,12 +692,10 @@ class ExportOptions(DeviceOptions):
 
 @dataclass(frozen=True)
 class CompareOptions(DeviceOptions):
-    """Results side by side, and their place on a public leaderboard."""
+    """Results side by side."""
 
     results: Sequence[PathLike] = option("results of evaluate", flags=("results",), metavar="JSON", nargs="+")
-    out: PathLike | None = option(
-        "also write the tables: .md (Markdown) or .csv (and .leaderboard.csv)", None, metavar="FILE"
-    )
+    out: PathLike | None = option("also write the tables: .md (Markdown) or .csv", None, metavar="FILE")
     names: Sequence[str] | None = listed("names of the results (default: the files' names)")
     scores: Sequence[str] | None = listed(
         "compare these scores, of one result or of several; RESULT:SCORE takes that of one, e.g. base:msp,abnn:entropy"
@@ -706,12 +703,6 @@ class CompareOptions(DeviceOptions):
     keys: Sequence[str] | None = listed("numbers to show, as dotted paths with wildcards: '*.pooled.*,*.miou'")
     baseline: str | None = option(
         "column, or its file, that differences refer to (default: the first)", None, metavar="NAME"
-    )
-    leaderboard: PathLike | None = option(
-        "a leaderboard.json of SegmentMeIfYouCan to find the results' place in", None, metavar="JSON"
-    )
-    track: Literal["anomaly", "obstacle", "laf-no-known"] = option(
-        "table of the leaderboard (default anomaly)", "anomaly"
     )
 
 

@@ -16,7 +16,7 @@ from segunc.options import several
 
 READ = (
     *("model", "base", "maps", "root", "config", "weights", "image", "mask", "metrics"),
-    *("verdicts", "compare", "results", "leaderboard"),
+    *("verdicts", "compare", "results"),
 )
 """Options that name files or folders to read; those whose value is a DIR are folders."""
 

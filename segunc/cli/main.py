@@ -73,11 +73,10 @@ VERBS = {
         "  segunc export --maps maps --to rerun --out drive.rrd",
     ),
     "compare": (
-        "results side by side, with intervals and paired tests; their place on a public leaderboard",
+        "results side by side, with intervals and paired tests",
         "segunc compare abnn.json base.json --baseline base.json --out table.md\n"
         "  segunc compare metrics.json --scores entropy,deterministic-msp\n"
-        "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp\n"
-        "  segunc compare metrics.json --scores entropy --leaderboard leaderboard.json --track anomaly",
+        "  segunc compare base.json abnn.json --scores base:msp,abnn:entropy --baseline base:msp",
     ),
     "doctor": (
         "is the uncertainty alive and the conversion sound? are maps what was written?",

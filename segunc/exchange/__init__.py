@@ -1,1 +1,1 @@
-"""Exchange with the public benchmarks: score maps in their formats, and their leaderboards."""
+"""Exchange with the public benchmarks and with viewers."""

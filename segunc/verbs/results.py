@@ -14,7 +14,6 @@ from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
 from segunc.exchange.export import ExportResult, export_maps
-from segunc.exchange.leaderboard import TRACKS, board_csv, format_board, load_board, place_results
 from segunc.exchange.viewers import ViewerMaps, export_rerun
 from segunc.gallery.description import run_id
 from segunc.gallery.inputs import open_maps
@@ -43,7 +42,7 @@ class CompareResult:
     """Results side by side."""
 
     comparison: Comparison
-    text: str  # its tables, with the places on the leaderboard, as Markdown
+    text: str  # its tables as Markdown
     paths: tuple[Path, ...] = ()  # of the files that were written
 
 
@@ -64,12 +63,6 @@ def compare(options: CompareOptions) -> CompareResult:
     comparison = compare_results(results, scores=options.scores, keys=options.keys, baseline=options.baseline)
     text = format_comparison(comparison)
     tables = {out: csv_table(comparison)} if out is not None else {}
-    if options.leaderboard:
-        track = TRACKS[options.track]
-        rows = place_results(load_board(Path(options.leaderboard), track), results, track, options.scores)
-        text += "\n\n" + format_board(rows, results, track)
-        if out is not None:
-            tables[out.with_suffix(".leaderboard.csv")] = board_csv(rows, track)
     if out is not None and out.suffix.lower() == ".md":
         tables = {out: f"{text}\n"}
     for path, content in tables.items():

@@ -21,7 +21,6 @@ from segunc.data.images import read_image, read_label_image
 from segunc.data.labels import read_label_map
 from segunc.evaluation.compare import load_results
 from segunc.evaluation.resampling import load_replicates
-from segunc.exchange.leaderboard import TRACKS, load_board
 from segunc.frames.sources import sampled_hash
 from segunc.gallery.verdicts import read_verdicts
 from segunc.maps.manifest import read_manifest
@@ -113,7 +112,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "checkpoint": ("x.ckpt", read_checkpoint),
     "result": ("metrics.json", lambda path: load_results([path])),
     "replicates": ("x.npz", load_replicates),
-    "leaderboard": ("board.json", lambda path: load_board(path, TRACKS["anomaly"])),
     "verdicts in JSON": ("verdicts.json", lambda path: read_verdicts(path, "run", [])),
     "verdicts in CSV": ("verdicts.csv", lambda path: read_verdicts(path, "run", [])),
     "label map": ("map.csv", read_label_map),

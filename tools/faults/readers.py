@@ -33,7 +33,6 @@ from segunc.data.images import read_label_image
 from segunc.data.labels import label_map, read_label_map
 from segunc.evaluation.flagged import read_thresholds
 from segunc.evaluation.resampling import load_replicates
-from segunc.exchange.leaderboard import TRACKS
 from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
 from segunc.gallery.description import run_id
@@ -490,20 +489,15 @@ def results(*patterns: str) -> Callable[[World, Path], list[Path]]:
         for path in (world.metrics, world.metrics.with_suffix(".replicates.npz")):
             for name in ("first", "second"):
                 shutil.copy(path, folder / "0" / path.name.replace("metrics", name))
-        field = TRACKS["anomaly"].fields
-        rows = [{"method": f"M{n}"} | {name: 0.1 * n for name in field.values()} for n in range(1, 4)]
-        (folder / "0" / "leaderboard.json").write_text(json.dumps({"anomaly_track": rows}))
         return sorted(path for pattern in patterns for path in (folder / "0").glob(pattern))
 
     return make
 
 
 def read_results(root: Path, file: Path) -> Any:
-    """A comparison, with the place on a leaderboard and as files."""
+    """A comparison, with its files."""
     found = [root / f"{name}.json" for name in ("first", "second")]
-    return segunc.compare(
-        CompareOptions(results=found, out=root / "table.csv", leaderboard=root / "leaderboard.json")
-    ).text
+    return segunc.compare(CompareOptions(results=found, out=root / "table.csv")).text
 
 
 def read_limits(root: Path, file: Path) -> Any:
@@ -559,7 +553,6 @@ READERS: dict[str, Reader] = {
     "results": Reader(results("first.json"), read_results, 4),
     "results as thresholds": Reader(results("first.json"), read_limits, 4),
     "replicates": Reader(results("first.replicates.npz"), partial(of_file, load_replicates), 6),
-    "leaderboards": Reader(results("leaderboard.json"), read_results, 4),
 }
 """What is fuzzed, in the order of the table."""
 
