@@ -161,13 +161,14 @@ def with_images(
 
     if source is not None:
         for frame in source.frames(lambda _, name: name_of(name) not in waiting):
-            if (name := name_of(frame.name)) in waiting:
+            name = name_of(frame.name)
+            if name is not None and name in waiting:
                 del waiting[name]
                 yield name, frame.image, frame.error
             if not waiting:
                 return
-    for name in waiting:
-        yield name, None, None
+    for missing in waiting:
+        yield missing, None, None
 
 
 def frame_times(reader: MapsReader, names: Sequence[str], rate: float | None = None) -> list[float | None]:

@@ -195,7 +195,7 @@ def _from_model(folder: Path, options: EvaluateOptions, entry: DatasetEntry | No
         sampler = make_sampler(model, options, check_scores((*scores, CONFIDENCE)))
         compilation = choose_compilation(options.compile, sampler, len(samples), inputs)
         sampler = sampler.with_execution(chunk=options.chunk, group=None, compiled=compilation.compiled)
-        how = {"size": options.size, "corruption": corruption, "bits": options.bits}
+        how: dict[str, Any] = {"size": options.size, "corruption": corruption, "bits": options.bits}
         evaluation = evaluate_model(sampler, model, entry, samples, wanted, **how)
     evaluation.result["run"] = {
         "dataset": entry.name,

@@ -163,7 +163,7 @@ def test_a_bad_frame_is_left_out_and_the_others_counted(folder, run, fault, mess
         "no prediction": prediction.unlink,
         "anomaly value": lambda: write_map(anomaly, np.maximum(frame.anomaly, 3)),
         "label value": lambda: write_map(label, np.full((24, 36), 99, np.uint8)),
-        "colour label": lambda: write_map(label, np.zeros((24, 36, 3), np.uint8)),
+        "colour label": lambda: write_map(label, np.full((24, 36, 3), (1, 2, 3), np.uint8)),
         "small label": lambda: write_map(label, np.full((12, 18), 7, np.uint8)),
         "huge label": lambda: label.write_bytes(claiming(".png", 30_000, 30_000)),
         "empty label": lambda: label.write_bytes(b""),
