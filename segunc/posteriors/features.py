@@ -281,12 +281,14 @@ def _opened(network: SegmentationNetwork, settings: FeaturesConfig, say: Say) ->
         if settings.weights is not None:
             given = f"features.weights {settings.weights} for the network's own features"
             raise InputError(given, "features.encoder", "name the encoder that they belong to")
+        if settings.layers is not None:
+            return network, ""
         encoder = getattr(network.body, "encoder", None)
-        if settings.layers is None and not isinstance(encoder, nn.Module):
+        if not isinstance(encoder, nn.Module):
             given = f"a network of type {type(network.body).__name__} without features.layers"
             names = [name for name, _ in network.named_modules()][-3:]
             raise InputError(given, "names of its modules", f"{', '.join(names)}, for instance")
-        return network, deepest_layer(network, encoder) if isinstance(encoder, nn.Module) else ""
+        return network, deepest_layer(network, encoder)
     if settings.weights is None:
         given = f"features.encoder {settings.encoder} without features.weights"
         raise InputError(given, "pretrained weights: a file, or imagenet", "random features know nothing")

@@ -27,11 +27,13 @@ from segunc.data.labels import label_map
 from segunc.data.module import SegmentationDataModule
 from segunc.networks.description import NetworkDescription
 from segunc.networks.features import FeatureExtractor, Witness, candidate_layers, deepest_layer
+from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.features import (
     FeatureBank,
     FeaturesConfig,
     StoredFeatures,
     _choose_layers,
+    _opened,
     fit_features,
     read_features,
 )
@@ -52,6 +54,30 @@ HALF = (0.5, 0.5, 0.5)
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+class PairEncoder(nn.Conv2d):
+    """Returns a pair, as no encoder of smp does."""
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return super().forward(images), None
+
+
+class PairNetwork(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = PairEncoder(3, 4, 1), nn.Conv2d(4, 2, 1)
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return self.head(self.encoder(images)[0])
+
+
+def test_layers_that_are_named_need_no_encoder_of_a_known_kind() -> None:
+    network = SegmentationNetwork(PairNetwork(), NetworkDescription("", "", ("road", "car")), 1)
+    looked_at, _ = _opened(network, FeaturesConfig(layers=["body.head"]), print)
+    assert FeatureExtractor(looked_at, ["body.head"])(torch.rand(1, 3, 8, 8))[0].shape == (1, 2, 8, 8)
+    with pytest.raises(InputError, match=r"features\.layers"):
+        _opened(network, FeaturesConfig(), print)
 
 
 @pytest.mark.parametrize("block", [1, 7, 512])
