@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 import sys
 from types import UnionType
-from typing import Any, Literal, NoReturn, TextIO, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from segunc.core.terminal import say, visible
 from segunc.options import GROUPS
@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
         # Abbreviated options would change their meaning when an option is added, and would swallow configuration keys.
         super().__init__(**settings, allow_abbrev=False)
 
-    def _print_message(self, message: str, file: TextIO | None = None) -> None:
+    def _print_message(self, message: str, file: Any = None) -> None:
         say(message, stream=file or sys.stderr, end="")
 
     def error(self, message: str) -> NoReturn:
