@@ -34,7 +34,7 @@ from segunc.posteriors.fitting import Attachment, fitted_on, frames_as_seen, loa
 from segunc.posteriors.methods import Method
 from segunc.posteriors.pasted import Frames, gather_pixels, mean_precision
 from segunc.sampling.density import Density, FeatureDensity, Neighbours, Origin, unit_features
-from segunc.sampling.gathering import Sample, farthest_points, places_of
+from segunc.sampling.gathering import Sample, places_of
 from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians, Moments
 from segunc.sampling.head import OF_HEAD, HeadFit, HeadScores, LogitLayer
 from segunc.scores import FEATURE_DISTANCE, FEATURES, LOG_DENSITY, SCORES, check_scores
@@ -54,8 +54,6 @@ ENCODER, HEAD = "witness.", "head."
 BANK = {"bank": "ND", "origins": "N4"}
 """Tensors of a map for ``knn``: features of length 1 but for rounding, and for each the frame's number, row and column as shares of its
 height and width, and train id (255 for none)."""
-CORESET_FROM = 5
-"""From a random sample of so many times its size a coreset is chosen."""
 MOST, LARGEST = 64, 16
 """Of sizes in a record, and a size."""
 Upsampling = Literal["bilinear", "guided"]
@@ -207,8 +205,6 @@ class FeaturesConfig(Settings):
             whose distances find the anomalies that select pastes; none for the deepest map.
         sizes: factors by which frames are resized before the encoder, a map for each.
         bank: features that are kept for knn for each layer and size, and on which the others are standardised: a random sample of all.
-        coreset: choose the bank from a sample five times as large so that it leaves no feature far from it, instead of at random;
-            100,000 features of 320 channels take some minutes of a core.
         upsampling: of the maps to the frame: bilinear, or guided by the edges of the grey image (He et al. 2013); none for bilinear, or
             with layers auto for what finds more.
         react_percentile: of all activations of the training frames, at which react-energy clips them.
@@ -226,7 +222,6 @@ class FeaturesConfig(Settings):
     layers: list[str] | str | None = None
     sizes: list[Annotated[float, Bound(above=0, most=LARGEST)]] = field(default_factory=lambda: [1.0])
     bank: PositiveInt = 20_000
-    coreset: bool = False
     upsampling: Upsampling | None = None
     react_percentile: Percentile = 90.0
     scale_percentile: Percentile = 85.0
@@ -250,8 +245,8 @@ class MapFit:
     """Gathers what the densities of one map need of the training frames."""
 
     def __init__(self, settings: FeaturesConfig, needs: frozenset[str], classes: int) -> None:
-        self.settings, self.needs, self.seen = settings, needs, 0
-        self.sample = Sample(settings.bank * (CORESET_FROM if settings.coreset else 1), settings.seed)
+        self.needs, self.seen = needs, 0
+        self.sample = Sample(settings.bank, settings.seed)
         self.moments = Moments(classes, by_class=LOG_DENSITY in needs) if needs.intersection(OF_GAUSSIANS) else None
 
     def add(self, maps: Tensor, labels: Tensor, extent: tuple[int, int], frame: int) -> None:
@@ -263,14 +258,12 @@ class MapFit:
         if self.moments is not None:
             self.moments.add(rows, places[:, 2].long())
 
-    def tensors(self, device: torch.device) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """As :data:`BANK` and :meth:`Gaussians.shapes` name them."""
         rows, found = self.sample.rows, dict[str, Tensor]()
         if self.moments is not None:
             found |= Gaussians.fit(self.moments, self.needs, rows[:, :-4]).tensors
         if FEATURE_DISTANCE in self.needs:
-            if self.settings.coreset:
-                rows = rows[farthest_points(rows[:, :-4].to(device), self.settings.bank, self.settings.seed)]
             found |= {"bank": rows[:, :-4].half().contiguous(), "origins": rows[:, -4:].contiguous()}
         return found
 
@@ -394,8 +387,7 @@ def fit_features(
                     fit.add(maps, torch.from_numpy(labels), extent, len(names) - 1)
             if head:
                 head.add(image)
-    where = next(network.parameters()).device
-    of_maps = [fit.tensors(where) for fit in fits]
+    of_maps = [fit.tensors() for fit in fits]
     upsampling = settings.upsampling or "bilinear"
     if auto and extractor:
         chosen, upsampling = _choose_layers(model, data, extractor, of_maps, names, settings, select, say)

@@ -7,9 +7,6 @@ from torch import Tensor
 
 from segunc.data.labels import IGNORE
 
-PROJECTED = 128
-"""Dimensions in which a coreset is chosen, as PatchCore's authors do; random projections keep distances well enough."""
-
 
 class Sample:
     """A uniform sample without replacement of at most ``size`` rows of a stream, in constant memory: those of the smallest random
@@ -25,24 +22,6 @@ class Sample:
         rows = torch.cat([self.rows, rows]) if len(self.rows) else rows
         kept = keys.argsort()[: self.size]
         self._keys, self.rows = keys[kept], rows[kept]
-
-
-def farthest_points(rows: Tensor, count: int, seed: int) -> Tensor:
-    """A coreset: numbers int64 ``[count]`` of rows ``[M, D]``, at most M, each the farthest from all before it, the first being row 0.
-
-    Greedy k-center (Sener & Savarese, ICLR 2018): no choice of so many leaves the farthest row more than half as far. Distances are
-    Euclidean, in a random projection where D is large (Roth et al., CVPR 2022, PatchCore).
-    """
-    if rows.shape[1] > PROJECTED:
-        noise = torch.randn(rows.shape[1], PROJECTED, generator=torch.Generator().manual_seed(seed))
-        rows = rows @ noise.to(rows)
-    chosen, squares = [0], rows.square().sum(1)
-    apart = torch.full_like(squares, torch.inf)
-    while len(chosen) < min(count, len(rows)):
-        last = rows[chosen[-1]]
-        apart = torch.minimum(apart, squares - 2 * (rows @ last) + last.square().sum())
-        chosen.append(int(apart.argmax()))
-    return torch.tensor(chosen)
 
 
 def places_of(labels: Tensor, size: tuple[int, int], extent: tuple[int, int]) -> Tensor:

@@ -368,7 +368,7 @@ def test_every_score_of_features_is_fitted_in_one_pass_and_loaded_alone(base: Jo
     scores = ["gmm", "relative-mahalanobis", "knn", "vim", "react-energy", "scale-energy"]
     layers = ["body.encoder.features.4", "body.encoder.features.6"]
     said: list[str] = []
-    settings = FeaturesConfig(scores=scores, layers=layers, frames=3, bank=50, coreset=True, upsampling="guided")
+    settings = FeaturesConfig(scores=scores, layers=layers, frames=3, bank=50, upsampling="guided")
     config = FitConfig(settings, {"dataset": "toy", "root": str(base.data)})
     fit_features(base.base, config, tmp_path / "model", device="cpu", say=said.append)
     features = load_model(tmp_path / "model").features

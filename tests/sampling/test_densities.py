@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.spatial.distance import cdist
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
@@ -19,7 +18,6 @@ from segunc.networks.description import NetworkDescription
 from segunc.networks.features import FeatureExtractor, Witness
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.density import FeatureDensity, Neighbours, beside, guided_filter, unit_features
-from segunc.sampling.gathering import farthest_points
 from segunc.sampling.gaussians import OF_GAUSSIANS, Gaussians, Moments
 from segunc.sampling.head import OF_HEAD, HeadFit, HeadScores, LogitLayer
 from segunc.sampling.sampler import Sampler
@@ -147,20 +145,6 @@ def test_too_little_for_a_covariance_is_one_line(rows: Tensor, labels: list[int]
     with pytest.raises(InputError, match=said) as caught:
         Gaussians.fit(moments, OF_GAUSSIANS, rows)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("size", [5, 300])
-def test_a_coreset_is_greedy_and_leaves_nothing_far(size: int) -> None:
-    rows = nn.functional.normalize(random(60, size), dim=1)
-    chosen = farthest_points(rows, 12, 0)
-    assert len(chosen.unique()) == 12
-    apart = cdist(rows, rows)
-    radius = apart[:, chosen.numpy()].min(1).max()
-    assert radius < np.median([apart[:, np.random.default_rng(s).permutation(60)[:12]].min(1).max() for s in range(20)])
-    if size == 5:  # not projected
-        for count in range(1, 12):
-            assert chosen[count] == apart[:, chosen[:count].numpy()].min(1).argmax()
-    assert farthest_points(rows, 100, 0).sort().values.tolist() == list(range(60))
 
 
 def test_the_guided_filter_is_the_least_squares_of_each_window() -> None:
