@@ -172,15 +172,6 @@ def test_a_wrong_model_folder_is_refused(folder: Path, damage: Callable[[Path], 
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_of_an_earlier_version_binds_its_weights_alone(network: SegmentationNetwork, folder: Path) -> None:
-    """Its posteriors name the hash of its weights, and still do."""
-    edit_description(format=1, sha256=state_sha256(network.body), mean=[0.1, 0.1, 0.1])(folder)
-    assert load_network(folder).sha256 == state_sha256(network.body)
-    edit_weights(shift)(folder)
-    with pytest.raises(InputError, match="has the hash"):
-        load_network(folder)
-
-
 def test_the_hash_sees_all_of_a_description_but_where_it_came_from(network: SegmentationNetwork) -> None:
     whole, digest = network.description, network_sha256(network.body, network.description)
     try:
