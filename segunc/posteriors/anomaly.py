@@ -97,7 +97,6 @@ class ScoreSum(Attachment):
 
     file: ClassVar[str] = "anomaly.json"
     what: ClassVar[str] = "sum of scores"
-    added: ClassVar[Mapping[str, Any]] = {"calibrator_sha256": None}
 
     parts: tuple[str, ...]  # names of scores
     weights: tuple[float, ...]

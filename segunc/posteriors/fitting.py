@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -78,9 +78,6 @@ class Attachment:
     file: ClassVar[str]
     what: ClassVar[str]
     outdates: ClassVar[tuple[str, ...]] = ()  # files of what was fitted on a former one, and is taken away with it
-    added: ClassVar[
-        Mapping[str, Any]
-    ] = {}  # fields that files of earlier versions lack, all of them, and what they mean there
 
     def write(self, folder: Path) -> None:
         """Into a model folder."""
@@ -110,8 +107,6 @@ class Attachment:
             return None
         content = read_record(path, f"the {cls.what}")
         del content["format"]
-        if not cls.added.keys() & content:
-            content |= cls.added
         if differing := {field.name for field in fields(cls)} ^ set(content):
             lacking = ", ".join(sorted(differing))
             raise InputError(f"{path} lacks or has too much: {lacking}", f"the fields of {cls.what}", "fit it again")

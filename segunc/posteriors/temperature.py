@@ -60,11 +60,6 @@ class Calibration(Attachment):
     file: ClassVar[str] = "calibration.json"
     what: ClassVar[str] = "calibration"
     outdates: ClassVar[tuple[str, ...]] = ("anomaly.json",)
-    added: ClassVar[Mapping[str, Any]] = {
-        **{"kind": "scalar", "applies": "logits", "weight": [], "bias": []},
-        **{"penalty": ALONE, "held_out": {}},
-    }
-
     temperature: float | None  # T > 0; None of a kind that is no scalar
     fitted_on: Mapping[str, Any]  # the data set, its split, the size that the network saw, and the date
     frames: int

@@ -67,18 +67,14 @@ def test_torn_lines_forgotten_frames_and_moved_places(tmp_path: Path) -> None:
     assert places_of(path) == [0, 3, 7]
 
 
-@pytest.mark.parametrize("sealed", [True, False])
-def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path, sealed: bool) -> None:
+def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path) -> None:
     path = written(tmp_path, 0, 1)
     first, second = path.read_bytes().splitlines(keepends=True)
-    if not sealed:  # a line of an earlier version: what is then noticed is that it is no record
-        first = b'{"name":"a","files":\n'
-    for bit in reversed(range(8 * len(first) if sealed else 1)):
+    for bit in reversed(range(8 * len(first))):
         damaged = bytearray(first)
-        if sealed:
-            damaged[bit // 8] ^= 1 << bit % 8
+        damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(bytes(damaged) + second)
-        with pytest.raises(DamageError, match=r"frames.jsonl, line 1, (was changed|is no record)"):
+        with pytest.raises(DamageError, match=r"frames.jsonl, line 1, was changed"):
             list(iterate_lines(path))
     assert FrameLog(path).recover(lambda found: found["index"]) == 1
     assert places_of(path) == [1]

@@ -98,7 +98,6 @@ def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixtur
     ("change", "said"),
     [
         *(({"shards": count}, "shards; expected 1 to 4096") for count in (0, -1, 4097, 10**12, "2", 1.5, None, [])),
-        ({"run": {"store": "hdf5"}}, "was written as HDF5 by an earlier version; expected files for each frame"),
         ({"maps": ["entropy"]}, "holds maps of type list"),
         ({"maps": {"a/b": {}}}, "expected a name without slashes"),
         ({"maps": {"entropy": 3}}, "does not describe map entropy"),

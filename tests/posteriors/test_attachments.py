@@ -154,7 +154,7 @@ def test_what_a_record_says_cannot_change_unnoticed(
     ids=str,
 )
 def test_a_record_of_the_wrong_types_is_one_line(abnn: Path, tmp_path: Path, change: dict[str, Any]) -> None:
-    """Of an earlier version, whose records have no hash."""
+    """A stranger can seal a record, too."""
     copy_model(abnn, tmp_path)
     change_record(tmp_path / "posterior.json", **change)
     if "members" in change:  # which is told from the tensors
@@ -163,21 +163,6 @@ def test_a_record_of_the_wrong_types_is_one_line(abnn: Path, tmp_path: Path, cha
     with pytest.raises(InputError) as caught:
         load_model(tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_of_an_earlier_version_still_divides_the_logits(abnn: Path, tmp_path: Path) -> None:
-    copy_model(abnn, tmp_path)
-    path = tmp_path / Calibration.file
-    calibration(load_model(tmp_path)).write(tmp_path)
-    whole = path.read_bytes()
-    change_record(path, without=Calibration.added)
-    model = load_model(tmp_path)
-    assert (model.temperature, model.calibrator) == (1.5, None)
-    assert str(model.calibration) == "temperature 1.5000, of the logits"
-    path.write_bytes(whole)
-    change_record(path, without=["applies"])
-    with pytest.raises(InputError, match="applies"):
-        load_model(tmp_path)
 
 
 def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path) -> None:
