@@ -65,6 +65,8 @@ class Waits(TorchDispatchMode):
             masks = [i for i in args[1] if i is not None and i.dtype == torch.bool] if name == "index" else []
             if masks:  # how many are chosen; here all
                 return args[0].flatten(0, masks[0].dim() - 1).clone()
+        elif name in ("item", "_local_scalar_dense"):
+            return args[0].dtype == torch.bool  # of the host's own memory
         return func(*args, **kwargs)
 
     @staticmethod

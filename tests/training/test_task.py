@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from segunc.core.errors import InputError, PartialFailure
-from segunc.training.base import SegmentationTask
+from segunc.training.base import SegmentationTask, check_batch_size
 from tests.conftest import Job
 from tests.verbs.processes import refuse
 
@@ -53,3 +53,17 @@ def test_a_training_that_breaks_ends_with_one_line_and_its_last_good_state(train
     for path in (tmp_path / "out" / "checkpoints").glob("*.ckpt"):
         state = torch.load(path, weights_only=True)["state_dict"]
         assert all(bool(torch.isfinite(tensor).all()) for tensor in state.values())
+
+
+@pytest.mark.parametrize(("size", "crop", "refused"), [(1, (8, 8), True), (2, (8, 8), False), (1, (16, 8), False)])
+def test_a_batch_of_one_before_a_batchnorm_of_one_value(size: int, crop: tuple[int, int], refused: bool) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 8, 8), nn.BatchNorm2d(4)).train()
+    statistics = network[1].running_mean.clone()
+    if refused:
+        with pytest.raises(InputError, match=r"batch_size.* layer 1 .*at least 2"):
+            check_batch_size(network, crop, size)
+    else:
+        check_batch_size(network, crop, size)
+        network(torch.rand(size, 3, *crop))  # as PyTorch has it
+    assert network.training
+    assert refused is torch.equal(network[1].running_mean, statistics)
