@@ -668,25 +668,18 @@ class OverlayOptions(DeviceOptions, TruthOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(DeviceOptions):
-    """Score maps in the files of a public benchmark, or all maps for a viewer."""
+    """Score maps in the files of a public benchmark."""
 
     maps: PathLike = option("a maps folder, of segunc or any other tool", metavar="DIR")
-    score: str | None = option(
-        "the score to export, e.g. entropy; viewers take several, A,B (default: all)", None, metavar="SCORE"
-    )
-    to: Literal["smiyc", "fishyscapes", "rerun"] = option(
+    score: str = option("the score to export, e.g. entropy", metavar="SCORE")
+    to: Literal["smiyc", "fishyscapes"] = option(
         "smiyc: anomaly_p/METHOD/DATASET/FRAME.hdf5, float16; fishyscapes: DDDD_anomaly.npy, float32, and "
-        "DDDD_segmentation.npy, int32 Cityscapes train ids; rerun: a recording (.rrd, extra 'rerun')"
+        "DDDD_segmentation.npy, int32 Cityscapes train ids"
     )
     method: str = option("name of the method (smiyc needs it)", "", metavar="NAME")
     anomaly_only: bool = option("fishyscapes without DDDD_segmentation.npy, which its mIoU is computed from", False)
     dataset: str = option("the benchmark's name of the data set (smiyc needs it)", "", metavar="NAME")
-    images: str | None = option(
-        "the source images for a viewer, where they are no longer at their place", None, metavar="PATH"
-    )
-    out: PathLike = option(
-        "output folder, or the .rrd file; the same command after a kill loses nothing", metavar="PATH"
-    )
+    out: PathLike = option("output folder; the same command after a kill loses nothing", metavar="PATH")
     overwrite: bool = option("remove an earlier export at the same place first", False)
 
 

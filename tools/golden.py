@@ -182,7 +182,6 @@ compare metrics/all.json metrics/anomaly.json --names maps,model --out tables/an
 compare metrics/all.json --scores entropy,deterministic-msp --keys pooled.*
 export --maps maps/all --score entropy --to smiyc --method Mine --dataset AnomalyTrack-all --out exports/smiyc
 export --maps maps/all --score entropy --to fishyscapes --out exports/fishyscapes
-export --maps maps/all --to rerun --out exports/drive.rrd
 evaluate --maps exports/smiyc --anomaly-labels MASKS --replicates 0 --out metrics/exported.json
 summary --maps maps/video --top 2 --apart 0.1 --out tables/summary.csv
 summary --maps maps/several --statistic p99 --score epistemic

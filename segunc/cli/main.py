@@ -67,10 +67,9 @@ VERBS = {
         "  segunc overlay --maps maps --out figures --panel --score entropy,epistemic --video",
     ),
     "export": (
-        "score maps in the files of a public benchmark, or all maps for a viewer",
+        "score maps in the files of a public benchmark",
         "segunc export --maps maps --score entropy --to smiyc --method MyNet --dataset AnomalyTrack-all --out outputs\n"
-        "  segunc export --maps maps --score entropy --to fishyscapes --out outputs\n"
-        "  segunc export --maps maps --to rerun --out drive.rrd",
+        "  segunc export --maps maps --score entropy --to fishyscapes --out outputs",
     ),
     "compare": (
         "results side by side, with intervals and paired tests",

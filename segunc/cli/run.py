@@ -158,7 +158,7 @@ def overlay(options: opts.OverlayOptions) -> None:
 def export(options: opts.ExportOptions) -> None:
     result = segunc.export(options)
     _notes(result.notes)
-    what = f" of '{options.score}'" if options.score else ""
+    what = f" of '{options.score}'"
     say(f"{result.written} of {result.total} frames{what} in {result.folder}")
     _raise(result.failure)
 

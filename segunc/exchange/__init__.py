@@ -1,1 +1,1 @@
-"""Exchange with the public benchmarks and with viewers."""
+"""Exchange with the public benchmarks."""

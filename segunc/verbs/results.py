@@ -14,7 +14,6 @@ from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
 from segunc.exchange.export import ExportResult, export_maps
-from segunc.exchange.viewers import ViewerMaps, export_rerun
 from segunc.gallery.description import run_id
 from segunc.gallery.inputs import open_maps
 from segunc.gallery.page import write_review
@@ -71,7 +70,7 @@ def compare(options: CompareOptions) -> CompareResult:
 
 
 def export(options: ExportOptions) -> ExportResult:
-    """Write maps in the files of a benchmark or a viewer.
+    """Write maps in the files of a benchmark.
 
     Raises:
         InputError: the maps, the score or the place of the export do not fit.
@@ -80,28 +79,19 @@ def export(options: ExportOptions) -> ExportResult:
     >>> result.written == result.total, *(len(list(result.folder.glob(f"*_{part}.npy"))) for part in ("anomaly", "segmentation"))
     (True, 4, 4)
     """
-    maps, out, to, anew = Path(options.maps), Path(options.out), options.to, options.overwrite
-    for name, value, taker in (
-        ("--images", options.images, "rerun"),
-        ("--anomaly-only", options.anomaly_only, "fishyscapes"),
-    ):
-        if value and to != taker:
-            raise InputError(f"{name} with --to {to}", f"--to {taker}", f"leave out {name}")
+    to = options.to
+    if options.anomaly_only and to != "fishyscapes":
+        raise InputError(f"--anomaly-only with --to {to}", "--to fishyscapes", "leave out --anomaly-only")
     with count_frames() as show:
-        if to == "rerun":  # the other formats are those of benchmarks
-            scores = [part.strip() for part in options.score.split(",")] if options.score else None
-            return export_rerun(ViewerMaps(maps, scores, options.images), out, overwrite=anew, on_frame=show)
-        if not options.score:
-            raise InputError(f"--to {to} without --score", "the score to hand in", "e.g. --score entropy")
         return export_maps(
-            maps,
-            out,
+            Path(options.maps),
+            Path(options.out),
             options.score,
             to,
             method=options.method,
             dataset=options.dataset,
             anomaly_only=options.anomaly_only,
-            overwrite=anew,
+            overwrite=options.overwrite,
             on_frame=show,
         )
 
