@@ -118,7 +118,7 @@ class ABNN:
             given = (
                 f"an ABNN with a noise scale for each job ({', '.join(f'{job} {one}' for job, one in alpha.items())})"
             )
-            raise InputError(given, "one noise scale, which is as good at a third of the draws", "fine-tune it again")
+            raise InputError(given, "one noise scale", "fine-tune it again")
         if not are_finite([alpha]):
             raise InputError(f"alpha {alpha}", "a number", "fine-tune it again")
         statistics = tensors.get("rescale"), tensors.get("reshift")

@@ -10,7 +10,7 @@ Frames are not augmented, and are seen at the size at which the network will pre
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
@@ -110,10 +110,14 @@ class StoredFeatures(NamedTuple):
             given = f"{path} has changed since {bank.file} was written"
             raise InputError(given, "both files of one fit", "fit it again")
         needs, device = evidence_of(bank.scores).intersection(needs), next(network.parameters()).device
+
+        def fitted_of(prefix: str, names: Iterable[str]) -> dict[str, Tensor]:
+            return {name: tensors[prefix + name].to(device) for name in names}
+
         head = extractor = None
         densities, origins = list[list[Density]](), list[Origin]()
         if needs & OF_HEAD:
-            fitted = _tensors(path, tensors, HEAD, HeadScores.shapes(needs), device)
+            fitted = fitted_of(HEAD, HeadScores.shapes(needs))
             head = HeadScores(LogitLayer(network), fitted, bank.scale_percentile, needs & OF_HEAD)
         if needs - OF_HEAD:
             seen: nn.Module = network
@@ -127,19 +131,16 @@ class StoredFeatures(NamedTuple):
             densities = [[] for _ in range(len(bank.layers) * len(bank.sizes))]
         for index, of_map in enumerate(densities):
             if FEATURE_DISTANCE in needs:
-                fitted = of_frames(_tensors(path, tensors, f"{index}.", BANK, device), bank.frames, frames)
+                fitted = of_frames(fitted_of(f"{index}.", BANK), bank.frames, frames)
                 of_map.append(Neighbours(fitted["bank"]))
                 if index == len(bank.layers) - 1:
                     origins = self._origins(fitted["origins"], network.description.classes)
             if needs.intersection(OF_GAUSSIANS):
-                of_map.append(Gaussians(_tensors(path, tensors, f"{index}.", Gaussians.shapes(needs), device), needs))
+                of_map.append(Gaussians(fitted_of(f"{index}.", Gaussians.shapes(needs)), needs))
         return FeatureDensity(extractor, densities, head, guided=bank.upsampling == "guided", origins=origins)
 
     def _origins(self, places: Tensor, classes: Sequence[str]) -> list[Origin]:
         names, labels = self.bank.frames, (*classes, *[None] * 256)
-        if not 0 <= int(places[:, 0].min()) <= int(places[:, 0].max()) < len(names):
-            given = f"{self.folder / self.bank.file} names {len(names)} frames, of which {TENSORS} has others"
-            raise InputError(given, "both files of one fit", "fit it again")
         return [
             Origin(names[int(frame)], row, column, labels[int(label)]) for frame, row, column, label in places.tolist()
         ]
@@ -155,28 +156,6 @@ def of_frames(fitted: dict[str, Tensor], names: Sequence[str], frames: Collectio
         given = f"a bank of {len(names)} frames, none of which is trained on where their sequence is held out"
         raise InputError(given, "the data set that the bank was fitted on", "fit it again")
     return {name: tensor[kept] for name, tensor in fitted.items()}
-
-
-def _tensors(
-    path: Path, tensors: Mapping[str, Tensor], prefix: str, shapes: Mapping[str, str], device: torch.device
-) -> dict[str, Tensor]:
-    """Those whose shapes are named, a digit or letter an axis, where the same letter is the same length; InputError where one lacks, has
-    another shape or is not finite."""
-    lengths, found = dict[str, int](), dict[str, Tensor]()
-    for name, shape in shapes.items():
-        tensor = tensors.get(prefix + name)
-        if tensor is None:
-            raise InputError(f"{path} lacks {prefix}{name}", "a tensor for each layer and size", "fit it again")
-        pairs = [
-            (int(axis) if axis.isdigit() else lengths.setdefault(axis, n), n)
-            for axis, n in zip(shape, tensor.shape, strict=False)
-        ]
-        whole = len(shape) == tensor.ndim and tensor.numel() and tensor.isfinite().all()
-        if not whole or any(expected != actual for expected, actual in pairs):
-            given = f"{path}: {prefix}{name} of {tuple(tensor.shape)} is damaged"
-            raise InputError(given, f"finite numbers of the axes {shape}", "fit it again")
-        found[name] = tensor.to(device)
-    return found
 
 
 def read_features(folder: Path, base_sha256: str) -> StoredFeatures | None:

@@ -14,7 +14,6 @@ import timm
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 from sklearn.neighbors import NearestNeighbors
 from torch import nn
 
@@ -432,28 +431,6 @@ def test_sizes_that_would_take_any_memory_are_refused(small: Path, tmp_path: Pat
     content = change_record(tmp_path / "features.json", sizes=sizes)
     with pytest.raises(InputError, match=r"features\.json: 1\d* sizes"):
         read_features(tmp_path, content["base_sha256"])
-
-
-@pytest.mark.parametrize(
-    ("name", "made", "said"),
-    [
-        ("0.origins", lambda rows: rows[:-1], r"0\.origins of \(49, 4\) is damaged"),
-        ("0.bank", lambda rows: rows * torch.inf, "is damaged"),
-        ("0.bank", lambda rows: rows[:0], "is damaged"),
-        ("0.bank", lambda rows: rows[0], "expected finite numbers of the axes ND"),
-        ("0.origins", lambda rows: rows + 7, "names 1 frames, of which features.safetensors has others"),
-        ("0.bank", lambda rows: None, "lacks 0.bank"),
-    ],
-)
-def test_a_damaged_tensor_is_one_line(small: Path, tmp_path: Path, name: str, made: Any, said: str) -> None:
-    tensors = load_file(small / "features.safetensors")
-    changed = {key: made(value) if key == name else value for key, value in tensors.items()}
-    save_file({key: value for key, value in changed.items() if value is not None}, tmp_path / "features.safetensors")
-    stored = load_model(small).features
-    bank = replace(stored.bank, tensors_sha256=file_sha256(tmp_path / "features.safetensors"))
-    with pytest.raises(InputError, match=said) as caught:
-        StoredFeatures(bank, tmp_path).density(load_model(small).network)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
