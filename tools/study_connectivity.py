@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from segunc.affine.convert import convert
@@ -42,7 +43,7 @@ from segunc.data.module import SegmentationDataModule
 from segunc.evaluation.compare import format_number, markdown_table
 from segunc.metrics.segmentation import accuracy, confusion_matrix, mean_iou
 from segunc.networks.files import load_network
-from segunc.plots.charts import Line, save_figure, series_figure
+from segunc.plots.charts import PANEL, REFERENCE, Line, add_legend, draw_lines, new_figure, save_figure, styled
 from segunc.posteriors.abnn import ABNN, reestimate
 from segunc.posteriors.files import Model
 from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
@@ -269,6 +270,23 @@ def other_network(folder: Path, device: torch.device) -> nn.Module:
     network = load_network(folder)
     convert(network.body)
     return network.to(device, memory_format=torch.channels_last)
+
+
+@styled
+def series_figure(panels: Sequence[tuple[str, Sequence[Line]]], x_label: str, marks: Sequence[float] = ()) -> Figure:
+    """Panels of lines over one horizontal axis, which is marked by dotted lines: from the top, the label of the vertical axis and
+    the lines; all with the same names in the same order."""
+    names = [line.name for line in panels[0][1]]
+    figure, every = new_figure(names, "", len(panels), 0.75 * PANEL * len(panels), share_x=True)
+    handles: list[Any] = []
+    for axes, (label, lines) in zip(every, panels, strict=True):
+        handles = draw_lines(axes, lines, marker="o", markersize=2.2)
+        for mark in marks:
+            axes.axvline(mark, **REFERENCE)
+        axes.set_ylabel(label)
+    every[-1].set_xlabel(x_label)
+    add_legend(figure, handles, names)
+    return figure
 
 
 def draw(result: dict[str, Any], path: Path) -> list[Path]:
