@@ -162,12 +162,14 @@ class ShardWork:
 def _collect(job: local.Job, make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> list[ShardResult]:
     lengths = [source.length or source.length_hint for source in job.sources]
     total = None if None in lengths else sum(filter(None, lengths))
-    results, counts, begun = [], [0, 0, 0], time.monotonic()
+    results: list[ShardResult] = []
+    begun = time.monotonic()
     with ConsoleProgress(label=f"{len(tasks)} shards, {pool.workers} workers") as show:
         for result in run_shards(make_work, tasks, pool):
             results.append(result)
-            counts = [a + b for a, b in zip(counts, (result.finished, result.failed, result.skipped), strict=True)]
-            show(Progress(*counts, total, time.monotonic() - begun))
+            counts = [(result.finished, result.failed, result.skipped) for result in results]
+            finished, failed, skipped = map(sum, zip(*counts, strict=True))
+            show(Progress(finished, failed, skipped, total, time.monotonic() - begun))
     return results
 
 
