@@ -38,6 +38,7 @@ from segunc.core.bounds import Settings
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
+from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.evaluation.compare import format_number, markdown_table
@@ -49,7 +50,6 @@ from segunc.posteriors.files import Model
 from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
 from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
-from segunc.training.progress import follow
 from tools.measuring import provenance
 
 FIRST, LAST = -0.25, 1.25
@@ -235,7 +235,8 @@ def study(options: argparse.Namespace) -> dict[str, Any]:
         batches = [torch.cat(seen[i : i + STATISTICS_BATCH]) for i in range(0, len(seen), STATISTICS_BATCH)]
         # A member's own statistics are no part of the line: every point gets its own.
         raw = member_lines(posterior.gamma, posterior.beta, layout, t) if isinstance(posterior, ABNN) else ()
-        anew = [reestimated(line, model.network, batches) for line in follow([*raw, *whole], "re-estimated lines")]
+        show = ConsoleProgress(label="re-estimated lines")
+        anew = [reestimated(line, model.network, batches) for line in show.follow([*raw, *whole])]
         lines += anew
     lines += whole
     if not lines:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from segunc.core.errors import InputError
+from segunc.core.files import flat
 from segunc.training.progress import is_first_process
 
 
@@ -83,16 +84,9 @@ def instance(wanted: Any, home: str, kind: type) -> Any:
 def log_numbers(wanted: str, out: Path, numbers: Mapping[str, Any]) -> None:
     """Write all numbers of nested objects to a logger, under dotted names."""
     logger = named_logger(wanted, out)
-    logger.log_metrics(dict(_flat(numbers, "")))
+    values = flat(numbers).items()
+    logger.log_metrics({name: float(v) for name, v in values if isinstance(v, int | float) and not isinstance(v, bool)})
     logger.finalize("success")
-
-
-def _flat(content: Any, name: str) -> Iterator[tuple[str, float]]:
-    if isinstance(content, Mapping):
-        for key, value in content.items():
-            yield from _flat(value, f"{name}.{key}".removeprefix("."))
-    elif isinstance(content, int | float) and not isinstance(content, bool):
-        yield name, float(content)
 
 
 def _mlflow(out: Path) -> Logger:

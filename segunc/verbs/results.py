@@ -9,7 +9,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
-from segunc.core.progress import count_frames
+from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
@@ -99,11 +99,13 @@ def export(options: ExportOptions) -> ExportResult:
     ):
         if given and to not in takers:
             raise InputError(f"{name} with --to {to}", f"--to {' or '.join(takers)}", f"leave out {name}")
-    with count_frames() as show:
+    with ConsoleProgress() as show:
         if export_to := VIEWERS.get(to):
             scores = [part.strip() for part in options.score.split(",")] if options.score else None
             labels = _truth(options) if truth else {}
-            return export_to(ViewerMaps(maps, scores, options.images, **labels), out, overwrite=anew, on_frame=show)
+            return export_to(
+                ViewerMaps(maps, scores, options.images, **labels), out, overwrite=anew, on_frame=show.count
+            )
         if not options.score:
             raise InputError(f"--to {to} without --score", "the score to hand in", "e.g. --score entropy")
         return export_maps(
@@ -115,7 +117,7 @@ def export(options: ExportOptions) -> ExportResult:
             dataset=options.dataset,
             anomaly_only=options.anomaly_only,
             overwrite=anew,
-            on_frame=show,
+            on_frame=show.count,
         )
 
 
@@ -151,7 +153,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     entry = entry_of_labels(options.dataset, None, options.anomaly_class)
     maps, out = Path(options.maps), Path(options.out)
     rate = frame_rate(maps, options.fps) if options.video else None
-    with count_frames() as show:
+    with ConsoleProgress() as show:
         written = write_pictures(
             maps,
             out,
@@ -165,7 +167,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             theme=options.theme,
             images=options.images,
             **label_arguments(options, entry),
-            on_frame=show,
+            on_frame=show.count,
         )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
     videos = {
@@ -202,7 +204,7 @@ def review(options: ReviewOptions) -> ReviewResult:
         raise InputError("no --out is given", "a folder for the page", "e.g. --out review")
     entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
     labels = label_arguments(options, entry)
-    with count_frames() as show:
+    with ConsoleProgress() as show:
         page = write_review(
             Path(options.maps),
             Path(options.out),
@@ -215,7 +217,7 @@ def review(options: ReviewOptions) -> ReviewResult:
             exact=options.exact,
             apart=options.apart,
             fps=options.fps,
-            on_frame=show,
+            on_frame=show.count,
             on_space=show.say,
         )
     record = page_of(Path(options.out)) or {}
