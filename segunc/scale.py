@@ -1,8 +1,8 @@
-"""Shards through a pool of Ray actors, by Ray Data; knows rows and results, no model.
+"""Shards through a pool of Ray actors; knows tasks and results, no model.
 
-Rows of a data set are the shards; each actor loads the model once, takes one shard at a time and writes its maps itself, so that only
-rows of names and numbers pass the object store. An actor whose process dies is started again, and its shard with it: the operating
-system gave up the lock of the dead process, and the shard continues behind its last finished frame.
+Each actor loads the model once, takes one shard at a time and writes its maps itself, so that only names and numbers travel. A shard
+whose worker died is given to another one: the operating system gave up the lock of the dead process, and the shard continues behind
+its last finished frame.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import contextlib
 import logging
 import os
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from segunc.core.errors import InputError, PartialFailure, one_line
-from segunc.core.progress import quiet_stderr
 
 
 @dataclass(frozen=True)
@@ -38,16 +37,8 @@ class ShardResult:
     skipped: int = 0  # frames that an earlier run, or a worker that died, had finished
     failed: int = 0  # frames that cannot be predicted; the shard's record names them
     error: str = ""  # why the shard did not reach its end; empty where it did
-    host: str = ""
-    unusable: bool = False  # the worker could not start, so whatever it is given fails
+    host: str = ""  # empty where no worker lived to say it
     notes: tuple[str, ...] = ()
-
-    def to_row(self) -> dict[str, Any]:
-        return {**asdict(self), "task": asdict(self.task), "notes": "\n".join(self.notes)}
-
-    @classmethod
-    def from_row(cls, row: dict[str, Any]) -> ShardResult:
-        return cls(**{**row, "task": ShardTask(**row["task"]), "notes": tuple(filter(None, row["notes"].split("\n")))})
 
 
 Work = Callable[[ShardTask], ShardResult]  # predicts a shard; everything that is large goes to disk
@@ -56,6 +47,7 @@ MakeWork = Callable[[], Work]  # loads what all shards need, in the worker's pro
 START_ATTEMPTS = 3  # on a busy machine a new cluster may miss Ray's fixed 30 s; what it read is cached then
 CONNECT_SECONDS = 10.0
 OBJECT_STORE_BYTES = 128 << 20  # of a cluster that is started here; results are a few hundred bytes each
+QUIET = {"log_to_driver": False, "logging_level": logging.CRITICAL}
 
 
 @dataclass(frozen=True)
@@ -70,87 +62,86 @@ class Pool:
 
 
 def require_ray() -> None:
-    """Say how Ray is installed where it is not."""
+    """Raise InputError that says how Ray is installed where it is not."""
     # Ray reports its usage to its makers unless told otherwise before it starts, and gives its workers the priority of
     # background work, so that a busy desktop would starve what is the whole point of the run.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # Ray Data keeps the arguments of its actors in the object store, and Ray's core calls that an error on every run.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
-        import ray.data  # noqa: F401
+        import ray  # noqa: F401
     except ImportError as error:
-        given = f"--engine ray without Ray Data ({error})"
+        given = f"--engine ray without Ray ({error})"
         raise InputError(given, "the extra 'ray'", "pip install 'segunc[ray]'") from error
 
 
 def run_shards(make_work: MakeWork, tasks: Sequence[ShardTask], pool: Pool) -> Iterator[ShardResult]:
-    """The results of shards, as they come.
+    """Yield the result of each shard as it ends.
 
-    A shard that is begun again ``pool.retries`` times because its worker died is given up; the others are not held up by it.
-    InputError: there is no cluster at the address. PartialFailure: a worker could not start; what others finished is kept.
+    A shard whose worker died more than ``pool.retries`` times is given up; the others are not held up by it.
+
+    Raises:
+        InputError: there is no cluster at the address.
+        PartialFailure: a worker could not start; what others finished is kept.
     """
-    import ray.data
+    import ray
 
+    waiting, deaths, unfinished = deque(tasks), Counter[ShardTask | None](), len(tasks)
+    idle: list[Any] = []  # workers
+    calls: dict[Any, tuple[Any, ShardTask | None]] = {}  # worker and its shard, None while it starts, by reference
     with _cluster(pool):
-        context = ray.data.DataContext.get_current()
-        context.max_errored_blocks = -1  # a shard that Ray loses is missing among the results, and the caller says so
-        context.enable_progress_bars = False
-        context.print_on_execution_start = False
-        attempts = ray.remote(num_cpus=0)(_Attempts).remote()
-        rows = ray.data.from_items([asdict(task) for task in tasks], override_num_blocks=len(tasks))
-        results = rows.map(
-            _Actor,
-            fn_constructor_args=(make_work, attempts, pool.retries),
-            # One task in flight: a shard that waits for a busy worker cannot be taken by an idle one.
-            compute=ray.data.ActorPoolStrategy(size=min(pool.workers, len(tasks)), max_tasks_in_flight_per_actor=1),
-            num_cpus=pool.threads,
-            num_gpus=pool.gpus,
-        )
-        for row in results.iter_rows():
-            result = ShardResult.from_row(row)
-            if result.unusable:
-                raise PartialFailure(f"a worker on {result.host} could not start: {result.error}")
-            yield result
+        actor = ray.remote(num_cpus=pool.threads, num_gpus=pool.gpus)(_Worker)
+        while unfinished:
+            while len(calls) + len(idle) < min(pool.workers, len(tasks)):
+                worker = actor.remote(make_work)
+                calls[worker.problem.remote()] = worker, None
+            # Only a worker that has started gets a shard: one for which the cluster has no room may wait for ever.
+            while waiting and idle:
+                worker, shard = idle.pop(), waiting.popleft()
+                calls[worker.predict.remote(shard, deaths[shard])] = worker, shard
+            reference = ray.wait(list(calls))[0][0]
+            worker, task = calls.pop(reference)
+            try:
+                result = ray.get(reference)
+                idle.append(worker)
+            except ray.exceptions.RayError as error:
+                ray.kill(worker)  # it may only be out of reach
+                deaths[task] += 1
+                # The processes of a lost machine die together, so each worker may die when it starts.
+                result = None
+                if deaths[task] <= pool.retries * (pool.workers if task is None else 1):
+                    waiting.extendleft([task] if task else [])
+                elif task is None:
+                    result = f"a worker could not start: {one_line(error)}"
+                else:
+                    result = ShardResult(task, error=f"its worker died {deaths[task]} times")
+            if isinstance(result, str):
+                raise PartialFailure(result)
+            if result is not None:
+                unfinished -= 1
+                yield result
 
 
-class _Attempts:
-    """Counts, for all workers, how often each shard was begun: Ray Data begins the task of a dead worker again for ever."""
+class _Worker:
+    """Holds the work of one process. What goes wrong is a returned text, so that one clear line reaches the user."""
 
-    def __init__(self) -> None:
-        self._begun: Counter[ShardTask] = Counter()
-
-    def begin(self, task: ShardTask) -> int:
-        self._begun[task] += 1
-        return self._begun[task]
-
-
-class _Actor:
-    """Holds the work of one worker process. What goes wrong is a result, so that one clear line reaches the user."""
-
-    def __init__(self, make_work: MakeWork, attempts: Any, retries: int) -> None:
-        self._attempts, self._retries = attempts, retries
-        self._work: Work | str  # or why it could not be made
+    def __init__(self, make_work: MakeWork) -> None:
+        self._host = socket.gethostname()
+        self._problem: str | None = None
         try:
             self._work = make_work()
         except Exception as error:
-            self._work = one_line(error)
+            self._problem = f"a worker on {self._host} could not start: {one_line(error)}"
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        import ray
+    def problem(self) -> str | None:
+        return self._problem
 
-        task, host = ShardTask(**row), socket.gethostname()
-        if isinstance(self._work, str):
-            return ShardResult(task, error=self._work, host=host, unusable=True).to_row()
-        begun = ray.get(self._attempts.begin.remote(task))
-        if begun > 1 + self._retries:
-            return ShardResult(task, error=f"its worker died {begun - 1} times", host=host).to_row()
-        died = f"shard {task.number}/{task.count} was begun {begun} times, because its worker died"
+    def predict(self, task: ShardTask, deaths: int) -> ShardResult:
+        died = f"shard {task.number}/{task.count} was begun {deaths + 1} times, because its worker died"
         try:
             result = self._work(task)
-            return replace(result, notes=(*result.notes, *([died] if begun > 1 else []))).to_row()
+            return replace(result, notes=(*result.notes, *([died] if deaths else [])))
         except Exception as error:
-            return ShardResult(task, error=one_line(error), host=host).to_row()
+            return ShardResult(task, error=one_line(error), host=self._host)
 
 
 @contextlib.contextmanager
@@ -161,10 +152,9 @@ def _cluster(pool: Pool) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
         if pool.address is None:
-            _start_cluster(pool)
+            _start_cluster(pool.workers * pool.threads)
         else:
             _connect(pool.address)
         yield
@@ -172,21 +162,20 @@ def _cluster(pool: Pool) -> Iterator[None]:
         ray.shutdown()
 
 
-def _start_cluster(pool: Pool) -> None:
+def _start_cluster(cores: int) -> None:
     import ray
 
     for attempt in range(1, START_ATTEMPTS + 1):
         try:
-            with quiet_stderr():  # Ray's core says that it has found its log level
-                ray.init(
-                    address="local",
-                    # Whoever asks for more workers than there are cores gets them.
-                    num_cpus=max(os.cpu_count() or 1, pool.workers * pool.threads),
-                    include_dashboard=False,
-                    object_store_memory=OBJECT_STORE_BYTES,
-                    log_to_driver=False,
-                    logging_level=logging.CRITICAL,
-                )
+            ray.init(
+                address="local",
+                num_cpus=max(
+                    os.cpu_count() or 1, cores
+                ),  # whoever asks for more workers than there are cores gets them
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                **QUIET,
+            )
             return
         except Exception as error:  # Ray raises no narrower type where its processes do not answer in time
             ray.shutdown()
@@ -202,8 +191,7 @@ def _connect(address: str) -> None:
         host, _, port = address.rpartition(":")
         if port.isdecimal() and "://" not in address:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-        with quiet_stderr():
-            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+        ray.init(address=address, **QUIET)
     except (OSError, ValueError, OverflowError, RuntimeError) as error:
         given = f"no Ray cluster at {address} ({one_line(error)})"
         raise InputError(given, "the address of a running head", "see ray status") from error

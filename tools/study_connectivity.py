@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from segunc.affine.convert import convert
@@ -37,18 +38,18 @@ from segunc.core.bounds import Settings
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
+from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.evaluation.compare import format_number, markdown_table
 from segunc.metrics.segmentation import accuracy, confusion_matrix, mean_iou
 from segunc.networks.files import load_network
-from segunc.plots.charts import Line, save_figure, series_figure
+from segunc.plots.charts import PANEL, REFERENCE, Line, add_legend, draw_lines, new_figure, save_figure, styled
 from segunc.posteriors.abnn import ABNN, reestimate
 from segunc.posteriors.files import Model
 from segunc.posteriors.fitting import frames_as_seen, load_for_fitting
 from segunc.sampling.runner import draw_logits
 from segunc.training.config import FitConfig
-from segunc.training.progress import follow
 from tools.measuring import provenance
 
 FIRST, LAST = -0.25, 1.25
@@ -234,7 +235,8 @@ def study(options: argparse.Namespace) -> dict[str, Any]:
         batches = [torch.cat(seen[i : i + STATISTICS_BATCH]) for i in range(0, len(seen), STATISTICS_BATCH)]
         # A member's own statistics are no part of the line: every point gets its own.
         raw = member_lines(posterior.gamma, posterior.beta, layout, t) if isinstance(posterior, ABNN) else ()
-        anew = [reestimated(line, model.network, batches) for line in follow([*raw, *whole], "re-estimated lines")]
+        show = ConsoleProgress(label="re-estimated lines")
+        anew = [reestimated(line, model.network, batches) for line in show.follow([*raw, *whole])]
         lines += anew
     lines += whole
     if not lines:
@@ -269,6 +271,23 @@ def other_network(folder: Path, device: torch.device) -> nn.Module:
     network = load_network(folder)
     convert(network.body)
     return network.to(device, memory_format=torch.channels_last)
+
+
+@styled
+def series_figure(panels: Sequence[tuple[str, Sequence[Line]]], x_label: str, marks: Sequence[float] = ()) -> Figure:
+    """Panels of lines over one horizontal axis, which is marked by dotted lines: from the top, the label of the vertical axis and
+    the lines; all with the same names in the same order."""
+    names = [line.name for line in panels[0][1]]
+    figure, every = new_figure(names, "", len(panels), 0.75 * PANEL * len(panels), share_x=True)
+    handles: list[Any] = []
+    for axes, (label, lines) in zip(every, panels, strict=True):
+        handles = draw_lines(axes, lines, marker="o", markersize=2.2)
+        for mark in marks:
+            axes.axvline(mark, **REFERENCE)
+        axes.set_ylabel(label)
+    every[-1].set_xlabel(x_label)
+    add_legend(figure, handles, names)
+    return figure
 
 
 def draw(result: dict[str, Any], path: Path) -> list[Path]:

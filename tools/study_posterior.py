@@ -28,7 +28,6 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
-from segunc.metrics.segmentation import predictive_agreement, total_variation
 from segunc.posteriors.chains import ChainStates
 from segunc.posteriors.files import Model, load_model
 from segunc.posteriors.methods import METHODS
@@ -160,6 +159,17 @@ class Predictions:
             epistemic = sum(float(r.scores["epistemic"].mean()) for r in results) / len(results)
             self.probabilities[split], self.values[split] = p, {"nll": nll, "epistemic": epistemic}
         self.seconds = time.perf_counter() - start
+
+
+def predictive_agreement(probabilities: Tensor, reference: Tensor) -> float:
+    """Return the share of the pixels, 0..1, where mean probabilities ``[N, C, ...]`` predict the same class as the reference
+    (Izmailov et al. 2021, arXiv 2104.14421, section 5)."""
+    return float((probabilities.argmax(1) == reference.argmax(1)).double().mean())
+
+
+def total_variation(probabilities: Tensor, reference: Tensor) -> float:
+    """Return the mean over pixels of ``1/2 sum_c |p_c - q_c|``, 0..1, for mean probabilities ``[N, C, ...]`` (the same source)."""
+    return float(0.5 * (probabilities - reference).abs().double().sum(1).mean())
 
 
 def compare(

@@ -329,6 +329,21 @@ def read_record(path: Path, what: str) -> dict[str, Any]:
     return content
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return ``{"a": {"b": 1}}`` as ``{"a.b": 1}``; an empty object stays a value."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+    return found
+
+
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the dotted keys in which two records differ as JSON, with both values, None where a key is absent."""
+    before, after = (flat(json.loads(json.dumps(values))) for values in (old, new))
+    keys = [key for key in before | after if before.get(key) != after.get(key) or (key in before) != (key in after)]
+    return [(key, before.get(key), after.get(key)) for key in sorted(keys)]
+
+
 def json_sha256(content: Any) -> str:
     """SHA-256 over what JSON says, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

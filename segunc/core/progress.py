@@ -8,50 +8,86 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TextIO
+from typing import Any, Self, TextIO, TypeVar
 
 from segunc.core.terminal import say, visible
 
+T = TypeVar("T")
 PLAIN_INTERVAL = 5.0
 """Seconds between two plain lines."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: frames finished and failed in this run, frames that an earlier run had finished, the expected
-    total (None where unknown) and the seconds since the start."""
+    """How far a run is: frames or steps finished and failed in this run, those that an earlier run had finished, the expected
+    total (None where unknown), the seconds since the start, and a few words on the state."""
 
     finished: int
     failed: int
     skipped: int
     total: int | None
     seconds: float
+    state: str = ""
 
 
 class ConsoleProgress:
-    """Shows :class:`Progress` on a stream, or standard error: tqdm's bar on a terminal, elsewhere a line every
-    ``interval`` s. Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints
-    the last line. A ``label`` stands in front of the bar and of every line."""
+    """Show :class:`Progress` on a stream: tqdm's bar on a terminal, elsewhere a line every ``interval`` s.
 
-    def __init__(self, stream: TextIO | None = None, *, interval: float = PLAIN_INTERVAL, label: str = "") -> None:
+    Use it as ``with ConsoleProgress() as show: run_pipeline(..., on_progress=show)``; its end prints the last line.
+
+    Args:
+        stream: None for standard error.
+        label: stands in front of the bar and of every line.
+        unit: what is counted.
+        skipped: how many an earlier run had finished, for :meth:`count`.
+        quiet: show nothing, as all processes of a distributed run but the first.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        interval: float = PLAIN_INTERVAL,
+        label: str = "",
+        unit: str = "frame",
+        skipped: int = 0,
+        quiet: bool = False,
+    ) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._interval, self._label = interval, label
+        self._interval, self._label, self._unit, self._skipped, self._quiet = interval, label, unit, skipped, quiet
+        self.due = False  # whether an interval had passed at the last call, so that it is time to save what was done
         self._bar: Any = None
         self._unprinted: Progress | None = None
-        self._printed_at = time.monotonic()
+        self._start = self._last = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
-        if self._stream.isatty():
+        """Show it."""
+        self.due = time.monotonic() - self._last >= self._interval
+        if self.due:
+            self._last = time.monotonic()
+        if self._stream.isatty() and not self._quiet:
             self._advance_bar(progress)
         else:
             self._unprinted = progress
-            if time.monotonic() - self._printed_at >= self._interval:
+            if self.due:
                 self._print()
 
+    def count(self, done: int, total: int, state: str = "") -> None:
+        """Show that ``done`` of ``total`` are done, as a call does."""
+        seconds = time.monotonic() - self._start
+        self(Progress(done - self._skipped, 0, self._skipped, total, seconds, state))
+
+    def follow(self, items: Sequence[T]) -> Iterator[T]:
+        """Yield the items one by one, and count them."""
+        with self:
+            for done, item in enumerate(items, 1):
+                yield item
+                self.count(done, len(items))
+
     def say(self, line: str) -> None:
-        """A line of its own, above the bar."""
+        """Print a line of its own, above the bar."""
         if self._bar is not None:
             self._bar.clear()
         say(f"{self._label}: {line}" if self._label else line, stream=self._stream, flush=True)
@@ -70,53 +106,31 @@ class ConsoleProgress:
         if self._bar is None:
             # `initial` keeps frames of an earlier run out of the rate.
             given = {"total": progress.total, "initial": progress.skipped, "desc": visible(self._label) or None}
-            self._bar = tqdm(unit="frame", file=self._stream, dynamic_ncols=True, **given)
+            self._bar = tqdm(unit=self._unit, file=self._stream, dynamic_ncols=True, **given)
+        failed = [f"{progress.failed} failed"] if progress.failed else []
+        self._bar.set_postfix_str(visible(", ".join([*failed, progress.state])), refresh=False)
         self._bar.update(progress.skipped + progress.finished + progress.failed - self._bar.n)
-        if progress.failed:
-            self._bar.set_postfix_str(f"{progress.failed} failed", refresh=False)
 
     def _print(self) -> None:
-        if self._unprinted is not None:
-            self.say(describe(self._unprinted))
-            self._unprinted, self._printed_at = None, time.monotonic()
+        if self._unprinted is not None and not self._quiet:
+            self.say(describe(self._unprinted, self._unit))
+        self._unprinted = None
 
 
-@dataclass(frozen=True)
-class Counter:
-    """Shows how many of how many frames are done, as told in calls with both numbers, and lines between."""
-
-    show: ConsoleProgress
-    start: float
-
-    def __call__(self, done: int, total: int) -> None:
-        self.show(Progress(done, 0, 0, total, time.monotonic() - self.start))
-
-    def say(self, line: str) -> None:
-        """As :meth:`ConsoleProgress.say`."""
-        self.show.say(line)
-
-
-@contextlib.contextmanager
-def count_frames() -> Iterator[Counter]:
-    """A counter of frames on the console."""
-    with ConsoleProgress() as show:
-        yield Counter(show, time.monotonic())
-
-
-def describe(progress: Progress) -> str:
-    """One line: frames done of how many, frames a second of this run, time left."""
+def describe(progress: Progress, unit: str = "frame") -> str:
+    """Return one line: frames done of how many, frames a second of this run, time left, failures and the state."""
     now = progress.finished + progress.failed
     done = progress.skipped + now
     rate = now / progress.seconds if progress.seconds > 0 else 0.0
     of = f" of {progress.total}" if progress.total is not None else ""
-    parts = [f"{done}{of} frames", f"{rate:.2f} frames/s"]
+    parts = [f"{done}{of} {unit}s", f"{rate:.2f} {unit}s/s"]
     if progress.total is not None and rate > 0 and progress.total > done:
         minutes, seconds = divmod(round((progress.total - done) / rate), 60)
         hours, minutes = divmod(minutes, 60)
         parts.append(f"{hours}:{minutes:02d}:{seconds:02d} left" if hours else f"{minutes}:{seconds:02d} left")
     if progress.failed:
         parts.append(f"{progress.failed} failed")
-    return ", ".join(parts)
+    return ", ".join(part for part in (*parts, progress.state) if part)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.progress import count_frames
+from segunc.core.progress import ConsoleProgress
 from segunc.data.class_mapping import ClassMapping
 from segunc.data.corruptions import Corruption
 from segunc.data.entry import DatasetEntry, Sample, check_masks
@@ -62,7 +62,7 @@ def evaluate_model(
     names = [sample.name for sample in samples]
     marked = None if anomalies is None else [sample.name for sample in samples if sample.anomaly is not None]
     evaluator = options.evaluator(chosen, classes, names, anomalies=marked)
-    with tempfile.TemporaryDirectory(prefix="segunc-") as folder, count_frames() as show:
+    with tempfile.TemporaryDirectory(prefix="segunc-") as folder, ConsoleProgress() as show:
         kept: list[str] = []
         depth = PixelDepth(bits)
         for done, sample in enumerate(samples, start=1):
@@ -86,7 +86,7 @@ def evaluate_model(
                     held: dict[str, Any] = {score: stored[score] for score in chosen}
                     np.savez(Path(folder, f"{len(kept)}.npz"), truth, **held)  # "anomaly" is a score's name
                     kept.append(sample.name)
-            show(done, len(samples))
+            show.count(done, len(samples))
         depth.warn(f"data set {entry.name}")
 
         def again() -> Iterable[LabelledFrame]:

@@ -7,7 +7,6 @@ is the same.
 from __future__ import annotations
 
 import contextlib
-import json
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 import segunc
 from segunc.core.errors import InputError
-from segunc.core.files import inside, parse_json, read_bytes, safe_name
+from segunc.core.files import differing_keys, inside, parse_json, read_bytes, safe_name
 from segunc.maps.shards import MANIFEST_NAME, Shard, all_shards, check_state, find_log, joined_state
 from segunc.maps.sums import unseal
 from segunc.scores import SCORES
@@ -220,21 +219,6 @@ def continued_manifest(folder: Path, before: Manifest | None, manifest: Mapping[
     first, now = ({key: made.get(key) for key in MAKERS} for made in (before, manifest))
     later = before.get("continued_by", [])
     return dict(before) if now in (first, *later) else {**before, "continued_by": [*later, now]}
-
-
-def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """The dotted keys in which two ``run`` parts differ, with both values (None where a key is absent)."""
-
-    def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in values.items():
-            nested = isinstance(value, dict) and value
-            found |= flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
-        return found
-
-    before, after = (flat(json.loads(json.dumps(values))) for values in (old, new))
-    keys = [key for key in before | after if before.get(key) != after.get(key) or (key in before) != (key in after)]
-    return [(key, before.get(key), after.get(key)) for key in sorted(keys)]
 
 
 def refuse_other_run(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:

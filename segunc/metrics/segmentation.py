@@ -1,21 +1,16 @@
-"""Segmentation quality from the confusion matrix of a whole set, and how close one prediction lies to another.
+"""Segmentation quality from the confusion matrix of a whole set.
 
 The matrix is summed over all pixels of the set before anything is divided: the mean of the IoU of single images is
-another number and is not made here. Agreement and total variation: Izmailov et al. 2021 (arXiv 2104.14421), section 5.
+another number and is not made here.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Matrix = npt.NDArray[np.int64]
 """int64 ``[C, C]``: pixels by true class (row) and predicted class (column); ``[C, C + 1]`` where the last is none of them."""
@@ -59,23 +54,3 @@ def accuracy(matrix: Matrix) -> float | None:
     """Share of the counted pixels whose class is right, 0..1; None without a pixel."""
     total = int(matrix.sum())
     return int(matrix.trace()) / total if total else None
-
-
-def predictive_agreement(probabilities: Tensor, reference: Tensor) -> float:
-    """Share of the pixels, 0..1, on which mean probabilities ``[N, C, ...]`` of the same pixels predict the same class;
-    InputError for different shapes."""
-    _check_pair(probabilities, reference)
-    return float((probabilities.argmax(1) == reference.argmax(1)).double().mean())
-
-
-def total_variation(probabilities: Tensor, reference: Tensor) -> float:
-    """Mean over pixels of ``1/2 sum_c |p_c - q_c|``, 0..1 (0 is the same distribution), for mean probabilities
-    ``[N, C, ...]``; InputError for different shapes."""
-    _check_pair(probabilities, reference)
-    return float(0.5 * (probabilities - reference).abs().double().sum(1).mean())
-
-
-def _check_pair(probabilities: Tensor, reference: Tensor) -> None:
-    if probabilities.shape != reference.shape or probabilities.ndim < 2:
-        given = f"probabilities {tuple(probabilities.shape)} and reference {tuple(reference.shape)}"
-        raise InputError(given, "both [N, C, ...] of the same pixels", "predict the same frames at the same size")

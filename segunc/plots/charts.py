@@ -150,20 +150,3 @@ def draw_lines(axes: Axes, lines: Sequence[Line], **look: Any) -> list[Any]:
     """Draw lines in the styles of their places, with further keywords of matplotlib; their handles."""
     places = [index if line.place is None else line.place for index, line in enumerate(lines)]
     return [axes.plot(line.x, line.y, **look, **line_style(at))[0] for line, at in zip(lines, places, strict=True)]
-
-
-@styled
-def series_figure(panels: Sequence[tuple[str, Sequence[Line]]], x_label: str, marks: Sequence[float] = ()) -> Figure:
-    """Panels of lines over one horizontal axis, which is marked by dotted lines: from the top, the label of the vertical axis and
-    the lines; all with the same names in the same order."""
-    names = [line.name for line in panels[0][1]]
-    figure, every = new_figure(names, "", len(panels), 0.75 * PANEL * len(panels), share_x=True)
-    handles: list[Any] = []
-    for axes, (label, lines) in zip(every, panels, strict=True):
-        handles = draw_lines(axes, lines, marker="o", markersize=2.2)
-        for mark in marks:
-            axes.axvline(mark, **REFERENCE)
-        axes.set_ylabel(label)
-    every[-1].set_xlabel(x_label)
-    add_legend(figure, handles, names)
-    return figure

@@ -17,6 +17,7 @@ from torch import Tensor
 from segunc.core.device import flushed_denormals
 from segunc.core.errors import InputError
 from segunc.core.files import read_record, write_record
+from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image, resize_nearest
 from segunc.networks.network import inference_size
@@ -24,7 +25,7 @@ from segunc.sampling.frames import network_input
 from segunc.training.config import FinetuneConfig, FitConfig, now, save_config
 from segunc.training.data import open_data, spaced
 from segunc.training.finetune_run import FinetuneRun
-from segunc.training.progress import Say, follow, no_half_folder, say
+from segunc.training.progress import Say, no_half_folder, say
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
@@ -157,7 +158,7 @@ def frames_as_seen(
         (255 ignored), brought to the network's size by the nearest pixel.
     """
     frames = data.dataset(split)
-    for index in follow(spaced(len(frames), limit), label):
+    for index in ConsoleProgress(label=label).follow(spaced(len(frames), limit)):
         image, labels = frames.read(index)
         for corruption in (None, *corruptions):
             shown = corruption(image, frames.samples[index].name) if corruption else image

@@ -39,13 +39,14 @@ from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.files import require_file, write_atomically
+from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE
 from segunc.posteriors.abnn import Point
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import AffineTrainingConfig
 from segunc.training.finetune_run import FinetuneRun
-from segunc.training.progress import CHECKPOINTS, StepProgress, is_first_process
+from segunc.training.progress import CHECKPOINTS, INTERVAL, is_first_process
 
 Structure = Literal["diagonal", "block", "full"]
 FULL_LIMIT = 4096
@@ -286,16 +287,17 @@ def _take_fisher(run: FinetuneRun[LaplaceConfig], fisher: FisherSum) -> None:
     path = run.out / CHECKPOINTS / PARTIAL
     done = _restore(fisher, path)
     batches = ceil(options.images / run.trained_on.batch_size)
-    progress = StepProgress("finetune: Fisher", batches, done)
+    first, label = is_first_process(), "finetune: Fisher"
     again_and_again = chain.from_iterable(run.train_batches() for _ in repeat(None))
-    for number, (images, labels) in enumerate(islice(again_and_again, batches)):
-        if number < done:
-            continue  # read again all the same, so that the augmentation goes on from the same random state
-        fisher.add(images, labels, mix_seed(options.seed, number), options.samples)
-        if progress.step() and is_first_process():
-            _store(fisher, number + 1, path)
-    progress.close()
-    if is_first_process():
+    with ConsoleProgress(label=label, unit="step", interval=INTERVAL, skipped=done, quiet=not first) as show:
+        for number, (images, labels) in enumerate(islice(again_and_again, batches)):
+            if number < done:
+                continue  # read again all the same, so that the augmentation goes on from the same random state
+            fisher.add(images, labels, mix_seed(options.seed, number), options.samples)
+            show.count(number + 1, batches)
+            if show.due and first:
+                _store(fisher, number + 1, path)
+    if first:
         _store(fisher, batches, path)
     if fisher.pixels < LEAST_PIXELS:
         given = f"laplace with {fisher.pixels:,} labelled pixels in {options.images} images"

@@ -27,6 +27,7 @@ from segunc.core import terminal
 from segunc.core.device import choose_precision, flushed_denormals, resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import replacing, write_json
+from segunc.core.progress import Progress, describe
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
@@ -136,7 +137,7 @@ class LineProgress(Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._start = self._last = time.monotonic()
-        self._first_step = trainer.global_step
+        self._first = trainer.global_step
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *args: Any) -> None:
         if time.monotonic() - self._last >= INTERVAL:
@@ -150,13 +151,13 @@ class LineProgress(Callback):
         if not trainer.is_global_zero:
             return
         self._last = now = time.monotonic()
-        total = trainer.estimated_stepping_batches
-        rate = (trainer.global_step - self._first_step) / max(now - self._start, 1e-9)
-        left = (float(total) - trainer.global_step) / rate if rate > 0 else float("inf")
-        values = " ".join(f"{k} {float(v):.4f}" for k, v in trainer.callback_metrics.items())
-        where = f"epoch {trainer.current_epoch + 1}, step {trainer.global_step}/{int(total)}"
-        line = f"{self.label}: {where}, {rate:.2f} steps/s, {left:.0f} s left, {values}"
-        terminal.say(line, stream=sys.stderr, flush=True)
+        steps, total = trainer.global_step, int(trainer.estimated_stepping_batches)
+        state = [
+            f"epoch {trainer.current_epoch + 1}",
+            *(f"{k} {float(v):.4f}" for k, v in trainer.callback_metrics.items()),
+        ]
+        progress = Progress(steps - self._first, 0, self._first, total, now - self._start, ", ".join(state))
+        terminal.say(f"{self.label}: {describe(progress, 'step')}", stream=sys.stderr, flush=True)
 
 
 class SegmentationTask(L.LightningModule):

@@ -20,8 +20,9 @@ from segunc.affine.posterior import Prior
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import write_atomically
+from segunc.core.progress import ConsoleProgress
 from segunc.networks.weights import read_checkpoint
-from segunc.training.progress import StepProgress
+from segunc.training.progress import INTERVAL
 
 EnergyGradient = Callable[[Tensor, int], Tensor]
 """theta ``[D]`` and the step -> an unbiased estimate ``[D]`` of the gradient of the energy -log p (at T = 1)."""
@@ -98,16 +99,16 @@ def run_chains(
             chain = make_chain(number)
             if held["state"] is not None:
                 chain.load_state_dict(held["state"])
-            progress = StepProgress(f"finetune: chain {number + 1}/{count}", chain.total, chain.step)
-            first = chain.step
-            while chain.step < chain.total:
-                step = chain.step
-                if chain.advance():
-                    held["kept"].append(chain.theta.detach().float().cpu())
-                held["state"] = chain.state_dict()
-                if progress.step(chain.describe()) or step == first:
-                    _save(held, last)
-            progress.close()
+            first, label = chain.step, f"finetune: chain {number + 1}/{count}"
+            with ConsoleProgress(label=label, unit="step", interval=INTERVAL, skipped=first) as show:
+                while chain.step < chain.total:
+                    step = chain.step
+                    if chain.advance():
+                        held["kept"].append(chain.theta.detach().float().cpu())
+                    held["state"] = chain.state_dict()
+                    show.count(step + 1, chain.total, chain.describe())
+                    if show.due or step == first:
+                        _save(held, last)
         except ChainFailure as failure:
             _save(held, last)
             raise PartialFailure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoa
 from torch.utils._pytree import tree_leaves
 
 from segunc.core.errors import InputError, one_line
+from segunc.core.files import flat
 from segunc.core.trust import Code, agree, check_agreed, find_code, imported
 from segunc.training.progress import is_first_process
 
@@ -162,16 +163,9 @@ def instance(wanted: Any, kind: type[T], out: Path) -> T:
 def log_numbers(wanted: str, out: Path, numbers: Mapping[str, Any]) -> None:
     """Write all numbers of nested objects to a logger, under dotted names."""
     logger = named_logger(wanted, out)
-    logger.log_metrics(dict(_flat(numbers, "")))
+    values = flat(numbers).items()
+    logger.log_metrics({name: float(v) for name, v in values if isinstance(v, int | float) and not isinstance(v, bool)})
     logger.finalize("success")
-
-
-def _flat(content: Any, name: str) -> Iterator[tuple[str, float]]:
-    if isinstance(content, Mapping):
-        for key, value in content.items():
-            yield from _flat(value, f"{name}.{key}".removeprefix("."))
-    elif isinstance(content, int | float) and not isinstance(content, bool):
-        yield name, float(content)
 
 
 def _mlflow(out: Path) -> Logger:

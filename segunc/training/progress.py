@@ -6,16 +6,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Any
 
 from segunc.core import terminal
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.files import read_json, write_json
+from segunc.core.files import differing_keys, flat, read_json, write_json
 from segunc.networks.weights import read_checkpoint
 
 if TYPE_CHECKING:
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
     from segunc.training.config import Config
 
-T = TypeVar("T")
 Say = Callable[[str], None]
 """Receives a line for each step of a run."""
 INTERVAL = 20.0
@@ -57,59 +53,6 @@ def say(text: str) -> None:
         terminal.say(text, flush=True)
 
 
-class StepProgress:
-    """Progress of work that Lightning does not run: a bar on a terminal, else a labelled line at most every ``every`` seconds.
-
-    Args:
-        done: steps of the total that were done before.
-    """
-
-    def __init__(self, label: str, total: int, done: int = 0, every: float = INTERVAL) -> None:
-        self.label, self.total, self.done, self.every = label, total, done, every
-        self._start = self._last = time.monotonic()
-        self._first = done
-        self._bar = (
-            tqdm(total=total, initial=done, desc=terminal.visible(label))
-            if interactive() and is_first_process()
-            else None
-        )
-
-    def step(self, text: str = "") -> bool:
-        """Count a step, with a few words on the work's state; True where it is time to save what was done."""
-        self.done += 1
-        if self._bar is not None:
-            self._bar.set_postfix_str(terminal.visible(text), refresh=False)
-            self._bar.update()
-        now = time.monotonic()
-        if now - self._last < self.every:
-            return False
-        self._last = now
-        if self._bar is None and is_first_process():
-            rate = (self.done - self._first) / (now - self._start)
-            left = (self.total - self.done) / rate
-            line = f"{self.label}: step {self.done}/{self.total}, {rate:.2f} steps/s, {left:.0f} s left"
-            terminal.say(f"{line}, {text}" if text else line, stream=sys.stderr, flush=True)
-        return True
-
-    def close(self) -> None:
-        """Leave the bar as it stands."""
-        if self._bar is not None:
-            self._bar.close()
-
-
-def follow(items: Sequence[T], label: str) -> Iterator[T]:
-    """The items one by one, with a bar on a terminal or a line on standard error now and then."""
-    if interactive():
-        yield from tqdm(items, desc=terminal.visible(label), unit="frame")
-        return
-    last = time.monotonic()
-    for done, item in enumerate(items):
-        if time.monotonic() - last >= INTERVAL:
-            last = time.monotonic()
-            terminal.say(f"{label}: {done}/{len(items)} frames", stream=sys.stderr, flush=True)
-        yield item
-
-
 def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None = None, **bound: str) -> Path | None:
     """The checkpoint in an output folder from which a killed run of the same settings continues, or None; notes whose they will be.
 
@@ -123,18 +66,15 @@ def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None 
     """
     folder = out / CHECKPOINTS
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
-    settings = _flat({"verb": verb, **bound, **config.plain()})
+    settings = {key: value for key, value in flat({"verb": verb, **bound, **config.plain()}).items() if value != {}}
     last = folder / LAST
     if not last.exists() and not (partial and (folder / partial).exists()):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / RECORD, settings)
         return None
     before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
-    other = [
-        f"{key} {before.get(key)} there, {settings.get(key)} asked for"
-        for key in sorted({*before, *settings} - FREE)
-        if before.get(key) != settings.get(key)
-    ]
+    different = [one for one in differing_keys(before, settings) if one[0] not in FREE and one[1] != one[2]]
+    other = [f"{key} {there} there, {asked} asked for" for key, there, asked in different]
     if other:
         given = f"{out} holds a run of other settings: {', '.join(other[:4])}"
         raise InputError(given, "the same settings, to continue it", f"give another --out, or remove {folder}")
@@ -187,11 +127,3 @@ def worker_message(text: str) -> str:
     """The message of an error alone; a loader process hands it over with its whole traceback as the message."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].partition("InputError: ")[2] or text if len(lines) > 1 else text
-
-
-def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
-    flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        flat |= _flat(inner, f"{prefix}{key}.") if isinstance(inner, dict) else {f"{prefix}{key}": inner}
-    return flat

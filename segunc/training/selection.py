@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from segunc.core.errors import InputError, NotFiniteError
+from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import CORRUPTIONS, Corruption
 from segunc.data.cut_paste import CutPaste
 from segunc.data.images import Image
@@ -19,7 +20,6 @@ from segunc.sampling.sampler import Sampler
 from segunc.training.config import SelectConfig
 from segunc.training.data import spaced
 from segunc.training.losses import check_labels
-from segunc.training.progress import follow
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
@@ -71,7 +71,7 @@ def selection_frames(fold: SegmentationDataModule, settings: SelectConfig) -> It
     paste = None
     if settings.anomalies == "cut-paste":
         paste = CutPaste(fold.dataset("train"), settings.objects, settings.seed)
-    for index in follow(spaced(len(frames), settings.frames), "selection"):
+    for index in ConsoleProgress(label="selection").follow(spaced(len(frames), settings.frames)):
         name, (image, labels) = frames.samples[index].name, frames.read(index)
         anomaly = np.where(labels == IGNORE, labels, np.zeros_like(labels))
         if paste is not None:

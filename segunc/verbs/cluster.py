@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -63,11 +62,11 @@ def predict_on_cluster(options: PredictOptions, on_note: local.OnNote | None = N
                 executions.append(local.execution_of(job, place))
                 shards.append(_shard_count(options, job, place, workers))
                 _check_folder(job, place, executions[-1], same_device=here == options.device)
-            numbered = product(range(1, max(shards) + 1), enumerate(shards))
-            tasks = [ShardTask(place, number, count) for number, (place, count) in numbered if number <= count]
+            tasks = [ShardTask(place, n, count) for place, count in enumerate(shards) for n in range(1, count + 1)]
+            tasks.sort(key=lambda task: task.number)
             begun, work = time.monotonic(), partial(ShardWork, options, executions)
             results = _collect(job, work, tasks, Pool(workers, cores, int(on_gpu), options.ray_address))
-            return _conclude(job, tasks, results, time.monotonic() - begun)
+            return _conclude(job, results, time.monotonic() - begun)
 
 
 def _anywhere(options: PredictOptions) -> PredictOptions:
@@ -174,26 +173,21 @@ def _collect(job: local.Job, make_work: MakeWork, tasks: Sequence[ShardTask], po
     return results
 
 
-def _conclude(
-    job: local.Job, tasks: Sequence[ShardTask], results: Sequence[ShardResult], seconds: float
-) -> local.PredictResult:
+def _conclude(job: local.Job, results: Sequence[ShardResult], seconds: float) -> local.PredictResult:
     """What is there now, and what is not."""
-    by_task = {result.task: result for result in results}
     inputs, problems = [], []
     for place, given in enumerate(job.request.inputs):
-        mine = [task for task in tasks if task.input == place]
-        done = [by_task[task] for task in mine if task in by_task]
+        done = sorted((r for r in results if r.task.input == place), key=lambda r: r.task.number)
         finished, skipped = sum(r.finished for r in done), sum(r.skipped for r in done)
         failed = {f["name"]: f["reason"] for f in (read_manifest(given.out) or {}).get("failed", [])}
         name = f"{given.label}: " if given.label else ""
-        reasons = {task: by_task[task].error if task in by_task else "Ray lost it" for task in mine}
-        if unfinished := [task for task in mine if reasons[task]]:
-            first = f"first {unfinished[0].number}/{unfinished[0].count} ({reasons[unfinished[0]]})"
-            count = f"{name}{len(unfinished)} of {len(mine)} shards did not reach their end"
+        if unfinished := [r for r in done if r.error]:
+            first = f"first {unfinished[0].task.number}/{unfinished[0].task.count} ({unfinished[0].error})"
+            count = f"{name}{len(unfinished)} of {len(done)} shards did not reach their end"
             problems.append(f"{count}, {first}; what was finished is kept and the same command goes on")
         if failure := Summary(finished, skipped, failed).failure:
             problems.append(f"{name}{failure}")
-        how = f"{len(mine)} shards on {len({result.host for result in done})} machines"
+        how = f"{len(done)} shards on {len({r.host for r in done if r.host})} machines"
         video = local.overlay_video(job, place)
         inputs.append(local.InputResult(given.out, given.label, "", finished, skipped, failed, seconds, how, video))
     notes = tuple(sorted({note for result in results for note in result.notes}))

@@ -10,7 +10,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.core.progress import count_frames
+from segunc.core.progress import ConsoleProgress
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import entry_of_labels
 from segunc.data.entry import DatasetEntry, Sample
@@ -124,8 +124,8 @@ def _from_maps(maps: Path, options: EvaluateOptions, entry: DatasetEntry | None,
         expected = "--labels, --anomaly-labels, or --dataset with --root"
         raise InputError("--maps without labels", expected, "say where they are")
     labels = label_arguments(options, entry, _samples)
-    with count_frames() as show:
-        evaluation = evaluate_maps(maps, **labels, options=wanted, on_frame=show)
+    with ConsoleProgress() as show:
+        evaluation = evaluate_maps(maps, **labels, options=wanted, on_frame=show.count)
     if entry is not None:
         asked = {"split": options.split, **_chosen_frames(options)} if options.root else {}
         evaluation.result["run"] = {"dataset": entry.name, **asked}

@@ -9,7 +9,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import write_file
-from segunc.core.progress import count_frames
+from segunc.core.progress import ConsoleProgress
 from segunc.data.datasets import entry_of_labels
 from segunc.evaluation.compare import Comparison, csv_table, format_comparison, load_results
 from segunc.evaluation.compare import compare as compare_results
@@ -82,7 +82,7 @@ def export(options: ExportOptions) -> ExportResult:
     to = options.to
     if options.anomaly_only and to != "fishyscapes":
         raise InputError(f"--anomaly-only with --to {to}", "--to fishyscapes", "leave out --anomaly-only")
-    with count_frames() as show:
+    with ConsoleProgress() as show:
         return export_maps(
             Path(options.maps),
             Path(options.out),
@@ -92,7 +92,7 @@ def export(options: ExportOptions) -> ExportResult:
             dataset=options.dataset,
             anomaly_only=options.anomaly_only,
             overwrite=options.overwrite,
-            on_frame=show,
+            on_frame=show.count,
         )
 
 
@@ -123,7 +123,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     entry = entry_of_labels(options.dataset, None, options.anomaly_class)
     maps, out = Path(options.maps), Path(options.out)
     rate = frame_rate(maps, options.fps) if options.video else None
-    with count_frames() as show:
+    with ConsoleProgress() as show:
         written = write_pictures(
             maps,
             out,
@@ -137,7 +137,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             theme=options.theme,
             images=options.images,
             **label_arguments(options, entry),
-            on_frame=show,
+            on_frame=show.count,
         )
     pictures = {out / name: paths for name, paths in written.pictures.items()}
     times = written.times if options.fps is None else {}
@@ -175,7 +175,7 @@ def review(options: ReviewOptions) -> ReviewResult:
         raise InputError("no --out is given", "a folder for the page", "e.g. --out review")
     entry = entry_of_labels(options.dataset, options.label_map, options.anomaly_class)
     labels = label_arguments(options, entry)
-    with count_frames() as show:
+    with ConsoleProgress() as show:
         page = write_review(
             Path(options.maps),
             Path(options.out),
@@ -188,7 +188,7 @@ def review(options: ReviewOptions) -> ReviewResult:
             exact=options.exact,
             apart=options.apart,
             fps=options.fps,
-            on_frame=show,
+            on_frame=show.count,
             on_space=show.say,
         )
     record = page_of(Path(options.out)) or {}

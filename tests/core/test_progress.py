@@ -1,4 +1,4 @@
-"""Progress on a terminal; elsewhere see ``tests/maps/test_pipeline.py``."""
+"""Progress on a terminal and of steps; lines of frames see ``tests/maps/test_pipeline.py``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,40 @@ import io
 from segunc.core.progress import ConsoleProgress, Progress
 
 
-def test_progress_on_a_terminal_is_a_bar() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def test_progress_on_a_terminal_is_a_bar() -> None:
     stream = Terminal()
     with ConsoleProgress(stream) as show:
         show(Progress(1, 0, 4, 10, 1.0))
         show(Progress(5, 1, 4, 10, 2.0))
     assert "10/10" in stream.getvalue()
     assert "1 failed" in stream.getvalue()
+
+
+def test_steps_are_counted_from_those_of_an_earlier_run_with_their_state() -> None:
+    stream = io.StringIO()
+    with ConsoleProgress(stream, interval=0.0, label="chain 1/2", unit="step", skipped=8) as show:
+        show.count(9, 10, "acceptance 0.80")
+        assert show.due
+    line = stream.getvalue()
+    assert line.startswith("chain 1/2: 9 of 10 steps, ")
+    assert line.endswith(" steps/s, 0:00 left, acceptance 0.80\n")
+
+
+def test_it_is_due_once_in_an_interval_though_quiet() -> None:
+    stream = Terminal()
+    with ConsoleProgress(stream, interval=3600, quiet=True) as show:
+        show.count(1, 2)
+        assert not show.due
+    assert stream.getvalue() == ""
+
+
+def test_items_that_are_followed_come_as_they_are_and_the_last_line_counts_them_all() -> None:
+    stream = io.StringIO()
+    assert list(ConsoleProgress(stream, label="selection").follow("abc")) == ["a", "b", "c"]
+    (line,) = stream.getvalue().splitlines()
+    assert line.startswith("selection: 3 of 3 frames, ")

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
+from segunc.core.files import differing_keys
 from segunc.maps.encoding import encode_unit
-from segunc.maps.manifest import differing_keys, read_run
+from segunc.maps.manifest import read_run
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from segunc.maps.sums import DamageError

@@ -20,9 +20,10 @@ from segunc.metrics.calibration import bin_counts, reliability
 from segunc.metrics.counting import Counts, detection_curve, score_histogram
 from segunc.metrics.selective import count_patches, risk_coverage, sweep
 from segunc.plots import evaluation as figures
-from segunc.plots.charts import WIDTH, Line, line_style, save_figure, series_figure, thin
+from segunc.plots.charts import WIDTH, Line, line_style, save_figure, thin
 from tests.metrics.keys import count_keys
 from tools.study.scatter import Panel, Point, frontier, scatter_figure
+from tools.study_connectivity import series_figure
 
 NAMES = (
     "msp",

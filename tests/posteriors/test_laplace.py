@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from segunc.posteriors import laplace
 from segunc.posteriors.files import load_model
 from segunc.posteriors.laplace import FisherSum, Laplace, LaplaceConfig, Structure, finetune_laplace
 from segunc.training.config import FinetuneConfig, parse_config
-from segunc.training.progress import StepProgress
 from tests.affine.networks import layout_of, randomise, small_network
 from tests.conftest import Job
 
@@ -158,7 +156,7 @@ def test_an_interrupted_fisher_is_continued_to_the_same_numbers(
         add(self, *arguments)
         added.append(self.pixels)
 
-    monkeypatch.setattr(laplace, "StepProgress", partial(StepProgress, every=0.0))
+    monkeypatch.setattr(laplace, "INTERVAL", 0.0)
     monkeypatch.setattr(FisherSum, "add", counted)
     with pytest.raises(KeyboardInterrupt):
         run(trained, tmp_path / "stopped")

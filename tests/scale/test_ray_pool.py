@@ -9,32 +9,20 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from segunc import scale
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
-from segunc.scale import Pool, ShardResult, ShardTask, require_ray, run_shards
+from segunc.scale import Pool, ShardTask, require_ray, run_shards
 from tests.maps.fakes import write_pictures
 from tests.maps.test_shards import maps_of, run
 from tests.scale.fake_work import FakeWork, no_work
 
-TASKS = st.builds(ShardTask, st.integers(0, 9), st.integers(1, 99), st.integers(1, 99))
-LINES = st.text(st.characters(blacklist_characters="\n\r"), min_size=1)
-
-
-@given(TASKS, st.integers(0, 9), LINES, st.lists(LINES, max_size=3))
-def test_a_result_survives_its_row(task: ShardTask, count: int, error: str, notes: list[str]) -> None:
-    result = ShardResult(task, count, 1, 2, error, "host", notes=tuple(notes))
-    assert ShardResult.from_row(result.to_row()) == result
-
 
 def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(InputError, match=r"--engine ray without Ray Data .*pip install 'segunc\[ray\]'"):
+    with pytest.raises(InputError, match=r"--engine ray without Ray .*pip install 'segunc\[ray\]'"):
         require_ray()
 
 
@@ -46,7 +34,7 @@ def test_errors_become_one_line() -> None:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """A cluster of this process, for all tests of this file; starting one takes seconds."""
-    pytest.importorskip("ray.data", reason="Ray Data is not installed (extra 'ray')")
+    pytest.importorskip("ray", reason="Ray is not installed (extra 'ray')")
     require_ray()
     with scale._cluster(Pool(2)):
         yield
@@ -71,11 +59,13 @@ def test_two_workers_write_what_one_process_writes_and_a_killed_shard_is_redone(
     assert results[1].notes == ()
     assert sum(result.finished + result.skipped for result in results.values()) == 23
     events = [line.split(maxsplit=1) for line in journal.read_text().splitlines()]
-    assert len({pid for pid, event in events if event == "made"}) == 3  # two workers, and one in place of the killed
     assert len({pid for pid, event in events if event == "began 2"}) == 2
     assert str(os.getpid()) not in {pid for pid, _ in events}
-    # Each worker made its work once, whatever number of shards it took.
-    assert sum(event == "made" for _, event in events) == 3
+    # Each worker made its work once, whatever number of shards it took: two workers, and one in place of the killed,
+    # unless the other took all the rest before that one had started.
+    makers = [pid for pid, event in events if event == "made"]
+    assert len(makers) == len(set(makers)) <= 3
+    assert {pid for pid, _ in events} == set(makers)
 
 
 @pytest.mark.usefixtures("cluster")
@@ -91,6 +81,12 @@ def test_a_deadly_shard_does_not_take_the_others_with_it(tmp_path: Path) -> None
     assert results[99].error == "shard 99; expected another; give one"
     assert journal.read_text().count("began 1\n") == 2
     assert (read_manifest(tmp_path / "out") or {})["missing_shards"] == ["1/3", "3/3"]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_that_dies_whenever_it_starts_ends_the_run_too() -> None:
+    with pytest.raises(PartialFailure, match="a worker could not start: ActorDiedError"):
+        list(run_shards(partial(os._exit, 1), [ShardTask(0, 1, 1)], Pool(1, retries=1)))
 
 
 @pytest.mark.usefixtures("cluster")

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import wasserstein_distance
+from torch import Tensor
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
@@ -22,6 +26,7 @@ from tests.conftest import Job
 from tests.study.conftest import Run
 from tools import study_gradient_variance, study_posterior, study_steadiness
 from tools.study_gradient_variance import LocalGradients, WeightGradients
+from tools.study_posterior import predictive_agreement, total_variation
 
 
 def keep(make: Any, base: Path, folder: Path) -> Path:
@@ -163,3 +168,33 @@ def test_steps_and_their_noise() -> None:
     divergence = torch.distributions.kl_divergence(torch.distributions.Normal(mean, log_sigma.exp()), wide).sum()
     found = study_steadiness.regulariser(row, mean, log_sigma) * study_steadiness.EFFECTIVE_PIXELS
     torch.testing.assert_close(found, divergence)
+
+
+def random(seed: int, classes: int = 4) -> Tensor:
+    logits = torch.randn(3, classes, 2, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (2 * logits).softmax(1)
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000))
+def test_of_two_classes_total_variation_is_scipys_wasserstein_distance(one: int, two: int) -> None:
+    p, q = random(one, 2), random(two, 2)
+    pairs = zip(p.movedim(1, -1).reshape(-1, 2), q.movedim(1, -1).reshape(-1, 2), strict=True)
+    expected = [wasserstein_distance([0, 1], [0, 1], a.numpy(), b.numpy()) for a, b in pairs]
+    assert total_variation(p, q) == pytest.approx(sum(expected) / len(expected), abs=1e-12)
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
+def test_total_variation_is_a_distance_in_0_to_1(one: int, two: int, three: int) -> None:
+    p, q, r = random(one), random(two), random(three)
+    assert total_variation(p, p) == 0.0
+    assert total_variation(p, q) == pytest.approx(total_variation(q, p))
+    assert total_variation(p, r) <= total_variation(p, q) + total_variation(q, r) + 1e-12
+    assert 0.0 <= total_variation(p, q) <= 1.0
+
+
+def test_agreement_and_total_variation_by_hand() -> None:
+    p = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
+    q = torch.tensor([[0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])
+    assert (predictive_agreement(p, q), total_variation(p, q)) == (0.5, pytest.approx((0.3 + 0.1) / 2))
+    p = torch.tensor([[1.0, 0.0]])
+    assert (predictive_agreement(p, p), predictive_agreement(p, 1 - p), total_variation(p, 1 - p)) == (1.0, 0.0, 1.0)

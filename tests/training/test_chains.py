@@ -18,6 +18,7 @@ from torch import Tensor
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.metrics.chains import effective_sample_size, rank_normalised_rhat
+from segunc.training import chains
 from segunc.training.chains import (
     Chain,
     ChainFailure,
@@ -30,7 +31,6 @@ from segunc.training.chains import (
     leapfrog,
     run_chains,
 )
-from segunc.training.progress import StepProgress
 
 DOUBLE = torch.float64
 
@@ -357,8 +357,7 @@ class Mortal(LangevinChain):
 @pytest.fixture
 def always_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint after every step, not only now and then."""
-    step = StepProgress.step
-    monkeypatch.setattr(StepProgress, "step", lambda self, text="": step(self, text) or True)
+    monkeypatch.setattr(chains, "INTERVAL", 0.0)
 
 
 def run(tmp_path: Path, **ending: Any) -> Tensor:
