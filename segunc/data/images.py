@@ -38,7 +38,7 @@ Labels = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
 
 _PNG_SIGNATURE, _JPEG_SIGNATURE = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
-_KINDS = {_PNG_SIGNATURE: PngImageFile, _JPEG_SIGNATURE: JpegImageFile, b"BM": BmpImageFile, b"RIFF": WebPImageFile}
+_KINDS: dict[bytes, Any] = {_PNG_SIGNATURE: PngImageFile, _JPEG_SIGNATURE: JpegImageFile, b"BM": BmpImageFile, b"RIFF": WebPImageFile}
 _PALETTE = 3
 """The colour type of a palette PNG (PNG specification, IHDR)."""
 _GREY = 0  # likewise
@@ -163,7 +163,7 @@ def _tiff_sizes(file: BinaryIO) -> list[tuple[int, int]]:
     the directories of all."""
     head = file.read(8)
     tags = ImageFileDirectory_v2(head + file.read(8 if head[2:4].strip(b"\0") == b"+" else 0))
-    sizes, places = [], set[int]()
+    sizes, places = list[tuple[int, int]](), set[int]()
     while tags.next and tags.next not in places:  # a damaged file may lead back
         places.add(tags.next)
         file.seek(tags.next)
@@ -268,7 +268,7 @@ def decode_labels(data: bytes) -> npt.NDArray[Any]:
             raise ValueError(f"it is a PNG of {data[24]} bits, expected 8 or 16 bits, or a palette")
         if image.mode in ("P", "1"):
             return np.asarray(ImageOps.exif_transpose(image)).astype(np.uint8)
-        if image.has_transparency_data and image.convert("RGBA").getextrema()[3] != (255, 255):
+        if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema() != (255, 255):
             raise ValueError("it is translucent")
     pixels = decode(data, cv2.IMREAD_ANYDEPTH | cv2.IMREAD_ANYCOLOR)  # applies the orientation and drops alpha
     return pixels if pixels.ndim == 2 else pixels[..., ::-1]

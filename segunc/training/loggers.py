@@ -82,7 +82,7 @@ def named_logger(wanted: Any, out: Path) -> Logger:
         InputError: its package is not installed, or the class does not take the arguments.
     """
     if not isinstance(wanted, str) or wanted not in NAMED:
-        return instance(wanted, Logger, out)
+        return instance(wanted, Logger, out)  # type: ignore[type-abstract]
     try:
         return NAMED[wanted](out)
     except ModuleNotFoundError as error:

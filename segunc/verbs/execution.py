@@ -72,8 +72,7 @@ def make_sampler(model: Model, options: SamplingOptions, scores: Sequence[str] =
 
 def noise_record(options: SamplingOptions) -> dict[str, Any]:
     """The noise that was asked for in place of the model's own, for records; empty where none was."""
-    given = options.alpha
-    return {} if given is None else {"alpha": list(given) if isinstance(given, tuple) else given}
+    return {} if options.alpha is None else {"alpha": options.alpha}
 
 
 def calibration_record(sampler: Sampler) -> dict[str, Any]:
