@@ -38,7 +38,12 @@ Labels = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
 
 _PNG_SIGNATURE, _JPEG_SIGNATURE = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
-_KINDS: dict[bytes, Any] = {_PNG_SIGNATURE: PngImageFile, _JPEG_SIGNATURE: JpegImageFile, b"BM": BmpImageFile, b"RIFF": WebPImageFile}
+_KINDS: dict[bytes, Any] = {
+    _PNG_SIGNATURE: PngImageFile,
+    _JPEG_SIGNATURE: JpegImageFile,
+    b"BM": BmpImageFile,
+    b"RIFF": WebPImageFile,
+}
 _PALETTE = 3
 """The colour type of a palette PNG (PNG specification, IHDR)."""
 _GREY = 0  # likewise

@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
 from segunc.networks.description import SMP, NetworkDescription
-from segunc.networks.dropping import cut_last_layer, with_all_outputs
 from segunc.networks.network import SegmentationNetwork
 
 Build = Callable[[NetworkDescription], tuple[nn.Module, int]]
@@ -57,9 +56,7 @@ def build_network(description: NetworkDescription, weights: Mapping[str, Tensor]
     most = None if weights is None else weights_bytes(weights)
     # What a factory of the user's own makes is not bounded.
     with contextlib.nullcontext() if description.kind == "python" else bounded(description.options, most):
-        body, stride = kind(with_all_outputs(description) if description.dropped_outputs else description)
-    if description.last_layer:
-        cut_last_layer(body, description)
+        body, stride = kind(description)
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
 
 

@@ -34,8 +34,6 @@ class NetworkDescription:
         provenance: how the weights came to be: free text and numbers.
         kind: what builds it, a name of :data:`segunc.networks.build.KINDS`.
         divisor: what height and width of a frame must be divisible by, if that was tried (see :mod:`segunc.networks.sizes`).
-        dropped_outputs: numbers of outputs of the network as it is built that are no class of it.
-        last_layer: from which these are cut, by name; if empty, they are taken from the logits.
     """
 
     architecture: str
@@ -49,8 +47,6 @@ class NetworkDescription:
     provenance: dict[str, Any] = field(default_factory=dict)
     kind: str = SMP
     divisor: int | None = None
-    dropped_outputs: tuple[int, ...] = ()
-    last_layer: str = ""
 
     def __post_init__(self) -> None:
         if not self.classes or len(self.classes) > 255:
@@ -72,8 +68,6 @@ class NetworkDescription:
         ):
             expected = f"a (height, width) of 1 to {LARGEST_SIDE}"
             raise InputError(f"inference size {self.inference_size}", expected, "repair it")
-        if len(self.kept_outputs) != len(self.classes):
-            raise InputError(f"dropped outputs {self.dropped_outputs}", "different ones that exist", "repair them")
         if self.divisor is not None and not 1 <= self.divisor <= LARGEST_SIDE:
             raise InputError(f"divisor {self.divisor}", f"1 to {LARGEST_SIDE}", "repair it")
 
@@ -81,20 +75,12 @@ class NetworkDescription:
     def num_classes(self) -> int:
         return len(self.classes)
 
-    @property
-    def kept_outputs(self) -> tuple[int, ...]:
-        """The output of the network as it is built for each class."""
-        outputs = range(len(self.classes) + len(self.dropped_outputs))
-        return tuple(number for number in outputs if number not in self.dropped_outputs)
-
     def to_json(self) -> dict[str, Any]:
         content = {"format": FORMAT, **asdict(self)}
         if self.kind == SMP:  # files of the first version know no other
             del content["kind"]
         if self.divisor is None:  # nor these
             del content["divisor"]
-        if not self.dropped_outputs:
-            del content["dropped_outputs"], content["last_layer"]
         return content
 
     @classmethod
@@ -117,7 +103,7 @@ class NetworkDescription:
                 "the keys of NetworkDescription",
             )
         try:
-            for key in ("architecture", "encoder", "kind", "last_layer"):
+            for key in ("architecture", "encoder", "kind"):
                 if not isinstance(content.get(key, ""), str):
                     raise TypeError(f"{key}: {content[key]!r}")
             content["classes"] = tuple(str(name) for name in _sequence(content["classes"]))
@@ -132,7 +118,6 @@ class NetworkDescription:
                     content[key] = tuple(float(v) for v in content[key])
             if content.get("divisor") is not None:
                 content["divisor"] = int(content["divisor"])
-            content["dropped_outputs"] = tuple(int(number) for number in content.get("dropped_outputs", ()))
             for key in ("options", "provenance"):
                 content[key] = dict(content.get(key, {}))
         except (TypeError, ValueError, OverflowError) as error:

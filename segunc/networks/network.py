@@ -67,16 +67,12 @@ class SegmentationNetwork(nn.Module):
                 "[N, C, H, W] of the size of its input",
                 "interpolate them inside the network",
             )
-        dropped = () if self.description.last_layer else self.description.dropped_outputs
-        expected = self.description.num_classes + len(dropped)
-        if logits.shape[1] != expected:
+        if logits.shape[1] != self.description.num_classes:
             raise InputError(
                 f"a network with {logits.shape[1]} output channels",
-                f"{expected}, one for each class",
-                "name the class of each, or leave out those that are none (segunc import --drop-classes)",
+                f"{self.description.num_classes}, one for each class",
+                "name the class of each output, void too",
             )
-        if dropped:
-            logits = logits[:, self.description.kept_outputs]
         return logits[..., :height, :width]
 
 

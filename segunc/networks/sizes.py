@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 
-from segunc.core.errors import InputError
 from segunc.networks.network import SegmentationNetwork
 
 DIVISORS = (1, 2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48, 7, 14, 28, 5, 10, 20, 40)
@@ -35,16 +32,3 @@ def find_divisor(network: SegmentationNetwork) -> int | None:
         if takes(bare, sides) and takes(bare, sides[::-1]):
             return divisor
     return None
-
-
-def settle_stride(network: SegmentationNetwork, scales: Iterable[float]) -> None:
-    """Make a network pad frames at ``scales`` to what it takes, if its folder does not say what that is: one of kind ``python`` that
-    an earlier version imported, or that takes frames of one size alone, for which this raises InputError."""
-    height, width = network.description.inference_size or (129, 193)  # a network for frames of any size takes odd ones
-    if network.description.kind != "python" or network.description.divisor is not None or network.stride > 1:
-        return
-    if not all(takes(network, (round(height * scale), round(width * scale))) for scale in scales):
-        if (divisor := find_divisor(network)) is None:
-            given = f"a network that takes no frames of another size than {height} x {width}"
-            raise InputError(given, "one that does, for test-time augmentation at several scales", "--tta.scales [1.0]")
-        network.stride = divisor

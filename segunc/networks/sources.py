@@ -17,7 +17,6 @@ from torch import Tensor
 from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
 from segunc.networks.description import NetworkDescription
-from segunc.networks.dropping import with_all_outputs
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.values import check_logits
 
@@ -100,13 +99,6 @@ SOURCES: Registry[Source] = Registry(
 )
 
 
-def probe_frames(network: SegmentationNetwork) -> Tensor:
-    """Two frames ``[2, 3, H, W]`` of noise in 0..1 at the network's inference size."""
-    size = network.description.inference_size or PROBE
-    return torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
-
-
-@torch.inference_mode()
 def check_network(network: SegmentationNetwork) -> str:
     """Refuse a network that is not a function of each frame alone, from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
 
@@ -117,8 +109,8 @@ def check_network(network: SegmentationNetwork) -> str:
         InputError: it fails on two frames of its inference size, returns something else or not finite, or what it says of
             one frame depends on the other, or are probabilities.
     """
-    frames = probe_frames(network)
-    size = tuple(frames.shape[-2:])
+    size = network.description.inference_size or PROBE
+    frames = torch.rand(2, 3, *size, generator=torch.Generator().manual_seed(0))
     network.eval()
     try:
         both = network(frames)
@@ -140,6 +132,4 @@ def check_network(network: SegmentationNetwork) -> str:
             "a network that treats every frame alone",
             "put it into eval mode inside its factory, or remove what mixes the batch",
         )
-    # Probabilities sum to 1 over all outputs, those that are dropped included.
-    whole = SegmentationNetwork(network.body, with_all_outputs(network.description), network.stride)
-    return check_logits(whole, whole(frames), frames)
+    return check_logits(network, network(frames), frames)

@@ -21,7 +21,6 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.files import inside, link_or_copy, read_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network
 from segunc.networks.network import SegmentationNetwork
-from segunc.networks.sizes import settle_stride
 from segunc.networks.weights import check_finite, read_tensors
 from segunc.posteriors.anomaly import ScoreSum
 from segunc.posteriors.decoder_ensemble import DecoderEnsemble
@@ -181,8 +180,6 @@ def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
         model = _load_recorded(folder, record["inner"])
         _check_base(folder, record, model.sha256)
         posterior = TestTimeAugmentation(model.posterior, record["scales"], record["flip"])
-        for network in model.networks:
-            settle_stride(network, posterior.scales)
         digest = _hash(model.posterior_sha256, posterior.method, posterior.settings())
         return Model(model.network, posterior, model.sha256, digest, model.report, record)
     return _load_single(folder, record)

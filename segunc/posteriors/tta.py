@@ -15,7 +15,6 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, read_record, write_record
 from segunc.networks.files import POSTERIOR
-from segunc.networks.sizes import settle_stride
 from segunc.posteriors.methods import Method
 from segunc.training.config import now
 from segunc.training.progress import Say, say
@@ -98,8 +97,11 @@ def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device
 
     model = load_model(base)
     posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
-    for network in model.networks:
-        settle_stride(network, posterior.scales)
+    for description in (network.description for network in model.networks):
+        untried = description.kind == "python" and description.divisor is None and "stride" not in description.options
+        if untried and {*posterior.scales} != {1.0}:
+            given = f"{base}, whose network takes frames of one size alone, or was imported before sizes were tried"
+            raise InputError(given, "a network that takes other sizes, too", "import it again, or --tta.scales [1.0]")
     if out.resolve() == base.resolve():
         raise InputError(f"--out {out} is the base", "a folder of its own", "give another --out")
     if (out / POSTERIOR).exists() and read_json(out / POSTERIOR, "a record").get("method") == posterior.method:

@@ -9,10 +9,9 @@ from segunc.affine.convert import convert
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, save_network
-from segunc.networks.dropping import drop_classes, find_last_layer
 from segunc.networks.files import DESCRIPTION
 from segunc.networks.sizes import find_divisor
-from segunc.networks.sources import SOURCES, Wishes, check_network, probe_frames
+from segunc.networks.sources import SOURCES, Wishes, check_network
 from segunc.networks.weights import load_foreign, read_state
 from segunc.options import ImportOptions
 
@@ -53,9 +52,8 @@ def import_network(options: ImportOptions) -> ImportResult:
         name,
         Wishes(classes, palette, options.mean, options.std, options.size, options.arguments, state, options.trust),
     )
-    dropped = options.drop_classes.split(",") if options.drop_classes is not None else []
     description = replace(
-        drop_classes(found.description, dropped) if dropped else found.description,
+        found.description,
         provenance={"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
         | ({} if options.weights is None else {"weights": Path(options.weights).name}),
     )
@@ -70,11 +68,6 @@ def import_network(options: ImportOptions) -> ImportResult:
         network.stride = network.description.divisor or 1
     if note := check_network(network):
         notes.append(note)
-    if dropped:
-        network = find_last_layer(network, probe_frames(network))
-        left = f"left out {len(network.description.dropped_outputs)} outputs of the network"
-        where = network.description.last_layer
-        notes.append(f"{left}, {f'from its layer {where}' if where else 'from its logits, which takes more time'}")
     save_network(network, out)
     if description.inference_size is None:
         side = found.shorter_side

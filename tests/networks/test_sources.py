@@ -273,7 +273,6 @@ def test_nothing_runs_without_trust(theirs: Path) -> None:
         ({"trust": True, "result": "self.layers(images) - self.layers(images).mean(0)"}, "depend on the other frames"),
         ({"trust": True, "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
         # Without a channel they sum to 1 no longer.
-        ({"trust": True, "drop_classes": "car", "result": "self.layers(images).softmax(1)"}, "returns probabilities"),
         ({"trust": True, "result": "torch.ops.their.kernel(images)"}, "fails on two frames.*kernel"),
         ({"trust": True, "before": "raise OSError('no\\nlicence')"}, "raises OSError: no licence"),
         ({"trust": True, "before": "return 3"}, "makes int"),
