@@ -52,14 +52,6 @@ def check_asked(options: Any) -> None:
         from segunc.scores import check_scores
 
         check_scores(asked["scores"])
-    if asked.get("corruption"):
-        from segunc.data.corruptions import Corruption
-
-        Corruption.parse(asked["corruption"])
-    if asked.get("shard"):
-        from segunc.maps.shards import parse_shard
-
-        parse_shard(asked["shard"])
 
 
 def check_path(flag: str, path: Path, *, folder: bool) -> None:

@@ -113,12 +113,6 @@ def parse_record(line: bytes, where: str) -> Record:
         sums = record["sums"] = {score: (int(size), str(sha)) for score, (size, sha) in record["sums"].items()}
         if sums.keys() != files.keys():
             raise ValueError("sums of other files")
-        size = record.get("size", [0, 0])
-        by_score = [value for statistic in STATISTICS for value in record.get(statistic, {}).values()]
-        if not all(isinstance(n, int | float | None) for n in (*by_score, record.get("time"))):
-            raise ValueError("texts in the place of numbers")
-        if not (isinstance(size, list) and [type(n) for n in size] == [int, int]):
-            raise ValueError("no size")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DamageError(f"{where}, is no record of a frame", "JSON with a name and files", REPAIR) from error
     safe_name(name, f"{where}, the frame")

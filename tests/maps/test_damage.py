@@ -156,7 +156,7 @@ def test_a_line_of_another_layout_is_damaged_and_numbers_are_numbers(home: Path)
     record = json.loads(first)
     inner = {key: value for key, value in record.items() if key not in ("sums", "sum")}
     bad = [json.dumps({**inner, "sum": record["sum"]}).encode() + b"\n"]
-    bad += [seal_line({**inner, **more}) for more in ({}, {"sums": record["sums"], "size": [1]})]
+    bad += [seal_line(inner)]
     for line in bad:
         log.write_bytes(b"".join([line, *others]))
         with pytest.raises(DamageError, match=r"line 1, (is no record of a frame|was changed)"):
