@@ -95,10 +95,8 @@ def check_agreed(code: Code, how: str) -> None:
     what = f"code of {code.name} ({code.files} files in {code.folder})"
     if noted is None:
         found = f"{what}, which nobody agreed to run on this machine"
-    elif not isinstance(noted, dict):
-        found = f"{what}, of which an earlier version of segunc noted one file alone"
     else:
-        found = f"{what}, which is not what you agreed to ({noted.get('files')} files in {noted.get('folder')})"
+        found = f"{what}, which is not what you agreed to ({noted})"
     raise InputError(found, "code that you know", f"if you trust it: {how}, or {TRUST}={entry} in the environment")
 
 

@@ -10,8 +10,7 @@ from segunc.core.bounds import LARGEST_SIDE
 from segunc.core.errors import InputError
 
 FORMAT = 2
-"""Since which the hash in ``network.json`` is of the weights and of what is described; in format 1, which is still read, of the weights
-alone: nothing tells whether somebody changed such a description."""
+"""Of ``network.json``: its hash is of the weights and of what is described."""
 SMP = "smp"
 """The kind of network that :mod:`segmentation_models_pytorch` builds."""
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

@@ -157,10 +157,11 @@ def _load_posterior(folder: Path) -> Model:
         return _load_recorded(folder, record)
     except InputError:
         raise
-    except KeyError as error:
-        raise InputError(f"{folder / POSTERIOR} lacks {error}", "the record of a posterior", "make it again") from error
-    except (TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
-        given = f"{folder / POSTERIOR} holds a value of the wrong type ({one_line(error)})"
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        fault = (
+            f"lacks {error}" if isinstance(error, KeyError) else f"holds a value of the wrong type ({one_line(error)})"
+        )
+        given = f"{folder / POSTERIOR} {fault}"
         raise InputError(given, "the record of a posterior", "make it again") from error
 
 
@@ -242,19 +243,18 @@ def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], 
     name = str(record.get("method"))
     restore = METHODS[name].restore if name in METHODS else None
     if restore is None:
-        raise InputError(
+        given, remedy = (
             f"posterior method '{name}' in {source.parent}",
-            ", ".join(METHODS),
-            "a newer version may know it, or a package that is not installed here",
+            "a newer version or another package may know it",
         )
+        raise InputError(given, ", ".join(METHODS), remedy)
     try:
         return restore(tensors, record)
     except InputError as error:
         raise InputError(f"{source}: {error.given}", error.expected, error.remedy) from error
-    except KeyError as error:
-        raise InputError(f"{source} lacks {error}", "the record of a posterior", "make it again") from error
     except Exception as error:  # what methods raise for values of the wrong type or shape has no common type
-        given = f"{source} cannot be restored ({one_line(error)})"
+        fault = f"lacks {error}" if isinstance(error, KeyError) else f"cannot be restored ({one_line(error)})"
+        given = f"{source} {fault}"
         raise InputError(given, "the record of a posterior", "make it again") from error
 
 

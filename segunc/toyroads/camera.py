@@ -57,15 +57,8 @@ class Camera:
         reach = margin * self.focal / np.maximum(points[:, 2] - self.station, NEAR)
         return bool((column + reach).max() < 0 or (column - reach).min() > self.columns)
 
-    def pixels_per_metre(self, station: float) -> float:
-        """Canvas pixels that a metre spans at a station."""
-        return self.focal / max(station - self.station, NEAR)
-
     def clip(self, points: Points) -> Points:
         """The part of a polygon ``[N, 3]`` that lies beyond NEAR (Sutherland & Hodgman 1974); may be empty."""
-        # On a handful of numbers Python's own min is several times faster than numpy's.
-        if min(points[:, 2].tolist()) - self.station >= NEAR:
-            return points
         ahead = points[:, 2] - self.station - NEAR
         kept: list[Points] = []
         for i in range(len(points)):
@@ -140,10 +133,3 @@ def block(length: float, height: float, base: float = 0.0) -> Points:
     """The side profile of a box centred over its place, its foot ``base`` m above the ground."""
     half = length / 2
     return np.array([[half, base], [half, base + height], [-half, base + height], [-half, base]])
-
-
-def on_face(corners: Points, left: float, right: float, low: float, high: float) -> Points:
-    """A rectangle on a four-cornered face of :meth:`Placement.visible`, as shares (0..1) across it and up along its edge."""
-    a, b, c, d = corners
-    shares = ((left, low), (left, high), (right, high), (right, low))
-    return np.stack([(1 - v) * ((1 - u) * a + u * d) + v * ((1 - u) * b + u * c) for u, v in shares])

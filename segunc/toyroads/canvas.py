@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.toyroads.camera import LEFT, RIGHT, Camera, Corner, Floats, Outline, Points, turned
+from segunc.toyroads.camera import LEFT, RIGHT, Camera, Floats, Outline, Points, turned
 from segunc.toyroads.light import Light
 
 ROAD, SIDEWALK, BUILDING, POLE, SIGN, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 20, 21, 23, 24, 26
@@ -41,27 +41,18 @@ class Canvas:
             patch: factors ``[h, w]`` that multiply the colour, stretched over the polygon's bounding box.
         """
         columns = self.labels.shape[1]
-        # On a handful of numbers Python's own min and max are several times faster than numpy's.
-        xs, ys = outline[:, 0].tolist(), outline[:, 1].tolist()
-        low, high = (min(xs), min(ys)), (max(xs), max(ys))
+        low, high = outline.min(axis=0), outline.max(axis=0)
         where = self._window(low, high)
         if where is None:
             return
         # Far outside the canvas OpenCV's fixed-point numbers would overflow.
-        if min(low) < -8 * columns or max(high) > 9 * columns:
-            outline = outline.clip(-8 * columns, 9 * columns)
-        fixed = _fixed(outline - (where[1].start + 0.5, where[0].start + 0.5))
-        depths = _depths(outline, depth, where)
-        if patch is None and isinstance(depths, float):
-            for layer, value in ((self.colours, [*colour]), (self.labels, [label]), (self.depth, [depths])):
-                cv2.fillPoly(layer[where], fixed, value, shift=_SHIFT)
-            return
-        inside = _inside(where, fixed)
+        outline = outline.clip(-8 * columns, 9 * columns)
+        inside = _inside(where, _fixed(outline - (where[1].start + 0.5, where[0].start + 0.5)))
         painted: Points | Floats = colour
         if patch is not None:
             # One row of factors for each pixel inside: cheaper than the whole window.
             painted = _stretch(patch, low, high, where)[inside][:, None] * colour.astype(np.float32)
-        self._put(where, inside, painted, label, depths)
+        self._put(where, inside, painted, label, _depths(outline, depth, where))
 
     def warp(self, corners: Points, depth: Points, texture: Floats, factor: Points, label: int) -> None:
         """Draw a texture ``[h, w, 3]``, multiplied by an RGB light, over a quadrilateral.
@@ -87,7 +78,7 @@ class Canvas:
         colours = np.asarray(shown[inside] * factor.astype(np.float32), np.float32)
         self._put(where, inside, colours, label, _depths(corners, depth, where))
 
-    def _window(self, low: Corner | Points, high: Corner | Points) -> Window | None:
+    def _window(self, low: Points, high: Points) -> Window | None:
         """The part of the canvas around a box of pixel coordinates; None where they do not meet."""
         rows, columns = self.labels.shape
         left, top = max(0, int(low[0]) - 1), max(0, int(low[1]) - 1)
@@ -123,7 +114,7 @@ def _depths(outline: Points, depth: Points, where: Window) -> Floats | float:
     return np.asarray(1 / np.clip(inverse, 1 / depth.max(), 1 / depth.min()), np.float32)
 
 
-def _stretch(patch: Floats, low: Corner, high: Corner, where: Window) -> Floats:
+def _stretch(patch: Floats, low: Points, high: Points, where: Window) -> Floats:
     """The part of a patch, stretched over the box low..high, that the window shows."""
     width, height = max(1.0, high[0] - low[0]), max(1.0, high[1] - low[1])
     small = patch
@@ -148,14 +139,11 @@ class Stage:
     light: Light
     time: float = 0.0
 
-    def flat(
-        self, corners: Points, colour: Points, label: int, patch: Floats | None = None, one_depth: bool = True
-    ) -> None:
+    def flat(self, corners: Points, colour: Points, label: int, patch: Floats | None = None) -> None:
         """Fill a polygon of street points ``[N, 3]`` with an already lit colour."""
         shown = self.camera.clip(corners)
         if len(shown) >= 3:
-            stations = np.array([sum(shown[:, 2].tolist()) / len(shown)]) if one_depth else shown[:, 2]
-            self.canvas.fill(self.camera.project(shown), stations - self.camera.station, colour, label, patch)
+            self.canvas.fill(self.camera.project(shown), shown[:, 2] - self.camera.station, colour, label, patch)
 
 
 @dataclass(frozen=True)
@@ -203,7 +191,7 @@ class Place:
     def solid(self, profile: Points, width: float, colour: Points, label: int, patch: Floats) -> None:
         """Draw a solid, each face in the colour lit by its own direction."""
         for _, corners, normal in self.faces(profile, width):
-            self.stage.flat(corners, colour * self.stage.light.shade(normal), label, patch, one_depth=False)
+            self.stage.flat(corners, colour * self.stage.light.shade(normal), label, patch)
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,13 @@ from segunc.core.files import read_json
 from segunc.data.images import Image
 from segunc.frames.video_writing import encode_video
 from segunc.toyroads.anomalies import sample_anomaly
-from segunc.toyroads.canvas import CAR, PERSON, Thing
-from segunc.toyroads.scene import Scene, check_size, render_layout, render_scene, sample_layout
+from segunc.toyroads.scene import Scene, render_layout, render_scene, sample_layout
 
-VERSION = 1  # raised whenever the same configuration would give other files
+VERSION = 2  # raised whenever the same configuration would give other files
 SPLITS = ("train", "val", "test", "anomaly")
 VIDEO_SPLIT = len(SPLITS)  # the video's place in the seeds, after the splits
 FRAMES_PER_SECOND = 12.5
 _CITIES = {"train": ("alderton", "birkenau"), "val": ("corvalle",), "test": ("dunmoor",), "anomaly": ("elsewhere",)}
-SPEED = 4.5  # of the video's camera, m/s
 CROSSING = 24.0  # station of the crossing animal, metres ahead of the first frame's camera
 
 
@@ -49,9 +47,9 @@ class ToyConfig:
 
     def check(self) -> None:
         """Refuse a negative number, and a size that is too small or odd, as an InputError."""
-        check_size(self.size)
-        if any(side % 2 for side in self.size):
-            raise InputError(f"toy scenes of size {self.size}", "even height and width (for the video)", "round it")
+        if min(self.size) < 32 or any(side % 2 for side in self.size):
+            expected = "even height and width (for the video) of at least 32 pixels each"
+            raise InputError(f"toy scenes of size {self.size}", expected, "give another size")
         for name, value in asdict(self).items():
             if name != "size" and value < 0:
                 raise InputError(f"{name} {value} of the toy scenes", "0 or more", "give another number")
@@ -64,7 +62,7 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
     the label map ``toy``), for the split ``anomaly`` also ``gtAnomaly/anomaly/CITY/F_anomaly.png`` (0 normal,
     1 anomaly, 255 ignored), ``video/crossing.webm`` (VP8, 12.5 frames a second) with
     ``video/crossing_anomaly/000000.png`` and on, and ``toy.json`` with the configuration. A set is whole or absent:
-    it is moved to ``root`` when it is complete. ``progress`` is told a line every 32 scenes and after the video.
+    it is moved to ``root`` when it is complete. ``progress`` is told a line after each split and the video.
 
     Raises:
         InputError: ``root`` holds something else, or toy scenes of another configuration or version.
@@ -72,9 +70,8 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
     """
     config.check()
     settings = {**asdict(config), "size": [*config.size]}
-    description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
     tell = progress or (lambda line: None)
-    if _is_finished(root, description):
+    if _is_finished(root, {"version": VERSION, **settings}):
         tell(f"toy road scenes in {root} are complete")
         return
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
@@ -82,19 +79,18 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
     try:
         unfinished.mkdir(parents=True)
         for index, split in enumerate(SPLITS):
-            count = settings[split]
-            for i in range(count):
+            for i in range(settings[split]):
                 frame = frame_name(split, i)
                 scene = render_scene((config.seed, index, i), config.size, split == "anomaly")
                 _write_png(pictures / split / f"{frame}_leftImg8bit.png", scene.image[..., ::-1])
                 _write_png(classes / split / f"{frame}_gtFine_labelIds.png", scene.labels)
                 if split == "anomaly":
                     _write_png(masks / split / f"{frame}_anomaly.png", scene.anomaly)
-                if (i + 1) % 32 == 0 or i + 1 == count:
-                    tell(f"toy road scenes: {split} {i + 1}/{count}")
+            tell(f"toy road scenes: {settings[split]} of {split}")
         if config.video_frames:
             _write_video(unfinished / "video", config)
             tell(f"toy road scenes: video of {config.video_frames} frames")
+        description = {"content": "segunc toy road scenes", "version": VERSION, "config": settings}
         (unfinished / "toy.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         if root.is_dir():
             root.rmdir()  # empty, or _is_finished had refused it
@@ -105,28 +101,21 @@ def generate_toy(root: Path, config: ToyConfig = ToyConfig(), *, progress: Calla
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _is_finished(root: Path, description: dict[str, Any]) -> bool:
+def _is_finished(root: Path, wanted: dict[str, Any]) -> bool:
     """Whether the folder holds this set; False where nothing is there yet."""
-    if root.exists() and not root.is_dir():
-        raise InputError(f"{root} is a file", "a new or empty folder for the toy scenes", "choose another path")
-    if not root.exists() or not any(root.iterdir()):
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return False
     marker = root / "toy.json"
     if not marker.is_file():
         expected = "a new or empty folder, or a finished set of toy scenes"
-        raise InputError(f"folder {root} holds other files (no toy.json)", expected, "choose another folder")
+        raise InputError(f"{root} is a file or holds other files (no toy.json)", expected, "choose another folder")
     found = read_json(marker, "the file of a finished set")
-    if found == description:
-        return True
-    if not isinstance(found.get("config"), dict):
-        what = "its toy.json is not from this tool"
-    elif found.get("version") != VERSION:
-        what = f"version {found.get('version')}, this is version {VERSION}"
-    else:
-        theirs, ours = found["config"], description["config"]
-        what = ", ".join(f"{k} {theirs.get(k)} there, {v} asked for" for k, v in ours.items() if theirs.get(k) != v)
-    given = f"folder {root} holds toy scenes of another configuration: {what}"
-    raise InputError(given, "the same configuration or a new folder", "choose another folder or remove this one")
+    theirs = {**found, **found["config"]} if isinstance(found.get("config"), dict) else found
+    differences = [f"{k} {theirs.get(k)} there, {v} asked for" for k, v in wanted.items() if theirs.get(k) != v]
+    if differences:
+        given = f"folder {root} holds toy scenes of another configuration: {', '.join(differences)}"
+        raise InputError(given, "the same configuration or a new folder", "choose another folder or remove this one")
+    return True
 
 
 def frame_name(split: str, index: int) -> str:
@@ -160,36 +149,23 @@ def _write_video(folder: Path, config: ToyConfig) -> None:
 def video_frames(seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float) -> Iterator[Scene]:
     """Draw the frames of the video one after the other: an animal that crosses the street in all of their time.
 
-    Args:
-        seed: (seed of the data set, place of the video after the splits).
-        rate: frames per second; with SPEED, how far the camera moves between frames.
+    ``seed`` is that of the data set and the video's place after the splits; ``rate`` is in frames per second.
     """
     rng = np.random.default_rng((*seed, 0))
-    layout = sample_layout(rng, film=True)
+    layout = sample_layout(rng)
+    # The bend is seen from the camera and would move with it.
+    layout.camera = replace(layout.camera, curvature=0.0)
     animal = sample_anomaly(rng, 0.0, CROSSING, "animal", mirror=1)
-    # It starts at the left kerb and ends near the right one.
-    start, end = layout.ground.road[0] + 0.3, layout.ground.road[1] - 0.8
-    # The camera stops short of it, as a driver would.
-    speed = min(SPEED, (CROSSING - 6.5) * rate / max(1, frames))
-    things = [moved for thing in layout.things if (moved := _give_way(thing, frames / rate)) is not None]
+    left, right = layout.ground.road
+    # It starts at the left kerb and ends near the right one, within the picture.
+    start, end = left + 0.3, min(right - 0.8, 3.0)
+    # Whatever is on the road before it would hide it, or be driven into.
+    standing = [one for one in layout.things if not left < one.lateral < right or one.station > CROSSING + 6]
     for i in range(frames):
         time, share = i / rate, i / max(1, frames - 1)
-        now = [replace(thing, station=thing.station + thing.speed * time) for thing in things]
-        now.append(replace(animal, lateral=start + (end - start) * share))
+        crossing = replace(animal, lateral=start + (end - start) * share)
         sensor = np.random.default_rng((*seed, i + 1))
-        yield render_layout(replace(layout, things=now), size, sensor, speed * time, time)
-
-
-def _give_way(thing: Thing, duration: float) -> Thing | None:
-    """Traffic that lets the animal pass: cars before it are gone unless parked at the kerb, cars behind it keep their distance."""
-    if thing.label == PERSON and abs(thing.lateral) < 2.0 and thing.station < CROSSING + 2:
-        return None
-    if thing.label != CAR:
-        return thing
-    if thing.speed == 0:
-        # A parked car stays at its kerb; one that stands in the camera's way, or turns across it, is left out.
-        reach = 5.0 if abs(np.sin(thing.yaw)) > 0.3 else 2.3
-        return None if abs(thing.lateral) < reach and thing.station < CROSSING + 6 else thing
-    if thing.station < CROSSING + 6:
-        return None
-    return replace(thing, speed=max(thing.speed, -(thing.station - CROSSING - 5) / duration))
+        # The camera stops short of the animal, as a driver would.
+        yield render_layout(
+            replace(layout, things=[*standing, crossing]), size, sensor, (CROSSING - 6.5) * i / frames, time
+        )

@@ -16,48 +16,33 @@ from segunc.toyroads.camera import Floats, Points
 
 Random = np.random.Generator
 
-# Of each thing: how often, then hue, saturation, value, and the spread of each.
+# Of each thing: hue, saturation, value, and the spread of each, of equally frequent tones.
 _TONES = {
-    "car": ((3, 0.6, 0.05, 0.55, 0.1, 0.05, 0.15), (2, 0.6, 0.1, 0.12, 0.1, 0.1, 0.07),
-        (2, 0.12, 0.04, 0.85, 0.1, 0.04, 0.1), (2, 0.6, 0.6, 0.45, 0.05, 0.25, 0.2),
-        (1.5, 0.0, 0.7, 0.55, 0.03, 0.2, 0.2), (1, 0.35, 0.4, 0.4, 0.2, 0.3, 0.2),
-        (0.7, 0.11, 0.55, 0.65, 0.04, 0.3, 0.2)),  # mostly grey, black and white, some blue and red, few others
-    "clothing": ((3, 0.62, 0.3, 0.22, 0.1, 0.25, 0.14), (2, 0.08, 0.25, 0.4, 0.06, 0.2, 0.25),
-        (2, 0.5, 0.55, 0.5, 0.5, 0.35, 0.3), (1, 0.1, 0.05, 0.8, 0.1, 0.05, 0.15)),  # dark and muted mostly, any hue at times
-    "facade": ((3, 0.1, 0.18, 0.68, 0.04, 0.12, 0.18), (2, 0.03, 0.4, 0.46, 0.03, 0.18, 0.16),
-        (2, 0.58, 0.06, 0.52, 0.15, 0.05, 0.2), (1, 0.13, 0.35, 0.7, 0.03, 0.15, 0.12),
-        (0.6, 0.45, 0.18, 0.55, 0.12, 0.12, 0.15)),  # plaster, brick, concrete
-    "foliage": ((5, 0.27, 0.5, 0.34, 0.06, 0.2, 0.12), (1, 0.12, 0.55, 0.42, 0.04, 0.2, 0.12)),  # greens, some autumn
-    "bark": ((1, 0.08, 0.3, 0.26, 0.03, 0.15, 0.1),),
-    "asphalt": ((3, 0.6, 0.05, 0.36, 0.1, 0.04, 0.1), (1, 0.08, 0.08, 0.42, 0.04, 0.06, 0.1)),
-    "paving": ((4, 0.1, 0.08, 0.56, 0.06, 0.06, 0.12), (1, 0.03, 0.28, 0.5, 0.02, 0.12, 0.1),
-        (1, 0.6, 0.06, 0.48, 0.08, 0.05, 0.1)),  # concrete slabs, reddish or yellowish bricks
-    "metal": ((3, 0.58, 0.04, 0.48, 0.1, 0.04, 0.14), (1, 0.4, 0.3, 0.22, 0.06, 0.2, 0.08),
-        (1, 0.6, 0.1, 0.14, 0.1, 0.1, 0.06)),  # of posts: galvanised, dark green, black
-    "skin": ((1, 0.06, 0.42, 0.6, 0.02, 0.15, 0.25),),
-    "sign": ((3, 0.99, 0.8, 0.65, 0.02, 0.12, 0.14), (3, 0.6, 0.75, 0.55, 0.03, 0.15, 0.15),
-        (2, 0.12, 0.05, 0.85, 0.1, 0.05, 0.1), (2, 0.13, 0.75, 0.78, 0.02, 0.15, 0.12)),  # red, blue, white, yellow
+    "car": ((0.6, 0.05, 0.55, 0.1, 0.05, 0.15), (0.6, 0.1, 0.12, 0.1, 0.1, 0.07), (0.12, 0.04, 0.85, 0.1, 0.04, 0.1),
+        (0.3, 0.55, 0.5, 0.4, 0.3, 0.2)),  # mostly grey, black and white
+    "clothing": ((0.62, 0.3, 0.22, 0.1, 0.25, 0.14), (0.08, 0.25, 0.4, 0.06, 0.2, 0.25), (0.5, 0.5, 0.5, 0.5, 0.4, 0.3)),
+    "facade": ((0.1, 0.18, 0.68, 0.04, 0.12, 0.18), (0.03, 0.4, 0.46, 0.03, 0.18, 0.16),
+        (0.55, 0.08, 0.52, 0.15, 0.06, 0.2)),  # plaster, brick, concrete
+    "foliage": ((0.26, 0.5, 0.35, 0.08, 0.2, 0.12),),
+    "bark": ((0.08, 0.3, 0.26, 0.03, 0.15, 0.1),),
+    "asphalt": ((0.6, 0.05, 0.37, 0.2, 0.05, 0.1),),
+    "paving": ((0.1, 0.08, 0.56, 0.06, 0.06, 0.12), (0.03, 0.25, 0.5, 0.02, 0.12, 0.1)),  # concrete slabs, bricks
+    "metal": ((0.58, 0.04, 0.48, 0.1, 0.04, 0.14), (0.5, 0.2, 0.18, 0.16, 0.15, 0.1)),  # galvanised, painted dark
+    "skin": ((0.06, 0.42, 0.6, 0.02, 0.15, 0.25),),
+    "sign": ((0.99, 0.8, 0.65, 0.02, 0.12, 0.14), (0.6, 0.75, 0.55, 0.03, 0.15, 0.15), (0.12, 0.05, 0.85, 0.1, 0.05, 0.1),
+        (0.13, 0.75, 0.78, 0.02, 0.15, 0.12)),  # red, blue, white, yellow
 }  # fmt: skip
-_WEIGHTS: dict[str, float] = {"facade": 3, "paving": 1, "car": 1, "foliage": 2, "clothing": 2, "bark": 0.7, "sign": 1}
+# What anomalies take their colours from.
+_ANY = ("facade", "facade", "facade", "foliage", "foliage", "clothing", "clothing", "car", "paving", "bark", "sign")
 _ROAD_GREY = 0.37
-
-
-def _choose(rng: Random, weights: list[float]) -> int:
-    left = rng.random() * sum(weights)
-    for i, weight in enumerate(weights):
-        left -= weight
-        if left < 0:
-            return i
-    return len(weights) - 1
 
 
 def colour(rng: Random, thing: str) -> Points:
     """The RGB of a known thing, by its name in the table of tones."""
-    tones = _TONES[thing]
-    _, hue, saturation, value, *spread = tones[_choose(rng, [tone[0] for tone in tones])]
-    a, b, c = ((2 * rng.random() - 1) * width for width in spread)
-    saturation, value = min(max(saturation + b, 0.0), 1.0), min(max(value + c, 0.03), 0.97)
-    return np.array(colorsys.hsv_to_rgb((hue + a) % 1.0, saturation, value))
+    tones = np.array(_TONES[thing])
+    tone = tones[rng.integers(len(tones))]
+    hue, saturation, value = tone[:3] + rng.uniform(-1, 1, 3) * tone[3:]
+    return np.array(colorsys.hsv_to_rgb(hue % 1.0, np.clip(saturation, 0, 1), np.clip(value, 0.03, 0.97)))
 
 
 def odd_colour(rng: Random) -> Points:
@@ -66,20 +51,20 @@ def odd_colour(rng: Random) -> Points:
     A grey lump on grey asphalt is road to every network, without a doubt; nothing could be learned from it.
     """
     while True:
-        found = colour(rng, [*_WEIGHTS][_choose(rng, [*_WEIGHTS.values()])])
+        found = colour(rng, _ANY[rng.integers(len(_ANY))])
         if np.abs(found - _ROAD_GREY).max() > 0.27:
             return found
 
 
 TILE = 256
-_GRAINS = {"fine": 0.5, "medium": 5.0, "coarse": 14.0, "cloud": 0.0}
+_GRAINS = {"medium": 5.0, "coarse": 14.0, "cloud": 0.0}
 
 
 @cache
 def noise_tile(grain: str) -> Floats:
     """A tileable noise ``[256, 256]`` with mean 0 and standard deviation 1; the same in every run.
 
-    Grains: ``fine`` (pixel noise), ``medium`` and ``coarse`` (blobs of 2 and 6 pixels), ``cloud`` (1/f).
+    Grains: ``medium`` and ``coarse`` (blobs of 2 and 6 pixels), ``cloud`` (1/f).
     """
     rng = np.random.default_rng([20240617, [*_GRAINS].index(grain)])
     spectrum = np.fft.rfft2(rng.standard_normal((TILE, TILE)))
@@ -110,23 +95,14 @@ def leaves(rng: Random) -> Floats:
 
 
 def fabric(rng: Random) -> Floats:
-    """Any surface of made things ``[48, 48]``: plain, speckled, striped, checked, patched or shaded."""
-    kind = int(rng.integers(6))
-    strength = rng.uniform(0.05, 0.3)
-    axis = np.arange(48, dtype=np.float32) * np.float32(2 * np.pi * rng.uniform(2, 7) / 48)
-    waves = np.sign(np.sin(axis + np.float32(rng.uniform(0, 6))))
-    patch = speckle(rng, 0.5 * strength, "fine" if rng.random() < 0.5 else "medium")
+    """Any surface of made things ``[48, 48]``: speckled, striped or patched."""
+    kind, strength = int(rng.integers(3)), rng.uniform(0.03, 0.2)
+    patch = speckle(rng, 0.5 * strength)
     if kind == 1:
-        patch = patch + strength * waves[:, None]
+        patch += strength * np.sign(np.sin(np.linspace(0, 2 * np.pi * rng.uniform(2, 7), 48)))[:, None]
     elif kind == 2:
-        patch = patch + strength * waves[None]
-    elif kind == 3:
-        patch = patch + 0.5 * strength * (waves[None] + waves[:, None])
-    elif kind == 4:
-        patch = patch + 1.5 * strength * np.sign(crop(rng, "coarse") - np.float32(rng.uniform(-0.5, 0.8)))
-    elif kind == 5:
-        patch = patch + strength * crop(rng, "cloud")
-    return np.clip(patch, 0.25, 1.75).astype(np.float32)
+        patch += 1.5 * strength * np.sign(crop(rng, "coarse") - np.float32(rng.uniform(-0.5, 0.8)))
+    return patch.clip(0.25, 1.75)
 
 
 def rounded(patch: Floats, side: float, strength: float = 0.35) -> Floats:
@@ -149,28 +125,17 @@ def house_front(rng: Random, wall: Points, *, storeys: int, bays: int, lit: floa
     front = np.empty((16 * storeys, 12 * bays, 3), np.float32)
     front[:] = wall
     rows, columns = front.shape[:2]
-    grain, stain = (crop(rng, kind, min(rows, TILE), min(columns, TILE)) for kind in ("fine", "cloud"))
-    mottle = 1 + np.float32(rng.uniform(0.02, 0.08)) * grain + np.float32(rng.uniform(0.02, 0.1)) * stain
-    front *= cv2.resize(mottle, (columns, rows))[..., None]
-    if rng.random() < 0.4:  # courses of brick or panels
-        front[:: int(rng.integers(3, 9))] *= np.float32(rng.uniform(0.8, 0.93))
-    top, bottom, left = int(rng.integers(2, 5)), int(rng.integers(11, 14)), int(rng.integers(1, 4))
-    right = 12 - left + int(rng.integers(-1, 1))
+    front *= cv2.resize(speckle(rng, rng.uniform(0.03, 0.1), "cloud"), (columns, rows))[..., None]
+    top, bottom, left = int(rng.integers(2, 5)), int(rng.integers(11, 14)), int(rng.integers(2, 4))
     frame = np.clip(wall * rng.uniform(0.7, 1.5), 0, 0.95)
     glass = np.array([0.16, 0.2, 0.26]) * rng.uniform(0.5, 1.8)
-    ribbon = rng.random() < 0.2  # window bands without piers
     for y in range(0, rows, 16):
         for x in range(0, columns, 12):
             light = rng.random() < lit
             pane = np.array([0.95, 0.78, 0.45]) * rng.uniform(0.5, 1.0) if light else glass * rng.uniform(0.6, 1.6)
             if shops and y + 16 == rows:
                 front[y + 3 : y + 15, x + 1 : x + 11] = pane
-                front[y + 1 : y + 4, x : x + 12] *= np.float32(0.75)
                 continue
-            a, b = (x, x + 12) if ribbon else (x + left, x + right)
-            front[y + top - 1 : y + bottom + 1, a if ribbon else a - 1 : b + 1] = frame
-            front[y + top : y + bottom, a:b] = pane
-            if not ribbon and right - left > 5:
-                front[y + top : y + bottom, (a + b) // 2] = frame
-    front[:2] *= np.float32(0.7)  # the eaves
+            front[y + top - 1 : y + bottom + 1, x + left - 1 : x + 13 - left] = frame
+            front[y + top : y + bottom, x + left : x + 12 - left] = pane
     return np.clip(front, 0.02, 0.98)

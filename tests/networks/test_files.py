@@ -140,7 +140,7 @@ def shift(state: dict[str, torch.Tensor]) -> None:
         (edit_description(options={"decoder_channels": 10**9}), "has the hash"),  # before it is built
         (edit_description(std=[0.2, 0.25, 0.31]), "has the hash"),
         (edit_description(inference_size=None), "has the hash"),
-        (edit_description(format=1), "has the hash"),
+        (edit_description(format=1), "not of format"),
         (edit_description(mean=[0.4, 0.5, float("nan")]), "not valid JSON .it holds NaN"),
         (edit_description(std=[1e999, 1, 1]), "not valid JSON"),
         (edit_description(inference_size=[99999, 99999]), r"expected a \(height, width\) of 1 to 16384"),

@@ -125,7 +125,7 @@ def test_normal_scenes_hold_no_anomaly(normal_scenes: list[Scene]) -> None:
 def test_anomalies_cover_a_small_part_and_are_ignored_in_training(anomaly_scenes: list[Scene]) -> None:
     shares = [float((scene.anomaly == 1).mean()) for scene in anomaly_scenes]
     assert 0.01 < np.mean(shares) < 0.04
-    assert min(shares) > 0.0005, "a tyre that lies 18 m away has about 20 pixels"
+    assert min(shares) > 0.0005, "a cone 18 m away has about 20 pixels"
     for scene in anomaly_scenes:
         assert set(np.unique(scene.anomaly)) <= {0, 1, 255}
         np.testing.assert_array_equal(scene.anomaly == 1, scene.labels == ANOMALY)
