@@ -65,7 +65,7 @@ def test_the_demo_shows_commands_that_parse(
     (tmp_path / "anomaly.json").write_text(json.dumps({"scores": scores}))
     run.demo(DemoOptions(out=tmp_path))
     commands = re.findall(r"^\$ segunc (.*)$", capsys.readouterr().out, re.MULTILINE)
-    assert len(commands) == 13
+    assert len(commands) == 12
     for command in commands:
         known, rest = build_parser().parse_known_args(command.split())
         assert not rest or known.verb in ("train", "finetune")

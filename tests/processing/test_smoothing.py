@@ -30,7 +30,7 @@ def means_of(image: np.ndarray) -> FrameMeans:
     logits = torch.from_numpy(image.astype(np.float32)).permute(2, 0, 1) / 25
     probabilities = logits.softmax(0)
     entropy = torch.special.entr(probabilities).sum(0) / math.log(3)
-    return FrameMeans(probabilities[None], 0.7 * entropy, {})
+    return FrameMeans(probabilities, 0.7 * entropy, {})
 
 
 class Process:

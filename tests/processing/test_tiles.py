@@ -121,7 +121,7 @@ def test_what_is_blended_is_calibrated_once_and_after_that(calibrator: Calibrato
     torch.testing.assert_close(parts[0].probabilities, sample_means(raw, image).probabilities)
     mean = FrameMeans(*(sum(getattr(p, n) for p in parts) / 2 for n in ("probabilities", "aleatoric")), {})
     found, plain = (finish_maps(mean, (40, 56), DEFAULT_SCORES[:4], c) for c in (calibrator, None))
-    p, entropy = calibrator(mean.probabilities)
+    p, entropy = calibrator(mean.probabilities[None])
     torch.testing.assert_close(found["msp"], 1 - p[0].amax(0))
     torch.testing.assert_close(found["entropy"], entropy[0])
     assert torch.equal(found["epistemic"], plain["epistemic"])
