@@ -164,7 +164,7 @@ def _is_upper_left_part(part: Tensor, whole: Tensor) -> bool:
     """Whether a view ``[N, C, h, w]`` begins where ``whole`` does and leaves out nothing but lower rows and right columns."""
     storages = (tensor.untyped_storage()._cdata for tensor in (part, whole))
     same = len(set(storages)) == 1 and part.storage_offset() == whole.storage_offset()
-    return same and part.stride() == whole.stride() and part.shape[:2] == whole.shape[:2]
+    return bool(same and part.stride() == whole.stride() and part.shape[:2] == whole.shape[:2])
 
 
 def _upsampling(given: dict[str, Any], output: Tensor) -> Upsampling | None:

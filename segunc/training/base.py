@@ -259,7 +259,7 @@ class DecoderTask(SegmentationTask):
 
 
 @torch.no_grad()
-def check_batch_size(network: nn.Module, crop: tuple[int, int], batch_size: int) -> None:
+def check_batch_size(network: nn.Module, crop: Sequence[int], batch_size: int) -> None:
     """InputError for batches of one crop where a BatchNorm layer gets one value for each channel, as behind a pooling to 1 x 1: in
     training such a layer normalises with the variance of its batch, and one value has none."""
     if batch_size > 1:
