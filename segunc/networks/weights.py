@@ -47,7 +47,8 @@ def read_checkpoint(path: Path) -> Any:
         with open_file(path) as file, warnings.catch_warnings():
             if zipfile.is_zipfile(file):
                 with zipfile.ZipFile(file) as archive:
-                    if any(member.compress_type for member in archive.infolist()):
+                    program = any(name.endswith("/constants.pkl") for name in archive.namelist())  # torch refuses it
+                    if not program and any(member.compress_type for member in archive.infolist()):
                         raise ValueError("it is compressed, and may be of any size")
             file.seek(0)
             warnings.simplefilter("ignore")  # torch warns of a pickle protocol right before it refuses the file

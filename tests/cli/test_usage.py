@@ -162,7 +162,7 @@ BOUNDS = "expected a number of at least {} and at most {}"
         (PREDICT + "--every 0", "expected a number above 0"),
         (PREDICT + "--overlap=-1", "expected a number of at least 0"),
         *((PREDICT + f"--smooth {number}", "expected a finite number") for number in ("nan", "inf")),
-        (PREDICT + "--alpha 0,nan,1", "--alpha nan; expected a finite number"),
+        (PREDICT + "--alpha nan", "--alpha nan; expected a finite number"),
         (PREDICT + "--component-threshold entropy=inf", "--component-threshold.entropy inf; expected a finite number"),
         ("overlay --maps m --out o --range entropy=0:nan", "expected a finite number"),
         ("overlay --maps m --out o --fps 0", "--fps 0.0; expected a number above 0"),

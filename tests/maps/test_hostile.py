@@ -91,7 +91,8 @@ def test_a_name_that_is_none_is_refused(home: Path, capsys: pytest.CaptureFixtur
         edit_log(home / "maps", lambda record: record.update(name=name))
     else:
         edit_log(home / "maps", lambda record: record["files"].update(entropy=name))
-    refused_everywhere(home, capsys, "is named")
+    broken = place == "score" and name == "\udcff"  # no text that JSON can hold
+    refused_everywhere(home, capsys, "half of a surrogate pair" if broken else "is named")
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,7 @@ FOR_SOME: dict[str, dict[Place, str]] = {
             "ABNN.affine",
         ): "the frame's own draws are made on the CPU, so that they are the same everywhere",
     },
-    "tiles, smoothed": {
-        ("processing/means.py", "finish_maps"): "whether the jobs have draws of their own, twice a frame",
-    },
+    "tiles, smoothed": {},
 }
 """Where it waits besides, for those who ask for it."""
 FIRST_USE: dict[Place, str] = {
@@ -124,9 +122,9 @@ def network(seed: int = 0) -> SegmentationNetwork:
     return made
 
 
-def abnn(network: nn.Module, alpha: Any = 0.3, members: int = 2) -> ABNN:
+def abnn(network: nn.Module, members: int = 2) -> ABNN:
     convert(network)
-    return ABNN.around(AffineLayout(network), 0.3, members).with_alpha(alpha)
+    return ABNN.around(AffineLayout(network), 0.3, members)
 
 
 def everything(network: SegmentationNetwork, layer: LogitLayer) -> dict[str, Any]:
@@ -221,10 +219,9 @@ def assert_waits(process: FrameProcess, waits: Waits, more: dict[Place, str] | N
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("alpha", [0.3, (0.0, 0.1, 0.3)], ids=["one noise scale", "a scale for each job"])
-def test_every_score(precision: Any, alpha: Any) -> None:
+def test_every_score(precision: Any) -> None:
     own = network()
-    posterior, layer = abnn(own, alpha), LogitLayer(own)
+    posterior, layer = abnn(own), LogitLayer(own)
     with fake_gpu() as waits:
         fitted = everything(own, layer)
         sampler = Sampler(own, posterior, draws=6, scores=list(SCORES), precision=precision, temperature=1.3, **fitted)
@@ -273,7 +270,7 @@ def test_every_kind_of_posterior(method: str) -> None:
 @pytest.mark.parametrize("way", FOR_SOME)
 def test_ways_that_wait_more_often(way: str, tmp_path: Path) -> None:
     own = network()
-    posterior = abnn(own, (0.0, 0.1, 0.3))
+    posterior = abnn(own)
     given: dict[str, Any] = {"redraw": {"redraw": True}}.get(
         way, {"tiling": Tiling((32, 40), 0), "smoother": Smoother(1.0, tmp_path)}
     )

@@ -346,6 +346,10 @@ def test_candidates_are_ranked_by_the_nll_of_the_selection_frames(trained: Job, 
 def test_the_documented_plans_are_valid(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SEGUNC_DATA", str(tmp_path))
     monkeypatch.setenv("WITNESS", str(tmp_path / "witness.safetensors"))
+    if "method: alphas" in path.read_text():  # registered as it was; commit 5e37d6d is the last that runs it
+        with pytest.raises(InputError, match="'ABNN by job' has the method alphas; expected one of"):
+            read_plan(path)
+        return
     plan = read_plan(path)
     assert list(Study(plan, plan.rows, tmp_path).cells())
     list(Study(plan, plan.candidates, tmp_path).cells())

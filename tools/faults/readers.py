@@ -110,9 +110,6 @@ def write_image(name: str, path: Path) -> None:
         exif = Image.Exif()
         exif[0x0112] = 6
         picture.save(path, exif=exif)
-    elif stem == "animated":
-        others = [Image.fromarray(noise(*SIZE, 3)[::step]).resize(SIZE[::-1]) for step in (-1, 2)]
-        picture.save(path, save_all=True, append_images=others)
     elif stem == "palette":
         picture.quantize(16).save(path)
     elif stem == "alpha":
@@ -145,7 +142,6 @@ PNGS = [
     "wide.png",
     "bit.png",
     "grey.png",
-    "animated.png",
 ]
 JPEGS = ["plain.jpg", "cmyk.jpg", "turned.jpg", "grey.jpg", "progressive.jpg", "one.jpg"]
 OTHERS = [
@@ -156,7 +152,6 @@ OTHERS = [
     "cmyk.tif",
     "plain.bmp",
     "plain.webp",
-    "animated.webp",
     "alpha.webp",
 ]
 
