@@ -125,7 +125,7 @@ def check_network(network: SegmentationNetwork) -> str:
         ) from error
     if not torch.isfinite(both).all():
         raise InputError("the network gives logits that are not finite", "finite logits", "check its weights")
-    difference = float((both[1:] - single).abs().max() / single.abs().max().clamp_min(1e-12))
+    difference = float((both[1:] - single).detach().abs().max() / single.detach().abs().max().clamp_min(1e-12))
     if difference > 1e-2:  # kernels for another batch size differ by rounding, the more the deeper the network
         raise InputError(
             f"the logits of a frame depend on the other frames of its batch (by {difference:.0%} of the largest)",
