@@ -32,7 +32,7 @@ LINES = {
     "review --maps nowhere --out o": "nowhere",
     "summary --maps nowhere": "nowhere",
     "overlay --maps nowhere --out o": "nowhere",
-    "export --maps nowhere --to smiyc --out o": "nowhere",
+    "export --maps nowhere --to smiyc --score entropy --out o": "nowhere",
     "compare nowhere.json": "nowhere.json",
 }
 RUN = """
