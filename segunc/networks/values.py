@@ -27,7 +27,7 @@ def check_images(images: Tensor, network: nn.Module | None = None) -> None:
     if not (abs(low) < torch.inf and abs(high) < torch.inf):
         raise NotFiniteError("images with NaN or infinite values", "finite values", "check what made them")
     if isinstance(network, SegmentationNetwork) and (low < LOWEST or high > HIGHEST):
-        remedy = "divide by 255" if high > 4 else "leave the normalisation out: the network does it itself"
+        remedy = "divide by 255" if high > 10 else "leave the normalisation out: the network does it itself"
         raise InputError(f"images with values from {low:.3g} to {high:.3g}", "values in 0..1", remedy)
 
 

@@ -161,8 +161,7 @@ def _load_posterior(folder: Path) -> Model:
         fault = (
             f"lacks {error}" if isinstance(error, KeyError) else f"holds a value of the wrong type ({one_line(error)})"
         )
-        given = f"{folder / POSTERIOR} {fault}"
-        raise InputError(given, "the record of a posterior", "make it again") from error
+        raise InputError(f"{folder / POSTERIOR} {fault}", "the record of a posterior", "make it again") from error
 
 
 def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
@@ -243,10 +242,8 @@ def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], 
     name = str(record.get("method"))
     restore = METHODS[name].restore if name in METHODS else None
     if restore is None:
-        given, remedy = (
-            f"posterior method '{name}' in {source.parent}",
-            "a newer version or another package may know it",
-        )
+        given = f"posterior method '{name}' in {source.parent}"
+        remedy = "a newer version or another package may know it"
         raise InputError(given, ", ".join(METHODS), remedy)
     try:
         return restore(tensors, record)
@@ -254,8 +251,7 @@ def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], 
         raise InputError(f"{source}: {error.given}", error.expected, error.remedy) from error
     except Exception as error:  # what methods raise for values of the wrong type or shape has no common type
         fault = f"lacks {error}" if isinstance(error, KeyError) else f"cannot be restored ({one_line(error)})"
-        given = f"{source} {fault}"
-        raise InputError(given, "the record of a posterior", "make it again") from error
+        raise InputError(f"{source} {fault}", "the record of a posterior", "make it again") from error
 
 
 def _check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:

@@ -245,6 +245,15 @@ class Sampler:
             left[0] = range(0)
         del base
         self._sample(images, pending, left, {0: found} if plain is first else {}, common)
+        if len(images) > 1 and any(engine.branching for engine in self._engines.values()):
+            # A branch that values decide was taken for the whole batch.
+            alone = [
+                self(i[None], size=size, keep_probabilities=True, calibrated=calibrated, seed=seed) for i in images
+            ]
+            scores = {name: torch.cat([one.scores[name] for one in alone]) for name in self.scores}
+            probabilities = torch.cat([one.probabilities for one in alone if one.probabilities is not None])
+            prediction = torch.cat([one.prediction for one in alone])
+            return Prediction(prediction, scores, probabilities if keep_probabilities else None)
         frames, evidence_of_features = [], of_features()
         for number, (of_frame, maps, extra) in enumerate(zip(sums, ready, both, strict=True)):
             prediction, evidence = of_frame.finish()

@@ -84,6 +84,19 @@ def test_a_branch_that_a_draw_decides() -> None:
     assert any("branch" in message for message in sampler.report.messages)
 
 
+def test_a_branch_is_taken_for_each_frame_of_a_batch() -> None:
+    network = Ended(lambda x, low: upsampled(-low if float(x.max()) > 0.5 else low))
+    frames = torch.cat([0.4 * LOUD.clamp(0, 1), LOUD.clamp(0, 1)])
+    with torch.no_grad():
+        expected = torch.cat([network(frame[None]).softmax(1) for frame in frames])
+        assert not torch.allclose(network(frames).softmax(1), expected, atol=0.1)
+    convert(network)
+    sampler = Sampler(network, ABNN.around(AffineLayout(network), 0.0), draws=1)
+    for _ in range(2):
+        found = sampler(frames, keep_probabilities=True).probabilities
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
 class Tiled(Ended):
     """Cuts frames wider than 64 pixels into tiles, which come before the frames in the batch."""
 
