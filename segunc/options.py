@@ -164,7 +164,7 @@ GROUPS = {
     "input": "source weights weights_key trust base config method model maps results input images image all_images frames every start end "
     "shard mask names metrics verdicts compare",
     "labels and data": "labels anomaly_labels dataset root split label_map map_classes anomaly_class corruption",
-    "the network and what it sees": "classes mean std arguments size bits smooth tile overlap",
+    "the network and what it sees": "classes drop_classes mean std arguments size bits smooth tile overlap",
     "draws": "draws seed seeds alpha scheme scope redraw",
     "scores": "scores score overlay_score component_threshold nearest statistic label_score top apart keys baseline",
     "what is measured": "protocols components component_mode by sizes groups flag flag_region replicates resample",
@@ -353,6 +353,12 @@ class ImportOptions(Options):
         None,
         flags=("--classes", "--label-map"),
         metavar="NAME|CSV|A,B,...",
+    )
+    drop_classes: str | None = option(
+        "outputs of the network that are no class, such as void: names of --classes, or numbers from 0 of outputs that --classes does "
+        "not name",
+        None,
+        metavar="A,B,...",
     )
     mean: tuple[float, float, float] | None = option(
         "mean of the input normalisation, of images in 0..1", None, metavar="R,G,B", type=colour_triple

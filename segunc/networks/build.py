@@ -56,7 +56,7 @@ def build_network(description: NetworkDescription, weights: Mapping[str, Tensor]
     most = None if weights is None else weights_bytes(weights)
     # What a factory of the user's own makes is not bounded.
     with contextlib.nullcontext() if description.kind == "python" else bounded(description.options, most):
-        body, stride = kind(description)
+        body, stride = kind(description.with_all_outputs() if description.dropped_outputs else description)
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from segunc.core.bounds import LARGEST_SIDE
@@ -33,6 +34,7 @@ class NetworkDescription:
         provenance: how the weights came to be: free text and numbers.
         kind: what builds it, a name of :data:`segunc.networks.build.KINDS`.
         divisor: what height and width of a frame must be divisible by, if that was tried (see :mod:`segunc.networks.sizes`).
+        dropped_outputs: numbers from 0 of the outputs of the network as it is built that are no class, such as *void*.
     """
 
     architecture: str
@@ -46,6 +48,7 @@ class NetworkDescription:
     provenance: dict[str, Any] = field(default_factory=dict)
     kind: str = SMP
     divisor: int | None = None
+    dropped_outputs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.classes or len(self.classes) > 255:
@@ -69,10 +72,47 @@ class NetworkDescription:
             raise InputError(f"inference size {self.inference_size}", expected, "repair it")
         if self.divisor is not None and not 1 <= self.divisor <= LARGEST_SIDE:
             raise InputError(f"divisor {self.divisor}", f"1 to {LARGEST_SIDE}", "repair it")
+        if len(self.kept_outputs) != len(self.classes):
+            raise InputError(f"dropped outputs {self.dropped_outputs}", "different ones that exist", "repair them")
 
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def kept_outputs(self) -> tuple[int, ...]:
+        """The number of each class's output of the network as it is built."""
+        outputs = range(len(self.classes) + len(self.dropped_outputs))
+        return tuple(number for number in outputs if number not in self.dropped_outputs)
+
+    def with_all_outputs(self) -> NetworkDescription:
+        """Return the description of the network as it is built, with a class for each output."""
+        names = dict(zip(self.kept_outputs, self.classes, strict=True)) | dict.fromkeys(self.dropped_outputs, "dropped")
+        return replace(self, classes=tuple(names[n] for n in sorted(names)), palette=(), dropped_outputs=())
+
+    def without(self, names: Sequence[str]) -> NetworkDescription:
+        """Return the description without some outputs: classes by name, or numbers from 0 of outputs that have no class.
+
+        Raises:
+            InputError: a name that is no class, a number beyond the outputs, or no class is left.
+        """
+        unnamed = {int(name) for name in names if name not in self.classes and name.isdecimal()}
+        unknown = [name for name in names if name not in self.classes and not name.isdecimal()]
+        outputs = len(self.classes) + len(unnamed)
+        kept = [c for c, name in enumerate(self.classes) if name not in names]
+        if unknown or not kept or max(unnamed, default=0) >= outputs:
+            raise InputError(
+                f"--drop-classes {','.join(names)} of {outputs} outputs",
+                "names of classes, or numbers from 0 of outputs that --classes does not name",
+                "leave at least one class",
+            )
+        numbers = [number for number in range(outputs) if number not in unnamed]
+        return replace(
+            self,
+            classes=tuple(self.classes[c] for c in kept),
+            palette=tuple(self.palette[c] for c in kept) if self.palette else (),
+            dropped_outputs=tuple(sorted({*range(outputs)} - {numbers[c] for c in kept})),
+        )
 
     def to_json(self) -> dict[str, Any]:
         content = {"format": FORMAT, **asdict(self)}
@@ -80,6 +120,8 @@ class NetworkDescription:
             del content["kind"]
         if self.divisor is None:  # nor these
             del content["divisor"]
+        if not self.dropped_outputs:
+            del content["dropped_outputs"]
         return content
 
     @classmethod
@@ -117,6 +159,7 @@ class NetworkDescription:
                     content[key] = tuple(float(v) for v in content[key])
             if content.get("divisor") is not None:
                 content["divisor"] = int(content["divisor"])
+            content["dropped_outputs"] = tuple(int(number) for number in content.get("dropped_outputs", ()))
             for key in ("options", "provenance"):
                 content[key] = dict(content.get(key, {}))
         except (TypeError, ValueError, OverflowError) as error:

@@ -67,12 +67,16 @@ class SegmentationNetwork(nn.Module):
                 "[N, C, H, W] of the size of its input",
                 "interpolate them inside the network",
             )
-        if logits.shape[1] != self.description.num_classes:
+        dropped = self.description.dropped_outputs
+        outputs = self.description.num_classes + len(dropped)
+        if logits.shape[1] != outputs:
             raise InputError(
                 f"a network with {logits.shape[1]} output channels",
-                f"{self.description.num_classes}, one for each class",
-                "name the class of each output, void too",
+                f"{outputs}, one for each class",
+                "name the class of each, or leave out those that are none (segunc import --drop-classes)",
             )
+        if dropped:
+            logits = logits[:, self.description.kept_outputs]
         return logits[..., :height, :width]
 
 

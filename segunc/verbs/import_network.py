@@ -57,17 +57,21 @@ def import_network(options: ImportOptions) -> ImportResult:
         provenance={"imported": f"{kind}:{Path(name).name or name}" if Path(name).exists() else options.source}
         | ({} if options.weights is None else {"weights": Path(options.weights).name}),
     )
+    if options.drop_classes is not None:
+        description = description.without([name.strip() for name in options.drop_classes.split(",")])
     weights = found.state if state is None else state
     if weights is None:
         raise InputError(f"{options.source} without weights", "a file with a state dict", "--weights FILE")
-    network = build_network(description, weights)
+    # With all outputs: the checks below, of probabilities for instance, hold for them together.
+    network = build_network(description.with_all_outputs(), weights)
     notes = load_foreign(network.body, weights, str(options.weights or options.source), options.weights_key)
     network.eval()
     if network.stride == 1:
-        network.description = replace(description, divisor=find_divisor(network))
-        network.stride = network.description.divisor or 1
+        description = replace(description, divisor=find_divisor(network))
+        network.stride = description.divisor or 1
     if note := check_network(network):
         notes.append(note)
+    network.description = description
     save_network(network, out)
     if description.inference_size is None:
         side = found.shorter_side
