@@ -178,6 +178,20 @@ def test_a_configuration_runs_no_code_and_starts_no_training(
     assert Path("their_callbacks").is_dir()
 
 
+@pytest.mark.parametrize("setting", [f"callbacks: [{NOTE}]", f"logger: {NOTE}", f"strategy: {NOTE}"])
+def test_a_configuration_of_a_finetuning_runs_no_code(
+    setting: str, trained: Job, theirs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(theirs)  # as PYTHONPATH would
+    text = trained.finetune_config.read_text().replace("trainer: {", f"trainer: {{{setting}, ")
+    assert setting in text
+    Path("finetune.yaml").write_text(text)
+    words = ["finetune", "--base", str(trained.base), "--config", "finetune.yaml", "--out", "model", "--device", "cpu"]
+    assert main(words) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not any(Path(name).exists() for name in ("imported", "called", "model/posterior.json"))
+
+
 def test_a_class_of_ones_own_runs_where_its_user_agreed(
     trained: Job, theirs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
