@@ -12,7 +12,16 @@ import pytest
 import torch
 from torch import nn
 
-from segunc import ABNN, AffineLayout, ImportOptions, InputError, Sampler, convert, import_network, load_network
+from segunc import (
+    ABNNPosterior,
+    AffineLayout,
+    ImportOptions,
+    InputError,
+    Sampler,
+    convert,
+    import_network,
+    load_network,
+)
 from segunc.data.labels import label_map
 from segunc.networks.files import network_sha256
 
@@ -71,9 +80,11 @@ def test_what_is_left_is_the_network_without_the_outputs(theirs: Path) -> None:
         expected = network(IMAGES)[:, [0, 2, 3]]
         torch.testing.assert_close(ours(IMAGES), expected, rtol=1e-5, atol=1e-6)
     convert(ours)
-    result = Sampler(ours, ABNN.around(AffineLayout(ours), alpha=0.0), draws=2)(IMAGES[:1], keep_probabilities=True)
+    result = Sampler(ours, ABNNPosterior.around(AffineLayout(ours), alpha=0.0), draws=2)(
+        IMAGES[:1], keep_probabilities=True
+    )
     torch.testing.assert_close(result.probabilities, expected[:1].softmax(1), rtol=0, atol=1e-5)
-    noisy = Sampler(ours, ABNN.around(AffineLayout(ours), alpha=0.1), draws=2)(IMAGES[:1])
+    noisy = Sampler(ours, ABNNPosterior.around(AffineLayout(ours), alpha=0.1), draws=2)(IMAGES[:1])
     assert noisy.scores["epistemic"].max() > 0
 
 
