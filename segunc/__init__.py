@@ -1,9 +1,9 @@
 """How far to trust a segmentation network, pixel by pixel.
 
 The public names are imported when they are first used, so that ``import segunc`` and the command line are instant. Every verb of
-the command line is a function over its options, and returns what it did::
+the command line is a function of its options, and returns what it did::
 
-    segunc.predict(segunc.PredictOptions(model="runs/abnn", input="drive.mp4", out="maps")).frames
+    segunc.predict("runs/abnn", "drive.mp4", out="maps", draws=8).frames
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ if TYPE_CHECKING:
     from segunc.posteriors.abnn import ABNNTuner as ABNNTuner
     from segunc.posteriors.abnn_task import ABNNCallback as ABNNCallback
     from segunc.posteriors.abnn_task import ABNNTask as ABNNTask
+    from segunc.posteriors.files import ImageMaps as ImageMaps
+    from segunc.posteriors.files import Model as Model
     from segunc.posteriors.files import load_model as load_model
+    from segunc.posteriors.typed import load as load
+    from segunc.posteriors.typed import stochastic as stochastic
+    from segunc.posteriors.typed import wrap as wrap
     from segunc.sampling import Prediction as Prediction
     from segunc.sampling import Sampler as Sampler
     from segunc.training.data import OwnData as OwnData
@@ -70,7 +75,8 @@ _NAMES = {
     "segunc.options": ["ImportOptions", *(f"{verb.capitalize()}Options" for verb in [*_ALONE, *_MAKING, *_LOOKING])],
     "segunc.posteriors.abnn": ["ABNN", "ABNNPosterior", "ABNNTuner"],
     "segunc.posteriors.abnn_task": ["ABNNCallback", "ABNNTask"],
-    "segunc.posteriors.files": ["load_model"],
+    "segunc.posteriors.files": ["ImageMaps", "Model", "load_model"],
+    "segunc.posteriors.typed": ["load", "stochastic", "wrap"],
     "segunc.sampling": ["Prediction", "Sampler"],
     "segunc.training.data": ["OwnData"],
     "segunc.verbs.import_network": ["import_network"],

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_type_hints, overload
 
 from segunc.core.bounds import (
     Bits,
@@ -28,8 +29,37 @@ from segunc.core.errors import InputError
 from segunc.core.files import check_place, read_rows
 
 Value = TypeVar("Value")
+Asked, More = ParamSpec("Asked"), ParamSpec("More")
+Given, Result = TypeVar("Given", contravariant=True), TypeVar("Result", covariant=True)
 PathLike = str | Path
 Size = tuple[Side, Side]  # (height, width)
+
+
+class Verb(Protocol[Asked, Given, More, Result]):
+    """A verb as a function of its options, or of one object that holds them."""
+
+    @overload
+    def __call__(self, options: Given, /, *more: More.args, **further: More.kwargs) -> Result: ...
+    @overload
+    def __call__(self, *asked: Asked.args, **further: Asked.kwargs) -> Result: ...
+    def __call__(self, *asked: Any, **further: Any) -> Result: ...
+
+
+def takes(
+    options: Callable[Asked, Given],
+) -> Callable[[Callable[Concatenate[Given, More], Result]], Verb[Asked, Given, More, Result]]:
+    """Let a verb's function take the fields of its options as well: ``predict("runs/abnn", "drive.mp4", out="maps")``."""
+
+    def decorate(function: Callable[Concatenate[Given, More], Result]) -> Verb[Asked, Given, More, Result]:
+        @wraps(function)
+        def verb(*asked: Any, **further: Any) -> Result:
+            if asked and isinstance(asked[0], cast(type, options)):
+                return function(*asked, **further)
+            return function(options(*asked, **further))
+
+        return cast(Any, verb)
+
+    return decorate
 
 
 def several(given: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
@@ -37,7 +67,7 @@ def several(given: PathLike | Sequence[PathLike]) -> Sequence[PathLike]:
     return [given] if isinstance(given, str | Path) else given
 
 
-def option(help: str, default: Any = ..., **settings: Any) -> Any:
+def option(help: str, default: Any = ..., *, kw_only: Any = MISSING, **settings: Any) -> Any:
     """A field with what the command line says about it; required where it has no default.
 
     ``settings`` are arguments of argparse's ``add_argument``, beside those that follow from the field's name, type and default (a
@@ -46,10 +76,10 @@ def option(help: str, default: Any = ..., **settings: Any) -> Any:
     """
     metadata = {"help": help, **settings}
     if default is ...:
-        return field(metadata=metadata)
+        return field(metadata=metadata, kw_only=kw_only)
     if isinstance(default, (dict, list)):
-        return field(default_factory=default.copy, metadata=metadata)
-    return field(default=default, metadata=metadata)
+        return field(default_factory=default.copy, metadata=metadata, kw_only=kw_only)
+    return field(default=default, metadata=metadata, kw_only=kw_only)
 
 
 def comma_list(text: str) -> list[str]:
@@ -494,7 +524,11 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions, Lo
     """Metrics from maps on disk, or from a model in one pass."""
 
     maps: PathLike | None = option(
-        "a folder of score maps (png, tif, npy, hdf5) of segunc or any other tool", None, metavar="DIR", exclusive=True
+        "a folder of score maps (png, tif, npy, hdf5) of segunc or any other tool",
+        None,
+        kw_only=False,
+        metavar="DIR",
+        exclusive=True,
     )
     model: PathLike | None = option(
         "a model folder: predict and score in one pass, write only the result", None, metavar="DIR", exclusive=True
@@ -506,7 +540,7 @@ class EvaluateOptions(SamplingOptions, ClassTruthOptions, MappedLabelOptions, Lo
         metavar="FILE",
         nargs="+",
     )
-    out: PathLike = option("the result", metavar="JSON")
+    out: PathLike | None = option("file of the result (default: only printed)", None, metavar="JSON")
     frames: str | None = option(
         "only the split's frames whose names match this regular expression", None, metavar="PATTERN"
     )

@@ -14,11 +14,14 @@ from segunc.cli.main import FUNCTIONS, VERBS, options_of
 LIBRARY = [
     "ABNN",
     "ABNNCallback",
+    "ABNNPosterior",
     "ABNNTask",
     "ABNNTuner",
     "AffineLayout",
     "ConversionReport",
+    "ImageMaps",
     "InputError",
+    "Model",
     "NetworkDescription",
     "OwnData",
     "PartialFailure",
@@ -29,10 +32,13 @@ LIBRARY = [
     "convert",
     "decode_unit",
     "encode_unit",
+    "load",
     "load_model",
     "load_network",
     "save_network",
     "save_posterior",
+    "stochastic",
+    "wrap",
 ]
 OPTIONS = [options_of(verb).__name__ for verb in VERBS]
 ROOMS = [path.stem for path in Path(segunc.__file__).parent.iterdir()]

@@ -58,10 +58,12 @@ def test_a_training_script_comes_to_maps_of_a_video_and_to_numbers(toy_set: Path
     mask[40:50, 60:70] = 1
     for frame in range(3):
         cv2.imwrite(str(tmp_path / "labels" / f"{frame:06}.png"), mask)
+    cv2.imwrite(str(tmp_path / "frame.png"), np.zeros((64, 128, 3), np.uint8))
     found = re.search(r"(\d+) frames, AUROC of entropy (0\.\d+)", run_block(JOB, tmp_path))
     assert found is not None
     assert int(found[1]) == 12
-    assert json.loads((tmp_path / "metrics.json").read_text())["counts"]["frames_scored"] == 3
+    assert json.loads((tmp_path / "runs/abnn/posterior.json").read_text())["members"] == 3
+    assert (tmp_path / "review/index.html").exists()
 
 
 def test_the_examples_are_short() -> None:

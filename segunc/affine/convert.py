@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+import torch
 from torch import nn
 
 from segunc.affine.sites import Kind, SiteState, StochasticSite, classify, with_mixin
@@ -69,6 +70,9 @@ def convert(network: nn.Module) -> ConversionReport:
     Raises:
         InputError: nothing to convert, converted already, or BatchNorm without running statistics.
     """
+    if isinstance(network, torch.jit.ScriptModule):
+        given = "a TorchScript module, whose layers are no modules of Python any more"
+        raise InputError(given, "the module that it was made of", "convert that one")
     if is_converted(network):
         raise InputError("the network is converted already", "an unconverted network", "convert it once")
     sites: list[SiteInfo] = []

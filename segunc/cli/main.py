@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except InputError as error:
-        return _fail(arguments, error, 2)
+        return _fail(arguments, error, 2, error.command_line)
     except PartialFailure as error:
         return _fail(arguments, error, 1)
     except KeyboardInterrupt:
@@ -203,7 +203,7 @@ def _fail(arguments: argparse.Namespace, error: Exception, code: int, text: str 
 
         say("".join(traceback.format_exception(error)), stream=sys.stderr, end="")
     line = " ".join((text or str(error)).split())
-    if text and len(line) > LONGEST_MESSAGE:
+    if code == 1 and text and len(line) > LONGEST_MESSAGE:
         line = f"{line[:LONGEST_MESSAGE]}..."
     say(f"segunc {arguments.verb}: {line}{hint}", stream=sys.stderr)
     return code

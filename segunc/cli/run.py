@@ -103,7 +103,8 @@ def evaluate(options: opts.EvaluateOptions) -> None:
     result = segunc.evaluate(options)
     _notes(result.notes)
     say(format_metrics(result.numbers))
-    say(f"wrote {result.path}")
+    if result.path is not None:
+        say(f"wrote {result.path}")
     if options.plots:
         say(f"wrote {len(result.figures)} files of figures to {options.plots}")
     if "unfinished" in result.numbers:

@@ -12,19 +12,26 @@ _NO_MEMORY = re.compile(
     re.I,
 )
 """How torch, CUDA, oneDNN, OpenCV, C++ and the loader of libraries say so; they have no common exception."""
+_FLAG = re.compile(r"\b(?:segunc|pip|python) [^;]*|--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
+"""A command that can be typed, or an option of the command line (its one group)."""
 LONGEST_GIVEN = 1000
 """Characters of what was given that an error shows: a value in a file may be as long as the file."""
 
 
 class InputError(ValueError):
     """Bad usage or bad input, nothing was started. It says what was given (with the path or value that caused it), what
-    would have been right, and what to do now."""
+    would have been right, and what to do now.
+
+    Attributes:
+        command_line: the message with options as they are typed, ``--frames-at-once``; as text it names parameters, ``frames_at_once``.
+    """
 
     def __init__(self, given: str, expected: str = "", remedy: str = "") -> None:
         self.given, self.expected, self.remedy = given, expected, remedy
         shown = given if len(given) <= LONGEST_GIVEN else f"{given[:LONGEST_GIVEN]} ..."
         parts = (shown, expected and f"expected {expected}", remedy)
-        super().__init__("; ".join(part.rstrip(".;") for part in parts if part))
+        self.command_line = "; ".join(part.rstrip(".;") for part in parts if part)
+        super().__init__(_FLAG.sub(lambda found: (found[1] or "").replace("-", "_") or found[0], self.command_line))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
         # The default would hand the joined message back as `given` when a worker process raises.
@@ -45,7 +52,7 @@ class NoteWarning(UserWarning):
 
 def one_line(error: Exception) -> str:
     """An error in one line; those that are not our own clear lines with their type, and cut where they ramble."""
-    text = " ".join(str(error).split())
+    text = " ".join((error.command_line if isinstance(error, InputError) else str(error)).split())
     return text if isinstance(error, InputError | PartialFailure) else f"{type(error).__name__}: {text[:200]}"
 
 

@@ -42,8 +42,14 @@ def save_network(network: SegmentationNetwork, folder: Path | str) -> str:
     """Write ``network.safetensors`` and ``network.json``; returns :func:`network_sha256`.
 
     Raises:
-        InputError: a weight is NaN or infinite.
+        InputError: a weight is NaN or infinite, or nothing says how the network is built again.
     """
+    if not isinstance(network, SegmentationNetwork) or not network.description.architecture:
+        raise InputError(
+            "a module that no model folder could build again",
+            "a network of segunc, or the function that makes the module",
+            'segunc.wrap(module, ..., factory="package.module:function")',
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = {k: v.detach().cpu().contiguous() for k, v in network.body.state_dict().items()}

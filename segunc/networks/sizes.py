@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from segunc.networks.network import SegmentationNetwork
@@ -32,3 +34,10 @@ def find_divisor(network: SegmentationNetwork) -> int | None:
         if takes(bare, sides) and takes(bare, sides[::-1]):
             return divisor
     return None
+
+
+def settle_size(network: SegmentationNetwork) -> None:
+    """Let a network whose kind does not say what sizes it takes pad frames to those that it was found to take."""
+    if network.stride == 1:
+        divisor = find_divisor(network)
+        network.description, network.stride = replace(network.description, divisor=divisor), divisor or 1

@@ -10,29 +10,34 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.convert import revert
+from segunc.affine.convert import convert, revert
 from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
 from segunc.affine.posterior import Prior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, one_line
 from segunc.networks.files import POSTERIOR, save_network
 from segunc.posteriors.fitting import are_finite, finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
+from segunc.training.data import unpack_batch
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
 from segunc.training.progress import is_first_process
+
+if TYPE_CHECKING:
+    from segunc.posteriors.files import Model
 
 
 class ABNNPosterior:
@@ -189,6 +194,58 @@ class ABNN(AffineTrainingConfig):
     def given_alpha(self) -> float | None:
         """Alpha where it is not to be selected."""
         return USUAL_ALPHA if self.alpha is None and not self.alpha_grid else self.alpha
+
+    def fit(self, base: Model, train: Iterable[Any] | None = None, *, device: str = "auto") -> Model:
+        """Return a Bayesian model of a deterministic one, which is not changed.
+
+        Args:
+            base: of :func:`segunc.load` or :func:`segunc.wrap`.
+            train: a loader with a length, of ``(image, label)`` pairs or dictionaries with these keys: float images ``[N, 3, H, W]`` in
+                0..1 and class ids ``[N, H, W]``, 255 ignored. The members are trained on it, for two epochs each where ``epochs`` is 0.
+                None trains nothing: the members are the base network with noise of scale ``alpha``.
+            device: ``auto``, ``cpu`` or ``cuda[:N]``, on which the model is left.
+
+        Raises:
+            InputError: a Bayesian base, a scope without a normalisation layer, labels that are no classes, or settings that need data
+                of a validation set, which :func:`segunc.finetune` has.
+            PartialFailure: the loss becomes NaN or infinite.
+        """
+        from segunc.posteriors.files import Model
+
+        if base.bayesian:
+            raise InputError("a base that is Bayesian already", "a deterministic network", "segunc.load of its base")
+        if self.given_alpha is None or (train is None and self.statistics == "reestimated"):
+            need = "alpha_grid" if self.given_alpha is None else "statistics reestimated"
+            raise InputError(f"{need} without data", "alpha and frozen statistics", "segunc.finetune selects on data")
+        network, target = copy.deepcopy(base.network), resolve_device(device)
+        report = convert(network.body)
+        network.to(target).to(memory_format=torch.channels_last)
+        layout, alpha = AffineLayout(network), self.given_alpha
+        record: dict[str, Any] = {"seed": self.seed, "provenance": {"settings": asdict(self)}}
+        if train is None:
+            posterior = ABNNPosterior.around(layout, alpha, self.members, self.scope)
+            in_scope(self.scope, layout.names)
+            return Model(network, posterior, base.sha256, "", report, record)
+        settings = replace(self, epochs=self.epochs or 2)
+        make = lambda layout: Members(layout, network.description.num_classes, settings, alpha)  # noqa: E731
+        tuner = AffineTuner(network, network.description.num_classes, make, settings).to(target)
+        batches = len(cast(Sequence[Any], train))
+        steps = min(batches * settings.epochs, settings.max_steps or math.inf) * settings.members
+        optimizer, schedule = tuner.optimizer(int(steps))
+        step = 0
+        while step < steps:
+            for images, labels in map(unpack_batch, train):
+                tuner.loss(images.to(target), labels.to(target), step).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step()
+                step += 1
+                if step >= steps:
+                    break
+        posterior = tuner.posterior()
+        if settings.reestimates:
+            posterior = with_own_statistics(network, posterior, lambda: map(unpack_batch, train), self.seed)
+        return Model(network, posterior, base.sha256, "", report, record)
 
 
 class Members(Trainable[ABNNPosterior]):

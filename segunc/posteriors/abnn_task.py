@@ -93,7 +93,9 @@ class ABNNCallback(L.Callback):
         )
         config = ABNN(**self.settings)
         if not config.epochs:
-            raise InputError("ABNNCallback with epochs 0", "at least 1", "ABNNPosterior.around gives members without training")
+            raise InputError(
+                "ABNNCallback with epochs 0", "at least 1", "ABNNPosterior.around gives members without training"
+            )
         self.epochs, self.scope, self.seed = members * config.epochs, config.scope, config.seed
         self._tuner: ABNNTuner | None = None
         self._restored: dict[str, Any] = {}

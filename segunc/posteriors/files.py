@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from segunc.affine.branches import AnyPosterior, Branch, branches_of
 from segunc.affine.convert import ConversionReport, convert
+from segunc.affine.draws import AffineLayout
 from segunc.affine.dropout_sites import convert_dropout
-from segunc.affine.files import TENSORS, file_sha256
+from segunc.affine.files import TENSORS, file_sha256, save_posterior
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import inside, link_or_copy, read_record
-from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network
+from segunc.data.images import Image
+from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite, read_tensors
 from segunc.posteriors.anomaly import ScoreSum
@@ -32,11 +36,33 @@ from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.temperature import Calibration
 from segunc.posteriors.tta import TestTimeAugmentation
+from segunc.sampling.frames import sample_frames
+from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES, SUM, check_scores
 from segunc.uncertainty import Calibrator
 
 MEMBERS = "members"
 """Folder of an ensemble's members, each a model folder named by its number."""
+
+
+@dataclass(frozen=True)
+class ImageMaps:
+    """The maps of one image. Each score is an attribute, too: ``maps.entropy``, ``maps.deterministic_energy``.
+
+    Attributes:
+        prediction: class ids uint8 ``[H, W]``.
+        scores: float32 ``[H, W]`` by name; entropies are shares of ln C, 0..1.
+    """
+
+    prediction: npt.NDArray[np.uint8]
+    scores: Mapping[str, npt.NDArray[np.float32]]
+
+    def __getattr__(self, name: str) -> npt.NDArray[np.float32]:
+        scores: Mapping[str, npt.NDArray[np.float32]] = vars(self).get("scores", {})  # empty while it is unpickled
+        try:
+            return scores[name.replace("_", "-")]
+        except KeyError:
+            raise AttributeError(f"no score '{name}'; there are {', '.join(scores)}") from None
 
 
 @dataclass
@@ -53,6 +79,7 @@ class Model:
     max_logit_statistics: MaxLogitStatistics | None = None  # of the base network on its training set
     features: StoredFeatures | None = None  # of the training set, by the base network or a second encoder
     anomaly: ScoreSum | None = None  # which scores are its score anomaly
+    _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
 
     @property
     def bayesian(self) -> bool:
@@ -95,6 +122,48 @@ class Model:
         """Put all networks on a device, channels last."""
         for network in self.networks:
             network.to(device).to(memory_format=torch.channels_last)
+
+    def __call__(
+        self, image: Image, *, draws: int = 24, seed: int = 0, scores: Sequence[str] = DEFAULT_SCORES
+    ) -> ImageMaps:
+        """Return the maps of an image RGB uint8 ``[H, W, 3]``, at its own size, computed where the network is.
+
+        Args:
+            image: the first call of a size takes longer, because the sampler checks itself.
+            draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
+
+        Raises:
+            InputError: an image of another type or shape, or fewer draws than members.
+        """
+        if getattr(image, "dtype", None) != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            given = f"an image of type {type(image).__name__}, shape {getattr(image, 'shape', None)}"
+            raise InputError(given, "a NumPy array RGB uint8 [H, W, 3]", "check the axes and the type")
+        asked = (draws, seed, tuple(scores))
+        if asked not in self._samplers:
+            fitted = self.fitted(scores)
+            sampler = Sampler(self.network, self.posterior, draws=draws, seed=seed, scores=scores, **fitted)
+            self._samplers = {asked: sampler}
+        found = sample_frames(self._samplers[asked], [np.ascontiguousarray(image)])
+        maps = {name: values[0].cpu().numpy() for name, values in found.scores.items()}
+        return ImageMaps(found.prediction[0].cpu().numpy(), maps)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the model folder of a network, or of a posterior that was fitted on it, for all verbs.
+
+        Raises:
+            InputError: a network that no folder could build again, see :func:`segunc.wrap`, or a model of several networks.
+        """
+        folder = Path(folder)
+        if not isinstance(self.posterior, Deterministic) and (
+            self.report is None or not isinstance(self.posterior, Posterior)
+        ):
+            raise InputError("a model of several networks", "one network", "copy its folder")
+        self.sha256 = save_network(self.network, folder)
+        if isinstance(self.posterior, Posterior) and self.report is not None:
+            layout, made = AffineLayout(self.network.cpu()), self.record
+            save_posterior(
+                self.posterior, layout, self.report, folder, folder, seed=made["seed"], provenance=made["provenance"]
+            )
 
 
 def default_scores(folder: Path) -> tuple[str, ...]:

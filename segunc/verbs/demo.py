@@ -13,7 +13,7 @@ import segunc
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
 from segunc.core.files import read_json
-from segunc.options import DemoOptions
+from segunc.options import DemoOptions, takes
 
 SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")
 """Scores whose numbers are printed at the end."""
@@ -36,6 +36,7 @@ class DemoResult:
     seconds: float  # that it took
 
 
+@takes(DemoOptions)
 def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], None] | None = None) -> DemoResult:
     """Toy data, base, ABNN, a witness, maps, metrics, video and page.
 

@@ -24,7 +24,7 @@ from segunc.maps.health import examine
 from segunc.maps.statistics import maps_folders
 from segunc.maps.sums import REPAIR
 from segunc.networks.network import inference_size
-from segunc.options import DoctorOptions, PathLike
+from segunc.options import DoctorOptions, PathLike, takes
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.files import Model, load_model
 from segunc.sampling.frames import network_input
@@ -163,6 +163,7 @@ class DoctorResult:
     verdict: str = "the uncertainty is alive"  # where they can
 
 
+@takes(DoctorOptions)
 def doctor(options: DoctorOptions) -> DoctorResult:
     """Check a model: is its uncertainty alive, and its conversion sound? Or check maps folders, and with ``repair`` make their
     damaged frames again.

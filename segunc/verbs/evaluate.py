@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from segunc.core.errors import InputError
@@ -25,23 +26,38 @@ from segunc.gallery.description import run_id
 from segunc.gallery.inputs import open_maps
 from segunc.gallery.verdicts import merge_verdicts, read_verdicts
 from segunc.metrics.objects import ObjectBins
-from segunc.options import EvaluateOptions
+from segunc.options import EvaluateOptions, takes
 from segunc.verbs.labels import label_arguments, split_samples
 
 Found = tuple[Evaluation, Sequence[str]]  # with lines for the user
+
+
+class PooledNumbers(SimpleNamespace):
+    """How well a score finds anomalous pixels, over all pixels; None where it cannot be measured."""
+
+    auroc: float | None
+    aupr: float | None
+    fpr95: float | None
+    best_f1: float | None
+    threshold: float | None  # of the best F1
 
 
 @dataclass(frozen=True)
 class EvaluateResult:
     """What was measured."""
 
-    path: Path  # of the JSON file
+    path: Path | None  # of the JSON file, if it was asked for
     numbers: Result  # its content
     figures: tuple[Path, ...] = ()  # that were drawn
     notes: tuple[str, ...] = ()  # what a user should know
     failure: str = ""  # how many frames could not be counted, in one line; empty where all were
 
+    def __getitem__(self, score: str) -> PooledNumbers:
+        """The numbers of a score over all pixels, the protocol ``pooled``; KeyError where the score was not evaluated."""
+        return PooledNumbers(**self.numbers["scores"][score]["pooled"])
 
+
+@takes(EvaluateOptions)
 def evaluate(options: EvaluateOptions) -> EvaluateResult:
     """Evaluate maps or a model, and write the result, its replicates and the figures.
 
@@ -52,7 +68,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     >>> result.path.name, sorted(result.numbers["segmentation"])
     ('metrics.json', ['accuracy', 'miou', 'per_class'])
     """
-    out = Path(options.out)
+    out = None if options.out is None else Path(options.out)
     anomaly_classes = list(options.anomaly_class)
     entry = entry_of_labels(options.dataset, options.label_map, anomaly_classes)
     wanted = EvaluationOptions(
@@ -84,32 +100,37 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         notes = [*notes, *mapping.notes()]
     about = {"replicates": options.replicates, "seed": wanted.resampling.seed, "unit": wanted.resample}
     result["bootstrap"] = about | {"units": len(evaluation.replicates.units)} | result.pop("bootstrap", {})
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # Those of an earlier result would pass for this one's, also after a kill in between.
-    sidecar_path(out).unlink(missing_ok=True)
-    write_json(out, result)
-    if evaluation.replicates.paths:
-        save_replicates(sidecar_path(out), evaluation.replicates)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # Those of an earlier result would pass for this one's, also after a kill in between.
+        sidecar_path(out).unlink(missing_ok=True)
+        write_json(out, result)
+        if evaluation.replicates.paths:
+            save_replicates(sidecar_path(out), evaluation.replicates)
     if options.logger:
         from segunc.training.loggers import log_numbers
 
-        log_numbers(options.logger, out.parent, {key: value for key, value in result.items() if key not in ABOUT})
+        log_numbers(
+            options.logger,
+            out.parent if out else Path(),
+            {key: value for key, value in result.items() if key not in ABOUT},
+        )
     figures: Sequence[Path] = ()
     if options.plots and evaluation.evaluator is not None:
         from segunc.plots.evaluation import write_plots
 
-        figures = write_plots(evaluation.evaluator, result, Path(options.plots), out.stem)
-    return EvaluateResult(out, result, tuple(figures), tuple(notes), _failure(result, out))
+        figures = write_plots(evaluation.evaluator, result, Path(options.plots), out.stem if out else "metrics")
+    return EvaluateResult(out, result, tuple(figures), tuple(notes), _failure(result))
 
 
-def _failure(result: Result, out: Path) -> str:
+def _failure(result: Result) -> str:
     # A frame without a label was not asked about; any other that is missing from the numbers is a failure.
     failed = [entry for entry in result["left_out"] if entry["reason"] != NO_LABEL]
     if not failed:
         return ""
     return (
         f"{len(failed)} of {result['counts']['frames']} frames could not be counted, first {failed[0]['frame']} "
-        f"({failed[0]['reason']}); the numbers of the others are in {out}, with every reason under left_out"
+        f"({failed[0]['reason']}); the numbers are of the others, with every reason under left_out"
     )
 
 

@@ -10,10 +10,10 @@ from segunc.core.errors import InputError
 from segunc.data.labels import label_map
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.networks.files import DESCRIPTION
-from segunc.networks.sizes import find_divisor
+from segunc.networks.sizes import settle_size
 from segunc.networks.sources import SOURCES, Wishes, check_network
 from segunc.networks.weights import load_foreign, read_state
-from segunc.options import ImportOptions
+from segunc.options import ImportOptions, takes
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class ImportResult:
     notes: tuple[str, ...]  # what a user should know
 
 
+@takes(ImportOptions)
 def import_network(options: ImportOptions) -> ImportResult:
     """Write the model folder of a network that another library, a hub or a function of your own provides.
 
@@ -66,12 +67,10 @@ def import_network(options: ImportOptions) -> ImportResult:
     network = build_network(description.with_all_outputs(), weights)
     notes = load_foreign(network.body, weights, str(options.weights or options.source), options.weights_key)
     network.eval()
-    if network.stride == 1:
-        description = replace(description, divisor=find_divisor(network))
-        network.stride = description.divisor or 1
+    settle_size(network)
     if note := check_network(network):
         notes.append(note)
-    network.description = description
+    network.description = description = replace(description, divisor=network.description.divisor)
     save_network(network, out)
     if description.inference_size is None:
         side = found.shorter_side

@@ -34,7 +34,7 @@ from segunc.maps.pipeline import DrawOverlay, FindNearest, Summary, run_pipeline
 from segunc.maps.shards import Shard, all_shards, iterate_records, parse_shard
 from segunc.maps.statistics import Region
 from segunc.maps.store import Maps, MapsWriter
-from segunc.options import PredictOptions, SamplingOptions, several
+from segunc.options import PredictOptions, SamplingOptions, several, takes
 from segunc.posteriors.files import Model, default_scores, load_model
 from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import NEEDED, Tiling
@@ -104,6 +104,7 @@ OnInput = Callable[[InputResult], None]
 OnNote = Callable[[str], None]
 
 
+@takes(PredictOptions)
 def predict(options: PredictOptions, on_input: OnInput | None = None, on_note: OnNote | None = None) -> PredictResult:
     """Write the maps of every input, or continue a run that was killed.
 

@@ -31,7 +31,7 @@ from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
-from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions
+from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
 from segunc.verbs.labels import label_arguments
 
@@ -45,6 +45,7 @@ class CompareResult:
     paths: tuple[Path, ...] = ()  # of the files that were written
 
 
+@takes(CompareOptions)
 def compare(options: CompareOptions) -> CompareResult:
     """Compare results of evaluate, and write the tables.
 
@@ -69,6 +70,7 @@ def compare(options: CompareOptions) -> CompareResult:
     return CompareResult(comparison, text, tuple(tables))
 
 
+@takes(ExportOptions)
 def export(options: ExportOptions) -> ExportResult:
     """Write maps in the files of a benchmark.
 
@@ -106,6 +108,7 @@ class OverlayResult:
     failure: str = ""  # which frames failed, in one line; empty where none did
 
 
+@takes(OverlayOptions)
 def overlay(options: OverlayOptions) -> OverlayResult:
     """Draw the pictures, then the video from them.
 
@@ -160,6 +163,7 @@ class ReviewResult:
     failure: str = ""  # how many frames could not be shown whole, in one line; empty where all were
 
 
+@takes(ReviewOptions)
 def review(options: ReviewOptions) -> ReviewResult:
     """Write the page, or import verdicts.
 
@@ -232,6 +236,7 @@ class SummaryResult:
     failure: str = ""  # which frames have no maps, in one line; empty where all have
 
 
+@takes(SummaryOptions)
 def summary(options: SummaryOptions) -> SummaryResult:
     """The worst moments of one or several maps folders, and the frames to label first.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.options import FinetuneOptions, TrainOptions, several
+from segunc.options import FinetuneOptions, TrainOptions, several, takes
 from segunc.posteriors.methods import METHODS
 
 
@@ -30,6 +30,7 @@ class TrainResult:
     networks: tuple[TrainedNetwork, ...]  # those that were trained now
 
 
+@takes(TrainOptions)
 def train(options: TrainOptions, on_network: Callable[[TrainedNetwork], None] | None = None) -> TrainResult:
     """Train the network of a configuration, once or for several seeds, and write its model folder.
 
@@ -76,6 +77,7 @@ class FinetuneResult:
     measured: Mapping[str, Any]  # seconds, steps and selections of a fine-tuning; empty for the other methods
 
 
+@takes(FinetuneOptions)
 def finetune(options: FinetuneOptions, say: Callable[[str], None] | None = None) -> FinetuneResult:
     """Make a model folder from another one, by the method that is asked for.
 

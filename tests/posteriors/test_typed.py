@@ -1,0 +1,149 @@
+"""The way in from Python: a wrapped module, a method fitted on it, the maps of an image, and verbs as functions of their options."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import segunc
+from segunc.affine.draws import AffineLayout
+from segunc.posteriors.abnn import ABNNPosterior, ABNNTuner
+from segunc.posteriors.files import load_model
+from tests.conftest import Job
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
+CLASSES = ("road", "car", "sky")
+MODULE = """
+from torch import nn
+
+def build(width=8):
+    return nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, 3, 1))
+"""
+
+
+def module() -> nn.Module:
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1))
+    made[1].running_var.uniform_(0.5, 2)
+    return made
+
+
+def batches(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.rand(2, 3, 16, 16, generator=generator), torch.randint(0, 3, (2, 16, 16), generator=generator))
+        for _ in range(count)
+    ]
+
+
+def test_noise_alone_gives_the_maps_of_the_sampler_and_leaves_the_module_alone() -> None:
+    mine = module().eval()
+    before = pickle.dumps(mine)
+    model = segunc.ABNN(members=2, alpha=0.1).fit(segunc.wrap(mine, CLASSES, mean=(0.5, 0.4, 0.3), std=(1, 1, 2)))
+    maps = model(IMAGE, draws=6, seed=3)
+    assert pickle.dumps(mine) == before
+    images = (torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255 - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / (
+        torch.tensor([1, 1, 2]).view(3, 1, 1)
+    )
+    with segunc.stochastic(mine, 0.1) as sampler:
+        posterior = ABNNPosterior.around(AffineLayout(mine), 0.1, 2)
+        expected = segunc.Sampler(mine, posterior, draws=6, seed=3)(images)
+        assert sampler(images).scores["epistemic"].max() > 0
+    np.testing.assert_allclose(maps.entropy, expected.scores["entropy"][0], atol=1e-5)
+    np.testing.assert_allclose(maps.deterministic_energy, expected.scores["deterministic-energy"][0], atol=1e-5)
+    np.testing.assert_array_equal(maps.prediction, expected.prediction[0])
+    assert pickle.dumps(mine) == before
+    assert np.array_equal(pickle.loads(pickle.dumps(maps)).epistemic, maps.epistemic)
+    with pytest.raises(AttributeError, match=r"no score 'entropie'; there are msp, entropy"):
+        _ = maps.entropie
+
+
+def test_members_are_trained_as_the_tuner_trains_them() -> None:
+    settings = {"members": 2, "alpha": 0.1, "epochs": 2, "random_classes": 1, "seed": 5}
+    net = segunc.wrap(module(), CLASSES, mean=(0, 0, 0), std=(1, 1, 1))
+    model = segunc.ABNN(**settings).fit(net, batches())
+    tuner = ABNNTuner(module(), 3, **settings)
+    optimizer, schedule = tuner.optimizer(12)
+    for step in range(12):
+        tuner.loss(*batches()[step % 3], step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    torch.testing.assert_close(model.posterior.gamma, tuner.posterior().gamma, rtol=1e-5, atol=1e-6)
+    assert (model.posterior.gamma[0] - model.posterior.gamma[1]).abs().max() > 1e-3
+    assert not net.bayesian
+
+
+def test_a_saved_model_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delitem(sys.modules, "their_factory", raising=False)
+    Path("their_factory.py").write_text(MODULE)
+    made = module()
+    net = segunc.wrap(made, CLASSES, factory="their_factory:build", arguments={"width": 8})
+    model = segunc.ABNN(members=2, alpha=0.2, seed=4).fit(net, batches())
+    model.save("abnn")
+    net.save("base")
+    again = segunc.load("abnn")
+    np.testing.assert_array_equal(again(IMAGE, draws=4).epistemic, model(IMAGE, draws=4).epistemic)
+    assert json.loads(Path("abnn/posterior.json").read_text())["provenance"]["settings"]["alpha"] == 0.2
+    np.testing.assert_array_equal(segunc.load("base")(IMAGE, draws=1).prediction, net(IMAGE, draws=1).prediction)
+    with pytest.raises(segunc.InputError, match="Bayesian already"):
+        segunc.ABNN().fit(again)
+
+
+def test_verbs_are_functions_of_their_options(predicted: Job, tmp_path: Path) -> None:
+    run = segunc.predict(
+        predicted.abnn, predicted.frames, out=tmp_path / "maps", draws=4, device="cpu", scores=["entropy"]
+    )
+    assert run.frames == len(list((tmp_path / "maps/entropy").rglob("*.png")))
+    found = segunc.evaluate(tmp_path / "maps", anomaly_labels=predicted.masks, replicates=0)
+    written = segunc.evaluate(
+        segunc.EvaluateOptions(tmp_path / "maps", anomaly_labels=predicted.masks, replicates=0, out=tmp_path / "m.json")
+    )
+    assert (
+        found["entropy"].auroc == json.loads((tmp_path / "m.json").read_text())["scores"]["entropy"]["pooled"]["auroc"]
+    )
+    assert found.path is None
+    assert written["entropy"].fpr95 == found["entropy"].fpr95
+    assert segunc.review(tmp_path / "maps", out=tmp_path / "page").page == tmp_path / "page/index.html"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: segunc.ABNN(members=0), "^members 0"),
+        (lambda: segunc.ABNN(alpha_grid=[0.1, 0.2]).fit(segunc.wrap(module(), CLASSES)), "alpha_grid without data"),
+        (lambda: segunc.ABNN(scope="nowhere").fit(segunc.wrap(module(), CLASSES)), "nowhere"),
+        (lambda: segunc.ABNN(members=3).fit(segunc.wrap(module(), CLASSES))(IMAGE, draws=2), "; raise draws$"),
+        (lambda: segunc.wrap(module(), CLASSES)(IMAGE / 255, draws=1), r"RGB uint8 \[H, W, 3\]"),
+        (lambda: segunc.wrap(module(), ("road", "car")), "3 output channels"),
+        (lambda: segunc.wrap(module(), CLASSES).save("here"), r"segunc\.wrap\(module, \.\.\., factory="),
+        (lambda: segunc.save_network(module(), "here"), r"segunc\.wrap\(module, \.\.\., factory="),
+        (lambda: segunc.convert(torch.jit.trace(module().eval(), torch.rand(1, 3, 8, 8))), "TorchScript"),
+        (lambda: segunc.predict("nowhere", "there.mp4", out="maps", draws=0), "^draws 0"),
+    ],
+)
+def test_errors_name_parameters(make: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(segunc.InputError, match=said) as caught:
+        make()
+    assert not re.search("(?<!segunc import )--", str(caught.value))
+    assert not Path("here").exists()
+
+
+def test_a_deterministic_model_has_one_draw_and_a_bayesian_its_own() -> None:
+    net = segunc.wrap(module(), CLASSES)
+    maps = net(IMAGE)
+    assert np.abs(maps.epistemic).max() < 1e-6
+    assert isinstance(net, segunc.Model)
+    assert load_model is segunc.load_model
