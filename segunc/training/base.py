@@ -48,6 +48,8 @@ from segunc.training.progress import CHECKPOINTS, INTERVAL, claim_checkpoints, f
 
 ELSEWHERE = {"default_root_dir", "model_registry"}
 """Settings of the Trainer that say where it writes, or uploads to."""
+LAUNCHED = frozenset({"WORLD_SIZE", "NODE_RANK", "SLURM_NTASKS"})
+"""Variables of the environment by which torchrun, Lightning and Slurm start the nodes of a run."""
 MAX_PROCESSES = 64
 """That a configuration starts, or as many as the machine has cores."""
 WHOLE_NUMBERS = ("max_epochs", "max_steps", "check_val_every_n_epoch", "accumulate_grad_batches", "num_nodes")
@@ -73,6 +75,9 @@ def trainer_settings(
     processes, most = str(config.get("devices", 1)), max(MAX_PROCESSES, os.cpu_count() or 1)
     if processes.strip().isdecimal() and int(processes) > most:
         raise InputError(f"trainer.devices {processes}", f"at most {most}", "each is a process of its own")
+    if str(config.get("num_nodes", 1)) != "1" and LAUNCHED.isdisjoint(os.environ):
+        given = f"trainer.num_nodes {config['num_nodes']} without a launcher, for whose other nodes it would wait for ever"
+        raise InputError(given, "1 node", "start each node by torchrun or Slurm")
     check_classes(config, out)
     settings: dict[str, Any] = {
         "default_root_dir": str(out),

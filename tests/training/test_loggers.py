@@ -162,6 +162,7 @@ NOTE = "{class_path: their_callbacks.Note, init_args: {}}"
         ("callbacks: [{class_path: LambdaCallback, init_args: {on_fit_start: their_callbacks.Note}}],", [], ""),
         ("default_root_dir: elsewhere,", [], ""),
         ("devices: 100000,", [], ""),
+        ("num_nodes: 2,", [], ""),
         ("logger: mlflow,", [], ""),
     ],
 )
