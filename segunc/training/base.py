@@ -76,7 +76,9 @@ def trainer_settings(
     if processes.strip().isdecimal() and int(processes) > most:
         raise InputError(f"trainer.devices {processes}", f"at most {most}", "each is a process of its own")
     if str(config.get("num_nodes", 1)) != "1" and LAUNCHED.isdisjoint(os.environ):
-        given = f"trainer.num_nodes {config['num_nodes']} without a launcher, for whose other nodes it would wait for ever"
+        given = (
+            f"trainer.num_nodes {config['num_nodes']} without a launcher, for whose other nodes it would wait for ever"
+        )
         raise InputError(given, "1 node", "start each node by torchrun or Slurm")
     check_classes(config, out)
     settings: dict[str, Any] = {

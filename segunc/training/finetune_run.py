@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -26,6 +27,7 @@ from segunc.training.selection import CorruptedFrames, Frames, select, validatio
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
+    from segunc.training.affine_task import AffineTask
 
 
 class FinetuneRun(Generic[S]):
@@ -188,10 +190,32 @@ class FinetuneRun(Generic[S]):
             return task.posterior()
         trainer = make_trainer(self.settings, self.out, "finetune")
         loader, start = self.trained_on.train_dataloader(), time.perf_counter()
+        initial = copy.deepcopy(trainable.state_dict())
         fit(trainer, task, self.resume, train_dataloaders=loader)
         self.measured["steps"] = trainer.global_step
         self.measured["train_seconds"] = round(time.perf_counter() - start, 1)
+        self._compare_losses(task.cpu(), initial)
         return task.posterior()
+
+    @torch.no_grad()
+    def _compare_losses(self, task: AffineTask[Any], initial: dict[str, Any]) -> None:
+        """Note the loss of two training frames before and after the training, under the same draws, and say so where it rose."""
+        from lightning.pytorch.utilities.seed import isolate_rng
+
+        final = copy.deepcopy(task.trained.state_dict())
+        with isolate_rng():  # what follows shuffles as if this had not been
+            images, labels = unpack_batch(next(iter(self.trained_on.train_dataloader())))
+        losses = []
+        for state in (initial, final):
+            task.trained.load_state_dict(state)
+            terms = [task.terms(images[:2], labels[:2], m)[0] for m in range(getattr(self.options, "members", 1))]
+            losses.append(round(float(torch.stack(terms).mean()), 4))
+        self.measured["loss_before"], self.measured["loss_after"] = losses
+        if losses[1] > 1.1 * losses[0]:
+            self.say(
+                f"note: the loss of two training frames rose from {losses[0]:g} to {losses[1]:g}: the training did harm; "
+                f"lower {self.options.section}.lr"
+            )
 
     def class_weights(self) -> list[float] | None:
         """Those of ``class_weight_power``; None where it is 0."""

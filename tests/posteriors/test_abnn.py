@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.noise import draw_noise, mix_seed
+from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, build_network
 from segunc.posteriors.abnn import ABNN, ABNNPosterior, ABNNTuner, reestimate, with_own_statistics
@@ -20,6 +22,7 @@ from segunc.posteriors.abnn_task import ABNNTask
 from segunc.sampling.sampler import Sampler
 from segunc.training.selection import select, validation_nll
 from tests.affine.networks import layout_of, small_network
+from tests.conftest import Job
 from tests.training.fitting import fit, loader
 
 
@@ -195,3 +198,16 @@ def test_gradient_checkpointing_is_refused_because_the_draw_is_gone_in_backward(
     layers.reentrant = None
     tuner.loss(images, labels, 0).backward()
     assert all(float(p.grad.abs().max()) > 0 for p in tuner.parameters() if p.requires_grad and p.grad is not None)
+
+
+@pytest.mark.parametrize("harmful", [False, True])
+def test_a_training_that_does_harm_is_said(
+    harmful: bool, trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["finetune", "--base", trained.base, "--config", trained.finetune_config, "--out", tmp_path / "out"]
+    words += ["--device", "cpu", "--abnn.alpha", "0.05", "--abnn.lr", 100 if harmful else 0.005]
+    assert main([str(word) for word in words]) == 0
+    said = capsys.readouterr().out
+    measured = json.loads((tmp_path / "out/posterior.json").read_text())["provenance"]
+    assert (measured["loss_after"] > 1.1 * measured["loss_before"]) is harmful
+    assert ("the training did harm; lower abnn.lr" in said) is harmful
