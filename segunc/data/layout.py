@@ -95,7 +95,8 @@ def without_labels(root: Path, files: Sequence[Path]) -> list[Path]:
 def possible_labels(folder: Path) -> list[Path]:
     """The files of :func:`list_images` that may hold label values, colours where nothing else: photographs may lie beside labels."""
     ranks = {path: label_rank(path) for path in list_images(folder)}
-    return [path for path, rank in ranks.items() if rank == min(ranks.values()) < 2]
+    lowest = min(ranks.values())
+    return [path for path, rank in ranks.items() if rank == lowest < 2]
 
 
 def find_labels(
