@@ -11,7 +11,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.dropout_sites import DropoutSite, DropoutState
 from segunc.affine.noise import mix_seed
 from segunc.affine.sites import SiteState, StochasticSite, fold, own_affine, statistics
 from segunc.core.errors import InputError
@@ -58,6 +57,14 @@ class FoldedDropout:
 
     def part(self, first: int, last: int) -> FoldedDropout:
         return FoldedDropout(self.p, self.seeds[first:last])
+
+
+@dataclass
+class DropoutState:
+    """What a drawn dropout layer reads while draws are active, from its attribute ``segunc_dropout``; set from outside."""
+
+    folded: FoldedDropout | None = None  # None: the layer is the network's own
+    calls: int = 0  # of the layer since the draws became active
 
 
 @dataclass(frozen=True)
@@ -149,9 +156,9 @@ class AffineLayout:
         self.has_bias = self._site_mask([getattr(layer, "bias", None) is not None for layer in layers])
         folded = [statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)]
         self.mean, self.inverse = map(torch.cat, zip(*folded, strict=True))
-        dropout = [(name, module) for name, module in network.named_modules() if isinstance(module, DropoutSite)]
-        self.dropout_names = tuple(name for name, _ in dropout)
-        self._dropout: list[DropoutState] = [module.segunc_dropout for _, module in dropout]
+        dropout = {n: m.segunc_dropout for n, m in network.named_modules() if hasattr(m, "segunc_dropout")}
+        self.dropout_names = tuple(dropout)
+        self._dropout = cast(list[DropoutState], list(dropout.values()))
         self._masks: dict[tuple[str, str | None], Tensor] = {}
 
     @property
@@ -248,11 +255,11 @@ class AffineLayout:
                 state.scale, state.shift = site.scale, site.shift
             for dropped, layer in zip(self._dropout if folded.dropout else (), folded.dropout, strict=True):
                 # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.prefix).
-                dropped.p, dropped.seeds, dropped.active, dropped.calls = layer.p, layer.seeds, layer.p > 0, 0
+                dropped.folded, dropped.calls = layer if layer.p > 0 else None, 0
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)
             for state in self._states:
                 state.scale = state.shift = None
             for dropped in self._dropout:
-                dropped.active = False
+                dropped.folded = None

@@ -54,6 +54,15 @@ class Posterior(Protocol):
         ...
 
 
+@runtime_checkable
+class PreparesNetwork(Protocol):
+    """A posterior whose draws differ in more than normalisation layers."""
+
+    def prepare(self, network: nn.Module) -> object:
+        """Make the other layers of a network just loaded drawable, in place."""
+        ...
+
+
 class Deterministic:
     """One draw: the trained affine itself."""
 

@@ -84,7 +84,7 @@ class FinetuneRun(Generic[S]):
         # Before the minutes of a selection, so that wrong settings fail at once.
         if self.epochs:
             self.trained_on.prepare_data()
-        self.resume = claim_checkpoints(out, "finetune", config, partial, base_sha256=sha256)
+        self.resume = claim_checkpoints(out, "finetune", config.plain(), partial, base_sha256=sha256)
         save_config(config, out, "finetune")
         self.measured: dict[str, Any] = {}
         self._start = time.perf_counter()

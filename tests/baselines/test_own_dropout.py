@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.dropout_sites import DropoutSite, convert_dropout
+from segunc.baselines.own_dropout import DropoutSite, OwnDropout, convert_dropout
 from segunc.core.errors import InputError
-from segunc.posteriors.mc_dropout import OwnDropout
 
 
 def network(*layers: nn.Module) -> nn.Sequential:

@@ -14,13 +14,8 @@ from torch import Tensor
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, draw_noise, mix_seed
-from segunc.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
-from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE
-from segunc.metrics.chains import convergence
-from segunc.posteriors.fitting import finetuning
-from segunc.posteriors.methods import Method
-from segunc.training.chains import (
+from segunc.baselines.convergence import convergence
+from segunc.baselines.dynamics import (
     Chain,
     ChainConfig,
     CyclicalSteps,
@@ -29,11 +24,16 @@ from segunc.training.chains import (
     LangevinChain,
     run_chains,
 )
+from segunc.baselines.target import LogPosterior
+from segunc.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
+from segunc.core.errors import InputError
+from segunc.data.labels import IGNORE
+from segunc.posteriors.fitting import finetuning
+from segunc.posteriors.methods import Method
 from segunc.training.config import FinetuneConfig
 from segunc.training.data import Batch, Minibatches, load_batches, spaced
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import CHECKPOINTS, LAST
-from segunc.training.target import LogPosterior
 
 
 class ChainStates:
