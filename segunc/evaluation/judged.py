@@ -12,7 +12,7 @@ from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Gatherer,
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.parts import ArrayPart, Forms, Numbers
 from segunc.evaluation.resampling import NumberPath, resampled_units
-from segunc.gallery.verdicts import GRAVEST, VERDICTS, Verdict, by_reviewer
+from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict, by_reviewer
 from segunc.metrics.counting import Counts
 
 _NO_PIXEL = np.zeros((0, 0), np.uint8)  # verdicts are of frames and need no label

@@ -9,11 +9,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import segunc
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
 from segunc.core.files import read_json
 from segunc.options import DemoOptions
+from segunc.verbs.doctor import doctor
+from segunc.verbs.evaluate import evaluate
+from segunc.verbs.predict import predict
+from segunc.verbs.results import review
+from segunc.verbs.training import finetune, train
 
 SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")
 """Scores whose numbers are printed at the end."""
@@ -22,6 +26,10 @@ FITTED = {
     "one score of the base's energy and of what the witness never saw": "anomaly",
 }
 """Titles of the steps between the ABNN and the model that is used, and their methods."""
+
+VERBS: Mapping[str, Callable[[Any], Any]] = {
+    verb.__name__: verb for verb in (doctor, evaluate, finetune, predict, review, train)
+}
 
 Step = Callable[[str, str, Any], None]  # does one step: its title, the verb, and the verb's options
 
@@ -93,6 +101,6 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
 
 
 def _call(title: str, verb: str, options: Any) -> None:
-    result = getattr(segunc, verb)(options)
+    result = VERBS[verb](options)
     if failure := getattr(result, "failure", ""):
         raise PartialFailure(f"{title}: {failure}")
