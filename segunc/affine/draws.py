@@ -11,7 +11,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.noise import mix_seed
 from segunc.affine.sites import SiteState, StochasticSite, fold, own_affine, statistics
 from segunc.core.errors import InputError
 
@@ -22,8 +21,7 @@ class AffineDraws:
 
     weight: Tensor  # [S, T] gamma of every site, concatenated in the order of the layout
     bias: Tensor  # [S, T] beta
-    dropout: tuple[float, ...] = ()  # the probability of each drawn dropout layer
-    dropout_seeds: tuple[int | None, ...] = ()  # S seeds of the masks, None for a draw that drops nothing
+    dropout: tuple[FoldedDropout, ...] = ()  # of each drawn dropout layer
 
     def __len__(self) -> int:
         return self.weight.shape[0]
@@ -31,7 +29,7 @@ class AffineDraws:
     def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
         """The same draws with one without any noise before them, of the affine ``[T]`` given."""
         gamma, beta = torch.cat([weight[None], self.weight]), torch.cat([bias[None], self.bias])
-        return AffineDraws(gamma, beta, self.dropout, (None, *self.dropout_seeds) if self.dropout else ())
+        return AffineDraws(gamma, beta, tuple(replace(layer, seeds=(None, *layer.seeds)) for layer in self.dropout))
 
 
 @dataclass(frozen=True)
@@ -231,11 +229,7 @@ class AffineLayout:
             rows = slice(0, 1) if agree else slice(None)
             one, other = (t[rows].to(dtype or t.dtype) for t in pair)
             sites.append(FoldedSite(one, other, agree))
-        dropout = []
-        for index, p in enumerate(draws.dropout):
-            seeds = (None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds)
-            dropout.append(FoldedDropout(p, tuple(seeds)))
-        return FoldedDraws(tuple(sites), len(draws), tuple(dropout))
+        return FoldedDraws(tuple(sites), len(draws), draws.dropout)
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:

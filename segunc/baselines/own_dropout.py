@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from segunc.affine.draws import AffineDraws, AffineLayout, DropoutState, in_scope
+from segunc.affine.draws import AffineDraws, AffineLayout, DropoutState, FoldedDropout, in_scope
 from segunc.affine.noise import NoiseSource, Seed, mix_seed
 from segunc.affine.posterior import Deterministic
 from segunc.affine.sites import DRAWS, ORIGIN, rows_of_a_draw, with_mixin
@@ -62,39 +62,26 @@ def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class DropoutInfo:
-    """One dropout layer: its name in the network, its class and its probability."""
-
-    name: str
-    layer: str
-    p: float
-
-
-@dataclass(frozen=True)
 class DropoutReport:
     """The layers with p above 0, in the order of ``named_modules``, and those of kinds that are not drawn."""
 
-    sites: tuple[DropoutInfo, ...]
-    left: tuple[DropoutInfo, ...]
+    sites: dict[str, float]  # p by name
+    left: dict[str, str]  # class by name
 
     def __str__(self) -> str:
-        text = f"{len(self.sites)} dropout layers are active ({', '.join(f'{s.name} p {s.p:g}' for s in self.sites)})"
+        text = (
+            f"{len(self.sites)} dropout layers are active ({', '.join(f'{n} p {p:g}' for n, p in self.sites.items())})"
+        )
         if self.left:
-            text += f"; {', '.join(sorted({f'{s.layer} {s.name}' for s in self.left}))} left as it is"
+            text += f"; {', '.join(sorted(f'{layer} {name}' for name, layer in self.left.items()))} left as it is"
         return f"{text}; dropout that a network calls as a function cannot be seen and stays off"
 
 
 def dropout_layers(network: nn.Module) -> DropoutReport:
-    """The dropout layers of a network with p above 0, converted or not."""
-    sites, left = [], []
-    for name, module in network.named_modules():
-        layer = next((cls.__name__ for cls in type(module).__mro__ if cls in KINDS), type(module).__name__)
-        p = getattr(module, "p", 0.0)
-        if isinstance(module, KINDS) and p > 0:
-            sites.append(DropoutInfo(name, layer, float(p)))
-        elif isinstance(module, _DropoutNd) and p > 0:
-            left.append(DropoutInfo(name, layer, float(p)))
-    return DropoutReport(tuple(sites), tuple(left))
+    """Return the dropout layers of a network with p above 0, converted or not."""
+    layers = {n: m for n, m in network.named_modules() if isinstance(m, (*KINDS, _DropoutNd)) and m.p > 0}
+    sites = {name: float(layer.p) for name, layer in layers.items() if isinstance(layer, KINDS)}
+    return DropoutReport(sites, {name: type(layers[name]).__name__ for name in layers if name not in sites})
 
 
 def convert_dropout(network: nn.Module) -> DropoutReport:
@@ -104,12 +91,12 @@ def convert_dropout(network: nn.Module) -> DropoutReport:
     if not report.sites:
         raise InputError(
             f"{type(network).__name__} has no dropout layer of its own with p above 0"
-            + (f" but {report.left[0].name} ({report.left[0].layer})" if report.left else ""),
+            + "".join(f" but {name} ({layer})" for name, layer in [*report.left.items()][:1]),
             "nn.Dropout or Dropout1d to 3d layers",
             "use channel dropout at the norm sites: mc_dropout.sites norm",
         )
-    for site in report.sites:
-        module = network.get_submodule(site.name)
+    for name in report.sites:
+        module = network.get_submodule(name)
         if not isinstance(module, DropoutSite):
             module.__class__ = with_mixin(DropoutSite, type(module), "Drawn")
             cast(Any, module).segunc_dropout = DropoutState()
@@ -162,14 +149,12 @@ class OwnDropout:
         run.measured["p"] = list(made.p)
         return made, f"the network's own {len(made.p)} dropout layers"
 
-    def prepare(self, network: nn.Module) -> DropoutReport:
-        """Make the layers of a network drawable, in place."""
-        return convert_dropout(network)
+    prepare = staticmethod(convert_dropout)
 
     @classmethod
     def of(cls, report: DropoutReport, p: float | None = None, scope: str = "all") -> Self:
         """The layers of a report with their own probabilities, or all with ``p``."""
-        return cls([site.p if p is None else p for site in report.sites], [s.name for s in report.sites], scope)
+        return cls([own if p is None else p for own in report.sites.values()], list(report.sites), scope)
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         """See :class:`segunc.affine.posterior.Posterior`; masks are independent under every scheme of the noise."""
@@ -182,8 +167,9 @@ class OwnDropout:
         flags = in_scope(self.scope, self.names, scope)
         source = NoiseSource.of(seed).seed
         trained = Deterministic().affine(layout, draws, seed)
-        chosen = tuple(p if flag else 0.0 for p, flag in zip(self.p, flags, strict=True))
-        return AffineDraws(trained.weight, trained.bias, chosen, tuple(mix_seed(source, s) for s in draws))
+        seeds, layers = [mix_seed(source, s) for s in draws], enumerate(zip(self.p, flags, strict=True))
+        dropout = (FoldedDropout(p if flag else 0.0, tuple(mix_seed(s, i) for s in seeds)) for i, (p, flag) in layers)
+        return AffineDraws(trained.weight, trained.bias, tuple(dropout))
 
     def tensors(self) -> dict[str, Tensor]:
         return {}

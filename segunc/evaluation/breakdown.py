@@ -8,20 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.evaluation import parts
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import (
-    AREAS,
-    COARSE_KEYS,
-    NO_ANOMALY_LABEL,
-    ArrayPart,
-    Components,
-    Forms,
-    Metric,
-    Numbers,
-    Part,
-    State,
-    higher,
-)
+from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Forms, Numbers, Part, State
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics.counting import NO_NORMAL, Counts
 from segunc.metrics.objects import NO_OBJECT, OBJECT_NUMBERS, ObjectBins, object_counts, object_numbers
@@ -36,7 +25,10 @@ class ByObject(ArrayPart):
     :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, K]`` by key or bin: normal pixels, then those of ``object_counts``."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    coarse, metrics = COARSE_KEYS, (*AREAS, higher("found", "found"), Metric("objects"), Metric("pixels"))
+    coarse, metrics = (
+        COARSE_KEYS,
+        (*parts.AREAS, parts.higher("found", "found"), *map(parts.Metric, ("objects", "pixels"))),
+    )
 
     def __init__(self, score: str, bins: ObjectBins) -> None:
         self.score, self.bins, self.section = score, bins, ("scores", score, bins.kind)
@@ -59,9 +51,6 @@ class ByObject(ArrayPart):
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return NO_OBJECT if counts[0].any() else NO_NORMAL
-
-
-METRICS = *Components.metrics, *ByObject.metrics
 
 
 class Grouped(Part[State]):

@@ -14,7 +14,8 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text, read_json
 from segunc.core.registry import Registry
 from segunc.core.terminal import visible
-from segunc.evaluation.parts import PARTS, PROTOCOLS, Metric
+from segunc.evaluation.breakdown import ByObject
+from segunc.evaluation.parts import PARTS, PROTOCOLS, Components, Metric
 from segunc.evaluation.resampling import (
     Chance,
     NumberPath,
@@ -32,11 +33,7 @@ ABOUT = (
 _ASKED_FOR: Registry[Sequence[Metric]] = Registry(
     "section",
     "segunc.sections",
-    {
-        "scores": "segunc.evaluation.breakdown:METRICS",
-        "flagged": "segunc.evaluation.flagged:METRICS",
-        "verdicts": "segunc.evaluation.judged:METRICS",
-    },
+    {"flagged": "segunc.evaluation.flagged:METRICS", "verdicts": "segunc.evaluation.judged:METRICS"},
 )
 """By section, the numbers of parts that only some evaluations have; those of the others are asked of :data:`PARTS`."""
 _EVALUATED = {
@@ -45,7 +42,6 @@ _EVALUATED = {
 }
 """Section -> counts that must agree for its numbers to be of the same data; the others are as segmentation."""
 BY_SCORE = ("scores", "selective", "flagged")  # sections of a result that hold a part for each score
-BY_PATH = ("intervals", "reasons")  # parts that hold something for each number, by its dotted path
 HIDDEN = (
     "threshold",
     "thresholds",
@@ -112,7 +108,8 @@ def load_results(paths: Sequence[Path], names: Sequence[str] | None = None) -> l
 def higher_is_better(path: NumberPath) -> bool | None:
     """Return the direction of a number as its part defines it, or else one of its name in any section; None where it has none."""
     parts = (part for build in PARTS.values() for part in build(("score",), ("class",), PROTOCOLS))
-    sections = [*_ASKED_FOR.items(), *((part.section[0], part.metrics) for part in parts)]
+    sections = [("scores", (*Components.metrics, *ByObject.metrics)), *_ASKED_FOR.items()]
+    sections += [(part.section[0], part.metrics) for part in parts]
     own_last = sorted(sections, key=lambda section: section[0] == path[0])
     known = {metric.key: metric for _, metrics in own_last for metric in metrics}
     # An IoU of a class and an F1 at a threshold are named by the class and the threshold.

@@ -15,19 +15,10 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
+from segunc.evaluation import parts
 from segunc.evaluation.compare import load_results
 from segunc.evaluation.labelled_frame import Array, LabelledFrame
-from segunc.evaluation.parts import (
-    ALL_IGNORED,
-    NO_ANOMALY_LABEL,
-    RECALLS,
-    ArrayPart,
-    Forms,
-    Metric,
-    Numbers,
-    higher,
-    lower,
-)
+from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Numbers
 from segunc.evaluation.resampling import NumberPath
 from segunc.metrics.counting import NO_ANOMALY, Counts
 from segunc.scores import SCORES
@@ -117,8 +108,8 @@ class FalseAlarms(_Flagged):
 
     needs, undefined = "class", ALL_IGNORED
     metrics = (
-        *(lower("share", "share"), lower("by_class.*")),
-        *(lower("regions_per_frame", "regions/frame"), lower("frames_with_region", "frames with one")),
+        *(parts.lower("share", "share"), parts.lower("by_class.*")),
+        *(parts.lower("regions_per_frame", "regions/frame"), parts.lower("frames_with_region", "frames with one")),
     )
 
     def __init__(self, score: str, threshold: Threshold, classes: Sequence[str], smallest: int) -> None:
@@ -158,7 +149,7 @@ class Hits(_Flagged):
     """Precision and recall of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    metrics = higher("precision", "precision"), higher("recall", "recall")
+    metrics = parts.higher("precision", "precision"), parts.higher("recall", "recall")
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.anomaly is None:
@@ -175,4 +166,4 @@ class Hits(_Flagged):
         return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
 
 
-METRICS = Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics
+METRICS = parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics

@@ -9,23 +9,15 @@ from operator import getitem
 from typing import Any
 
 from segunc.core.terminal import visible
-from segunc.evaluation import flagged, judged
+from segunc.evaluation import flagged, judged, parts
 from segunc.evaluation.breakdown import ByObject
 from segunc.evaluation.compare import first_of
-from segunc.evaluation.parts import (
-    DETECTION,
-    Components,
-    ConfidenceCalibration,
-    Patches,
-    ProbabilityCalibration,
-    Selective,
-    titles,
-)
+from segunc.evaluation.parts import titles
 from segunc.metrics.objects import NO_OBJECT
 
-_PIXELS, _COMPONENTS = titles(DETECTION), titles(Components.metrics)
-_CALIBRATION = titles((*ConfidenceCalibration.metrics, *ProbabilityCalibration.metrics))
-_SELECTIVE = titles((*Selective.metrics, *Patches.metrics))
+_PIXELS, _COMPONENTS = titles(parts.DETECTION), titles(parts.Components.metrics)
+_CALIBRATION = titles((*parts.ConfidenceCalibration.metrics, *parts.ProbabilityCalibration.metrics))
+_SELECTIVE = titles((*parts.Selective.metrics, *parts.Patches.metrics))
 _OBJECTS, _FLAGGED, _VERDICTS = titles(ByObject.metrics), titles(flagged.METRICS), titles(judged.METRICS)
 _MISSING = "-"
 

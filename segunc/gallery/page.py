@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import expected_space, inside, read_json, write_file, write_json
+from segunc.core.files import expected_space, inside, parse_json, read_bytes, read_json, write_file, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import difference_hash
 from segunc.data.labels import LabelMap
@@ -18,7 +19,6 @@ from segunc.gallery import frame_files as files
 from segunc.gallery.colormap import colour_table, page_ranges
 from segunc.gallery.description import describe_classes, describe_model, metrics_tables, run_id
 from segunc.gallery.overlay import score_unit
-from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
 from segunc.gallery.video import shown_spans
 from segunc.maps import labelled
 from segunc.maps.folder import OVERLAY
@@ -26,9 +26,13 @@ from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
 from segunc.maps.several import SeveralMaps
 from segunc.maps.statistics import SAME_LOOK, recorded_look
+from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict, parse_verdicts
 from segunc.scores import first_shown
 
 ASSETS = "assets"
+PAGE_NAME = "review.json"
+PAGE_FORMAT = "segunc-review"
+VERDICTS_NAME = "verdicts.json"
 _SMALLER = "free it, or write fewer frames or scores (--limit, --scores) without --exact"
 _VIDEOS = (f"{OVERLAY}.webm", f"{OVERLAY}.mp4")
 
@@ -306,3 +310,34 @@ def _write_assets(out: Path, title: str) -> Path:
     template = (assets / "index.html").read_text(encoding="utf-8")
     write_file(index, template.replace("{{title}}", html.escape(title)).encode())
     return index
+
+
+def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> None:
+    """Lay verdicts beside a page, which shows them: ``verdicts.json`` and the script that the page loads."""
+    entries = [asdict(verdict) for verdict in verdicts]
+    content = {"format": FORMAT, "version": FORMAT_VERSION, "run": run, "verdicts": entries}
+    if verdicts:
+        write_json(out / VERDICTS_NAME, content)
+    files.write_data(out / "data" / "verdicts.js", "verdicts", content)
+
+
+def kept_verdicts(out: Path, run: str) -> list[Verdict]:
+    """The verdicts that were imported into an earlier page of the same run; none where there is no such page."""
+    content = _object(out / VERDICTS_NAME)
+    entries = content.get("verdicts") if content.get("run") == run else None
+    return parse_verdicts(out / VERDICTS_NAME, entries) if isinstance(entries, list) else []
+
+
+def page_of(out: Path) -> dict[str, Any] | None:
+    """What a page's folder says of itself; None for any other folder."""
+    content = _object(out / PAGE_NAME)
+    return content if content.get("format") == PAGE_FORMAT else None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file; empty where there is none."""
+    try:
+        content = parse_json(read_bytes(path))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -85,12 +85,8 @@ class ABNNCallback(L.Callback):
         if other := sorted(set(settings) - set(OF_CALLBACK)):
             remedy = "your own training step decides the loss"
             raise InputError(f"ABNNCallback with {', '.join(other)}", f"settings of {', '.join(OF_CALLBACK)}", remedy)
-        self.path, self.out, self.base, self.settings = (
-            network,
-            out,
-            base,
-            {"members": members, "alpha": alpha, "epochs": 2, **settings},
-        )
+        self.path, self.out, self.base = network, out, base
+        self.settings = {"members": members, "alpha": alpha, "epochs": 2, **settings}
         config = AbnnConfig(**self.settings)
         if not config.epochs:
             raise InputError("ABNNCallback with epochs 0", "at least 1", "ABNN.around gives members without training")

@@ -15,9 +15,8 @@ from segunc.evaluation.compare import Comparison, csv_table, format_comparison, 
 from segunc.evaluation.compare import compare as compare_results
 from segunc.exchange.export import ExportResult, export_maps
 from segunc.gallery.description import run_id
-from segunc.gallery.page import write_review
+from segunc.gallery.page import VERDICTS_NAME, page_of, write_review, write_verdicts
 from segunc.gallery.pictures import write_pictures
-from segunc.gallery.verdicts import VERDICTS_NAME, page_of, write_verdicts
 from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import open_maps

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from segunc.gallery.description import run_id
-from segunc.gallery.page import write_review
-from segunc.gallery.verdicts import write_verdicts
+from segunc.gallery.page import write_review, write_verdicts
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter

@@ -14,8 +14,7 @@ import pytest
 
 from segunc.frames.video_writing import find_encoder
 from segunc.gallery.description import run_id
-from segunc.gallery.page import write_review
-from segunc.gallery.verdicts import write_verdicts
+from segunc.gallery.page import write_review, write_verdicts
 from segunc.gallery.video import write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
