@@ -52,7 +52,6 @@ class Posterior(Stored, Protocol):
             seed: of the noise, or where the noise comes from (a scheme that couples the draws).
             scope: narrower than the posterior's own, or None.
         """
-        ...
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
@@ -67,7 +66,6 @@ class PreparesNetwork(Protocol):
 
     def prepare(self, network: nn.Module) -> object:
         """Make the other layers of a network just loaded drawable, in place."""
-        ...
 
 
 class Deterministic(Posterior):

@@ -69,9 +69,8 @@ class DropoutReport:
     left: dict[str, str]  # class by name
 
     def __str__(self) -> str:
-        text = (
-            f"{len(self.sites)} dropout layers are active ({', '.join(f'{n} p {p:g}' for n, p in self.sites.items())})"
-        )
+        active = ", ".join(f"{name} p {p:g}" for name, p in self.sites.items())
+        text = f"{len(self.sites)} dropout layers are active ({active})"
         if self.left:
             text += f"; {', '.join(sorted(f'{layer} {name}' for name, layer in self.left.items()))} left as it is"
         return f"{text}; dropout that a network calls as a function cannot be seen and stays off"

@@ -27,15 +27,8 @@ from segunc.training.losses import diverged, require_finite_state
 from segunc.training.progress import say
 
 OF_CALLBACK = (
-    "effective_pixels",
-    "epochs",
-    "lr",
-    "optimizer",
-    "prior_mean",
-    "prior_scale",
-    "schedule",
-    "scope",
-    "seed",
+    *("effective_pixels", "epochs", "lr", "optimizer", "prior_mean"),
+    *("prior_scale", "schedule", "scope", "seed"),
 )
 """Settings of a fine-tuning whose loss is not ours."""
 

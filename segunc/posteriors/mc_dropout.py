@@ -109,12 +109,10 @@ class Dropout(Posterior, Protocol):
     @classmethod
     def is_possible(cls, network: nn.Module) -> bool:
         """Return whether a network has such layers that drop anything in training."""
-        ...
 
     @classmethod
     def choose(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
         """Return the dropout that the settings of a run ask for, its p selected if need be, and what it is in a few words."""
-        ...
 
 
 DROPOUTS: Registry[type[Dropout]] = Registry(

@@ -27,10 +27,6 @@ FITTED = {
 }
 """Titles of the steps between the ABNN and the model that is used, and their methods."""
 
-VERBS: Mapping[str, Callable[[Any], Any]] = {
-    verb.__name__: verb for verb in (doctor, evaluate, finetune, predict, review, train)
-}
-
 Step = Callable[[str, str, Any], None]  # does one step: its title, the verb, and the verb's options
 
 
@@ -101,6 +97,9 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
 
 
 def _call(title: str, verb: str, options: Any) -> None:
-    result = VERBS[verb](options)
+    verbs: dict[str, Callable[[Any], Any]] = {
+        f.__name__: f for f in (doctor, evaluate, finetune, predict, review, train)
+    }
+    result = verbs[verb](options)
     if failure := getattr(result, "failure", ""):
         raise PartialFailure(f"{title}: {failure}")
