@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import segunc
@@ -17,12 +19,13 @@ FLOORS = (
     {"sampling", "maps", "metrics"},
     {"processing", "training"},
     {"posteriors"},
-    {"evaluation", "gallery"},
+    {"baselines", "evaluation", "gallery"},
     {"plots", "exchange", "scale"},
     {"options"},
     {"verbs"},
+    {"__init__"},
     {"cli"},
-    {"__init__", "__main__"},
+    {"__main__"},
 )
 """From the ground up. A room imports rooms of lower floors and, where these import nothing of it, of its own."""
 MOST_LINES, MOST_FILES = 32_850, 190
@@ -39,6 +42,10 @@ configuration holds and who needs data, an end by Ctrl-C: 400. Checksums of maps
 claims is bounded before it is believed, models bound by hashes, frames that fail alone: 600. A feature pays for its lines."""
 
 
+FITTED = {f"posteriors.{name}" for name in ("anomaly", "features", "max_logit", "temperature")}
+"""What is fitted on a model, which ``posteriors.files`` still imports by name; their fits load a model."""
+
+
 @cache
 def modules() -> dict[str, Path]:
     names = {}
@@ -48,17 +55,40 @@ def modules() -> dict[str, Path]:
     return names
 
 
-def imported(path: Path, *, whole: bool) -> Iterator[str]:
-    """Modules of ours that a file imports: when it is imported itself, or, if ``whole``, anywhere."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree) if whole else tree.body:
+def imported(source: str) -> Iterator[str]:
+    """Modules of ours that a file imports anywhere: inside a function and for types alone, too."""
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "segunc":
             place = node.module.removeprefix("segunc").removeprefix(".")
             for alias in node.names:
                 name = f"{place}.{alias.name}".removeprefix(".")
                 yield name if name in modules() else place or "__init__"
         elif isinstance(node, ast.Import):
-            yield from (alias.name.removeprefix("segunc.") for alias in node.names if alias.name.startswith("segunc."))
+            names = (alias.name for alias in node.names if alias.name.split(".")[0] == "segunc")
+            yield from (name.partition(".")[2] or "__init__" for name in names)
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    """What each module imports."""
+    sources = {module: path.read_text(encoding="utf-8") for module, path in modules().items()}
+    return {module: set(imported(source)) - {module} for module, source in sources.items()}
+
+
+def test_every_import_is_seen() -> None:
+    source = """
+import segunc
+import segunc.core.files as files
+from segunc import options
+from segunc.data.images import Image
+if TYPE_CHECKING:
+    from segunc.posteriors.files import Model
+
+def work():
+    from segunc.verbs import predict
+"""
+    seen = {"__init__", "core.files", "options", "data.images", "posteriors.files", "verbs.predict"}
+    assert set(imported(source)) == seen
 
 
 def room(module: str) -> str:
@@ -70,25 +100,32 @@ def test_every_room_has_a_floor_and_no_arrow_goes_up() -> None:
     assert {room(module) for module in modules()} == set(floor)
     up = [
         f"{module} -> {target}"
-        for module, path in modules().items()
-        if room(module) != "__init__"
-        for target in set(imported(path, whole=True))
+        for module, targets in arrows().items()
+        for target in targets
         if floor[room(target)] > floor[room(module)]
     ]
     assert up == []
 
 
 def test_no_circle() -> None:
-    """Neither of files, when they are imported, nor of rooms, anywhere."""
-    files = {module: set(imported(path, whole=False)) - {module} for module, path in modules().items()}
-    files.pop("__init__")
+    """Neither of files nor of rooms."""
+    files = {**arrows(), "posteriors.files": arrows()["posteriors.files"] - FITTED}
     assert circles(files) == []
     rooms: dict[str, set[str]] = {}
-    for module, path in modules().items():
-        if room(module) not in ("__init__", "__main__"):
-            targets = {room(target) for target in imported(path, whole=True)}
-            rooms.setdefault(room(module), set()).update(targets - {room(module)})
+    for module, targets in arrows().items():
+        rooms.setdefault(room(module), set()).update({room(target) for target in targets} - {room(module)})
     assert circles(rooms) == []
+
+
+def test_nothing_but_entry_points_names_the_baselines() -> None:
+    """Neither an import nor a table of ``module:name``; those of this package's own ``pyproject.toml`` are there and installed."""
+    others = (path for module, path in modules().items() if room(module) != "baselines")
+    assert [path for path in others if "segunc.baselines" in path.read_text(encoding="utf-8")] == []
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for group, declared in project["entry-points"].items():
+        installed = {point.name: point.value for point in entry_points(group=group)}
+        assert declared.items() <= installed.items(), "install the package again: pip install -e ."
+        assert all(place.startswith("segunc.baselines.") for place in declared.values())
 
 
 def circles(arrows: dict[str, set[str]]) -> list[str]:

@@ -37,7 +37,7 @@ from segunc.cli.main import build_parser
 from segunc.cli.parser import parsed
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
-from segunc.frames.sources import Frame
+from segunc.frames.source import Frame
 from segunc.maps.encoding import PNG_LEVEL
 from segunc.maps.manifest import build_manifest
 from segunc.maps.pipeline import run_pipeline

@@ -25,7 +25,8 @@ import cv2
 import numpy as np
 import torch
 
-from segunc.frames.sources import Frame, open_source
+from segunc.frames.source import Frame
+from segunc.frames.sources import open_source
 from segunc.maps.manifest import build_manifest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.shards import FRAMES_NAME

@@ -27,8 +27,7 @@ from segunc.data.images import load_image
 from segunc.data.layout import list_images
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.posteriors.files import Model, load_model
-from segunc.sampling.frames import sample_frames
-from segunc.sampling.sampler import Sampler
+from segunc.sampling.sampler import Sampler, sample_frames
 from segunc.training.data import spaced
 from tools.measuring import provenance
 

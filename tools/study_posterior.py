@@ -23,12 +23,12 @@ import torch
 import yaml
 from torch import Tensor
 
+from segunc.baselines.chains import ChainStates
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataModule
-from segunc.posteriors.chains import ChainStates
 from segunc.posteriors.files import Model, load_model
 from segunc.posteriors.methods import METHODS
 from segunc.sampling.sampler import Sampler

@@ -11,8 +11,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from segunc.affine.dropout_sites import DropoutSite, DropoutState
-from segunc.affine.noise import mix_seed
 from segunc.affine.sites import SiteState, StochasticSite, fold, own_affine, statistics
 from segunc.core.errors import InputError
 
@@ -23,8 +21,7 @@ class AffineDraws:
 
     weight: Tensor  # [S, T] gamma of every site, concatenated in the order of the layout
     bias: Tensor  # [S, T] beta
-    dropout: tuple[float, ...] = ()  # the probability of each drawn dropout layer
-    dropout_seeds: tuple[int | None, ...] = ()  # S seeds of the masks, None for a draw that drops nothing
+    dropout: tuple[FoldedDropout, ...] = ()  # of each drawn dropout layer
 
     def __len__(self) -> int:
         return self.weight.shape[0]
@@ -32,7 +29,7 @@ class AffineDraws:
     def after(self, weight: Tensor, bias: Tensor) -> AffineDraws:
         """The same draws with one without any noise before them, of the affine ``[T]`` given."""
         gamma, beta = torch.cat([weight[None], self.weight]), torch.cat([bias[None], self.bias])
-        return AffineDraws(gamma, beta, self.dropout, (None, *self.dropout_seeds) if self.dropout else ())
+        return AffineDraws(gamma, beta, tuple(replace(layer, seeds=(None, *layer.seeds)) for layer in self.dropout))
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,14 @@ class FoldedDropout:
 
     def part(self, first: int, last: int) -> FoldedDropout:
         return FoldedDropout(self.p, self.seeds[first:last])
+
+
+@dataclass
+class DropoutState:
+    """What a drawn dropout layer reads while draws are active, from its attribute ``segunc_dropout``; set from outside."""
+
+    folded: FoldedDropout | None = None  # None: the layer is the network's own
+    calls: int = 0  # of the layer since the draws became active
 
 
 @dataclass(frozen=True)
@@ -149,9 +154,9 @@ class AffineLayout:
         self.has_bias = self._site_mask([getattr(layer, "bias", None) is not None for layer in layers])
         folded = [statistics(layer, state.kind) for layer, state in zip(layers, self._states, strict=True)]
         self.mean, self.inverse = map(torch.cat, zip(*folded, strict=True))
-        dropout = [(name, module) for name, module in network.named_modules() if isinstance(module, DropoutSite)]
-        self.dropout_names = tuple(name for name, _ in dropout)
-        self._dropout: list[DropoutState] = [module.segunc_dropout for _, module in dropout]
+        dropout = {n: m.segunc_dropout for n, m in network.named_modules() if hasattr(m, "segunc_dropout")}
+        self.dropout_names = tuple(dropout)
+        self._dropout = cast(list[DropoutState], list(dropout.values()))
         self._masks: dict[tuple[str, str | None], Tensor] = {}
 
     @property
@@ -224,11 +229,7 @@ class AffineLayout:
             rows = slice(0, 1) if agree else slice(None)
             one, other = (t[rows].to(dtype or t.dtype) for t in pair)
             sites.append(FoldedSite(one, other, agree))
-        dropout = []
-        for index, p in enumerate(draws.dropout):
-            seeds = (None if seed is None else mix_seed(seed, index) for seed in draws.dropout_seeds)
-            dropout.append(FoldedDropout(p, tuple(seeds)))
-        return FoldedDraws(tuple(sites), len(draws), tuple(dropout))
+        return FoldedDraws(tuple(sites), len(draws), draws.dropout)
 
     @contextmanager
     def active(self, draws: AffineDraws | FoldedDraws) -> Iterator[None]:
@@ -248,11 +249,11 @@ class AffineLayout:
                 state.scale, state.shift = site.scale, site.shift
             for dropped, layer in zip(self._dropout if folded.dropout else (), folded.dropout, strict=True):
                 # A draw that drops nothing gets masks of ones: they mark where draws differ (sampling.prefix).
-                dropped.p, dropped.seeds, dropped.active, dropped.calls = layer.p, layer.seeds, layer.p > 0, 0
+                dropped.folded, dropped.calls = layer if layer.p > 0 else None, 0
             yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast_path)
             for state in self._states:
                 state.scale = state.shift = None
             for dropped in self._dropout:
-                dropped.active = False
+                dropped.folded = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
@@ -20,14 +21,27 @@ P = TypeVar("P", bound="Posterior")
 PriorMean = Literal["base", "zero"]
 
 
-@runtime_checkable
-class Posterior(Protocol):
-    """A way to make affine draws over one network."""
+class Stored(Protocol):
+    """What a model folder keeps beside its base network. A class that names it as its base and has one attribute for each argument of
+    its constructor needs to write none of these methods."""
 
     method: ClassVar[str]  # its name in files and on the command line
 
     @property
     def members(self) -> int: ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What ``posterior.safetensors`` holds."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def settings(self) -> dict[str, Any]:
+        """What ``posterior.json`` holds beside the sites."""
+        return {name: value for name, value in vars(self).items() if not isinstance(value, Tensor)}
+
+
+@runtime_checkable
+class Posterior(Stored, Protocol):
+    """A way to make affine draws over one network."""
 
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         """The draws with the given numbers; each depends on (seed, number) alone.
@@ -38,41 +52,34 @@ class Posterior(Protocol):
             seed: of the noise, or where the noise comes from (a scheme that couples the draws).
             scope: narrower than the posterior's own, or None.
         """
-        ...
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What ``posterior.safetensors`` holds."""
-        ...
-
-    def settings(self) -> dict[str, Any]:
-        """What ``posterior.json`` holds beside the sites."""
-        ...
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         """The posterior that gave these :meth:`tensors` and :meth:`settings` (among other keys); a KeyError for one that lacks."""
-        ...
+        names = signature(cls).parameters
+        return cls(**{name: tensors[name] if name in tensors else settings[name] for name in names})
 
 
-class Deterministic:
+@runtime_checkable
+class PreparesNetwork(Protocol):
+    """A posterior whose draws differ in more than normalisation layers."""
+
+    def prepare(self, network: nn.Module) -> object:
+        """Make the other layers of a network just loaded drawable, in place."""
+
+
+class Deterministic(Posterior):
     """One draw: the trained affine itself."""
 
     method: ClassVar[str] = "deterministic"
     members = 1
 
+    def __init__(self) -> None:
+        """It has nothing to store."""
+
     def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
         rows = torch.ones(len(draws), 1, device=layout.device)
         return AffineDraws(rows * layout.weight, rows * layout.bias)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def settings(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        return cls()
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def review(options: opts.ReviewOptions) -> None:
 
 
 def summary(options: opts.SummaryOptions) -> None:
-    from segunc.frames.sources import format_time
+    from segunc.frames.source import format_time
 
     result = segunc.summary(options)
     _notes(result.notes)

@@ -5,12 +5,14 @@ Others come from :meth:`Registry.register`, or from an installed package that de
 
     [project.entry-points."segunc.posteriors"]
     my-posterior = "my_package.my_file:MyPosterior"
+
+The baselines of this package come the same way, so that nothing else in it depends on them.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
@@ -21,12 +23,12 @@ T = TypeVar("T")
 
 class Registry(Mapping[str, T], Generic[T]):
     """Names and what they stand for; a :class:`Mapping` in the order of registration. ``kind`` says in messages what
-    the entries are, ``group`` is of the entry points of other packages, and ``own`` gives for each name the entry, or
-    ``module:name`` where it stands."""
+    the entries are, ``group`` is of the entry points of other packages, ``own`` gives for each name the entry, or
+    ``module:name`` where it stands, and ``baselines`` are the names that entry points of this package bring."""
 
-    def __init__(self, kind: str, group: str, own: Mapping[str, T | str]) -> None:
+    def __init__(self, kind: str, group: str, own: Mapping[str, T | str], baselines: Iterable[str] = ()) -> None:
         self.kind, self.group = kind, group
-        self._entries: dict[str, Any] = dict(own)
+        self._entries: dict[str, Any] = {**own, **dict.fromkeys(baselines)}
         self._looked_outside = False
 
     def register(self, name: str, entry: T) -> T:
@@ -40,7 +42,12 @@ class Registry(Mapping[str, T], Generic[T]):
         """The entry of a name; InputError where nothing is registered under it."""
         if name not in self:
             raise InputError(f"{self.kind} '{name}'", f"one of {', '.join(self)}", "check the spelling")
+        if self._entries[name] is None:
+            self._look_outside()
         entry = self._entries[name]
+        if entry is None:
+            given = f"{self.kind} '{name}', whose entry point was not there when segunc was installed"
+            raise InputError(given, "an installation of this version", "run pip install -e . again")
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
             try:
@@ -72,4 +79,5 @@ class Registry(Mapping[str, T], Generic[T]):
         if not self._looked_outside:
             self._looked_outside = True
             for point in entry_points(group=self.group):
-                self._entries.setdefault(point.name, point.value)
+                if self._entries.get(point.name) is None:
+                    self._entries[point.name] = point.value

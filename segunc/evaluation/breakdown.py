@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.evaluation import parts
 from segunc.evaluation.labelled_frame import LabelledFrame
 from segunc.evaluation.parts import COARSE_KEYS, NO_ANOMALY_LABEL, ArrayPart, Forms, Numbers, Part, State
 from segunc.evaluation.resampling import NumberPath
@@ -24,7 +25,10 @@ class ByObject(ArrayPart):
     :mod:`segunc.metrics.objects`. Its counts are ``[1 + 2 B, K]`` by key or bin: normal pixels, then those of ``object_counts``."""
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
-    coarse = COARSE_KEYS
+    coarse, metrics = (
+        COARSE_KEYS,
+        (*parts.AREAS, parts.higher("found", "found"), *map(parts.Metric, ("objects", "pixels"))),
+    )
 
     def __init__(self, score: str, bins: ObjectBins) -> None:
         self.score, self.bins, self.section = score, bins, ("scores", score, bins.kind)

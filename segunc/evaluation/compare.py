@@ -12,7 +12,10 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, read_json
+from segunc.core.registry import Registry
 from segunc.core.terminal import visible
+from segunc.evaluation.breakdown import ByObject
+from segunc.evaluation.parts import PARTS, PROTOCOLS, Components, Metric
 from segunc.evaluation.resampling import (
     Chance,
     NumberPath,
@@ -27,33 +30,18 @@ ABOUT = (
     *("component_mode", "flagged_regions_from"),
 )
 """What a result says of its numbers; every other key is a section that holds numbers."""
-HIGHER_IS_BETTER = (
-    *("auroc", "aupr", "best_f1", "miou", "accuracy", "siou_gt", "ppv", "mean_f1"),
-    *("failure_auroc", "failure_aupr", "pavpu", "found", "precision", "recall"),
+_ASKED_FOR: Registry[Sequence[Metric]] = Registry(
+    "section",
+    "segunc.sections",
+    {"flagged": "segunc.evaluation.flagged:METRICS", "verdicts": "segunc.evaluation.judged:METRICS"},
 )
-LOWER_IS_BETTER = (
-    *(
-        "fpr95",
-        "ece",
-        "debiased_ece",
-        "adaptive_ece",
-        "classwise_ece",
-        "nll",
-        "brier",
-        "aurc",
-        "augrc",
-        "ause",
-        "failure_fpr95",
-    ),
-    *("share", "regions_per_frame", "frames_with_region", "false_alarms", "missed_per_frame"),
-)
+"""By section, the numbers of parts that only some evaluations have; those of the others are asked of :data:`PARTS`."""
 _EVALUATED = {
     "scores": ("anomaly_frames", "anomaly_pixels", "normal_pixels"),
     "segmentation": ("labelled_frames", "labelled_pixels"),
 }
 """Section -> counts that must agree for its numbers to be of the same data; the others are as segmentation."""
 BY_SCORE = ("scores", "selective", "flagged")  # sections of a result that hold a part for each score
-BY_PATH = ("intervals", "reasons")  # parts that hold something for each number, by its dotted path
 HIDDEN = (
     "threshold",
     "thresholds",
@@ -118,11 +106,15 @@ def load_results(paths: Sequence[Path], names: Sequence[str] | None = None) -> l
 
 
 def higher_is_better(path: NumberPath) -> bool | None:
-    """The direction of a number; None where it has none, as a threshold, or is not known."""
-    if path[-1] in LOWER_IS_BETTER or path[-2:-1] == ("by_class",):
-        return False
+    """Return the direction of a number as its part defines it, or else one of its name in any section; None where it has none."""
+    parts = (part for build in PARTS.values() for part in build(("score",), ("class",), PROTOCOLS))
+    sections = [("scores", (*Components.metrics, *ByObject.metrics)), *_ASKED_FOR.items()]
+    sections += [(part.section[0], part.metrics) for part in parts]
+    own_last = sorted(sections, key=lambda section: section[0] == path[0])
+    known = {metric.key: metric for _, metrics in own_last for metric in metrics}
     # An IoU of a class and an F1 at a threshold are named by the class and the threshold.
-    return True if path[-1] in HIGHER_IS_BETTER or path[-2:-1] in (("per_class",), ("f1",)) else None
+    metric = known.get(".".join((*path[-2:-1], "*"))) or known.get(path[-1])
+    return metric and metric.higher_is_better
 
 
 def differing_counts(first: EvaluationResult, second: EvaluationResult, section: str) -> list[str]:

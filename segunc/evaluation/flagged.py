@@ -15,6 +15,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
+from segunc.evaluation import parts
 from segunc.evaluation.compare import load_results
 from segunc.evaluation.labelled_frame import Array, LabelledFrame
 from segunc.evaluation.parts import ALL_IGNORED, NO_ANOMALY_LABEL, RECALLS, ArrayPart, Forms, Numbers
@@ -106,6 +107,10 @@ class FalseAlarms(_Flagged):
     """
 
     needs, undefined = "class", ALL_IGNORED
+    metrics = (
+        *(parts.lower("share", "share"), parts.lower("by_class.*")),
+        *(parts.lower("regions_per_frame", "regions/frame"), parts.lower("frames_with_region", "frames with one")),
+    )
 
     def __init__(self, score: str, threshold: Threshold, classes: Sequence[str], smallest: int) -> None:
         super().__init__(score, threshold)
@@ -143,7 +148,8 @@ class FalseAlarms(_Flagged):
 class Hits(_Flagged):
     """Precision and recall of the flagged pixels, over all pixels with an anomaly label; counts ``[2, 2]``, by label and flag."""
 
-    needs, lacks, names = "anomaly", NO_ANOMALY_LABEL, (("precision",), ("recall",))
+    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    metrics = parts.higher("precision", "precision"), parts.higher("recall", "recall")
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         if frame.anomaly is None:
@@ -158,3 +164,6 @@ class Hits(_Flagged):
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         return NO_ANOMALY if name == ("recall",) else "no pixel with an anomaly label is flagged"
+
+
+METRICS = parts.Metric("threshold", "threshold"), *FalseAlarms.metrics, *Hits.metrics

@@ -10,13 +10,14 @@ import numpy as np
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, Gatherer, Result, place_intervals
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import ArrayPart, Forms, Numbers
+from segunc.evaluation.parts import ArrayPart, Forms, Metric, Numbers, higher, lower
 from segunc.evaluation.resampling import NumberPath, resampled_units
-from segunc.gallery.verdicts import GRAVEST, VERDICTS, Verdict, by_reviewer
+from segunc.maps.verdicts import GRAVEST, VERDICTS, Verdict, by_reviewer
 from segunc.metrics.counting import Counts
 
 _NO_PIXEL = np.zeros((0, 0), np.uint8)  # verdicts are of frames and need no label
 _KINDS = tuple(VERDICTS)
+_ALARMS = higher("precision", "alarms that are true"), higher("recall", "faults that an alarm found")
 NO_NAME = "no name"
 
 
@@ -40,6 +41,7 @@ class JudgedFrames(_Judged):
     """
 
     names = (("precision",), ("recall",), ("false_alarms",), *(("share", kind) for kind in _KINDS))
+    metrics = (*_ALARMS, lower("false_alarms", "false alarms where nothing is"), Metric("share.*"))
     undefined = "no verdict that it is a share of"
 
     @classmethod
@@ -67,7 +69,7 @@ class JudgedRegions(_Judged):
     missed, drawn by hand or flagged in a part that is not enough, the true ones. ``missed_per_frame``: over the frames with a region.
     """
 
-    names = (("precision",), ("recall",), ("missed_per_frame",))
+    metrics = (*_ALARMS, lower("missed_per_frame", "missed regions a frame"))
     undefined = "no verdict on a region that it is a share of"
 
     @classmethod
@@ -88,6 +90,9 @@ class JudgedRegions(_Judged):
             ("recall",): _share(true[0], missed.sum()),
             ("missed_per_frame",): int(missed.sum()) / int(counts[0, -1]) if counts[0, -1] else None,
         }
+
+
+METRICS = *JudgedFrames.metrics, *JudgedRegions.metrics
 
 
 def _share(these: int, others: int) -> float | None:

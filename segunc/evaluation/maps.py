@@ -16,8 +16,8 @@ from segunc.data.entry import BINARY, AnomalyEncoding, check_masks
 from segunc.data.labels import LabelMap
 from segunc.evaluation.evaluator import Evaluation, EvaluationOptions, finish
 from segunc.evaluation.labelled_frame import CONFIDENCE, LabelledFrame
-from segunc.gallery.inputs import Labels, ReviewLabels, choose_scores, every_label, find_review_labels
 from segunc.maps.folder import PREDICTION
+from segunc.maps.labelled import Labels, ReviewLabels, choose_scores, every_label, find_review_labels
 from segunc.maps.reader import MapsReader, check_classes
 
 NO_LABEL = "no label carries its name"  # why a frame is left out that nobody has labelled

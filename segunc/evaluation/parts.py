@@ -1,10 +1,10 @@
 """The sections of ``metrics.json``: each counts frames, adds counts, and makes numbers of the sum of all frames and of every
 bootstrap replicate, of which many are kept, in a coarser form.
 
-Most are an :class:`ArrayPart` with a section, names, two words on what they need, :meth:`Part.count` and :meth:`Part.numbers`::
+Most are an :class:`ArrayPart` with a section, metrics, two words on what they need, :meth:`Part.count` and :meth:`Part.numbers`::
 
     class Ignored(ArrayPart):
-        section, names = ("ignored",), (("share",),)
+        section, metrics = ("ignored",), (Metric("share", "ignored pixels", higher_is_better=False),)
         needs, lacks = "class", "no frame has class labels"
 
         def count(self, frame):
@@ -17,8 +17,9 @@ Most are an :class:`ArrayPart` with a section, names, two words on what they nee
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import numpy as np
@@ -49,7 +50,25 @@ NEEDS_PROBABILITIES = (
 COARSE_KEYS = 4096
 RECALLS = (0.8, 0.95)  # whose thresholds are kept, for --flag
 _AT_RECALL = tuple(("thresholds", f"{recall:g}") for recall in RECALLS)
-_DETECTION = (("auroc",), ("aupr",), ("fpr95",), ("best_f1",), ("threshold",))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of a part: its key (``KEY.*`` for one number of each class), its title in tables, and which way is better, if any."""
+
+    key: str
+    title: str = ""
+    higher_is_better: bool | None = None
+
+
+higher, lower = (partial(Metric, higher_is_better=way) for way in (True, False))
+AREAS = higher("auroc", "AUROC"), higher("aupr", "AUPR"), lower("fpr95", "FPR95")
+DETECTION = (*AREAS, higher("best_f1", "best F1"), Metric("threshold", "threshold"))
+
+
+def titles(metrics: Iterable[Metric]) -> dict[str, str]:
+    """Return the title of each metric that has one, by its key."""
+    return {metric.key: metric.title for metric in metrics if metric.title}
 
 
 def coarse_keys(counts: Counts, bins: int) -> Counts:
@@ -69,13 +88,18 @@ class Part(ABC, Generic[State]):
     """One section of a result; ``State`` is the type of its counts."""
 
     section: NumberPath  # its place in metrics.json
-    names: Sequence[NumberPath]  # of its numbers below the section
+    metrics: Sequence[Metric] = ()
     needs: str  # the kind of label it needs, ``anomaly`` or ``class``
     lacks: str  # why all its numbers are None where :meth:`count` gave no counts of any frame
     undefined: ClassVar[str] = "its counts define no number"  # why a number is None where the counts define none
     point: frozenset[NumberPath] = frozenset()  # numbers without an interval, thresholds for instance
     rows: int = 0  # of counts by key or bin, which bins are sized for
     batch: int = 1  # frames whose counts are kept before they are combined
+
+    @cached_property
+    def names(self) -> Sequence[NumberPath]:
+        """Of its numbers below the section."""
+        return tuple((metric.key,) for metric in self.metrics)
 
     @abstractmethod
     def count(self, frame: LabelledFrame) -> State | None:
@@ -120,7 +144,7 @@ class ArrayPart(Part[Counts]):
 class AnomalyPart(Part[State]):
     """The numbers of a score by one protocol of the anomaly labels."""
 
-    needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    needs, lacks, metrics = "anomaly", NO_ANOMALY_LABEL, DETECTION
     protocol: ClassVar[AnomalyProtocol]
 
     def __init__(self, score: str) -> None:
@@ -130,8 +154,12 @@ class AnomalyPart(Part[State]):
 class Pooled(AnomalyPart[Counts], ArrayPart):
     """All pixels of the set in one pool; equal scores are one threshold. ``thresholds`` are the highest that reach a recall."""
 
-    protocol, names, point = "pooled", (*_DETECTION, *_AT_RECALL), frozenset({("threshold",), *_AT_RECALL})
+    protocol, point = "pooled", frozenset({("threshold",), *_AT_RECALL})
     coarse, rows = COARSE_KEYS, 2
+
+    @cached_property
+    def names(self) -> Sequence[NumberPath]:
+        return (*super().names, *_AT_RECALL)
 
     def count(self, frame: LabelledFrame) -> Counts | None:
         return frame.anomaly_counts(self.score)
@@ -156,7 +184,7 @@ class Pooled(AnomalyPart[Counts], ArrayPart):
 class PerImage(AnomalyPart[Counts], ArrayPart):
     """The numbers of each image, and their mean over the images that hold both kinds of pixels."""
 
-    protocol, names = "per-image", tuple((name,) for name in counting.IMAGE_NUMBERS)
+    protocol, metrics = "per-image", DETECTION[:-1]
     undefined = counting.NO_IMAGE_WITH_BOTH
 
     def count(self, frame: LabelledFrame) -> Counts | None:
@@ -170,7 +198,7 @@ class PerImage(AnomalyPart[Counts], ArrayPart):
 class Smiyc(AnomalyPart[SmiycBins]):
     """SegmentMeIfYouCan's pixel protocol: quantile bins of each frame, pooled by their lower edges."""
 
-    protocol, names, point = "smiyc", _DETECTION, frozenset({("threshold",)})
+    protocol, point = "smiyc", frozenset({("threshold",)})
     batch = 128
 
     def count(self, frame: LabelledFrame) -> SmiycBins | None:
@@ -203,6 +231,7 @@ class Segmentation(ArrayPart):
     """mIoU, accuracy and IoU of each class from the confusion matrix of the set."""
 
     section = ("segmentation",)
+    metrics = (higher("miou", "mean IoU"), higher("accuracy", "pixel accuracy"), higher("per_class.*"))
     needs, lacks = "class", NO_CLASS_LABEL
 
     def __init__(self, classes: Sequence[str]) -> None:
@@ -226,6 +255,8 @@ class ConfidenceCalibration(ArrayPart):
     """Calibration of the confidence 1 - msp, from counts by its key."""
 
     section, names = ("calibration",), (("ece",), ("adaptive_ece",))
+    # The debiased one is made of the replicates of the first.
+    metrics = lower("ece", "ECE"), lower("debiased_ece", "debiased ECE"), lower("adaptive_ece", "adaptive ECE")
     needs, lacks = "class", f"no labelled frame has a prediction and a map '{CONFIDENCE}'"
     coarse, undefined = COARSE_KEYS, ALL_IGNORED
 
@@ -254,6 +285,7 @@ class ProbabilityCalibration(ArrayPart):
     """
 
     section, names = ("calibration",), (("nll",), ("brier",), ("classwise_ece",))
+    metrics = lower("classwise_ece", "classwise ECE"), lower("nll", "NLL (nats)"), lower("brier", "Brier")
     needs, lacks = "class", NEEDS_PROBABILITIES
     undefined = ALL_IGNORED
 
@@ -282,7 +314,10 @@ class FailurePart(ArrayPart):
 class Selective(FailurePart):
     """Selective prediction and failure detection by a score."""
 
-    names = tuple((name,) for name in selective.SELECTIVE_NUMBERS)
+    metrics = (
+        *(lower("aurc", "AURC"), lower("augrc", "AUGRC"), lower("ause", "AUSE")),
+        *(higher("failure_auroc", "failure AUROC"), higher("failure_aupr", "failure AUPR"), lower("failure_fpr95")),
+    )
     coarse, rows = COARSE_KEYS, 2
 
     def count(self, frame: LabelledFrame) -> Counts | None:
@@ -299,7 +334,10 @@ class Patches(FailurePart):
     """Patch accuracy against patch uncertainty, at the mean uncertainty of the patches. Scores with bins are counted less their mean
     and in units of their spread, which float16 holds: (score - centre) / scale."""
 
-    names = (("pavpu",), ("accurate_if_certain",), ("uncertain_if_inaccurate",), ("pavpu_threshold",))
+    metrics = (
+        higher("pavpu", "PAvPU"),
+        *map(Metric, ("accurate_if_certain", "uncertain_if_inaccurate", "pavpu_threshold")),
+    )
     point = frozenset({("pavpu_threshold",)})
     coarse = 512  # shares at one threshold near the middle need no fine keys
 
@@ -328,6 +366,7 @@ class Components(ArrayPart):
     """
 
     needs, lacks = "anomaly", NO_ANOMALY_LABEL
+    metrics = higher("siou_gt", "sIoU_gt"), higher("ppv", "PPV"), higher("mean_f1", "mean F1"), higher("f1.*")
 
     def __init__(
         self, score: str, track: str, threshold: float, mode: components.Mode, bins: ObjectBins | None = None

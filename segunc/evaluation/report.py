@@ -9,32 +9,16 @@ from operator import getitem
 from typing import Any
 
 from segunc.core.terminal import visible
+from segunc.evaluation import flagged, judged, parts
+from segunc.evaluation.breakdown import ByObject
 from segunc.evaluation.compare import first_of
+from segunc.evaluation.parts import titles
 from segunc.metrics.objects import NO_OBJECT
 
-_PIXELS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "best_f1": "best F1", "threshold": "threshold"}
-_COMPONENTS = {"siou_gt": "sIoU_gt", "ppv": "PPV", "mean_f1": "mean F1"}
-_CALIBRATION = {
-    **{"ece": "ECE", "debiased_ece": "debiased ECE", "adaptive_ece": "adaptive ECE", "classwise_ece": "classwise ECE"},
-    **{"nll": "NLL (nats)", "brier": "Brier"},
-}
-_SELECTIVE = {
-    **{"aurc": "AURC", "augrc": "AUGRC", "ause": "AUSE", "failure_auroc": "failure AUROC"},
-    **{"failure_aupr": "failure AUPR", "pavpu": "PAvPU"},
-}
-_OBJECTS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95", "found": "found"}
-_FLAGGED = {
-    **{"threshold": "threshold", "share": "share", "regions_per_frame": "regions/frame"},
-    **{"frames_with_region": "frames with one", "precision": "precision", "recall": "recall"},
-}
-_VERDICTS = {
-    **{
-        "precision": "alarms that are true",
-        "recall": "faults that an alarm found",
-        "false_alarms": "false alarms where nothing is",
-    },
-    "missed_per_frame": "missed regions a frame",
-}
+_PIXELS, _COMPONENTS = titles(parts.DETECTION), titles(parts.Components.metrics)
+_CALIBRATION = titles((*parts.ConfidenceCalibration.metrics, *parts.ProbabilityCalibration.metrics))
+_SELECTIVE = titles((*parts.Selective.metrics, *parts.Patches.metrics))
+_OBJECTS, _FLAGGED, _VERDICTS = titles(ByObject.metrics), titles(flagged.METRICS), titles(judged.METRICS)
 _MISSING = "-"
 
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, write_file, write_json
 from segunc.data.labels import label_map
-from segunc.gallery.inputs import choose_scores
 from segunc.maps.encoding import encode_npy
 from segunc.maps.folder import PREDICTION
+from segunc.maps.labelled import choose_scores
 from segunc.maps.manifest import refuse_other_run, tool_commit, tool_version
 from segunc.maps.reader import BENCHMARK_FOLDER, FISHYSCAPES_CLASSES, FISHYSCAPES_ENDING, MapsReader
 from segunc.maps.score_files import HDF5_KEY, decode_stored

@@ -13,7 +13,7 @@ import numpy as np
 
 from segunc.core.errors import InputError
 from segunc.data.images import Image
-from segunc.frames.sources import ALL_FRAMES, Frame, FrameSource, Selection, Skip, format_time, sampled_hash
+from segunc.frames.source import ALL_FRAMES, Frame, FrameSource, Selection, Skip, format_time, sampled_hash
 
 if TYPE_CHECKING:
     import av

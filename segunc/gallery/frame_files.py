@@ -25,9 +25,9 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_file
 from segunc.data.images import Image, resize_nearest
 from segunc.gallery.colormap import DisplayRange, colourise
-from segunc.gallery.inputs import Label, ReviewLabels
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
+from segunc.maps.labelled import Label, ReviewLabels
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import Form, decode_stored
 from segunc.scores import first_shown

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
-from segunc.frames.sources import format_time
+from segunc.frames.source import format_time
 from segunc.gallery.colormap import DisplayRange, colour_table, colourise, levels
 
 Colour = tuple[int, int, int]

@@ -5,30 +5,34 @@ from __future__ import annotations
 import html
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import expected_space, inside, read_json, write_file, write_json
+from segunc.core.files import expected_space, inside, parse_json, read_bytes, read_json, write_file, write_json
 from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import difference_hash
 from segunc.data.labels import LabelMap
 from segunc.gallery import frame_files as files
-from segunc.gallery import inputs
 from segunc.gallery.colormap import colour_table, page_ranges
 from segunc.gallery.description import describe_classes, describe_model, metrics_tables, run_id
 from segunc.gallery.overlay import score_unit
-from segunc.gallery.verdicts import PAGE_FORMAT, PAGE_NAME, kept_verdicts, page_of, write_verdicts
 from segunc.gallery.video import shown_spans
+from segunc.maps import labelled
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import tool_commit, tool_version
 from segunc.maps.reader import MapsReader, check_classes
 from segunc.maps.several import SeveralMaps
 from segunc.maps.statistics import SAME_LOOK, recorded_look
+from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict, parse_verdicts
 from segunc.scores import first_shown
 
 ASSETS = "assets"
+PAGE_NAME = "review.json"
+PAGE_FORMAT = "segunc-review"
+VERDICTS_NAME = "verdicts.json"
 _SMALLER = "free it, or write fewer frames or scores (--limit, --scores) without --exact"
 _VIDEOS = (f"{OVERLAY}.webm", f"{OVERLAY}.mp4")
 
@@ -37,9 +41,9 @@ def write_review(
     maps: Path,
     out: Path,
     *,
-    labels: inputs.Labels | None = None,
+    labels: labelled.Labels | None = None,
     label_map: LabelMap | None = None,
-    anomaly_labels: inputs.Labels | None = None,
+    anomaly_labels: labelled.Labels | None = None,
     anomaly_encoding: AnomalyEncoding = BINARY,
     compare: Path | None = None,
     images: str | Path | None = None,
@@ -60,7 +64,7 @@ def write_review(
         maps: the maps folder, of this tool or any other, finished or not; or the folder of several, of one model.
         labels: class labels, for ground truth and errors; need ``label_map``.
         compare: maps of a second model on the same frames.
-        images: the source images; where not given, the recorded ones, see :func:`segunc.gallery.inputs.open_images`.
+        images: the source images; where not given, the recorded ones, see :func:`segunc.maps.labelled.open_images`.
         scores: to carry; None is those of :func:`shown_first`, ``["all"]`` all.
         exact: carry maps as they are stored; else condensed, at most :data:`segunc.gallery.frame_files.LONGEST_SIDE` pixels or the
             network's input on the longer side, in 255 steps of each map's own range.
@@ -73,8 +77,8 @@ def write_review(
     InputError: no maps, an unknown score, a page that the disk has no room for, no compared map of any frame, no such images, a damaged metrics file, or an output folder that
     holds something else. PartialFailure: no label of any frame. ``review.json`` lists notices and the problems of frames.
     """
-    reader = inputs.open_maps(maps, several=True)
-    all_scores = inputs.choose_scores(reader, None if scores == ["all"] else scores)
+    reader = labelled.open_maps(maps, several=True)
+    all_scores = labelled.choose_scores(reader, None if scores == ["all"] else scores)
     chosen = shown_first(all_scores) if scores is None else all_scores
     ranges = page_ranges(reader)
     if not apart >= 0 or (fps is not None and not fps > 0):
@@ -82,8 +86,8 @@ def write_review(
         raise InputError(asked, "0 s or more, and more than 0 frames a second", "check --apart and --fps")
     rows = _choose_frames(reader, limit)
     names = [row.name for row in rows]
-    found = inputs.find_review_labels(reader, names, anomaly_labels, anomaly_encoding, labels, label_map)
-    other = inputs.open_maps(compare, several=True) if compare is not None else None
+    found = labelled.find_review_labels(reader, names, anomaly_labels, anomaly_encoding, labels, label_map)
+    other = labelled.open_maps(compare, several=True) if compare is not None else None
     for model in (reader, other):
         if model is not None and labels is not None and label_map is not None:
             check_classes(model, label_map)
@@ -94,7 +98,7 @@ def write_review(
         )
     except (AttributeError, TypeError) as wrong:
         raise InputError(f"{metrics} holds no numbers of scores ({wrong})", "a result of segunc evaluate") from wrong
-    source, missing = inputs.open_images(reader, images, names)
+    source, missing = labelled.open_images(reader, images, names)
     commit = tool_commit()
     run, tool = run_id(reader), f"segunc {tool_version()}" + (f" {commit[:12]}" if commit else "")
     given = {"maps": maps, "labels": labels, "anomaly_labels": anomaly_labels, "compare": compare, "metrics": metrics}
@@ -111,7 +115,7 @@ def write_review(
     longest = None if exact else _longest_side(reader)
     writer = files.FrameFiles(out, reader, chosen, ranges, found, other, longest)
     by_name = {row.name: row for row in rows}
-    for done, (name, image, error) in enumerate(inputs.with_images(names, source), start=1):
+    for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         row = by_name[name]
         if error is not None:
             row.problems.append(error)
@@ -168,7 +172,7 @@ def write_review(
         "metrics": tables,
     }
     files.write_data(out / "data" / "page.js", "page", page)
-    table = frame_table(rows, chosen, inputs.frame_times(reader, names, fps))
+    table = frame_table(rows, chosen, labelled.frame_times(reader, names, fps))
     files.write_data(out / "data" / "frames.js", "frames", table)
     problems = {row.name: row.problems for row in rows if row.problems}
     write_json(out / PAGE_NAME, head | {"status": "finished", "notices": notices, "problems": problems})
@@ -190,7 +194,7 @@ def _longest_side(reader: MapsReader) -> int:
 
 
 def _notices(
-    reader: MapsReader, other: MapsReader | None, labels: inputs.ReviewLabels, names: Sequence[str]
+    reader: MapsReader, other: MapsReader | None, labels: labelled.ReviewLabels, names: Sequence[str]
 ) -> Iterator[str]:
     """What the page says above its frames; raises InputError where two models have no frame in common."""
     if reader.unfinished:
@@ -306,3 +310,34 @@ def _write_assets(out: Path, title: str) -> Path:
     template = (assets / "index.html").read_text(encoding="utf-8")
     write_file(index, template.replace("{{title}}", html.escape(title)).encode())
     return index
+
+
+def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> None:
+    """Lay verdicts beside a page, which shows them: ``verdicts.json`` and the script that the page loads."""
+    entries = [asdict(verdict) for verdict in verdicts]
+    content = {"format": FORMAT, "version": FORMAT_VERSION, "run": run, "verdicts": entries}
+    if verdicts:
+        write_json(out / VERDICTS_NAME, content)
+    files.write_data(out / "data" / "verdicts.js", "verdicts", content)
+
+
+def kept_verdicts(out: Path, run: str) -> list[Verdict]:
+    """The verdicts that were imported into an earlier page of the same run; none where there is no such page."""
+    content = _object(out / VERDICTS_NAME)
+    entries = content.get("verdicts") if content.get("run") == run else None
+    return parse_verdicts(out / VERDICTS_NAME, entries) if isinstance(entries, list) else []
+
+
+def page_of(out: Path) -> dict[str, Any] | None:
+    """What a page's folder says of itself; None for any other folder."""
+    content = _object(out / PAGE_NAME)
+    return content if content.get("format") == PAGE_FORMAT else None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file; empty where there is none."""
+    try:
+        content = parse_json(read_bytes(path))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

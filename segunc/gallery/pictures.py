@@ -18,7 +18,10 @@ from segunc.data.entry import BINARY, AnomalyEncoding
 from segunc.data.images import Image
 from segunc.gallery.colormap import page_ranges
 from segunc.gallery.description import describe_classes
-from segunc.gallery.inputs import (
+from segunc.gallery.overlay import THEMES, Bar, Legend, Sheet, draw_overlay, draw_panel, frame_caption
+from segunc.maps.encoding import encode_jpeg, encode_png
+from segunc.maps.folder import PREDICTION
+from segunc.maps.labelled import (
     Labels,
     ReviewLabels,
     choose_scores,
@@ -28,9 +31,6 @@ from segunc.gallery.inputs import (
     open_maps,
     with_images,
 )
-from segunc.gallery.overlay import THEMES, Bar, Legend, Sheet, draw_overlay, draw_panel, frame_caption
-from segunc.maps.encoding import encode_jpeg, encode_png
-from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
 from segunc.scores import first_shown

@@ -12,7 +12,7 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX, expected_space, inside, read_bytes, write_file
 from segunc.core.locks import START_SECONDS
-from segunc.frames.sources import FrameSource
+from segunc.frames.source import FrameSource
 from segunc.maps.manifest import Manifest
 from segunc.maps.nearest import NEAREST
 from segunc.maps.shards import FRAMES_NAME, LOCK_STEM, MANIFEST_NAME, FrameRecords, Record, all_shards

@@ -14,7 +14,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import differing_keys, inside, parse_json, read_bytes, safe_name
 from segunc.maps.shards import MANIFEST_NAME, Shard, all_shards, check_state, find_log, joined_state
@@ -114,7 +113,7 @@ def tool_version() -> str:
 
 def tool_commit() -> str | None:
     """The commit of the checkout this package runs from (``-dirty`` with uncommitted changes), None when installed."""
-    package = Path(segunc.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(package), *arguments]

@@ -19,7 +19,7 @@ from typing import Protocol
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.progress import Progress
 from segunc.data.images import Image, difference_hash
-from segunc.frames.sources import Frame, FrameSource
+from segunc.frames.source import Frame, FrameSource
 from segunc.maps.folder import expected_of_maps
 from segunc.maps.nearest import NearestPlaces
 from segunc.maps.shards import Record

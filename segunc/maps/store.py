@@ -17,7 +17,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import PARTIAL_SUFFIX, inside
 from segunc.core.locks import START_SECONDS, Lock
 from segunc.data.images import Image
-from segunc.frames.sources import FrameSource
+from segunc.frames.source import FrameSource
 from segunc.maps.encoding import Array, class_ids, encode_compact, encode_jpeg, encode_npy, encode_png, encode_score
 from segunc.maps.folder import OVERLAY, PREDICTION, START_LOCK, clear_folder, damaged_file, refuse_foreign, write_map
 from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, continued_manifest, read_manifest

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from segunc.affine.convert import convert, revert
 from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
 from segunc.affine.noise import NoiseSource, Seed
-from segunc.affine.posterior import Prior, PriorMean, Trainable
+from segunc.affine.posterior import Posterior, Prior, PriorMean, Trainable
 from segunc.core.bounds import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import resolve_device
 from segunc.core.errors import InputError, one_line
 from segunc.networks.files import POSTERIOR, save_network
-from segunc.posteriors.fitting import are_finite, finetuning
+from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.affine_tuner import AffineTuner
 from segunc.training.config import AffineTrainingConfig, FinetuneConfig
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from segunc.posteriors.files import Model
 
 
-class ABNNPosterior:
+class ABNNPosterior(Posterior):
     """Draw s of member m = s mod M: ``weight = gamma_m (1 + alpha eps)``, ``bias = beta_m``, ``eps ~ N(0, I)``, one a channel.
 
     Members whose running statistics were re-estimated keep the correction as ``rescale`` and ``reshift``:
@@ -103,31 +103,15 @@ class ABNNPosterior:
         """The same members with another noise scale; their statistics stay those that were estimated for their own."""
         return ABNNPosterior(self.gamma, self.beta, alpha, self.scope, self.rescale, self.reshift)
 
-    def tensors(self) -> dict[str, Tensor]:
-        held = {"gamma": self.gamma, "beta": self.beta, "rescale": self.rescale, "reshift": self.reshift}
-        return {name: tensor for name, tensor in held.items() if tensor is not None}
-
     def settings(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "scope": self.scope, "noise": "channel"}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         if settings["noise"] != "channel":
-            raise InputError(
-                f"an ABNN with noise '{settings['noise']}'",
-                "noise 'channel', one number a channel",
-                "fine-tune it again; noise for each element was given up",
-            )
-        alpha = settings["alpha"]
-        if isinstance(alpha, Mapping):
-            given = (
-                f"an ABNN with a noise scale for each job ({', '.join(f'{job} {one}' for job, one in alpha.items())})"
-            )
-            raise InputError(given, "one noise scale", "fine-tune it again")
-        if not are_finite([alpha]):
-            raise InputError(f"alpha {alpha}", "a number", "fine-tune it again")
+            raise InputError(f"an ABNN with noise '{settings['noise']}'", "noise 'channel'", "fine-tune it again")
         statistics = tensors.get("rescale"), tensors.get("reshift")
-        return cls(tensors["gamma"], tensors["beta"], alpha, settings["scope"], *statistics)
+        return cls(tensors["gamma"], tensors["beta"], settings["alpha"], settings["scope"], *statistics)
 
 
 USUAL_ALPHA = 0.1
@@ -386,10 +370,8 @@ def with_own_statistics(
         epoch: begins an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels.
         seed: of the noise.
     """
-    device, plain = (
-        next(network.parameters()).device,
-        ABNNPosterior(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope),
-    )
+    device = next(network.parameters()).device
+    plain = ABNNPosterior(posterior.gamma, posterior.beta, posterior.alpha, posterior.scope)
     pairs = []
     for member in range(plain.members):
         batches = (images.to(device) for images, _ in islice(epoch(), STATISTICS_BATCHES))

@@ -27,15 +27,8 @@ from segunc.training.losses import diverged, require_finite_state
 from segunc.training.progress import say
 
 OF_CALLBACK = (
-    "effective_pixels",
-    "epochs",
-    "lr",
-    "optimizer",
-    "prior_mean",
-    "prior_scale",
-    "schedule",
-    "scope",
-    "seed",
+    *("effective_pixels", "epochs", "lr", "optimizer", "prior_mean"),
+    *("prior_scale", "schedule", "scope", "seed"),
 )
 """Settings of a fine-tuning whose loss is not ours."""
 
@@ -85,12 +78,8 @@ class ABNNCallback(L.Callback):
         if other := sorted(set(settings) - set(OF_CALLBACK)):
             remedy = "your own training step decides the loss"
             raise InputError(f"ABNNCallback with {', '.join(other)}", f"settings of {', '.join(OF_CALLBACK)}", remedy)
-        self.path, self.out, self.base, self.settings = (
-            network,
-            out,
-            base,
-            {"members": members, "alpha": alpha, "epochs": 2, **settings},
-        )
+        self.path, self.out, self.base = network, out, base
+        self.settings = {"members": members, "alpha": alpha, "epochs": 2, **settings}
         config = ABNN(**self.settings)
         if not config.epochs:
             raise InputError(

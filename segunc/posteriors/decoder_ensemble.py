@@ -15,6 +15,7 @@ from torch import Tensor
 
 from segunc.affine.branches import Branch
 from segunc.affine.draws import in_encoder
+from segunc.affine.files import TENSORS
 from segunc.affine.noise import mix_seed
 from segunc.affine.posterior import Deterministic
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
@@ -24,6 +25,7 @@ from segunc.networks.files import load_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import load_state
 from segunc.posteriors.ensemble import Ensemble
+from segunc.posteriors.files import Model, load_base, posterior_hash
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.config import FinetuneConfig, OptimisationConfig
@@ -170,4 +172,11 @@ def _train_head(
     return {name: tensor.clone() for name, tensor in decoder_state(network.cpu()).items()}
 
 
-METHOD = Method("decoder-ensemble", DecoderEnsembleConfig, finetune_decoders)
+def load_decoders(folder: Path, record: Mapping[str, Any]) -> Model:
+    """Return the decoder ensemble that a record describes."""
+    network, tensors, tensors_sha256 = load_base(folder, record)
+    posterior = DecoderEnsemble.from_tensors(network, tensors, record, str(folder / TENSORS))
+    return Model(network, posterior, network.sha256, posterior_hash(tensors_sha256, posterior), None, record)
+
+
+METHOD = Method("decoder-ensemble", DecoderEnsembleConfig, finetune_decoders, load=load_decoders)

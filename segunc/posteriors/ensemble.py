@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,14 +14,14 @@ from torch import nn
 from segunc.affine.branches import Branch, Mixture
 from segunc.affine.posterior import Posterior
 from segunc.core.errors import InputError
-from segunc.core.files import link_or_copy, write_record
+from segunc.core.files import inside, link_or_copy, write_record
 from segunc.networks.files import DESCRIPTION, POSTERIOR
+from segunc.posteriors.files import MEMBERS, Model, load_model, load_posterior, model_files, posterior_hash
 from segunc.posteriors.methods import Method
 from segunc.training.config import now
 from segunc.training.progress import Say, claim_checkpoints, is_first_process, say
 
 if TYPE_CHECKING:
-    from segunc.posteriors.files import Model
     from segunc.training.config import TrainConfig
 
 
@@ -70,7 +71,7 @@ def train_members(
     for number, seed in enumerate(seeds, start=1):
         own, folder = replace(config, seed=seed), out / f"seed-{seed}"
         if (folder / DESCRIPTION).exists():
-            claim_checkpoints(folder, "train", own)  # refuses what other settings made
+            claim_checkpoints(folder, "train", own.plain())  # refuses what other settings made
             say(f"member {number} of {len(seeds)}: {folder} is finished")
             continue
         say(f"member {number} of {len(seeds)}: {folder}")
@@ -90,8 +91,6 @@ def make_ensemble(bases: Sequence[Path], out: Path, *, say: Say = say) -> None:
         InputError: fewer than two members, the same one twice, one that is a mixture itself, members of other classes or
             inference sizes than the first, or a folder that holds another kind of model.
     """
-    from segunc.posteriors.files import MEMBERS, load_model, model_files
-
     if not is_first_process():
         return
     folders = list(bases)
@@ -148,4 +147,22 @@ def _check_alike(models: Sequence[Model], bases: Sequence[Path]) -> None:
         seen[key] = base
 
 
-METHOD = Method("ensemble", None, make_ensemble, finished=True, data=False, several=True)
+def load_ensemble(folder: Path, record: Mapping[str, Any]) -> Model:
+    """Return the ensemble that a record describes; InputError where a member is not the one that it was made of."""
+    models = []
+    for part in record["parts"]:
+        member = inside(folder, part["folder"])
+        model = load_posterior(member)
+        if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
+            given = f"{member} has changed since {POSTERIOR} was written"
+            raise InputError(given, "the members of the ensemble", "make it again")
+        models.append(model)
+    members = [Branch(m.network, m.posterior) for m in models if isinstance(m.posterior, Posterior)]
+    if len(members) < len(models):
+        raise InputError(f"{folder}: a member is a mixture itself", "members of one network each", "make it again")
+    posterior, first = Ensemble(members), models[0]
+    digest = posterior_hash(json.dumps([[m.sha256, m.posterior_sha256] for m in models]), posterior)
+    return Model(first.network, posterior, first.sha256, digest, first.report, record)
+
+
+METHOD = Method("ensemble", None, make_ensemble, load=load_ensemble, finished=True, data=False, several=True)

@@ -14,28 +14,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from segunc.affine.branches import AnyPosterior, Branch, branches_of
+from segunc.affine.branches import AnyPosterior, branches_of
 from segunc.affine.convert import ConversionReport, convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.dropout_sites import convert_dropout
 from segunc.affine.files import TENSORS, file_sha256, save_posterior
-from segunc.affine.posterior import Deterministic, Posterior
+from segunc.affine.posterior import Deterministic, Posterior, PreparesNetwork
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import inside, link_or_copy, read_record
+from segunc.core.files import link_or_copy, read_record
 from segunc.data.images import Image
 from segunc.networks.files import DESCRIPTION, POSTERIOR, WEIGHTS, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.networks.weights import check_finite, read_tensors
 from segunc.posteriors.anomaly import ScoreSum
-from segunc.posteriors.decoder_ensemble import DecoderEnsemble
-from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.features import TENSORS as BANKS
 from segunc.posteriors.features import FeatureBank, StoredFeatures, read_features
 from segunc.posteriors.max_logit import MaxLogitStatistics
-from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.temperature import Calibration
-from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling.frames import sample_frames
 from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, FEATURES, SCORES, SUM, check_scores
@@ -74,7 +69,7 @@ class Model:
     sha256: str  # of the base network: weights and description
     posterior_sha256: str | None  # of tensors, settings and members' networks; None for a deterministic network
     report: ConversionReport | None  # what the conversion did; None for a deterministic network
-    record: dict[str, Any]  # the content of ``posterior.json``, empty for a deterministic network
+    record: Mapping[str, Any]  # the content of ``posterior.json``, empty for a deterministic network
     calibration: Calibration | None = None  # that was fitted on this model
     max_logit_statistics: MaxLogitStatistics | None = None  # of the base network on its training set
     features: StoredFeatures | None = None  # of the training set, by the base network or a second encoder
@@ -203,7 +198,7 @@ def load_model(folder: Path | str) -> Model:
             statistics that belong to another model.
     """
     folder = Path(folder)
-    model = _load_posterior(folder)
+    model = load_posterior(folder)
     model.calibration = Calibration.read(folder, model.sha256, model.posterior_sha256)
     model.max_logit_statistics = MaxLogitStatistics.read(folder, model.sha256)
     model.features = read_features(folder, model.sha256)
@@ -214,16 +209,16 @@ def load_model(folder: Path | str) -> Model:
     return model
 
 
-def _load_posterior(folder: Path) -> Model:
-    """The network and its posterior, without what was fitted on them."""
+def load_posterior(folder: Path) -> Model:
+    """Return the network in a folder and its posterior, without what was fitted on them."""
     if not (folder / POSTERIOR).exists():
         if (folder / TENSORS).exists():
             given = f"{folder} holds {TENSORS} without {POSTERIOR}"
             raise InputError(given, "both files of a Bayesian model", "restore the file")
-        return _load_recorded(folder, None)
+        return load_recorded(folder, None)
     record = read_record(folder / POSTERIOR, "the description of a posterior")
     try:
-        return _load_recorded(folder, record)
+        return load_recorded(folder, record)
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
@@ -233,66 +228,38 @@ def _load_posterior(folder: Path) -> Model:
         raise InputError(f"{folder / POSTERIOR} {fault}", "the record of a posterior", "make it again") from error
 
 
-def _load_recorded(folder: Path, record: dict[str, Any] | None) -> Model:
-    """The model in a folder as a record describes it; None is the network itself."""
+def load_recorded(folder: Path, record: Mapping[str, Any] | None) -> Model:
+    """Return the model in a folder as a record describes it; None is the network itself."""
     if record is None:
         network = load_network(folder, ignore_posterior=True)
         return Model(network, Deterministic(), network.sha256, None, None, {})
-    if record.get("method") == Ensemble.method:
-        return _load_ensemble(folder, record)
-    if record.get("method") == DecoderEnsemble.method:
-        network, digest, tensors, actual = _load_base(folder, record)
-        decoders = DecoderEnsemble.from_tensors(network, tensors, record, str(folder / TENSORS))
-        sha256 = _hash(actual, decoders.method, decoders.settings())
-        return Model(network, decoders, digest, sha256, None, record)
-    if record.get("method") == TestTimeAugmentation.method:
-        model = _load_recorded(folder, record["inner"])
-        _check_base(folder, record, model.sha256)
-        posterior = TestTimeAugmentation(model.posterior, record["scales"], record["flip"])
-        digest = _hash(model.posterior_sha256, posterior.method, posterior.settings())
-        return Model(model.network, posterior, model.sha256, digest, model.report, record)
-    return _load_single(folder, record)
+    method = METHODS.get(str(record.get("method")))
+    if method is None or method.load is None:
+        return _load_single(folder, record)
+    loaded: Model = method.load(folder, record)
+    return loaded
 
 
-def _load_base(folder: Path, record: dict[str, Any]) -> tuple[SegmentationNetwork, str, dict[str, Tensor], str]:
-    """The base network with its hash, and the tensors beside it with the hash of their file."""
+def load_base(folder: Path, record: Mapping[str, Any]) -> tuple[SegmentationNetwork, dict[str, Tensor], str]:
+    """Return the base network, the tensors beside it, and the hash of their file; InputError where they do not fit the record."""
     network = load_network(folder, ignore_posterior=True)
-    digest = network.sha256
-    _check_base(folder, record, digest)
+    check_base(folder, record, network.sha256)
     tensors = read_tensors(folder / TENSORS, "the tensors of the posterior", "restore the file")
     actual = file_sha256(folder / TENSORS)
     if actual != record.get("tensors_sha256"):
         given = f"{folder / TENSORS} has changed since {POSTERIOR} was written"
         raise InputError(given, "both files of one run", "restore them")
     check_finite(tensors, str(folder / TENSORS))
-    return network, digest, tensors, actual
+    return network, tensors, actual
 
 
-def _load_ensemble(folder: Path, record: dict[str, Any]) -> Model:
-    models = []
-    for part in record["parts"]:
-        member = inside(folder, part["folder"])
-        model = _load_posterior(member)
-        if (model.sha256, model.posterior_sha256) != (part["base_sha256"], part["posterior_sha256"]):
-            given = f"{member} has changed since {POSTERIOR} was written"
-            raise InputError(given, "the members of the ensemble", "make it again")
-        models.append(model)
-    members = [Branch(m.network, m.posterior) for m in models if isinstance(m.posterior, Posterior)]
-    if len(members) < len(models):
-        raise InputError(f"{folder}: a member is a mixture itself", "members of one network each", "make it again")
-    posterior = Ensemble(members)
-    hashes = [[m.sha256, m.posterior_sha256] for m in models]
-    digest = _hash(json.dumps(hashes), posterior.method, posterior.settings())
-    return Model(models[0].network, posterior, models[0].sha256, digest, models[0].report, record)
-
-
-def _load_single(folder: Path, record: dict[str, Any]) -> Model:
+def _load_single(folder: Path, record: Mapping[str, Any]) -> Model:
     """A posterior over one network."""
-    network, digest, tensors, actual = _load_base(folder, record)
+    network, tensors, actual = load_base(folder, record)
     report = convert(network.body)
     posterior = restore_posterior(record, tensors, folder / POSTERIOR)
-    if isinstance(posterior, OwnDropout):
-        convert_dropout(network)
+    if isinstance(posterior, PreparesNetwork):
+        posterior.prepare(network)
     recorded = [(s["name"], s["channels"]) for s in record["conversion"]["sites"]]
     if recorded != [(s.name, s.channels) for s in report.sites]:
         raise InputError(
@@ -300,9 +267,7 @@ def _load_single(folder: Path, record: dict[str, Any]) -> Model:
             "the same sites",
             "a library has changed the network; use the versions in posterior.json or fine-tune again",
         )
-    # Over all that decides the draws: the same members with another alpha are another posterior.
-    sha256 = _hash(actual, posterior.method, posterior.settings())
-    return Model(network, posterior, digest, sha256, report, record)
+    return Model(network, posterior, network.sha256, posterior_hash(actual, posterior), report, record)
 
 
 def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], source: Path) -> Posterior:
@@ -323,7 +288,8 @@ def restore_posterior(record: Mapping[str, Any], tensors: Mapping[str, Tensor], 
         raise InputError(f"{source} {fault}", "the record of a posterior", "make it again") from error
 
 
-def _check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
+def check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
+    """Raise an InputError where a record is not of the base network with this hash."""
     if record.get("base_sha256") != digest:
         raise InputError(
             f"the posterior in {folder} belongs to a base network with the hash {str(record.get('base_sha256'))[:12]}, "
@@ -333,5 +299,8 @@ def _check_base(folder: Path, record: Mapping[str, Any], digest: str) -> None:
         )
 
 
-def _hash(inner: str | None, method: str, settings: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps([inner, method, settings], sort_keys=True).encode()).hexdigest()
+def posterior_hash(inner: str | None, posterior: AnyPosterior) -> str:
+    """Return a hash of all that decides the draws: what is stored, whose hash is ``inner``, and the settings; the same members with another
+    alpha are another posterior."""
+    content = [inner, posterior.method, posterior.settings()]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

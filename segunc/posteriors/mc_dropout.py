@@ -1,20 +1,20 @@
-"""MC dropout, over the channels of norm sites or at the network's own dropout layers."""
+"""MC dropout (Gal & Ghahramani 2016), here over the channels of normalisation layers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from segunc.affine.draws import AffineDraws, AffineLayout, in_scope
-from segunc.affine.dropout_sites import DropoutReport, convert_dropout, dropout_layers
-from segunc.affine.noise import NoiseSource, Seed, mix_seed
-from segunc.affine.posterior import Deterministic, Posterior
+from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.affine.noise import NoiseSource, Seed
+from segunc.affine.posterior import Posterior
 from segunc.core.bounds import NonNegativeInt, PositiveInt, Settings, UnitInterval
 from segunc.core.errors import InputError
+from segunc.core.registry import Registry
 from segunc.posteriors.fitting import finetuning
 from segunc.posteriors.methods import Method
 from segunc.training.finetune_run import FinetuneRun
@@ -52,10 +52,6 @@ class ChannelDropout:
         gamma, beta = self.gamma_beta.to(layout.device)
         return AffineDraws(gamma * factor, beta * factor)
 
-    def with_p(self, p: float) -> ChannelDropout:
-        """The same network with another probability."""
-        return ChannelDropout(self.gamma_beta, p, self.scope)
-
     def tensors(self) -> dict[str, Tensor]:
         return {"affine": self.gamma_beta}
 
@@ -66,63 +62,19 @@ class ChannelDropout:
     def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         return cls(tensors["affine"], settings["p"], settings["scope"])
 
-
-class OwnDropout:
-    """Draw s: the trained affine, and masks of the dropout layers that (seed, s, layer) decide.
-
-    ``nn.Dropout`` drops elements, ``Dropout1d`` to ``Dropout3d`` whole channels; what is kept is divided by 1 - p. A mask
-    is the same for all frames of one size, and for all windows where a network folds them into the batch.
-
-    Args:
-        p: for each layer, in network order, the probability in [0, 1).
-        names: of the layers.
-        scope: which of the layers drop, as :func:`segunc.affine.draws.in_scope` reads it.
-    """
-
-    method: ClassVar[str] = "mc-dropout"
-    where: ClassVar[str] = "own"
-    members = 1
-
-    def __init__(self, p: Sequence[float], names: Sequence[str], scope: str = "all") -> None:
-        if len(p) != len(names) or not p:
-            raise InputError(f"{len(p)} probabilities for {len(names)} dropout layers", "one for each, at least one")
-        for value in p:
-            if not 0 <= value < 1:
-                raise InputError(f"dropout probability p {value}", "a number in [0, 1)", "give mc_dropout.p")
-        self.p, self.names, self.scope = tuple(float(value) for value in p), tuple(names), scope
+    @classmethod
+    def is_possible(cls, network: nn.Module) -> bool:
+        return True
 
     @classmethod
-    def of(cls, report: DropoutReport, p: float | None = None, scope: str = "all") -> OwnDropout:
-        """The layers of a report with their own probabilities, or all with ``p``."""
-        return cls([site.p if p is None else p for site in report.sites], [s.name for s in report.sites], scope)
-
-    def affine(self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None) -> AffineDraws:
-        """See :class:`segunc.affine.posterior.Posterior`; masks are independent under every scheme of the noise."""
-        if layout.dropout_names != self.names:
-            raise InputError(
-                f"a network with the drawn dropout layers {', '.join(layout.dropout_names) or 'none'}",
-                ", ".join(self.names),
-                "call convert_dropout on the network that the posterior was made for",
-            )
-        flags = in_scope(self.scope, self.names, scope)
-        source = NoiseSource.of(seed).seed
-        trained = Deterministic().affine(layout, draws, seed)
-        chosen = tuple(p if flag else 0.0 for p, flag in zip(self.p, flags, strict=True))
-        return AffineDraws(trained.weight, trained.bias, chosen, tuple(mix_seed(source, s) for s in draws))
-
-    def with_p(self, p: float) -> OwnDropout:
-        """The same layers, all with another probability."""
-        return OwnDropout([p] * len(self.p), self.names, self.scope)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def settings(self) -> dict[str, Any]:
-        return {"p": list(self.p), "layers": list(self.names), "scope": self.scope, "where": self.where}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        return cls(settings["p"], settings["layers"], settings["scope"])
+    def choose(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
+        options, affine = run.config.settings, run.place().affine
+        p = options.p
+        if p is None:
+            grid = NORM_GRID if options.p_grid is None else options.p_grid
+            p = run.select(lambda value: cls(affine, value, options.scope), grid, "p")
+        run.measured["p"] = p
+        return cls(affine, p, options.scope), f"channel dropout with p {p:g}"
 
 
 @dataclass(frozen=True)
@@ -151,36 +103,37 @@ class McDropoutConfig(Settings):
     seed: NonNegativeInt = 0
 
 
+class Dropout(Posterior, Protocol):
+    """MC dropout at layers of one kind."""
+
+    @classmethod
+    def is_possible(cls, network: nn.Module) -> bool:
+        """Return whether a network has such layers that drop anything in training."""
+
+    @classmethod
+    def choose(cls, run: FinetuneRun[McDropoutConfig]) -> tuple[Self, str]:
+        """Return the dropout that the settings of a run ask for, its p selected if need be, and what it is in a few words."""
+
+
+DROPOUTS: Registry[type[Dropout]] = Registry(
+    "dropout at", "segunc.dropout", {"norm": ChannelDropout}, baselines=("own",)
+)
+"""The layers at which ``mc_dropout.sites`` can drop."""
+
+
 @finetuning()
 def finetune_mc_dropout(run: FinetuneRun[McDropoutConfig]) -> dict[str, Any]:
     """Choose what is dropped and with which probability, and write the Bayesian model; nothing is trained."""
-    options = run.config.settings
-    own = dropout_layers(run.network)
-    if options.sites == "own" or (options.sites == "auto" and own.sites):
-        run.say(str(convert_dropout(run.network)))
-        layers = OwnDropout.of(own, options.p, options.scope)
-        in_scope(options.scope, layers.names)
-        if options.p is None and options.p_grid is not None:
-            run.place()
-            layers = layers.with_p(run.select(layers.with_p, options.p_grid, "p"))
-        elif options.p is None:
-            run.say("they keep the p that the network was trained with: neither p nor p_grid is given")
-        run.measured["p"] = list(layers.p)
-        return run.finish(layers, f"the network's own {len(layers.p)} dropout layers, nothing is trained")
-    posterior = ChannelDropout(run.place().affine, options.p or 0.0, options.scope)
-    p = options.p
-    if p is None:
-        p = run.select(posterior.with_p, NORM_GRID if options.p_grid is None else options.p_grid, "p")
-    run.measured["p"] = p
-    return run.finish(posterior.with_p(p), f"channel dropout with p {p:g}, nothing is trained")
+    sites: str = run.config.settings.sites
+    if sites == "auto":
+        sites = "own" if DROPOUTS["own"].is_possible(run.network) else "norm"
+    posterior, summary = DROPOUTS[sites].choose(run)
+    return run.finish(posterior, f"{summary}, nothing is trained")
 
 
 def _restore(tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> Posterior:
     """Of the kind that the record says is dropped."""
-    kinds: dict[str, type[Posterior]] = {kind.where: kind for kind in (ChannelDropout, OwnDropout)}
-    if record["where"] not in kinds:
-        raise InputError(f"dropout at '{record['where']}'", ", ".join(kinds), "a newer version may know it")
-    return kinds[record["where"]].from_tensors(tensors, record)
+    return DROPOUTS[record["where"]].from_tensors(tensors, record)
 
 
 METHOD = Method("mc-dropout", McDropoutConfig, finetune_mc_dropout, _restore)

@@ -18,6 +18,8 @@ from segunc.core.bounds import Settings
 from segunc.core.registry import Registry
 
 if TYPE_CHECKING:  # the command line reads the names, and is to start at once
+    from pathlib import Path
+
     from torch import Tensor
 
     from segunc.affine.posterior import Posterior
@@ -36,9 +38,10 @@ class Method:
     name: str  # on the command line and in records
     config: type[Settings] | None  # the dataclass of its settings
     fit: Callable[..., Any]  # see :func:`segunc.posteriors.fitting.finetuning`
-    # The stored posterior of its tensors and its record (``posterior.json``), None where a folder that it writes holds no posterior
-    # over a single network. A KeyError means that the record or the tensors lack something.
+    # The stored posterior of its tensors and its record (``posterior.json``), None where :attr:`load` does it or none is stored. A KeyError means that the record or the tensors lack something.
     restore: Callable[[Mapping[str, Tensor], Mapping[str, Any]], Posterior] | None = None
+    # The :class:`segunc.posteriors.files.Model` in a folder by its record, where it is not one posterior over the converted network there.
+    load: Callable[[Path, Mapping[str, Any]], Any] | None = None
     finished: bool = False  # made of a finished model of any kind; the others make one from a deterministic base
     data: bool = True  # looks at data; without, a configuration need not be given
     selects: bool = False  # a finished one: on the frames of :class:`segunc.training.config.SelectConfig`
@@ -58,18 +61,13 @@ METHODS: Registry[Method] = Registry(
         "decoder-ensemble": "segunc.posteriors.decoder_ensemble:METHOD",
         "deterministic": "segunc.posteriors.abnn:DETERMINISTIC_METHOD",
         "ensemble": "segunc.posteriors.ensemble:METHOD",
-        "hmc": "segunc.posteriors.chains:HMC_METHOD",
-        "laplace": "segunc.posteriors.laplace:METHOD",
         "mc-dropout": "segunc.posteriors.mc_dropout:METHOD",
-        "sghmc": "segunc.posteriors.chains:SGHMC_METHOD",
-        "sgld": "segunc.posteriors.chains:SGLD_METHOD",
-        "swag": "segunc.posteriors.swag:METHOD",
         "tta": "segunc.posteriors.tta:METHOD",
-        "variational": "segunc.posteriors.variational:METHOD",
         "temperature": "segunc.posteriors.temperature:METHOD",
         "standardized-max-logit": "segunc.posteriors.max_logit:METHOD",
         "features": "segunc.posteriors.features:METHOD",
         "anomaly": "segunc.posteriors.anomaly:METHOD",
     },
+    baselines=("hmc", "laplace", "sghmc", "sgld", "swag", "variational"),
 )
 """What ``--method`` can name."""

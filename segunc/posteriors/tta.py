@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,6 +15,7 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.errors import InputError
 from segunc.core.files import read_json, read_record, write_record
 from segunc.networks.files import POSTERIOR
+from segunc.posteriors.files import Model, check_base, copy_model, load_model, load_recorded, posterior_hash
 from segunc.posteriors.methods import Method
 from segunc.training.config import now
 from segunc.training.progress import Say, say
@@ -93,8 +94,6 @@ class TtaConfig(Settings):
 def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device: str = "auto", say: Say = say) -> None:
     """Write a model with test-time augmentation over it; what was fitted on the model without is left out. See
     :class:`segunc.posteriors.methods.Method`; InputError for settings out of range, an augmented model, or ``out`` that is ``base``."""
-    from segunc.posteriors.files import copy_model, load_model
-
     model = load_model(base)
     posterior = TestTimeAugmentation(model.posterior, config.settings.scales, config.settings.flip)
     for description in (network.description for network in model.networks):
@@ -120,4 +119,13 @@ def augment_model(base: Path, config: FitConfig[TtaConfig], out: Path, *, device
     say(f"wrote {out}: frames at scale {scales}{', each also mirrored' if posterior.flip else ''}")
 
 
-METHOD = Method("tta", TtaConfig, augment_model, finished=True, data=False)
+def load_augmented(folder: Path, record: Mapping[str, Any]) -> Model:
+    """Return the model with test-time augmentation that a record describes."""
+    model = load_recorded(folder, record["inner"])
+    check_base(folder, record, model.sha256)
+    posterior = TestTimeAugmentation(model.posterior, record["scales"], record["flip"])
+    digest = posterior_hash(model.posterior_sha256, posterior)
+    return replace(model, posterior=posterior, posterior_sha256=digest, record=record)
+
+
+METHOD = Method("tta", TtaConfig, augment_model, load=load_augmented, finished=True, data=False)

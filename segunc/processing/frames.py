@@ -11,15 +11,15 @@ from torch import Tensor
 
 from segunc.core.device import to_device
 from segunc.data.images import Image
-from segunc.frames.sources import Frame
+from segunc.frames.source import Frame
 from segunc.maps.encoding import Array
 from segunc.maps.store import Maps
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.processing.means import Tiling, finish_maps, sample_means
 from segunc.processing.smoothing import Smoother
 from segunc.sampling.density import FeatureDensity, Nearest
-from segunc.sampling.frames import fault_of, network_input, sample_frames
-from segunc.sampling.sampler import Sampler
+from segunc.sampling.frames import fault_of, network_input
+from segunc.sampling.sampler import Sampler, sample_frames
 
 
 class HostMaps(Mapping[str, Array]):

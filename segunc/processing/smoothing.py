@@ -14,7 +14,7 @@ from torch import Tensor
 
 from segunc.core.errors import InputError
 from segunc.core.files import inside, read_arrays, read_bytes, write_file
-from segunc.frames.sources import Frame
+from segunc.frames.source import Frame
 from segunc.maps.folder import SMOOTHING_FOLDER, SMOOTHING_STATE
 from segunc.processing.means import FrameMeans
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -20,12 +20,8 @@ from torch import Tensor
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.data.images import Image
-from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.scores import Score
 from segunc.uncertainty import Calibrator
-
-if TYPE_CHECKING:
-    from segunc.sampling.sampler import Sampler
 
 
 @dataclass(frozen=True)
@@ -35,24 +31,6 @@ class Prediction:
     prediction: Tensor  # uint8 [n, H, W], the class of the largest mean probability
     scores: Mapping[str, Tensor]  # float32 [n, H, W] by name; entropies divided by ln C (0..1)
     probabilities: Tensor | None = None  # float32 [n, C, H, W] mean over draws, only when asked for
-
-
-def sample_frames(
-    sampler: Sampler,
-    images: Sequence[Image],
-    *,
-    size: tuple[int, int] | None = None,
-    keep_probabilities: bool = False,
-    seed: int | None = None,
-) -> Prediction:
-    """The maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The network, a
-    :class:`SegmentationNetwork`, sees (height, width) ``size``; None is its inference size for the frame.
-    ``keep_probabilities`` and ``seed`` are those of :meth:`Sampler.__call__`."""
-    network = sampler.network
-    assert isinstance(network, SegmentationNetwork)
-    frame = (images[0].shape[0], images[0].shape[1])
-    given = network_input(images, inference_size(network.description, frame, size))
-    return sampler(given, size=frame, keep_probabilities=keep_probabilities, seed=seed)
 
 
 def fault_of(error: Exception, image: Image | None) -> InputError:

@@ -22,10 +22,12 @@ from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.affine.posterior import Deterministic
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, is_out_of_memory
+from segunc.data.images import Image
+from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.networks.values import check_images, check_logits
 from segunc.sampling.density import FeatureDensity, beside, fit_remedy
 from segunc.sampling.engine import Engine, check_common, is_rounding, own_tensors, require_finite
-from segunc.sampling.frames import Prediction, calibrate, finish_frame
+from segunc.sampling.frames import Prediction, calibrate, finish_frame, network_input
 from segunc.sampling.prefix import Prefix
 from segunc.sampling.runner import BranchRunner, Pass
 from segunc.sampling.tail import DrawAccumulator, PendingDraws, base_evidence, base_maps, choose_backend
@@ -420,3 +422,21 @@ class Sampler:
             )
         if unreached:
             report.messages.append(f"{len(unreached)} norm sites are never called by the network, e.g. {unreached[0]}")
+
+
+def sample_frames(
+    sampler: Sampler,
+    images: Sequence[Image],
+    *,
+    size: tuple[int, int] | None = None,
+    keep_probabilities: bool = False,
+    seed: int | None = None,
+) -> Prediction:
+    """The maps of frames RGB uint8 ``[H, W, 3]`` of one size, at their own size. The network, a
+    :class:`SegmentationNetwork`, sees (height, width) ``size``; None is its inference size for the frame.
+    ``keep_probabilities`` and ``seed`` are those of :meth:`Sampler.__call__`."""
+    network = sampler.network
+    assert isinstance(network, SegmentationNetwork)
+    frame = (images[0].shape[0], images[0].shape[1])
+    given = network_input(images, inference_size(network.description, frame, size))
+    return sampler(given, size=frame, keep_probabilities=keep_probabilities, seed=seed)

@@ -368,7 +368,7 @@ def _train_network(config: TrainConfig, out: Path, device: str) -> tuple[Segment
     task = SegmentationTask(network, len(description.classes), config.optimisation, weights)
     best = ModelCheckpoint(out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False)
     trainer = make_trainer(settings, out, "train", best, LearningRateMonitor("step"))
-    resume = claim_checkpoints(out, "train", config)
+    resume = claim_checkpoints(out, "train", config.plain())
     save_config(config, out, "train")
     start = time.perf_counter()
     fit(trainer, task, resume, datamodule=data)

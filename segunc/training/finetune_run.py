@@ -13,8 +13,8 @@ import torch
 
 from segunc.affine.convert import ConversionReport, convert
 from segunc.affine.draws import AffineLayout, in_scope
-from segunc.affine.files import Stored, save_posterior
-from segunc.affine.posterior import P, Posterior, Trainable
+from segunc.affine.files import save_posterior
+from segunc.affine.posterior import P, Posterior, Stored, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.networks.files import load_network
@@ -86,7 +86,7 @@ class FinetuneRun(Generic[S]):
         # Before the minutes of a selection, so that wrong settings fail at once.
         if self.epochs:
             self.trained_on.prepare_data()
-        self.resume = claim_checkpoints(out, "finetune", config, partial, base_sha256=sha256)
+        self.resume = claim_checkpoints(out, "finetune", config.plain(), partial, base_sha256=sha256)
         save_config(config, out, "finetune")
         self.measured: dict[str, Any] = {}
         self._start = time.perf_counter()

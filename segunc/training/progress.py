@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,6 @@ from segunc.networks.weights import read_checkpoint
 
 if TYPE_CHECKING:
     import lightning as L
-
-    from segunc.training.config import Config
 
 Say = Callable[[str], None]
 """Receives a line for each step of a run."""
@@ -53,10 +51,13 @@ def say(text: str) -> None:
         terminal.say(text, flush=True)
 
 
-def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None = None, **bound: str) -> Path | None:
+def claim_checkpoints(
+    out: Path, verb: str, config: Mapping[str, Any], partial: str | None = None, **bound: str
+) -> Path | None:
     """The checkpoint in an output folder from which a killed run of the same settings continues, or None; notes whose they will be.
 
     Args:
+        config: the settings, plain and complete.
         partial: another file beside the checkpoints that is unfinished work of the run.
         bound: what else the checkpoints depend on, the hash of a base network for instance.
 
@@ -66,7 +67,7 @@ def claim_checkpoints(out: Path, verb: str, config: Config, partial: str | None 
     """
     folder = out / CHECKPOINTS
     # Without max_epochs in the list of what may differ: the learning rate's schedule is laid out over them.
-    settings = {key: value for key, value in flat({"verb": verb, **bound, **config.plain()}).items() if value != {}}
+    settings = {key: value for key, value in flat({"verb": verb, **bound, **config}).items() if value != {}}
     last = folder / LAST
     if not last.exists() and not (partial and (folder / partial).exists()):
         folder.mkdir(parents=True, exist_ok=True)

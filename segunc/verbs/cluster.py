@@ -36,7 +36,9 @@ POLL_SECONDS = 5.0
 WRITE_ATTEMPTS = 3  # a shared file system may refuse for a moment
 
 
-def predict_on_cluster(options: PredictOptions, on_note: local.OnNote | None = None) -> local.PredictResult:
+def predict_on_cluster(
+    options: PredictOptions, on_input: local.OnInput | None, on_note: local.OnNote | None
+) -> local.PredictResult:
     """:func:`segunc.verbs.predict.predict` by the workers of a cluster; InputError where it cannot be done on one, PartialFailure
     where a worker could not start, with what others finished kept."""
     require_ray()

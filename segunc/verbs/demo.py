@@ -9,11 +9,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import segunc
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
 from segunc.core.files import read_json
 from segunc.options import DemoOptions, takes
+from segunc.verbs.doctor import doctor
+from segunc.verbs.evaluate import evaluate
+from segunc.verbs.predict import predict
+from segunc.verbs.results import review
+from segunc.verbs.training import finetune, train
 
 SHOWN = ("deterministic-energy", "entropy", "epistemic", "anomaly")
 """Scores whose numbers are printed at the end."""
@@ -94,6 +98,9 @@ def demo(options: DemoOptions, step: Step | None = None, say: Callable[[str], No
 
 
 def _call(title: str, verb: str, options: Any) -> None:
-    result = getattr(segunc, verb)(options)
+    verbs: dict[str, Callable[[Any], Any]] = {
+        f.__name__: f for f in (doctor, evaluate, finetune, predict, review, train)
+    }
+    result = verbs[verb](options)
     if failure := getattr(result, "failure", ""):
         raise PartialFailure(f"{title}: {failure}")

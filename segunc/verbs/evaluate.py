@@ -23,8 +23,8 @@ from segunc.evaluation.labelled_frame import CONFIDENCE
 from segunc.evaluation.maps import NO_LABEL, evaluate_maps
 from segunc.evaluation.resampling import Resampling, save_replicates, sidecar_path
 from segunc.gallery.description import run_id
-from segunc.gallery.inputs import open_maps
-from segunc.gallery.verdicts import merge_verdicts, read_verdicts
+from segunc.maps.labelled import open_maps
+from segunc.maps.verdicts import merge_verdicts, read_verdicts
 from segunc.metrics.objects import ObjectBins
 from segunc.options import EvaluateOptions, takes
 from segunc.verbs.labels import label_arguments, split_samples

@@ -19,7 +19,7 @@ from segunc.core.bounds import Count, check_value
 from segunc.core.device import choose_precision, resolve_device
 from segunc.core.errors import InputError
 from segunc.data.images import Image, load_image
-from segunc.frames.sources import FrameSource
+from segunc.frames.source import FrameSource
 from segunc.networks.description import NetworkDescription
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import SamplingOptions

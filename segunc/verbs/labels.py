@@ -8,7 +8,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.data.entry import DatasetEntry, Sample, encoding_of_masks
-from segunc.gallery.inputs import LabelFolder, Labels
+from segunc.maps.labelled import LabelFolder, Labels
 from segunc.options import ClassTruthOptions, DoctorOptions, TruthOptions
 
 SELECTION = "selection"

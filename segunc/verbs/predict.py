@@ -16,17 +16,10 @@ from segunc.core.device import describe_device, flushed_denormals, threads
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
+from segunc.core.registry import Registry
 from segunc.data.images import Image
-from segunc.frames.sources import (
-    Frame,
-    FrameSource,
-    ImageSource,
-    Input,
-    Selection,
-    open_source,
-    parse_time,
-    plan_inputs,
-)
+from segunc.frames.source import Frame, FrameSource, Selection, parse_time
+from segunc.frames.sources import ImageSource, Input, open_source, plan_inputs
 from segunc.maps.folder import OVERLAY
 from segunc.maps.manifest import build_manifest, read_manifest, read_run
 from segunc.maps.nearest import NearestPlaces, TrainingPlace
@@ -121,13 +114,20 @@ def predict(options: PredictOptions, on_input: OnInput | None = None, on_note: O
     >>> len(list((result.out / "epistemic").glob("*.png")))
     2
     """
-    if options.engine == "ray":
-        from segunc.verbs.cluster import predict_on_cluster
+    return ENGINES[options.engine](options, on_input, on_note)
 
-        return predict_on_cluster(options, on_note)
+
+def predict_here(options: PredictOptions, on_input: OnInput | None, on_note: OnNote | None) -> PredictResult:
+    """:func:`predict` in this process."""
     with read_options(options).open() as job:
         job.say_left_out(on_note)
         return _run(job, on_input)
+
+
+ENGINES: Registry[Callable[[PredictOptions, OnInput | None, OnNote | None], PredictResult]] = Registry(
+    "engine", "segunc.engines", {"local": predict_here, "ray": "segunc.verbs.cluster:predict_on_cluster"}
+)
+"""Where ``--engine`` computes."""
 
 
 @dataclass(frozen=True)

@@ -15,22 +15,14 @@ from segunc.evaluation.compare import Comparison, csv_table, format_comparison, 
 from segunc.evaluation.compare import compare as compare_results
 from segunc.exchange.export import ExportResult, export_maps
 from segunc.gallery.description import run_id
-from segunc.gallery.inputs import open_maps
-from segunc.gallery.page import write_review
+from segunc.gallery.page import VERDICTS_NAME, page_of, write_review, write_verdicts
 from segunc.gallery.pictures import write_pictures
-from segunc.gallery.verdicts import (
-    VERDICTS_NAME,
-    agreement_table,
-    merge_verdicts,
-    page_of,
-    read_verdicts,
-    summary_table,
-    write_verdicts,
-)
 from segunc.gallery.video import frame_rate, video_suffix, write_video
 from segunc.maps.folder import PREDICTION
+from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import read_manifest
 from segunc.maps.statistics import Moment, maps_folders, worst_moments, write_moments
+from segunc.maps.verdicts import agreement_table, merge_verdicts, read_verdicts, summary_table
 from segunc.options import CompareOptions, ExportOptions, OverlayOptions, ReviewOptions, SummaryOptions, takes
 from segunc.scores import first_shown
 from segunc.verbs.labels import label_arguments

@@ -21,12 +21,12 @@ from segunc.data.images import read_image, read_label_image
 from segunc.data.labels import read_label_map
 from segunc.evaluation.compare import load_results
 from segunc.evaluation.resampling import load_replicates
-from segunc.frames.sources import sampled_hash
-from segunc.gallery.verdicts import read_verdicts
+from segunc.frames.source import sampled_hash
 from segunc.maps.manifest import read_manifest
 from segunc.maps.nearest import NearestPlaces
 from segunc.maps.score_files import read_score_file
 from segunc.maps.shards import Shard, iterate_records
+from segunc.maps.verdicts import read_verdicts
 from segunc.networks.weights import read_checkpoint, read_tensors
 from segunc.options import class_pairs
 from segunc.training.config import TrainConfig, parse_config

@@ -12,7 +12,7 @@ import pytest
 from segunc.cli.main import main
 from segunc.core.progress import ConsoleProgress, Progress
 from segunc.core.terminal import say, visible
-from segunc.gallery.verdicts import Verdict, agreement_table, summary_table
+from segunc.maps.verdicts import Verdict, agreement_table, summary_table
 
 ATTACK = "\x1b[2Ja\x9bb\u202ec\u2066\u200f\x7f\r\nd\te"
 

@@ -9,7 +9,7 @@ from segunc.evaluation.evaluator import EvaluationOptions
 from segunc.evaluation.judged import evaluate_verdicts
 from segunc.evaluation.report import format_metrics
 from segunc.evaluation.resampling import Resampling
-from segunc.gallery.verdicts import Region, Verdict
+from segunc.maps.verdicts import Region, Verdict
 
 FRAMES = [f"f{index:02}" for index in range(40)]
 KINDS = ["true-alarm"] * 6 + ["false-alarm"] * 2 + ["missed"] * 3 + ["nothing-wrong"] * 8 + ["unsure"]

@@ -16,7 +16,8 @@ from PIL import Image as PilImage
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order
 from segunc.data.images import flat_values
-from segunc.frames.sources import Selection, format_time, open_source, parse_time, plan_inputs
+from segunc.frames.source import Selection, format_time, parse_time
+from segunc.frames.sources import open_source, plan_inputs
 from tests.maps.fakes import write_pictures
 
 

@@ -18,7 +18,8 @@ from av.stream import Disposition
 
 from segunc.core.errors import InputError
 from segunc.core.progress import Progress, describe
-from segunc.frames.sources import Frame, Selection, open_source
+from segunc.frames.source import Frame, Selection
+from segunc.frames.sources import open_source
 from tests.maps.fakes import write_timed_video, write_video
 
 TIMES = (0.0, 0.04, 0.08, 0.2, 0.24, 0.5, 0.54, 0.58, 0.9, 1.0)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from segunc.gallery.description import run_id
-from segunc.gallery.page import write_review
-from segunc.gallery.verdicts import read_verdicts, write_verdicts
+from segunc.gallery.page import write_review, write_verdicts
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
+from segunc.maps.verdicts import read_verdicts
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import SIZE
 from tests.maps.fakes import PALETTE

@@ -12,8 +12,8 @@ import pytest
 from segunc import ReviewOptions, review
 from segunc.gallery.description import run_id
 from segunc.gallery.page import write_review
-from segunc.gallery.verdicts import read_verdicts
 from segunc.maps.reader import MapsReader
+from segunc.maps.verdicts import read_verdicts
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import NAMES, SIZE, Scene, write_video_scene
 

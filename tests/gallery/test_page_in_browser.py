@@ -14,11 +14,11 @@ import pytest
 
 from segunc.frames.video_writing import find_encoder
 from segunc.gallery.description import run_id
-from segunc.gallery.page import write_review
-from segunc.gallery.verdicts import read_verdicts, write_verdicts
+from segunc.gallery.page import write_review, write_verdicts
 from segunc.gallery.video import write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
+from segunc.maps.verdicts import read_verdicts
 from tests.gallery.browser import Visit
 from tests.gallery.scenes import NAMES, SIZE, Scene, write_scene, write_video_scene
 from tests.maps.fakes import edit_log

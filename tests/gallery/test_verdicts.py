@@ -14,8 +14,8 @@ from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.evaluation.compare import load_results
 from segunc.gallery.description import run_id
-from segunc.gallery.inputs import open_maps
-from segunc.gallery.verdicts import Region, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
+from segunc.maps.labelled import open_maps
+from segunc.maps.verdicts import Region, Verdict, agreement_table, merge_verdicts, read_verdicts, summary_table
 from tests.gallery.scenes import NAMES, Scene
 
 RUN = "0123456789abcdef"

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
-from segunc.frames.sources import Frame
+from segunc.frames.source import Frame
 from segunc.maps.manifest import build_manifest
 from segunc.maps.store import Maps
 from segunc.maps.sums import seal

@@ -18,7 +18,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name
 from segunc.frames import sources
 from segunc.frames.sources import open_source
-from segunc.gallery.inputs import open_images
+from segunc.maps.labelled import open_images
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader
 from segunc.maps.score_files import read_score_file

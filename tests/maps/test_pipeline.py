@@ -16,7 +16,8 @@ import pytest
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.progress import ConsoleProgress, Progress, describe
-from segunc.frames.sources import Frame, FrameSource, Skip, open_source
+from segunc.frames.source import Frame, FrameSource, Skip
+from segunc.frames.sources import open_source
 from segunc.maps.pipeline import Summary, run_pipeline
 from segunc.maps.store import Maps, MapsWriter
 from tests.maps.fakes import folder_bytes, manifest, process, write_pictures

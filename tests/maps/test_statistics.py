@@ -17,7 +17,8 @@ from scipy import ndimage
 
 from segunc.cli.main import main
 from segunc.core.errors import InputError
-from segunc.frames.sources import Frame, open_source
+from segunc.frames.source import Frame
+from segunc.frames.sources import open_source
 from segunc.maps.encoding import decode_unit, encode_score
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from segunc.evaluation.labelled_frame import LabelledFrame
-from segunc.evaluation.parts import ArrayPart, Counts, Forms, Numbers
+from segunc.evaluation.parts import ArrayPart, Counts, Forms, Metric, Numbers
 
 
 class LabelledPixels(ArrayPart):
     """How many pixels have a class label."""
 
-    section, names = ("labels",), (("pixels",),)
+    section, metrics = ("labels",), (Metric("pixels", "labelled pixels", higher_is_better=True),)
     needs, lacks = "class", "no frame has class labels"
 
     def count(self, frame: LabelledFrame) -> Counts | None:

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from segunc.affine.noise import draw_noise
 from segunc.affine.posterior import Posterior, Prior
+from segunc.baselines.chains import HMC, SGHMC, SGLD
+from segunc.baselines.laplace import Laplace
+from segunc.baselines.swag import Swag
+from segunc.baselines.variational import MeanField
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.chains import HMC, SGHMC, SGLD
 from segunc.posteriors.files import restore_posterior
-from segunc.posteriors.laplace import Laplace
 from segunc.posteriors.mc_dropout import ChannelDropout
 from segunc.posteriors.methods import METHODS
-from segunc.posteriors.swag import Swag
-from segunc.posteriors.variational import MeanField
 from tests.affine.networks import layout_of, randomise, small_network
 
 LAYOUT = layout_of(small_network())
@@ -59,7 +59,7 @@ CHAINS: dict[str, Callable[[str], Posterior]] = {
     kind.method: lambda scope, kind=kind: kind(rand(6, 16), rand(6, 16), 3, scope, {"temperature": 0.5})
     for kind in (SGLD, SGHMC, HMC)
 }
-"""They have other promises about their draws, which tests/posteriors/test_chains.py holds."""
+"""They have other promises about their draws, which tests/baselines/test_chains.py holds."""
 
 
 def test_every_stored_posterior_is_tested() -> None:

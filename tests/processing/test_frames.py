@@ -12,7 +12,7 @@ from torch import nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.frames.sources import Frame
+from segunc.frames.source import Frame
 from segunc.maps.store import Maps
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.networks.features import FeatureExtractor

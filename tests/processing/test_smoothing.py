@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from segunc.core.errors import InputError
-from segunc.frames.sources import Frame, FrameSource, open_source
+from segunc.frames.source import Frame, FrameSource
+from segunc.frames.sources import open_source
 from segunc.maps.manifest import build_manifest
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.store import Maps, MapsWriter

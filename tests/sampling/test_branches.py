@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from segunc.affine.branches import AnyPosterior, Branch, branches_of
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.dropout_sites import convert_dropout, dropout_layers
 from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
 from segunc.affine.posterior import Deterministic
+from segunc.baselines.own_dropout import OwnDropout, convert_dropout, dropout_layers
 from segunc.core.errors import InputError
 from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler
 from segunc.sampling.runner import draw_logits

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from segunc.affine.branches import Branch
 from segunc.affine.convert import convert
-from segunc.affine.dropout_sites import convert_dropout
+from segunc.baselines.own_dropout import OwnDropout, convert_dropout
 from segunc.posteriors.ensemble import Ensemble
-from segunc.posteriors.mc_dropout import OwnDropout
 from segunc.posteriors.tta import TestTimeAugmentation
 from segunc.sampling import Sampler, compilation, engine
 from segunc.sampling.compilation import COMPILE_SECONDS, CORE_SECONDS, MARGIN, MOST_SIZES, SAVED_SHARE, Workload, decide

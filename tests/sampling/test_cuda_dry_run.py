@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from segunc.affine.branches import Branch
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.dropout_sites import convert_dropout
 from segunc.affine.posterior import Deterministic, Trainable
+from segunc.baselines.own_dropout import OwnDropout, convert_dropout
+from segunc.baselines.swag import SwagConfig, Trajectory
+from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
 from segunc.core.device import to_device
 from segunc.networks import NetworkDescription, SegmentationNetwork
 from segunc.networks.features import FeatureExtractor
@@ -27,10 +29,8 @@ from segunc.posteriors.anomaly import ScoreSum, Standard, Surprise
 from segunc.posteriors.decoder_ensemble import DecoderEnsemble, decoder_state
 from segunc.posteriors.ensemble import Ensemble
 from segunc.posteriors.max_logit import MaxLogitStatistics
-from segunc.posteriors.mc_dropout import ChannelDropout, OwnDropout
-from segunc.posteriors.swag import SwagConfig, Trajectory
+from segunc.posteriors.mc_dropout import ChannelDropout
 from segunc.posteriors.tta import TestTimeAugmentation
-from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
 from segunc.processing.frames import FrameProcess, HostMaps
 from segunc.processing.means import Tiling
 from segunc.processing.smoothing import EVERY, Smoother

@@ -19,9 +19,9 @@ from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
 from segunc.affine.files import save_posterior
 from segunc.affine.posterior import Posterior
+from segunc.baselines.chains import HMC
 from segunc.networks.files import load_network, save_network
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.chains import HMC
 from tests.conftest import Job
 from tests.study.conftest import Run
 from tools import study_gradient_variance, study_posterior, study_steadiness

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from segunc.baselines.swag import SwagConfig, Trajectory
+from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
 from segunc.posteriors.abnn import DeterministicConfig, Point
 from segunc.posteriors.abnn_task import ABNNTask
-from segunc.posteriors.swag import SwagConfig, Trajectory
-from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
 from segunc.training.affine_task import AffineTask
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from segunc.posteriors.chains import ChainStates
+from segunc.baselines.chains import ChainStates
 from segunc.posteriors.files import load_model
 from segunc.sampling.sampler import Sampler
 from tests.conftest import Job

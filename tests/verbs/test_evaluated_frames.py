@@ -15,7 +15,7 @@ from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry
 from segunc.data.images import load_image
 from segunc.data.labels import label_map
-from segunc.sampling.frames import sample_frames
+from segunc.sampling.sampler import sample_frames
 from tests.conftest import Job
 from tests.data.miniatures import write_frame
 from tests.verbs.test_datasets import model

@@ -36,7 +36,7 @@ from segunc.evaluation.resampling import load_replicates
 from segunc.frames.sources import open_source
 from segunc.frames.video import VideoSource
 from segunc.gallery.description import run_id
-from segunc.gallery.verdicts import kept_verdicts, page_of
+from segunc.gallery.page import kept_verdicts, page_of
 from segunc.maps.health import examine
 from segunc.maps.pipeline import run_pipeline
 from segunc.maps.reader import MapsReader

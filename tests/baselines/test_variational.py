@@ -10,9 +10,9 @@ from torch.distributions import Normal, kl_divergence
 
 from segunc.affine.convert import convert
 from segunc.affine.posterior import Prior
+from segunc.baselines.laplace import FisherSum
+from segunc.baselines.variational import MeanFieldTraining, VariationalConfig
 from segunc.core.errors import InputError
-from segunc.posteriors.laplace import FisherSum
-from segunc.posteriors.variational import MeanFieldTraining, VariationalConfig
 from tests.affine.networks import layout_of, small_network
 from tests.training.fitting import variational_task
 

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineLayout
-from segunc.affine.dropout_sites import DropoutSite, convert_dropout
+from segunc.baselines.own_dropout import DropoutSite, OwnDropout, convert_dropout
 from segunc.core.errors import InputError
-from segunc.posteriors.mc_dropout import OwnDropout
 
 
 def network(*layers: nn.Module) -> nn.Sequential:
@@ -91,8 +90,8 @@ def test_only_dropout_is_active_and_only_while_it_is_drawn() -> None:
 
 def test_what_is_found_left_and_refused() -> None:
     report = convert_dropout(network(nn.Dropout(0.1), nn.Dropout(0.0), nn.Dropout2d(0.2), nn.AlphaDropout(0.3)))
-    assert [(s.name, s.layer, s.p) for s in report.sites] == [("1", "Dropout", 0.1), ("3", "Dropout2d", 0.2)]
-    assert [s.layer for s in report.left] == ["AlphaDropout"]
+    assert report.sites == {"1": 0.1, "3": 0.2}
+    assert report.left == {"4": "AlphaDropout"}
     assert "calls as a function cannot be seen" in str(report)
     with pytest.raises(InputError, match=r"no dropout layer of its own.*mc_dropout\.sites norm"):
         convert_dropout(network(nn.Dropout(0.0)))

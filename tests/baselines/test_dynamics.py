@@ -16,10 +16,9 @@ from scipy.integrate import solve_ivp, trapezoid
 from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
-from segunc.core.errors import InputError, PartialFailure
-from segunc.metrics.chains import effective_sample_size, rank_normalised_rhat
-from segunc.training import chains
-from segunc.training.chains import (
+from segunc.baselines import dynamics
+from segunc.baselines.convergence import effective_sample_size, rank_normalised_rhat
+from segunc.baselines.dynamics import (
     Chain,
     ChainFailure,
     CyclicalSteps,
@@ -31,6 +30,7 @@ from segunc.training.chains import (
     leapfrog,
     run_chains,
 )
+from segunc.core.errors import InputError, PartialFailure
 
 DOUBLE = torch.float64
 
@@ -357,7 +357,7 @@ class Mortal(LangevinChain):
 @pytest.fixture
 def always_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint after every step, not only now and then."""
-    monkeypatch.setattr(chains, "INTERVAL", 0.0)
+    monkeypatch.setattr(dynamics, "INTERVAL", 0.0)
 
 
 def run(tmp_path: Path, **ending: Any) -> Tensor:

@@ -11,8 +11,8 @@ from arviz_stats.base import array_stats
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from segunc.baselines.convergence import convergence, effective_sample_size, rank_normalised_rhat
 from segunc.core.errors import InputError
-from segunc.metrics.chains import convergence, effective_sample_size, rank_normalised_rhat
 
 Array = npt.NDArray[np.float64]
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from segunc.baselines.chains import HMC, SGLD, ChainStates
 from segunc.core.errors import InputError
-from segunc.posteriors.chains import HMC, SGLD, ChainStates
 from segunc.sampling.sampler import Sampler
 from tests.affine.networks import layout_of, small_network
 

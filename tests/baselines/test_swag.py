@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from segunc.affine.draws import AffineLayout
+from segunc.baselines.swag import SwagConfig, Trajectory
 from segunc.core.errors import InputError
-from segunc.posteriors.swag import SwagConfig, Trajectory
 from segunc.training.affine_task import AffineTask
 from tests.affine.networks import small_network
 from tests.training.fitting import fit, swag_task

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.draws import AffineDraws, AffineLayout
+from segunc.baselines import laplace
+from segunc.baselines.laplace import FisherSum, Laplace, LaplaceConfig, Structure, finetune_laplace
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.posteriors import laplace
 from segunc.posteriors.files import load_model
-from segunc.posteriors.laplace import FisherSum, Laplace, LaplaceConfig, Structure, finetune_laplace
 from segunc.training.config import FinetuneConfig, parse_config
 from tests.affine.networks import layout_of, randomise, small_network
 from tests.conftest import Job

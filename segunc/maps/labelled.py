@@ -18,16 +18,8 @@ from segunc.data.entry import AnomalyEncoding
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.data.layout import Layout, composed, find_labels, list_images, possible_labels
-from segunc.frames.sources import (
-    VIDEO_SUFFIXES,
-    Frame,
-    FrameSource,
-    ImageSource,
-    Skip,
-    open_source,
-    recorded_images,
-    stamp_of,
-)
+from segunc.frames.source import Frame, FrameSource, Skip
+from segunc.frames.sources import VIDEO_SUFFIXES, ImageSource, open_source, recorded_images, stamp_of
 from segunc.frames.video import video_hash
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
@@ -96,7 +88,7 @@ class JoinedSources:
         return None if None in lengths else sum(length for length in lengths if length is not None)
 
     def frames(self, skip: Skip) -> Iterator[Frame]:
-        """As :meth:`segunc.frames.sources.FrameSource.frames`."""
+        """As :meth:`segunc.frames.source.FrameSource.frames`."""
 
         def skip_of(run: str) -> Skip:
             return lambda index, name: skip(index, f"{run}/{name}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,13 +14,9 @@ from torch import Tensor
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed, draw_noise, mix_seed
-from segunc.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
-from segunc.core.errors import InputError
-from segunc.data.labels import IGNORE
-from segunc.metrics.chains import convergence
-from segunc.posteriors.fitting import finetuning
-from segunc.posteriors.methods import Method
-from segunc.training.chains import (
+from segunc.affine.posterior import Posterior
+from segunc.baselines.convergence import convergence
+from segunc.baselines.dynamics import (
     Chain,
     ChainConfig,
     CyclicalSteps,
@@ -29,14 +25,19 @@ from segunc.training.chains import (
     LangevinChain,
     run_chains,
 )
+from segunc.baselines.target import LogPosterior
+from segunc.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
+from segunc.core.errors import InputError
+from segunc.data.labels import IGNORE
+from segunc.posteriors.fitting import finetuning
+from segunc.posteriors.methods import Method
 from segunc.training.config import FinetuneConfig
 from segunc.training.data import Batch, Minibatches, load_batches, spaced
 from segunc.training.finetune_run import FinetuneRun
 from segunc.training.progress import CHECKPOINTS, LAST
-from segunc.training.target import LogPosterior
 
 
-class ChainStates:
+class ChainStates(Posterior):
     """A draw is one state of one chain.
 
     Chains are the members: draw s belongs to chain c = s mod M, and takes that chain's state number (s // M) mod (K / M) in an order
@@ -61,10 +62,6 @@ class ChainStates:
             raise InputError(f"{len(gamma)} states of {chains} chains", "equally many states of each chain")
         self.gamma, self.beta, self.chains, self.scope, self.target = gamma, beta, chains, scope, dict(target or {})
 
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        return cls(tensors["gamma"], tensors["beta"], settings["chains"], settings["scope"], settings["target"])
-
     @property
     def members(self) -> int:
         return self.chains
@@ -85,9 +82,6 @@ class ChainStates:
         chain, turn = draw % self.chains, draw // self.chains
         generator = np.random.Generator(np.random.Philox(key=mix_seed(seed, chain)))
         return chain * each + int(generator.permutation(each)[turn % each])
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"gamma": self.gamma, "beta": self.beta}
 
     def settings(self) -> dict[str, Any]:
         return {"scope": self.scope, "chains": self.chains, "states": len(self.gamma), "target": self.target}

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from segunc.affine.convert import convert
 from segunc.affine.posterior import Prior, PriorMean
+from segunc.baselines.convergence import effective_sample_size
+from segunc.baselines.dynamics import HamiltonianChain, HmcConfig
+from segunc.baselines.target import LogPosterior
 from segunc.core.errors import InputError
-from segunc.metrics.chains import effective_sample_size
-from segunc.training.chains import HamiltonianChain, HmcConfig
-from segunc.training.target import LogPosterior
 from tests.affine.networks import randomise, small_network, with_affine
 
 S, N_EFF = 0.2, 500.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed
-from segunc.affine.posterior import Prior, Trainable
+from segunc.affine.posterior import Posterior, Prior, Trainable
 from segunc.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
 from segunc.posteriors.fitting import finetuning
@@ -22,7 +22,7 @@ from segunc.training.finetune_run import FinetuneRun
 from segunc.training.losses import Schedule
 
 
-class MeanField:
+class MeanField(Posterior):
     """Draw s: ``gamma = mu + sigma eps_s`` and the same for beta with noise of its own, ``eps ~ N(0, I)``.
 
     Args:
@@ -46,16 +46,6 @@ class MeanField:
         noise = NoiseSource.of(seed).normal(draws, 2 * layout.total).view(len(draws), 2, -1).to(layout.device)
         values = self.mean.to(layout.device) + self.sigma.to(layout.device) * mask * noise
         return AffineDraws(values[:, 0], values[:, 1])
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"mean": self.mean, "sigma": self.sigma}
-
-    def settings(self) -> dict[str, Any]:
-        return {"scope": self.scope}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        return cls(tensors["mean"], tensors["sigma"], settings["scope"])
 
 
 @dataclass(frozen=True)

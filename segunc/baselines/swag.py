@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.noise import NoiseSource, Seed
+from segunc.affine.posterior import Posterior
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.errors import InputError
 from segunc.posteriors.abnn import Point
@@ -22,7 +23,7 @@ from segunc.training.config import AffineTrainingConfig
 from segunc.training.finetune_run import FinetuneRun
 
 
-class Swag:
+class Swag(Posterior):
     """Draw s: ``theta = mean + sqrt(scale) (sqrt(variance / 2) z1 + D' z2 / sqrt(2 (K - 1)))``, z1 and z2 ~ N(0, I).
 
     The covariance is ``scale`` times the mean of a diagonal and a low-rank one, equation 1 of the paper at scale 1.
@@ -65,16 +66,6 @@ class Swag:
     def with_scale(self, scale: float) -> Swag:
         """The same trajectory with another factor of the covariance."""
         return Swag(self.mean, self.variance, self.deviations, scale, self.scope)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"mean": self.mean, "variance": self.variance, "deviations": self.deviations}
-
-    def settings(self) -> dict[str, Any]:
-        return {"scale": self.scale, "scope": self.scope}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
-        return cls(tensors["mean"], tensors["variance"], tensors["deviations"], settings["scale"], settings["scope"])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import isfinite
 from operator import index
@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import parse_json, read_bytes, read_json, read_rows, reading, write_json
+from segunc.core.files import read_json, read_rows, reading
 from segunc.core.terminal import visible
 from segunc.data.layout import composed
-from segunc.gallery.frame_files import write_data
 
 # As they stand in files -> in words.
 VERDICTS = {
@@ -30,9 +29,6 @@ GRAVEST = ("missed", "true-alarm", "false-alarm", "unsure")
 """What a region can be; the gravest verdict on a frame's regions is the frame's where it has none of its own."""
 FORMAT = "segunc-verdicts"
 FORMAT_VERSION = 2
-PAGE_NAME = "review.json"
-PAGE_FORMAT = "segunc-review"
-VERDICTS_NAME = "verdicts.json"
 _QUOTED = re.compile(r"'+[=+\-@\t\r\n＝＋－＠]")
 _TEXTS = ("frame", "verdict", "note", "time", "reviewer")
 _LISTS, _NUMBERS = ("box", "size", "mask"), ("threshold", "value", "area")
@@ -79,7 +75,7 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
         verdict
         if verdict.frame in known
         else replace(verdict, frame=names_of.get(composed(verdict.frame), verdict.frame))
-        for verdict in _verdicts(path, _entries(path, run))
+        for verdict in parse_verdicts(path, _entries(path, run))
     ]
     for verdict in rows:
         on = f"on {'a region of ' if verdict.region else ''}frame '{verdict.frame}'"
@@ -140,7 +136,8 @@ def _region_of_row(path: Path, row: Mapping[str, Any]) -> dict[str, Any]:
     return {**lists, **numbers, "score": row.get("score") or None}
 
 
-def _verdicts(path: Path, entries: Sequence[Any]) -> list[Verdict]:
+def parse_verdicts(path: Path, entries: Sequence[Any]) -> list[Verdict]:
+    """Return the verdicts of a file's entries; InputError where one is damaged."""
     found = []
     for number, entry in enumerate(entries, start=1):
         values = {"reviewer": ""} | (dict(entry) if isinstance(entry, Mapping) else {})
@@ -186,37 +183,6 @@ def _region(path: Path, number: int, given: Any) -> Region:
         problem = f"{path}, verdict {number}: its box or mask lies outside of the frame of {columns} x {rows} pixels"
         raise InputError(problem, "a region of the frame", "export again")
     return region
-
-
-def write_verdicts(out: Path, run: str, verdicts: Sequence[Verdict]) -> None:
-    """Lay verdicts beside a page, which shows them: ``verdicts.json`` and the script that the page loads."""
-    entries = [asdict(verdict) for verdict in verdicts]
-    content = {"format": FORMAT, "version": FORMAT_VERSION, "run": run, "verdicts": entries}
-    if verdicts:
-        write_json(out / VERDICTS_NAME, content)
-    write_data(out / "data" / "verdicts.js", "verdicts", content)
-
-
-def kept_verdicts(out: Path, run: str) -> list[Verdict]:
-    """The verdicts that were imported into an earlier page of the same run; none where there is no such page."""
-    content = _object(out / VERDICTS_NAME)
-    entries = content.get("verdicts") if content.get("run") == run else None
-    return _verdicts(out / VERDICTS_NAME, entries) if isinstance(entries, list) else []
-
-
-def page_of(out: Path) -> dict[str, Any] | None:
-    """What a page's folder says of itself; None for any other folder."""
-    content = _object(out / PAGE_NAME)
-    return content if content.get("format") == PAGE_FORMAT else None
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """The JSON object of a file; empty where there is none."""
-    try:
-        content = parse_json(read_bytes(path))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def by_reviewer(verdicts: Sequence[Verdict]) -> dict[str, dict[str, str]]:

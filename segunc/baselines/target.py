@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from segunc.affine.draws import AffineDraws, AffineLayout
 from segunc.affine.posterior import Prior
+from segunc.baselines.dynamics import LogDensity
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.training.chains import LogDensity
 from segunc.training.data import Batch
 from segunc.training.losses import check_labels
 

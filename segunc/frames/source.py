@@ -1,0 +1,153 @@
+"""What every source of frames is: frames with names, a selection of them by number and time, and the hash of their files."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal
+
+from segunc.core.errors import InputError
+from segunc.core.files import open_file
+from segunc.data.images import Image
+
+Kind = Literal["image", "folder", "glob", "video"]
+Skip = Callable[[int, str], bool]
+"""Whether the frame of an index and name may be passed over without decoding it."""
+
+
+def sampled_hash(path: Path, stretches: int, length: int) -> str:
+    """A hash (32 hexadecimal digits) of a file's size and of at least two stretches of so many bytes, spread evenly over it,
+    its first and last bytes among them.
+
+    Cheap for files of any size and, unlike the time of change, the same for a copy elsewhere. An edit that keeps the size
+    and misses every stretch is not seen; in compressed files an edit changes nearly all that follows it.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        digest.update(size.to_bytes(8, "little"))
+        for stretch in range(stretches):
+            file.seek(max(0, size - length) * stretch // (stretches - 1))
+            digest.update(file.read(length))
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Frames whose number in the input is a multiple of ``every`` and whose time t is in ``start <= t < end``. Numbers
+    count from the first frame of the input, whatever ``start`` is, so that two ranges of one video take frames of one
+    raster. Times are seconds from the first frame, None without a bound."""
+
+    every: int = 1
+    start: float | None = None
+    end: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise InputError(f"every {self.every} frames", "at least 1", "the default is 1")
+        if self.start is not None and not (math.isfinite(self.start) and self.start >= 0):
+            raise InputError(f"a start of {self.start} s", "0 or later", "leave it out for the first frame")
+        if self.end is not None and not self.end > (self.start or 0.0):
+            raise InputError(f"an end of {self.end} s", f"later than {self.start or 0.0} s", "check both moments")
+
+    @property
+    def timed(self) -> bool:
+        """Whether it asks for the time of frames."""
+        return self.start is not None or self.end is not None
+
+    def takes(self, number: int, time: float | None) -> bool:
+        """Whether the frame of a number in the input and a time in seconds is taken."""
+        if number % self.every:
+            return False
+        return not self.timed or (time is not None and time >= (self.start or 0.0) and not self.is_past(time))
+
+    def is_past(self, time: float | None) -> bool:
+        """Whether a frame of this time, and with it all that follow, lies behind the end."""
+        return self.end is not None and time is not None and time >= self.end
+
+    def expected(self, frames: int, fps: float | None) -> int:
+        """How many of so many frames are taken; with a time range an estimate from the frame rate."""
+        if self.timed and fps is not None:
+            duration = frames / fps
+            taken = min(duration, self.end if self.end is not None else duration) - (self.start or 0.0)
+            frames = max(0, round(taken * fps))
+        return -(-frames // self.every)
+
+
+ALL_FRAMES = Selection()
+
+
+def parse_time(text: str) -> float:
+    """Seconds of ``90``, ``90.5``, ``1:30`` or ``0:01:30.5``; InputError for another form."""
+    parts = text.strip().split(":")
+    try:
+        numbers = [float(part) for part in parts]
+    except ValueError:
+        numbers = [math.nan]
+    whole = all(part.isdigit() for part in parts[:-1]) and all(number < 60 for number in numbers[1:])
+    if len(parts) > 3 or not whole or not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise InputError(f"a time of '{text}'", "seconds or HH:MM:SS, e.g. 90.5 or 0:01:30.5", "check the spelling")
+    return reduce(lambda seconds, number: 60.0 * seconds + number, numbers, 0.0)
+
+
+def format_time(seconds: float) -> str:
+    """``H:MM:SS.mmm`` of seconds."""
+    minutes, rest = divmod(round(seconds * 1000), 60_000)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One frame, or the reason why there is none."""
+
+    name: str
+    index: int  # its place in the source, from 0: with every N-th frame taken, its number in the input divided by N
+    image: Image | None  # RGB uint8 [H, W, 3]; None where there is an error
+    error: str | None = None  # one line that says why the frame could not be read
+    time: float | None = None  # seconds since the video's first moment, by the container's time stamps; None for images
+    stamp: str | None = None  # sampled_hash of an image's file; None for frames of a video
+
+
+class FrameSource(ABC):
+    """A stream of frames in a fixed order; it can be iterated again from the start."""
+
+    kind: Kind
+    path: Path  # absolute, that was opened; of a glob the pattern
+    selection: Selection = ALL_FRAMES  # of the input's frames; names and places are of these
+    fps: float | None = None  # mean frames a second of a video (29.97 is not 30), None for images
+    length: int | None = None  # the exact number of frames, None where only the end of the stream tells
+    length_hint: int | None = None  # the number of frames to expect, for a progress bar; None where unknown
+    note: str = ""  # what was left out, in one line
+
+    @abstractmethod
+    def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
+        """Yield frames in order; those that ``skip`` names are passed over without decoding an image."""
+
+    @abstractmethod
+    def name_of(self, index: int) -> str | None:
+        """The name of the frame at an index; None beyond the known end."""
+
+    @abstractmethod
+    def position(self, name: str) -> int | None:
+        """The index of a name, None for one that is not in the source."""
+
+    def stamp(self, name: str) -> str | None:
+        """The present stamp of a frame's own file; None for frames that have none."""
+        return None
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self.frames()
+
+    def describe(self) -> dict[str, Any]:
+        """What a manifest records of the source: kind, fps and the expected number of frames."""
+        return {"kind": self.kind, "fps": self.fps, "frames": self.length or self.length_hint}
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a later run to continue: the input and which of its frames are taken."""
+        return {"input": str(self.path), **asdict(self.selection)}
